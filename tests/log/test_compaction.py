@@ -28,7 +28,7 @@ def test_the_last_value_of_each_key_survives_with_its_offset_and_order() -> None
     assert room.log.log_end_offset == 7
 
 
-def test_what_an_earlier_compaction_left_is_gone_before_anything_is_swapped() -> None:
+def test_files_of_an_interrupted_compaction_are_removed_before_a_swap() -> None:
     """A crash during a swap is told from one before it by what is still `.cleaned` at or below its offset."""
     room = Room()
     room.append(("a", "1"), ("a", "2"))
@@ -49,7 +49,7 @@ def test_the_active_segment_is_never_compacted() -> None:
     assert [text[0] for text in room.texts()] == [0, 1]
 
 
-def test_nothing_unstable_is_compacted() -> None:
+def test_records_behind_the_last_stable_offset_are_not_compacted() -> None:
     """At or beyond the high watermark, or the first record of an open transaction."""
     room = Room()
     for value in "123":
@@ -62,7 +62,7 @@ def test_nothing_unstable_is_compacted() -> None:
     assert room.compact(stable_offset=5) == 0
 
 
-def test_nothing_is_compacted_that_is_not_synced() -> None:
+def test_unsynced_segments_are_not_compacted() -> None:
     """Recovery cuts a log where something is wrong behind the recovery point: there, all must be as it was written."""
     room = Room()
     room.append(("a", "1"), ("a", "2"))
@@ -73,7 +73,7 @@ def test_nothing_is_compacted_that_is_not_synced() -> None:
     assert room.compact() == 1
 
 
-def test_a_log_is_left_alone_until_enough_of_it_is_dirty() -> None:
+def test_a_log_is_not_compacted_before_enough_of_it_is_dirty() -> None:
     room = Room(replace(COMPACT, min_cleanable_dirty_ratio=0.5))
     room.append(*[(f"{key}", "1") for key in range(10)])
     room.roll()
@@ -87,7 +87,7 @@ def test_a_log_is_left_alone_until_enough_of_it_is_dirty() -> None:
     assert len(room.texts()) == 10
 
 
-def test_young_records_are_left_alone() -> None:
+def test_records_younger_than_the_minimum_lag_are_not_compacted() -> None:
     room = Room(replace(COMPACT, min_compaction_lag_ms=1000))
     room.append(("a", "1"), ("a", "2"))
     room.roll()
@@ -104,7 +104,7 @@ def test_young_records_are_left_alone() -> None:
     assert [text[0] for text in room.texts()] == [3, 4]
 
 
-def test_old_records_are_compacted_however_few_they_are_and_though_nobody_writes() -> None:
+def test_records_older_than_the_maximum_lag_are_compacted_without_appends() -> None:
     room = Room(replace(COMPACT, max_compaction_lag_ms=1000, min_cleanable_dirty_ratio=1.0))
     room.append(("a", "1"), ("a", "2"))
     assert room.compact() == 0
@@ -128,7 +128,7 @@ def test_a_segment_of_a_compacted_log_is_rolled_by_the_greatest_lag() -> None:
     assert room.log.segment_base_offsets == [0, 2]
 
 
-def test_a_tombstone_is_kept_for_its_time_and_then_goes() -> None:
+def test_a_tombstone_is_removed_after_its_delete_horizon() -> None:
     room = Room(replace(COMPACT, delete_retention_ms=DAY_MS, min_cleanable_dirty_ratio=0.0))
     room.append(("a", "1"), ("b", "1"), ("a", None))
     room.roll()
@@ -150,7 +150,7 @@ def test_a_tombstone_is_kept_for_its_time_and_then_goes() -> None:
     assert room.texts() == [(1, "b", "1"), (4, "c", "2")]
 
 
-def test_a_tombstone_that_is_to_stay_for_ever_does() -> None:
+def test_a_tombstone_with_unlimited_retention_is_kept() -> None:
     room = Room(replace(COMPACT, delete_retention_ms=(1 << 63) - 1))
     room.append(("a", "1"), ("b", "1"), ("a", None))
     room.append(("c", "1"), ("c", None), codec=Codec.GZIP)
@@ -189,7 +189,7 @@ def test_a_header_keeps_its_offsets_and_its_producer() -> None:
     ]
 
 
-def test_the_last_batch_of_a_producer_stays_though_its_records_go() -> None:
+def test_the_last_batch_of_a_producer_is_kept_without_its_records() -> None:
     room = Room()
     producer = {"producer_id": 7, "producer_epoch": 0}
     room.append(("a", "1"), base_sequence=0, **producer)
@@ -208,7 +208,7 @@ def test_the_last_batch_of_a_producer_stays_though_its_records_go() -> None:
     room.append(("a", "5"), base_sequence=3, **producer)
 
 
-def test_a_producer_that_is_forgotten_keeps_nothing() -> None:
+def test_batches_of_an_expired_producer_are_removed() -> None:
     room = Room(replace(COMPACT, producer_id_expiration_ms=1000))
     room.append(("a", "1"), producer_id=7, producer_epoch=0, base_sequence=0)
     room.append(("a", "2"), ("b", "1"))
@@ -218,7 +218,7 @@ def test_a_producer_that_is_forgotten_keeps_nothing() -> None:
     assert spans(header for header, _ in room.batches()) == [(1, 2, 2)]
 
 
-def test_the_last_batch_of_a_segment_stays_so_that_its_end_is_known() -> None:
+def test_the_last_batch_of_a_segment_is_kept_for_its_end_offset() -> None:
     room = Room()
     room.append(("a", "1"))
     room.append(("b", "1"))
@@ -240,7 +240,7 @@ def test_the_last_batch_of_a_segment_stays_so_that_its_end_is_known() -> None:
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_a_compressed_batch_is_built_anew_with_its_codec(codec: Codec) -> None:
+def test_a_compressed_batch_is_compressed_again_with_its_codec(codec: Codec) -> None:
     room = Room()
     room.append(("a", "1" * 200), ("b", "2" * 200), ("a", "3" * 200), codec=codec)
     room.append(("c", "4" * 200), codec=codec)
@@ -290,7 +290,7 @@ def mark(room: Room, outcome: ControlType, producer_id: int = 7) -> None:
     room.log.write()
 
 
-def test_an_aborted_record_goes_and_supersedes_nothing() -> None:
+def test_an_aborted_record_is_removed_and_does_not_replace_others() -> None:
     room = Room()
     room.append(("a", "1"))
     transaction(room, ABORT, ("a", "2"), ("b", "2"))
@@ -300,7 +300,7 @@ def test_an_aborted_record_goes_and_supersedes_nothing() -> None:
     assert room.texts() == [(0, "a", "1"), (4, "c", "1")]
 
 
-def test_a_marker_stays_until_its_records_are_gone_and_its_time_has_come() -> None:
+def test_a_marker_is_removed_after_its_records_and_its_delete_horizon() -> None:
     room = Room(replace(COMPACT, delete_retention_ms=DAY_MS, min_cleanable_dirty_ratio=0.0))
     transaction(room, COMMIT, ("a", "1"))
     transaction(room, COMMIT, ("b", "1"))
@@ -327,7 +327,7 @@ def test_a_marker_stays_until_its_records_are_gone_and_its_time_has_come() -> No
     assert sorted(header.base_offset for header, _ in room.batches()) == [2, 3, 5, 6, 7, 8]
 
 
-def test_a_producer_that_once_aborted_supersedes_what_was_before_later_on() -> None:
+def test_records_committed_after_an_abort_replace_earlier_ones() -> None:
     """Its old transaction ended before the part whose keys are noted."""
     room = Room()
     room.append(("a", "1"))
@@ -379,7 +379,7 @@ def test_the_marker_of_a_producer_without_records_stays_for_its_epoch() -> None:
     assert room.log.producers.entries[7].epoch == 0
 
 
-def test_old_segments_go_by_retention_too_where_the_policy_has_both() -> None:
+def test_retention_deletes_segments_of_a_compact_and_delete_topic() -> None:
     room = Room(replace(COMPACT, cleanup_policy=("compact", "delete"), retention_ms=1000))
     room.append(("a", "1"), ("a", "2"))
     room.roll()
@@ -401,7 +401,7 @@ def test_old_segments_go_by_retention_too_where_the_policy_has_both() -> None:
     assert len(room.texts()) == 2, "with compact alone, age means nothing"
 
 
-def test_cleaned_segments_keep_the_time_that_retention_goes_by() -> None:
+def test_cleaned_segments_keep_their_largest_timestamp() -> None:
     room = Room(replace(COMPACT, cleanup_policy=("compact", "delete"), retention_ms=1000))
     room.append_batch(encode_batch([(NOW, b"a", b"1", ()), (NOW + 5, b"a", b"2", ())]))
     room.roll()
@@ -411,7 +411,7 @@ def test_cleaned_segments_keep_the_time_that_retention_goes_by() -> None:
     assert room.log.segments[0].largest_timestamp == NOW + 50, "of what is left"
 
 
-def test_keys_that_do_not_fit_are_left_for_the_next_time_inside_a_batch_if_need_be() -> None:
+def test_keys_that_do_not_fit_into_the_map_are_compacted_next_time() -> None:
     room = Room()
     room.settings = CleanerSettings(worthwhile_bytes=room.worthwhile_bytes, dedupe_buffer_bytes=1, load_factor=0.02)
     values = [[(f"{key}", f"{value}") for key in range(30)] for value in range(3)]
@@ -449,7 +449,7 @@ def test_a_compaction_is_done_in_slices_and_limited_in_what_it_reads_and_writes(
     assert len(sizes) > 8
 
 
-def test_readers_in_the_middle_of_a_replaced_segment_go_on() -> None:
+def test_readers_of_a_replaced_segment_continue() -> None:
     room = Room()
     for value in range(6):
         room.append(("a", f"{value}"), ("b", f"{value}"))
@@ -486,7 +486,7 @@ def test_times_and_offsets_are_found_in_a_compacted_log() -> None:
     assert len(room.log.segments[0].offset_index.entries) > 10
 
 
-def test_a_record_that_is_gone_is_not_the_latest() -> None:
+def test_a_removed_record_is_not_the_latest() -> None:
     room = Room()
     room.append_batch(encode_batch([(NOW + 500, b"a", b"1", ())]))
     room.append_batch(encode_batch([(NOW + 100, b"b", b"1", ())]))

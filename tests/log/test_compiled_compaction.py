@@ -88,7 +88,7 @@ def life(given: list[list[Batch]], *, io_bytes: int, keys: int, worthwhile_bytes
 
 @given(rounds, st.sampled_from([0, 300, 2000, 1 << 20]), st.sampled_from([1, 7, 1000]))
 @settings(max_examples=40)
-def test_both_ways_leave_the_same_files(given: list[list[Batch]], io_bytes: int, keys: int) -> None:
+def test_plain_and_compiled_compaction_write_the_same_files(given: list[list[Batch]], io_bytes: int, keys: int) -> None:
     """However much is read at once, and however few keys are noted: of compressed, transactional and other batches."""
     plain = life(given, io_bytes=io_bytes, keys=keys, worthwhile_bytes=PLAIN)
     assert life(given, io_bytes=io_bytes, keys=keys, worthwhile_bytes=COMPILED) == plain
@@ -119,7 +119,7 @@ def damaged(position: int, byte: int, worthwhile_bytes: int) -> tuple[dict[Any, 
 
 @given(st.integers(0, 440), st.integers(1, 255))
 @settings(max_examples=60)
-def test_both_ways_find_the_same_damage_and_leave_the_log_as_it_is(position: int, byte: int) -> None:
+def test_plain_and_compiled_compaction_find_the_same_damage(position: int, byte: int) -> None:
     """A checksum covers all of a batch but the first 17 bytes: of those only the leader's epoch may be anything."""
     said, files = damaged(position, byte, COMPILED)
     assert (said, files) == damaged(position, byte, PLAIN)
@@ -141,7 +141,7 @@ def test_damage_to_a_batch_is_found_wherever_it_is(position: int, said: str, wor
     assert said in damaged(position, 1, worthwhile_bytes)[0][T0]
 
 
-def test_many_keys_more_than_the_table_begins_with_are_kept_once() -> None:
+def test_more_keys_than_the_first_table_holds_are_kept_once() -> None:
     room = Room()
     room.settings = CleanerSettings(worthwhile_bytes=COMPILED)
     for value in "12":
@@ -163,7 +163,7 @@ def test_a_batch_that_is_larger_than_what_is_read_at_once_is_compacted_too() -> 
     assert [(offset, key) for offset, key, _ in room.texts()] == [(1, "b"), (2, "a"), (3, "c")]
 
 
-def test_a_broker_that_compacts_by_compiled_code_does_not_import_numba(tmp_path: Any) -> None:
+def test_a_broker_with_compiled_compaction_does_not_import_numba(tmp_path: Any) -> None:
     """It takes half a second and more than a hundred megabytes."""
     if compaction_code() is None:
         compile_now()

@@ -45,7 +45,7 @@ BYTES = {"base offset": 2, "length": 8, "magic": 16, "crc": 18, "attributes": 22
 
 @pytest.mark.parametrize("byte", BYTES.values(), ids=BYTES)
 @pytest.mark.parametrize("number", [0, 7])
-def test_a_batch_that_is_not_what_was_written_is_refused_and_found(number: int, byte: int) -> None:
+def test_a_damaged_batch_is_refused_and_its_segment_checked(number: int, byte: int) -> None:
     disk, log, suspected = written()
     start = log.segments[0].find(number)
     flip(disk, FIRST, start + byte)
@@ -88,7 +88,7 @@ def test_a_file_that_is_whole_is_not_damaged() -> None:
     assert not log.may_be_damaged
 
 
-def test_damage_in_a_segment_that_is_gone_by_now_is_none_of_the_log() -> None:
+def test_damage_in_a_segment_that_left_the_log_is_ignored() -> None:
     disk, log, _ = written()
     segment = log.segments[1]
     flip(disk, segment.log.path, 65)
@@ -100,7 +100,7 @@ def test_damage_in_a_segment_that_is_gone_by_now_is_none_of_the_log() -> None:
     assert log.damage is None
 
 
-def test_a_file_that_cannot_be_opened_is_neither_whole_nor_damaged_and_is_suspected_again() -> None:
+def test_a_segment_whose_check_failed_can_be_checked_again() -> None:
     disk, log, suspected = written()
     flip(disk, FIRST, 65)
     log.close_files()
@@ -117,7 +117,7 @@ def test_a_file_that_cannot_be_opened_is_neither_whole_nor_damaged_and_is_suspec
     assert log.may_be_damaged
 
 
-def test_a_segment_that_was_found_whole_is_suspected_again() -> None:
+def test_a_segment_without_damage_can_be_checked_again() -> None:
     disk, log, suspected = written()
     log.suspected.add(FIRST)
     log.suspected.checked(log.segments[0], log.segments[0].written_size, None)
@@ -128,7 +128,7 @@ def test_a_segment_that_was_found_whole_is_suspected_again() -> None:
 
 
 @pytest.mark.parametrize("is_known", [True, False], ids=["damaged", "suspected"])
-def test_damage_is_forgotten_when_its_segment_leaves_the_log(is_known: bool) -> None:
+def test_damage_is_forgotten_with_its_deleted_segment(is_known: bool) -> None:
     disk, log, _ = written()
     flip(disk, FIRST, 65)
     log.suspected.add(FIRST)
@@ -143,7 +143,7 @@ def test_damage_is_forgotten_when_its_segment_leaves_the_log(is_known: bool) -> 
     assert not log.may_be_damaged
 
 
-def test_a_follower_takes_what_is_before_a_damaged_batch_and_refuses_that_one() -> None:
+def test_a_follower_appends_the_batches_before_a_damaged_one() -> None:
     _, leader, _ = written()
     data = bytearray(leader.read(0, 600))
     positions = [position for position, _ in iterate_batches(data)]

@@ -79,7 +79,7 @@ def fail_creation(broken: Broken, number: int) -> None:
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.EROFS, errno.ENODEV], ids=errno.errorcode.get)
 @pytest.mark.parametrize("fail", [fail_write, fail_sync, fail_read, fail_checkpoint, fail_creation])
-def test_the_first_error_of_a_disk_takes_its_directory(
+def test_the_first_error_of_a_disk_takes_its_directory_offline(
     fail: Callable[[Broken, int], None], number: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     broken = Broken()
@@ -105,7 +105,7 @@ def test_the_first_error_of_a_disk_takes_its_directory(
     assert broken.disk.exists(f"/b/{CLEAN_SHUTDOWN}")
 
 
-def test_after_a_failed_sync_nothing_is_synced_as_if_nothing_had_happened() -> None:
+def test_a_failed_sync_is_not_repeated() -> None:
     broken = Broken()
     broken.disk.fail_next("sync", errno.EIO, path_end="t-0/00000000000000000000.log")
     log, neighbour = broken.manager.logs[T[0]], broken.manager.logs[T[2]]
@@ -120,7 +120,7 @@ def test_after_a_failed_sync_nothing_is_synced_as_if_nothing_had_happened() -> N
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE], ids=errno.errorcode.get)
-def test_a_full_disk_is_none_that_failed(number: int) -> None:
+def test_a_full_disk_is_not_a_failed_disk(number: int) -> None:
     broken = Broken()
     fail_write(broken, number)
     assert not broken.failed
@@ -130,7 +130,7 @@ def test_a_full_disk_is_none_that_failed(number: int) -> None:
 
 
 @pytest.mark.parametrize("room", range(0, 43, 7))
-def test_a_disk_too_full_for_a_topic_id_leaves_no_part_of_it_behind(room: int) -> None:
+def test_a_full_disk_leaves_no_partial_topic_id(room: int) -> None:
     """Which would be damage to whoever looks at the files; the log gets its id when there is room."""
     broken = Broken()
     broken.disk.capacity_bytes = broken.disk.used_bytes() + room
@@ -143,7 +143,7 @@ def test_a_disk_too_full_for_a_topic_id_leaves_no_part_of_it_behind(room: int) -
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.ENOENT], ids=errno.errorcode.get)
-def test_a_sync_that_fails_for_another_reason_stops_that_log_alone(number: int) -> None:
+def test_a_sync_that_fails_without_a_disk_failure_stops_one_log(number: int) -> None:
     broken = Broken()
     fail_sync(broken, number)
     assert broken.stopped == 1
@@ -153,7 +153,7 @@ def test_a_sync_that_fails_for_another_reason_stops_that_log_alone(number: int) 
     append(broken.manager.logs[T[2]])
 
 
-def test_what_waits_to_be_written_is_lost_with_the_disk_and_what_was_written_is_not() -> None:
+def test_pending_batches_are_lost_with_a_failed_disk_and_written_ones_are_not() -> None:
     broken = Broken()
     log = broken.manager.logs[T[2]]
     log.append(encode_batch([(NOW, None, b"y", ())]), leader_epoch=0, now_ms=NOW)
@@ -167,7 +167,7 @@ def test_what_waits_to_be_written_is_lost_with_the_disk_and_what_was_written_is_
     assert log.begin_write() is None
 
 
-def test_the_last_directory_leaves_nothing() -> None:
+def test_without_a_usable_directory_no_log_can_be_created() -> None:
     broken = Broken("/a")
     fail_write(broken, errno.EIO)
     assert not broken.manager.directories.usable
@@ -199,7 +199,7 @@ def twins(*, ids: tuple[uuid.UUID | None, uuid.UUID | None] = (OLD, NEW)) -> Mem
 
 
 @pytest.mark.parametrize("file", ["", "/00000000000000000000.log"])
-def test_a_log_that_a_failing_disk_began_and_another_directory_has_is_no_twin(file: str) -> None:
+def test_an_empty_log_of_a_failed_disk_is_not_a_duplicate(file: str) -> None:
     broken = Broken()
     broken.disk.fail_next("create", errno.EIO, path_end=f"/a/t-4{file}")
     log = broken.manager.get_or_create(T[4], topic_id=NEW, now_ms=NOW)
@@ -214,7 +214,7 @@ def test_a_log_that_a_failing_disk_began_and_another_directory_has_is_no_twin(fi
     manager.kill()
 
 
-def test_a_log_whose_records_were_deleted_is_a_twin() -> None:
+def test_an_empty_log_whose_records_were_deleted_is_a_duplicate() -> None:
     broken = Broken()
     append(log := broken.manager.get_or_create(T[4], topic_id=NEW, now_ms=NOW))
     fail_write(broken, errno.EIO)
@@ -229,7 +229,7 @@ def test_a_log_whose_records_were_deleted_is_a_twin() -> None:
 
 
 @pytest.mark.parametrize(("topic_id", "count"), [(OLD, 1), (NEW, 2)], ids=["the first", "the second"])
-def test_of_two_logs_that_of_the_topic_that_there_is_is_served(
+def test_of_two_logs_the_one_with_the_topic_id_is_opened(
     topic_id: uuid.UUID, count: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     disk = twins()
@@ -257,7 +257,7 @@ def test_of_two_logs_that_of_the_topic_that_there_is_is_served(
     [((OLD, NEW), {}), ((OLD, OLD), {"t": OLD}), ((None, NEW), {"t": NEW}), ((OLD, OLD), {"t": NEW})],
     ids=["the topic is unknown", "both are its", "one does not say", "neither is"],
 )
-def test_where_ids_do_not_tell_both_are_left_alone(
+def test_duplicate_logs_without_deciding_ids_stay_offline(
     ids: tuple[uuid.UUID | None, uuid.UUID | None], known: dict[str, uuid.UUID]
 ) -> None:
     disk = twins(ids=ids)
@@ -271,7 +271,7 @@ def test_where_ids_do_not_tell_both_are_left_alone(
     manager.kill()
 
 
-def test_one_that_can_not_be_put_aside_leaves_the_partition_offline(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_duplicate_that_cannot_be_renamed_leaves_the_partition_offline(caplog: pytest.LogCaptureFixture) -> None:
     disk = twins()
     manager = reopened(disk)
     disk.fail_next("rename", errno.EACCES, path_end="/a/t-4")
@@ -283,7 +283,7 @@ def test_one_that_can_not_be_put_aside_leaves_the_partition_offline(caplog: pyte
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC], ids=errno.errorcode.get)
-def test_a_topic_does_not_begin_with_the_records_of_one_whose_deletion_failed(number: int) -> None:
+def test_a_new_topic_does_not_get_records_of_one_whose_deletion_failed(number: int) -> None:
     broken = Broken("/a")
     broken.disk.fail_next("rename", number, path_end="/a/t-0")
     with pytest.raises(LogStorageError):
@@ -294,7 +294,7 @@ def test_a_topic_does_not_begin_with_the_records_of_one_whose_deletion_failed(nu
     assert broken.manager.get_or_create(T[0], topic_id=NEW, now_ms=NOW).log_end_offset == 0
 
 
-def test_a_log_is_not_made_before_the_checkpoints_forget_the_one_before_it() -> None:
+def test_a_log_is_not_created_before_checkpoints_lack_its_predecessor() -> None:
     """Its records would be taken for deleted ones after a crash: the checkpoint says that the log began after them."""
     broken = Broken("/a")
     log = broken.manager.get_or_create(T[4], topic_id=OLD, now_ms=NOW)
@@ -322,7 +322,7 @@ def remount(broken: Broken) -> None:
 
 @pytest.mark.parametrize("mount", [remount, lambda broken: broken.disk.rename("/a", "/gone")], ids=["another", "none"])
 @pytest.mark.parametrize("is_closed_first", [False, True])
-def test_nothing_is_said_of_a_disk_that_is_mounted_over_a_directory_that_is_used(
+def test_no_checkpoint_is_written_to_a_disk_mounted_over_a_directory(
     mount: Callable[[Broken], None], is_closed_first: bool
 ) -> None:
     broken = Broken()

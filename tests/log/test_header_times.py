@@ -55,7 +55,7 @@ def test_records_without_timestamps_are_kept_although_librdkafkas_header_says_19
     [-(2**63), -1, 0, 1, NOW - DAY, NOW - 11 * MINUTE],
     ids=["least", "none", "zero", "one", "a day ago", "eleven minutes ago"],
 )
-def test_a_header_that_says_an_earlier_time_than_its_records_have_is_corrected(claimed: int) -> None:
+def test_a_header_with_a_too_early_largest_timestamp_is_corrected(claimed: int) -> None:
     log = open_log(retention_ms=MINUTE)
     append(log, batch(NOW - 5, NOW, NOW - 3, max_timestamp=claimed))
     assert stored_times(log) == [NOW]
@@ -63,20 +63,20 @@ def test_a_header_that_says_an_earlier_time_than_its_records_have_is_corrected(c
     assert log.reader.find_offset(NOW) == (NOW, 1, 0)
 
 
-def test_a_greatest_time_before_the_first_one_is_corrected() -> None:
+def test_a_largest_timestamp_before_the_first_one_is_corrected() -> None:
     log = open_log()
     append(log, batch(NOW - 5, NOW, max_timestamp=NOW - 6))
     assert stored_times(log) == [NOW]
 
 
-def test_records_that_are_old_go_when_kafka_lets_them() -> None:
+def test_old_records_expire_as_in_kafka() -> None:
     log = open_log(retention_ms=DAY)
     append(log, batch(NOW - 3 * DAY, NOW - 2 * DAY))
     assert stored_times(log) == [NOW - 2 * DAY]
     assert log.delete_old_segments(NOW) == 1
 
 
-def test_a_recent_time_of_a_header_is_believed_and_the_records_are_not_opened() -> None:
+def test_records_are_not_checked_for_a_recent_timestamp() -> None:
     data = batch(NOW - 9 * MINUTE, NOW - 9 * MINUTE)
     data[61:] = b"\xff" * (len(data) - 61)
     write_header(data, read_header(data))
@@ -85,7 +85,7 @@ def test_a_recent_time_of_a_header_is_believed_and_the_records_are_not_opened() 
     assert stored_times(log) == [NOW - 9 * MINUTE]
 
 
-def test_a_topic_with_the_brokers_times_believes_no_header() -> None:
+def test_a_topic_with_log_append_time_ignores_header_times() -> None:
     log = open_log(message_timestamp_type="LogAppendTime", retention_ms=DAY)
     append(log, batch(-1, max_timestamp=0))
     assert stored_times(log) == [NOW]
@@ -127,7 +127,7 @@ def stored_by_an_earlier_release(disk: MemoryDisk) -> None:
 
 
 @pytest.mark.parametrize("clean", [False, True])
-def test_a_header_of_1970_that_is_in_a_log_already_is_no_time_either(clean: bool) -> None:
+def test_a_stored_header_of_1970_is_no_timestamp(clean: bool) -> None:
     disk = MemoryDisk()
     stored_by_an_earlier_release(disk)
     log = Log.open(disk, "/data/t-0", LogConfig(retention_ms=DAY), now_ms=NOW, clean=clean)

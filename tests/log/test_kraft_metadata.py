@@ -69,13 +69,13 @@ def test_the_newest_snapshot_holds_and_what_came_after_it() -> None:
     assert (found.topic_configs, found.next_producer_id) == ({"t": {"a": "2"}}, 3000)
 
 
-def test_a_directory_without_a_controller_s_says_nothing() -> None:
+def test_a_directory_without_kraft_metadata_is_empty() -> None:
     disk = MemoryDisk()
     disk.make_directories("/data")
     assert read_kraft_metadata(disk, "/data") == KraftMetadata()
 
 
-def test_a_batch_that_was_being_written_is_left_out() -> None:
+def test_an_incomplete_last_batch_is_ignored() -> None:
     whole, cut = batch(config("t", "a", "1")), batch(config("t", "a", "2"), base_offset=1)[:-3]
     found = read_kraft_metadata(disk_with(**{"00000000000000000000.log": whole + cut}), "/data")
     assert found.topic_configs == {"t": {"a": "1"}}
@@ -90,13 +90,13 @@ def test_a_batch_that_was_being_written_is_left_out() -> None:
     ],
     ids=["checksum", "cut", "version"],
 )
-def test_what_can_t_be_read_is_said(data: bytes) -> None:
+def test_unreadable_metadata_is_an_error(data: bytes) -> None:
     with pytest.raises(DamagedFileError, match=r"00000000000000000000\.log"):
         read_kraft_metadata(disk_with(**{"00000000000000000000.log": data}), "/data")
 
 
 @pytest.mark.parametrize("end", range(len(config("topic", "key", "value")) - 1))
-def test_a_record_that_is_cut_anywhere_is_malformed_or_says_less(end: int) -> None:
+def test_a_truncated_record_is_malformed_or_has_fewer_fields(end: int) -> None:
     metadata = KraftMetadata()
     with contextlib.suppress(MalformedMessageError):
         metadata.apply(memoryview(config("topic", "key", "value")[:end]))

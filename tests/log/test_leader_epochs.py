@@ -48,7 +48,7 @@ def test_an_epoch_without_records_gives_way_to_the_next() -> None:
     assert (epochs.latest, epochs.is_dirty) == (4, True)
 
 
-def test_truncation_forgets_at_the_end_and_keeps_what_is_in_force_at_the_start() -> None:
+def test_truncation_removes_epochs_but_not_the_current_one_at_the_start() -> None:
     epochs = epochs_of((2, 10), (3, 20), (7, 35))
     epochs.truncate_from_start(25)
     assert epochs.entries == [EpochStart(3, 25), EpochStart(7, 35)]
@@ -95,7 +95,7 @@ def reopened(disk: MemoryDisk, log_start_offset: int = 0) -> Log:
 @pytest.mark.parametrize(
     "said", [b"0\n2\n0 0\n3 2\n", b"0\n3\n0 0\n3 2\n6 8\n", b"0\n0\n", b"0\n1\n9 0\n", b"0\n2\n0 0\n4 4\n"]
 )
-def test_a_file_that_does_not_know_who_wrote_the_last_record_is_built_anew_after_a_clean_shutdown(
+def test_a_file_without_the_last_epoch_is_rebuilt_after_a_clean_shutdown(
     said: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     disk = closed(0, 3, 4, 6)
@@ -111,7 +111,7 @@ def test_a_file_that_does_not_know_who_wrote_the_last_record_is_built_anew_after
     assert not caplog.text
 
 
-def test_a_file_that_knows_it_is_believed_and_records_that_are_deleted_need_no_epoch(
+def test_a_file_with_the_last_epoch_is_used_and_deleted_records_need_none(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     disk = closed(0, 3, 4, 6)
@@ -124,7 +124,7 @@ def test_a_file_that_knows_it_is_believed_and_records_that_are_deleted_need_no_e
     assert not caplog.text
 
 
-def test_the_last_record_may_be_in_a_segment_that_another_one_follows(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_last_record_may_be_in_a_finished_segment(caplog: pytest.LogCaptureFixture) -> None:
     disk = closed(0, 3)
     log = reopened(disk)
     config = dataclasses.replace(log.config, cleanup_policy=("compact",), max_compaction_lag_ms=1)

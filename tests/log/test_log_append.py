@@ -161,7 +161,7 @@ EXPLAINED = {
 }
 
 
-def test_a_cut_batch_is_refused_wherever_it_is_cut() -> None:
+def test_a_truncated_batch_is_refused() -> None:
     log = new_log()
     data = batch(b"abc")
     for end in range(len(data)):
@@ -259,7 +259,7 @@ def test_a_read_only_buffer_is_copied_instead_of_changed() -> None:
     assert values_of(log.read(0, 1000)) == [(0, b"0"), (1, b"a")]
 
 
-def test_discarding_writes_keeps_the_books_and_no_records() -> None:
+def test_discarding_writes_keeps_offsets_and_no_records() -> None:
     disk = MemoryDisk()
     log = new_log(LogConfig(discard_writes=True, segment_bytes=200), disk)
     for number in range(10):
@@ -282,7 +282,7 @@ def test_a_configuration_takes_effect_on_the_next_append() -> None:
     assert log.segment_base_offsets == [0, 1]
 
 
-def test_the_age_of_the_segment_that_grows_is_changed_too() -> None:
+def test_a_configuration_changes_the_roll_time_of_the_active_segment() -> None:
     """What `segment.ms` says holds for the segment that is there, not only for those to come."""
     log = new_log()
     log.append(batch(b"a"), leader_epoch=0, now_ms=NOW)
@@ -291,7 +291,7 @@ def test_the_age_of_the_segment_that_grows_is_changed_too() -> None:
     assert log.segment_base_offsets == [0, 1]
 
 
-def test_a_batch_that_is_there_is_a_duplicate_also_where_a_rule_refuses_it_by_now() -> None:
+def test_a_repeated_batch_is_a_duplicate_although_a_new_rule_refuses_it() -> None:
     """Its producer got no answer; were it refused, the producer would take it for lost."""
     log = new_log(LogConfig(message_timestamp_before_max_ms=1000))
     sent = lambda value, sequence, time_ms: batch(value, producer=7, epoch=0, sequence=sequence, time_ms=time_ms)  # noqa: E731

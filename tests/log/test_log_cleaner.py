@@ -48,7 +48,7 @@ def test_damage_makes_a_log_uncleanable_and_the_others_go_on(caplog: pytest.LogC
     assert room.manager.cleaner.uncleanable == {}
 
 
-def test_a_full_disk_is_waited_out(caplog: pytest.LogCaptureFixture) -> None:
+def test_compaction_is_retried_after_a_full_disk(caplog: pytest.LogCaptureFixture) -> None:
     room = Room()
     room.append(("a", "1"), ("a", "2"), ("b", "x" * 500))
     room.roll()
@@ -79,7 +79,7 @@ def test_an_error_of_the_disk_makes_a_log_uncleanable(kind: str) -> None:
 @pytest.mark.parametrize(
     "error", [OSError("no such library"), RuntimeError("LLVM IR parsing error"), AssertionError(), ImportError("old")]
 )
-def test_compiled_code_that_does_not_work_is_tried_once_and_the_plain_way_does_it(
+def test_compiled_code_that_fails_is_replaced_by_the_plain_filter(
     error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     calls = []
@@ -102,7 +102,7 @@ def test_compiled_code_that_does_not_work_is_tried_once_and_the_plain_way_does_i
     assert room.manager.cleaner.uncleanable == {}
 
 
-def test_compiled_code_that_is_not_there_yet_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compaction_does_not_wait_for_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = iter([None, object()])
     monkeypatch.setattr(compaction_code, "compaction_code", lambda: next(answers))
     settings = CleanerSettings()
@@ -110,7 +110,7 @@ def test_compiled_code_that_is_not_there_yet_is_not_waited_for(monkeypatch: pyte
     assert kinds == ["PlainRecordFilter", "CompiledRecordFilter"]
 
 
-def test_an_error_that_nobody_expects_ends_the_compaction_of_one_log_only(
+def test_an_unexpected_error_ends_the_compaction_of_one_log(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     room = Room()
@@ -139,7 +139,7 @@ def test_an_error_while_segments_are_swapped_stops_the_log_and_recovery_complete
     assert room.append(("a", "3")) == 2
 
 
-def test_a_cut_ends_a_compaction_and_lowers_the_checkpoint() -> None:
+def test_truncation_ends_a_compaction_and_lowers_the_checkpoint() -> None:
     room = Room()
     for value in range(6):
         room.append(("a", f"{value}"))
@@ -159,7 +159,7 @@ def test_a_cut_ends_a_compaction_and_lowers_the_checkpoint() -> None:
     assert not room.manager.cleaner.is_busy_with(T0)
 
 
-def test_what_is_taken_is_as_it_is_in_the_end_though_others_had_their_turn() -> None:
+def test_the_log_is_measured_again_before_it_is_compacted() -> None:
     room = Room()
     other = TopicPartition("u", 0)
     for partition in (T0, other):
@@ -202,7 +202,7 @@ def test_a_deleted_log_leaves_nothing_for_a_new_one_of_its_name() -> None:
     assert room.texts() == [(1, "a", "2")]
 
 
-def test_a_log_that_is_deleted_while_it_is_compacted_harms_nobody() -> None:
+def test_a_log_may_be_deleted_during_its_compaction() -> None:
     room = Room()
     room.append(("a", "1"), ("a", "2"))
     room.roll()
@@ -217,7 +217,7 @@ def test_a_log_that_is_deleted_while_it_is_compacted_harms_nobody() -> None:
     assert not [name for name in room.names() if name.endswith(".cleaned")]
 
 
-def test_the_checkpoint_outlasts_a_restart_and_goes_with_the_policy() -> None:
+def test_the_checkpoint_survives_a_restart_and_ends_with_the_policy() -> None:
     room = Room()
     room.append(("a", "1"), ("a", "2"))
     room.roll()
@@ -233,7 +233,7 @@ def test_the_checkpoint_outlasts_a_restart_and_goes_with_the_policy() -> None:
     assert room.checkpoint() == "0\n0\n", "what came meanwhile was not compacted"
 
 
-def test_a_checkpoint_beyond_the_log_says_nothing() -> None:
+def test_a_checkpoint_beyond_the_log_is_ignored() -> None:
     room = Room()
     room.append(("a", "1"), ("a", "2"))
     room.roll()
@@ -292,7 +292,7 @@ def test_the_dirtiest_log_is_first_and_figures_are_kept() -> None:
 
 
 @pytest.mark.parametrize("cleaned_offset", [3, 0])
-def test_gaps_that_kafkas_compaction_left_between_segments_are_no_damage(cleaned_offset: int) -> None:
+def test_gaps_between_segments_from_kafkas_compaction_are_valid(cleaned_offset: int) -> None:
     room = Room()
     room.append(("a", "1"), ("b", "1"))
     room.append(("b", "2"))

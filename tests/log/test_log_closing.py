@@ -61,7 +61,7 @@ def marked(disk: Disk, *directories: str) -> list[bool]:
 
 
 @pytest.mark.parametrize(("threads", "max_open_files"), [(1, 512), (2, 5), (7, 60)])
-def test_threads_close_what_one_closes(tmp_path: Path, threads: int, max_open_files: int) -> None:
+def test_several_threads_close_all_logs(tmp_path: Path, threads: int, max_open_files: int) -> None:
     directories = f"{tmp_path}/a", f"{tmp_path}/b", f"{tmp_path}/c"
     manager = written(SystemDisk(), *directories, logs=12, max_open_files=max_open_files)
     manager.close(threads=threads)
@@ -90,7 +90,7 @@ def test_a_failing_sync_leaves_its_directory_without_the_mark_and_the_others_wit
     manager.kill()
 
 
-def test_a_log_that_cannot_be_written_costs_the_mark_and_no_other_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_log_that_cannot_be_written_leaves_its_directory_without_the_mark(caplog: pytest.LogCaptureFixture) -> None:
     disk = MemoryDisk()
     manager = written(disk, "/a", logs=3)
     told: list[None] = []
@@ -108,7 +108,7 @@ def test_a_log_that_cannot_be_written_costs_the_mark_and_no_other_log(caplog: py
     manager.kill()
 
 
-def test_a_crash_at_any_moment_of_the_end_leaves_no_mark_where_something_is_lost() -> None:
+def test_a_crash_during_shutdown_leaves_no_mark_beside_lost_records() -> None:
     probe = MemoryDisk()
     manager = written(probe, "/a", "/b", logs=2)
     before = probe.operations
@@ -132,7 +132,7 @@ def test_a_crash_at_any_moment_of_the_end_leaves_no_mark_where_something_is_lost
     assert outcomes >= {(False, False), (True, False)}, "the directories are sealed one after the other"
 
 
-def test_the_topic_s_id_outlasts_a_power_cut_after_a_clean_end() -> None:
+def test_the_topic_id_survives_a_power_failure_after_a_clean_shutdown() -> None:
     disk, topic_id = MemoryDisk(), uuid.UUID(int=7)
     manager = opened(disk, "/a")
     log = manager.get_or_create(t(0), topic_id=topic_id, now_ms=NOW)

@@ -63,7 +63,7 @@ def put(disk: MemoryDisk, path: str, data: bytes) -> None:
     file.append([data])
 
 
-def test_a_batch_is_told_with_all_of_its_header() -> None:
+def test_a_batch_is_shown_with_its_header() -> None:
     disk = data_directory()
     header = read_header(disk.read_file(f"{FIRST}.log"))
     first, second, *_ = rows(disk, f"{FIRST}.log")
@@ -112,7 +112,7 @@ def test_records_follow_their_batch_when_they_are_asked_for() -> None:
     assert (second.offset, second.key_size, second.value, second.sequence) == (1, -1, b"v" * 30, 1)
 
 
-def test_a_transactions_end_is_told_as_one() -> None:
+def test_a_transaction_marker_is_shown() -> None:
     disk = MemoryDisk()
     marker = encode_batch(
         [(NOW, struct.pack(">hh", 0, 1), struct.pack(">hi", 0, 12), ())],
@@ -139,7 +139,7 @@ def test_a_compacted_batch_has_a_delete_horizon() -> None:
     assert row.delete_horizon_ms == NOW
 
 
-def test_indexes_are_told_in_absolute_offsets() -> None:
+def test_indexes_are_shown_with_absolute_offsets() -> None:
     disk = data_directory()
     path = next(name for name in known_files(disk, "/data/t-0") if name.endswith(".index") and name != f"{FIRST}.index")
     base = int(path[-26:-6])
@@ -153,7 +153,7 @@ def test_indexes_are_told_in_absolute_offsets() -> None:
     assert base > 0
 
 
-def test_every_other_file_is_told_line_by_line() -> None:
+def test_other_files_are_shown_line_by_line() -> None:
     disk = data_directory()
     put(disk, f"{FIRST}.txnindex", struct.pack(">hqqqq", 0, 7, 1, 2, 3))
     put(disk, "/data/cleaner-offset-checkpoint", b"0\n1\nt 0 5\n")
@@ -185,7 +185,7 @@ def test_every_other_file_is_told_line_by_line() -> None:
     assert rows(disk, "/data/.kafka_cleanshutdown")[0] == Property(name="version", value="0")
 
 
-def test_reading_ends_at_the_damage_and_says_so() -> None:
+def test_reading_ends_with_the_damage() -> None:
     disk = data_directory()
     path = f"{FIRST}.log"
     data = disk.read_file(path)
@@ -198,7 +198,7 @@ def test_reading_ends_at_the_damage_and_says_so() -> None:
     assert rows(disk, path)[-1] == Damage(byte=size, reason="has zeros where a batch should begin", is_cut=False)
 
 
-def test_a_batch_that_is_damaged_inside_is_passed_over() -> None:
+def test_a_batch_with_damaged_records_is_skipped() -> None:
     disk = data_directory()
     path = f"{FIRST}.log"
     data = bytearray(disk.read_file(path))
@@ -210,7 +210,7 @@ def test_a_batch_that_is_damaged_inside_is_passed_over() -> None:
     assert found[1] == second, "its records are not shown"
 
 
-def test_folders_are_known_by_what_is_in_them() -> None:
+def test_partition_folders_are_recognized_by_their_files() -> None:
     disk = data_directory()
     disk.make_directories("/data/new-3")
     disk.make_directories("/data/t-1.0123456789abcdef0123456789abcdef-delete")

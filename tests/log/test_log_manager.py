@@ -83,7 +83,7 @@ def test_logs_are_found_again_after_a_clean_end_and_after_a_crash() -> None:
     assert (len(manager), list(manager), manager.get(TopicPartition("other", 0))) == (2, [T0, T1], None)
 
 
-def test_a_second_broker_is_told_which_process_has_the_directory(tmp_path: Path) -> None:
+def test_the_error_of_a_second_broker_names_the_process_with_the_lock(tmp_path: Path) -> None:
     """M1: a data directory has one broker."""
     manager = opened(SystemDisk(), f"{tmp_path}/data")
     program = (
@@ -98,7 +98,7 @@ def test_a_second_broker_is_told_which_process_has_the_directory(tmp_path: Path)
     subprocess.run(command, check=True)
 
 
-def test_a_directory_that_is_taken_leaves_the_others_free() -> None:
+def test_a_locked_directory_leaves_the_others_unlocked() -> None:
     disk = MemoryDisk()
 
     def of_one_cluster(*directories: str) -> LogManager:
@@ -132,7 +132,7 @@ def test_a_directory_of_another_broker_or_cluster_is_refused() -> None:
     again.load(NOW)
 
 
-def test_a_new_log_goes_where_the_fewest_are() -> None:
+def test_a_new_log_is_created_in_the_directory_with_the_fewest() -> None:
     disk = MemoryDisk()
     manager = opened(disk, "/a", "/b")
     for number in range(5):
@@ -143,7 +143,7 @@ def test_a_new_log_goes_where_the_fewest_are() -> None:
     assert len(manager) == 5
 
 
-def test_a_deleted_log_is_gone_at_once_and_its_files_later() -> None:
+def test_a_deleted_log_is_renamed_at_once_and_removed_later() -> None:
     disk = MemoryDisk()
     manager = opened(disk)
     append(manager.get_or_create(T0, topic_id=TOPIC_ID, now_ms=NOW), 9)
@@ -239,7 +239,7 @@ def test_maintenance_retains_syncs_and_checkpoints() -> None:
     assert offsets(log) == [*range(start, log.log_end_offset)]
 
 
-def test_maintenance_goes_on_when_logs_come_and_go_between_its_steps() -> None:
+def test_maintenance_continues_when_logs_are_created_and_deleted() -> None:
     disk = MemoryDisk()
     manager = opened(disk)
     logs = [manager.get_or_create(TopicPartition("t", number), topic_id=None, now_ms=NOW) for number in range(4)]
@@ -268,7 +268,7 @@ def test_maintenance_goes_on_when_logs_come_and_go_between_its_steps() -> None:
     manager.kill()
 
 
-def test_the_checkpoint_never_says_more_than_a_log_that_was_cut_twice() -> None:
+def test_checkpoints_are_lowered_before_each_truncation() -> None:
     disk = MemoryDisk()
     manager = opened(disk)
     log = manager.get_or_create(T0, topic_id=None, now_ms=NOW)
@@ -282,7 +282,7 @@ def test_the_checkpoint_never_says_more_than_a_log_that_was_cut_twice() -> None:
         assert log.recovery_point <= offset
 
 
-def test_a_log_that_is_cut_below_its_start_is_empty_and_goes_on_from_there() -> None:
+def test_a_log_truncated_below_its_start_is_empty() -> None:
     disk = MemoryDisk()
     manager = opened(disk)
     log = manager.get_or_create(T0, topic_id=None, now_ms=NOW)
@@ -297,7 +297,7 @@ def test_a_log_that_is_cut_below_its_start_is_empty_and_goes_on_from_there() -> 
     assert offsets(opened(disk).logs[T0]) == [4, 5]
 
 
-def test_maintenance_leaves_what_is_not_committed() -> None:
+def test_maintenance_keeps_uncommitted_records() -> None:
     config = LogConfig(segment_bytes=200, retention_ms=0)
     manager = new_manager(MemoryDisk(), config_for=lambda topic: config)
     manager.open(NOW)
@@ -340,7 +340,7 @@ def test_one_failing_log_does_not_stop_the_others() -> None:
     assert [len(offsets(manager.logs[partition])) for partition in (T0, T1)] == [5, 6]
 
 
-def test_broken_side_files_cost_time_and_no_records() -> None:
+def test_damaged_checkpoints_and_unknown_files_lose_no_records() -> None:
     disk = MemoryDisk()
     manager = opened(disk)
     append(manager.get_or_create(T0, topic_id=TOPIC_ID, now_ms=NOW), 5)
@@ -357,7 +357,7 @@ def test_broken_side_files_cost_time_and_no_records() -> None:
     assert disk.read_file("/data/notes.txt") == b"left alone"
 
 
-def test_a_configuration_is_asked_for_by_topic_and_again_when_it_changes() -> None:
+def test_a_topic_configuration_applies_to_its_logs_when_it_changes() -> None:
     configs = {"t": LogConfig(max_message_bytes=1000), "u": LogConfig()}
     manager = new_manager(MemoryDisk(), config_for=configs.__getitem__)
     manager.open(NOW)

@@ -86,7 +86,7 @@ def overwrite(disk: MemoryDisk, file: str, data: bytes) -> None:
     handle.append([data])
 
 
-def test_a_tail_that_is_cut_at_any_byte_is_cut_to_whole_batches() -> None:
+def test_a_truncated_tail_is_truncated_to_whole_batches() -> None:
     """M1: a kill -9 may end a write after any of its bytes."""
     disk = MemoryDisk()
     log = filled(disk, 9)
@@ -109,7 +109,7 @@ def test_a_tail_that_is_cut_at_any_byte_is_cut_to_whole_batches() -> None:
         assert numbers(recovered) == list(range(expected + 1))
 
 
-def test_a_tail_whose_bytes_are_zeros_or_rubbish_is_cut() -> None:
+def test_a_tail_of_zeros_or_garbage_is_truncated() -> None:
     disk = MemoryDisk()
     log = filled(disk, 9)
     base = log.segment_base_offsets[-1]
@@ -136,7 +136,7 @@ def test_a_damaged_byte_anywhere_in_the_last_batches_ends_the_log_before_it() ->
         assert numbers(reopen(damaged)) == list(range(first + position // one))
 
 
-def test_nothing_after_damage_in_an_unsynced_segment_is_served() -> None:
+def test_an_unsynced_segment_is_truncated_at_damage() -> None:
     disk = MemoryDisk()
     log = filled(disk, 12)
     bases = log.segment_base_offsets
@@ -149,7 +149,7 @@ def test_nothing_after_damage_in_an_unsynced_segment_is_served() -> None:
     assert not disk.exists(path(bases[2], ".snapshot"))
 
 
-def test_a_hole_between_unsynced_segments_ends_the_log() -> None:
+def test_a_gap_between_unsynced_segments_ends_the_log() -> None:
     """A power cut may lose the whole end of one segment and none of the next."""
     disk = MemoryDisk()
     log = filled(disk, 12)
@@ -186,7 +186,7 @@ def test_recovery_begins_at_the_recovery_point() -> None:
     assert reopen(copied(disk), recovery_point=bases[1] - 1).log_end_offset == 0
 
 
-def test_what_recovery_cut_does_not_come_back_with_the_next_power_cut() -> None:
+def test_what_recovery_truncated_stays_truncated_after_a_power_failure() -> None:
     disk = MemoryDisk()
     log = filled(disk, 9)
     base = log.segment_base_offsets[-1]
@@ -255,7 +255,7 @@ def test_recovery_is_the_same_when_it_is_repeated() -> None:
         assert (numbers(again), again.segment_base_offsets, again.epochs.entries) == expected
 
 
-def test_the_indexes_are_built_anew_as_they_were() -> None:
+def test_recovery_rebuilds_the_same_indexes() -> None:
     disk = MemoryDisk()
     log = filled(disk, 30)
     log.close()
@@ -287,7 +287,7 @@ def test_a_finished_segment_gets_back_an_index_that_is_missing_or_wrong() -> Non
         assert found.offset == 2 * number
 
 
-def test_damage_in_a_synced_segment_costs_its_index_and_not_the_rest(caplog: pytest.LogCaptureFixture) -> None:
+def test_damage_in_a_synced_segment_leaves_the_other_batches_readable(caplog: pytest.LogCaptureFixture) -> None:
     disk = MemoryDisk()
     log = filled(disk, 30)
     log.close()
@@ -322,7 +322,7 @@ def test_a_segment_that_was_flushed_whole_still_gets_the_last_entry_of_its_time_
     assert struct.unpack(">qI", disk.read_file(path(0, ".timeindex"))[-12:]) == (NOW + 3, 7)
 
 
-def test_epochs_are_learned_from_the_batches() -> None:
+def test_epochs_are_rebuilt_from_the_batches() -> None:
     disk = MemoryDisk()
     log = filled(disk, 12)
     expected = [(0, 0), (1, 8), (2, 16)]
@@ -368,7 +368,7 @@ def test_after_a_clean_close_each_of_the_last_five_batches_may_be_sent_again(seg
     assert log.append(batch(12), leader_epoch=2, now_ms=NOW).first_offset == 24
 
 
-def test_a_snapshot_from_beyond_the_end_is_not_believed() -> None:
+def test_a_snapshot_beyond_the_end_is_ignored() -> None:
     disk = MemoryDisk()
     log = filled(disk, 12)
     last = log.segment_base_offsets[-1]
@@ -395,7 +395,7 @@ def test_after_a_clean_close_nothing_is_read_but_the_end() -> None:
     assert reopened.append(batch(30), leader_epoch=7, now_ms=NOW).first_offset == 60
 
 
-def test_a_clean_mark_that_lies_is_noticed_at_the_end() -> None:
+def test_a_wrong_clean_mark_is_detected_at_the_end_of_the_log() -> None:
     disk = MemoryDisk()
     log = filled(disk, 9)
     log.close()
@@ -404,7 +404,7 @@ def test_a_clean_mark_that_lies_is_noticed_at_the_end() -> None:
     assert numbers(reopen(disk, clean=True)) == list(range(8))
 
 
-def test_left_overs_of_deletions_and_compactions_are_removed() -> None:
+def test_files_of_interrupted_deletions_and_compactions_are_removed() -> None:
     disk = MemoryDisk()
     filled(disk, 9).close()
     for name in ("00000000000000000000.log.deleted", "00000000000000000000.log.cleaned", "x.tmp", "notes.txt"):
@@ -417,7 +417,7 @@ def test_left_overs_of_deletions_and_compactions_are_removed() -> None:
     assert not disk.exists(path(99, ".index"))
 
 
-def test_a_log_that_lost_all_records_after_its_start_begins_anew_there() -> None:
+def test_a_log_without_records_after_its_start_offset_starts_there() -> None:
     disk = MemoryDisk()
     filled(disk, 3).abandon()
     log = reopen(disk, log_start_offset=50)
@@ -435,7 +435,7 @@ def test_an_empty_folder_is_an_empty_log() -> None:
     assert reopen(disk, clean=True).log_end_offset == 0
 
 
-def test_batches_that_cross_a_piece_of_what_is_read_at_once_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_that_cross_a_read_buffer_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the pieces are: smaller than a batch, than a header almost, or the size of a batch to the byte."""
     disk = MemoryDisk()
     log = filled(disk, 9)

@@ -31,7 +31,7 @@ def append(log: Log, count: int, *, step_ms: int = 10) -> None:
     log.write()
 
 
-def test_segments_go_when_their_latest_record_is_too_old() -> None:
+def test_segments_are_deleted_when_their_latest_record_is_too_old() -> None:
     log = log_of(7, retention_ms=1000)
     assert log.delete_old_segments(NOW + 1010) == 0, "offset 1 is 1000 ms old, which is not more"
     assert log.delete_old_segments(NOW + 1011) == 1
@@ -57,7 +57,7 @@ def test_records_without_time_age_from_their_append() -> None:
     assert log.delete_old_segments(NOW + 1001) == 3
 
 
-def test_the_oldest_segments_go_while_the_log_without_them_is_large_enough() -> None:
+def test_the_oldest_segments_are_deleted_while_the_log_exceeds_its_size() -> None:
     log = log_of(7, retention_bytes=3 * SIZE, retention_ms=-1)
     assert log.size == 7 * SIZE
     assert log.delete_old_segments(NOW) == 2
@@ -69,9 +69,7 @@ def test_the_oldest_segments_go_while_the_log_without_them_is_large_enough() -> 
 @pytest.mark.parametrize("operation", ["append .snapshot", "create .snapshot", "create .log", "truncate .log"])
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EMFILE], ids=errno.errorcode.get)
 @pytest.mark.parametrize("is_killed", [False, True])
-def test_without_room_for_another_segment_the_last_one_stays_and_those_before_it_go(
-    operation: str, number: int, is_killed: bool
-) -> None:
+def test_without_room_for_another_segment_the_last_one_is_kept(operation: str, number: int, is_killed: bool) -> None:
     """Who takes nothing from a full disk because it is full would leave it so."""
     disk = MemoryDisk()
     log = log_of(7, disk, retention_ms=1000)
@@ -94,7 +92,7 @@ def test_without_room_for_another_segment_the_last_one_stays_and_those_before_it
     assert (log.log_start_offset, log.log_end_offset, log.segment_base_offsets) == (11, 11, [11])
 
 
-def test_a_log_whose_records_are_all_old_keeps_its_end_and_its_producers() -> None:
+def test_a_log_without_records_keeps_its_end_offset_and_producers() -> None:
     disk = MemoryDisk()
     log = log_of(7, disk, retention_ms=1000)
     assert log.delete_old_segments(NOW + 9999) == 4
@@ -117,7 +115,7 @@ def test_the_end_of_the_log_outlives_a_crash_while_its_newest_segment_is_not_wri
     assert Log.open(disk, "/data/t-0", log.config, now_ms=NOW).log_end_offset == 6
 
 
-def test_what_is_not_committed_or_not_written_stays() -> None:
+def test_uncommitted_and_unwritten_records_are_kept() -> None:
     log = log_of(7, retention_ms=1000)
     assert log.delete_old_segments(NOW + 9999, high_watermark=5) == 2
     log.append(encode_batch([(NOW, None, b"x" * 50, ())]), leader_epoch=9, now_ms=NOW)
@@ -128,7 +126,7 @@ def test_what_is_not_committed_or_not_written_stays() -> None:
     assert next(iterate_batches(log.read(7, 1)))[1].base_offset == 7
 
 
-def test_compacted_topics_lose_only_what_is_before_their_start() -> None:
+def test_retention_of_compacted_topics_deletes_only_before_the_start_offset() -> None:
     log = log_of(7, cleanup_policy=("compact",), retention_ms=0, retention_bytes=0)
     assert log.delete_old_segments(NOW + 9999) == 0
     log.advance_log_start_offset(5)
@@ -136,7 +134,7 @@ def test_compacted_topics_lose_only_what_is_before_their_start() -> None:
     assert (log.log_start_offset, log.segment_base_offsets) == (5, [4, 6])
 
 
-def test_deleted_records_are_gone_at_once_and_their_segments_with_retention() -> None:
+def test_deleted_records_are_hidden_at_once_and_removed_by_retention() -> None:
     disk = MemoryDisk()
     log = log_of(7, disk, retention_ms=-1)
     log.advance_log_start_offset(3)
@@ -172,7 +170,7 @@ def test_snapshots_go_with_their_segments() -> None:
     ]
 
 
-def test_retention_goes_by_the_same_times_after_a_restart() -> None:
+def test_retention_uses_the_same_times_after_a_restart() -> None:
     disk = MemoryDisk()
     log = log_of(7, disk, retention_ms=1000)
     log.close()

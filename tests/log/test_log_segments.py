@@ -83,7 +83,7 @@ def test_logs_that_begin_together_are_rolled_evenly_over_the_jitter(jitter_ms: i
     assert max(ages.count(age) for age in ages) <= 10
 
 
-def test_the_jitter_of_a_log_is_another_one_for_each_of_its_segments() -> None:
+def test_each_segment_of_a_log_has_its_own_jitter() -> None:
     log = new_log(segment_ms=100, segment_jitter_ms=100)
     for elapsed in range(3000):
         append(log, NOW + elapsed)
@@ -116,7 +116,7 @@ def test_rolling_many_times_before_one_write_keeps_the_order() -> None:
     assert b"".join(log.read(offset, 10_000) for offset in range(9)) == b"".join(sent)
 
 
-def test_a_read_goes_on_in_the_next_segment_and_not_beyond_one() -> None:
+def test_a_read_returns_batches_of_one_segment() -> None:
     log = new_log(segment_bytes=250)
     for _ in range(6):
         append(log, NOW, size=20)
@@ -173,7 +173,7 @@ def test_the_first_record_since_a_time_is_the_one_that_a_scan_finds(seed: int, r
     assert found.leader_epoch == log.epochs.epoch_at(found.offset)
 
 
-def test_times_that_were_cut_off_are_forgotten() -> None:
+def test_truncated_timestamps_are_forgotten() -> None:
     log = new_log(index_interval_bytes=0, retention_ms=1000)
     for number in range(6):
         append(log, NOW + 100 * number)
@@ -188,7 +188,7 @@ def test_times_that_were_cut_off_are_forgotten() -> None:
     assert log.delete_old_segments(NOW + 1206) == 1, "no record is later than 205"
 
 
-def test_no_record_is_found_that_is_deleted_or_not_written() -> None:
+def test_deleted_and_unwritten_records_are_not_found_by_time() -> None:
     log = new_log()
     for time_ms in (NOW + 50, NOW + 10, NOW + 30):
         append(log, time_ms)

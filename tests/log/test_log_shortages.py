@@ -73,7 +73,7 @@ def test_a_roll_without_a_descriptor_is_tried_again_until_there_is_one() -> None
     assert recovered(disk) == [0, 1, 2]
 
 
-def test_open_files_that_are_not_used_lately_make_room_for_a_roll() -> None:
+def test_unused_open_files_are_closed_for_a_roll() -> None:
     disk = MemoryDisk()
     log = new_log(disk, segment_bytes=200)
     for _ in range(3):
@@ -93,7 +93,7 @@ def test_open_files_that_are_not_used_lately_make_room_for_a_roll() -> None:
 
 @pytest.mark.parametrize("when", ["write", "finish"])
 @pytest.mark.parametrize("error", SHORTAGES, ids=repr)
-def test_a_write_that_meets_a_shortage_is_taken_back(error: Exception, when: str) -> None:
+def test_a_write_without_resources_leaves_no_batch(error: Exception, when: str) -> None:
     disk = MemoryDisk()
     log = new_log(disk)
     append(log)
@@ -157,7 +157,7 @@ def failing_once(error: Exception, original: Callable[..., object]) -> Callable[
 
 
 @pytest.mark.parametrize("is_writing", [False, True])
-def test_an_append_that_fails_halfway_takes_what_waits_with_it_and_says_so(
+def test_an_append_that_fails_halfway_loses_pending_batches_with_an_error(
     monkeypatch: pytest.MonkeyPatch, is_writing: bool
 ) -> None:
     disk = MemoryDisk()
@@ -199,7 +199,7 @@ def test_an_append_that_fails_halfway_by_an_unexpected_error_stops_the_log(monke
     assert recovered(disk) == [0]
 
 
-def test_a_flush_that_was_never_run_is_not_taken_for_one_that_was() -> None:
+def test_a_flush_that_was_not_run_syncs_nothing() -> None:
     disk = MemoryDisk()
     log = new_log(disk)
     append(log)
@@ -235,7 +235,7 @@ def test_a_flush_without_a_descriptor_is_tried_again() -> None:
     assert offsets(new_log(disk)) == [0, 1, 2]
 
 
-def test_with_group_flush_a_write_without_a_descriptor_for_its_names_is_taken_back() -> None:
+def test_a_group_flush_without_a_descriptor_for_directories_leaves_no_batch() -> None:
     disk = MemoryDisk()
     log = new_log(disk, flush_group=True)
     append(log)
@@ -267,7 +267,7 @@ def test_retention_without_a_descriptor_leaves_snapshots_for_later() -> None:
     assert [name for name in disk.list("/data/t-0") if name.endswith(".snapshot")] == [f"{4:020}.snapshot"]
 
 
-def test_a_directory_that_cannot_be_looked_at_without_a_descriptor_ends_the_start_and_is_not_offline() -> None:
+def test_a_start_without_descriptors_fails_and_takes_no_directory_offline() -> None:
     """With its logs offline, the others would be led by brokers that lack what it has."""
     disk = MemoryDisk()
     LogManager(disk, ["/a", "/b"], broker_id=1, entropy=random.Random(1)).open(NOW)
@@ -279,7 +279,7 @@ def test_a_directory_that_cannot_be_looked_at_without_a_descriptor_ends_the_star
     assert not again.directories.offline
 
 
-def test_a_truncation_without_a_descriptor_is_asked_for_again() -> None:
+def test_a_truncation_without_a_descriptor_can_be_repeated() -> None:
     disk = MemoryDisk()
     log = new_log(disk, segment_bytes=200)
     for _ in range(5):

@@ -79,7 +79,7 @@ class Ticks:
 
 @pytest.mark.parametrize("threads", [1, 2, 7])
 @pytest.mark.parametrize("max_open_files", [5, 16, 512])
-def test_threads_find_what_one_finds(tmp_path: Path, threads: int, max_open_files: int) -> None:
+def test_several_threads_load_the_same_logs(tmp_path: Path, threads: int, max_open_files: int) -> None:
     """M1: whatever runs at once, and however few files may be open."""
     directories = f"{tmp_path}/a", f"{tmp_path}/b", f"{tmp_path}/c"
     killed(SystemDisk(), *directories, logs=60, batches=20)
@@ -99,7 +99,7 @@ def test_threads_find_what_one_finds(tmp_path: Path, threads: int, max_open_file
     manager.kill()
 
 
-def test_a_long_start_says_how_far_it_is_and_in_the_end_what_was_cut(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_long_start_logs_its_progress_and_what_was_truncated(caplog: pytest.LogCaptureFixture) -> None:
     disk = MemoryDisk()
     killed(disk, logs=20, batches=3)
     disk.open(f"/data/t-7/{0:020d}.log").append([b"torn"])
@@ -118,7 +118,7 @@ def test_a_long_start_says_how_far_it_is_and_in_the_end_what_was_cut(caplog: pyt
     )
 
 
-def test_a_clean_start_says_no_more_than_how_long_it_took(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_clean_start_logs_only_its_duration(caplog: pytest.LogCaptureFixture) -> None:
     disk = MemoryDisk()
     manager = new_manager(disk)
     manager.open(NOW)
@@ -184,7 +184,7 @@ def test_a_start_that_is_stopped_forgets_no_deleted_records() -> None:
     assert [log.log_start_offset for log in manager.logs.values()] == [2] * 4
 
 
-def test_the_high_watermarks_are_kept_and_begin_where_they_were() -> None:
+def test_high_watermarks_survive_a_restart() -> None:
     """M1: `replication-offset-checkpoint`, as Kafka's brokers write and read it; never beyond what is there."""
     disk = MemoryDisk()
     manager = new_manager(disk)
@@ -286,7 +286,7 @@ def damaged_in_the_middle(disk: Disk) -> None:
 
 
 @pytest.mark.parametrize("cause", [replaced_by_folder, copied_to_the_other_directory, damaged_in_the_middle])
-def test_a_log_that_cannot_be_opened_costs_its_partition_alone(
+def test_a_log_that_cannot_be_opened_takes_only_its_partition_offline(
     cause: Callable[[Disk], object], caplog: pytest.LogCaptureFixture
 ) -> None:
     manager, error = with_trouble(cause, caplog)
@@ -315,7 +315,7 @@ def test_a_log_that_cannot_be_opened_can_be_deleted(caplog: pytest.LogCaptureFix
     assert [name for each in ("/data", "/more") for name in disk.list(each) if name.startswith("t-1")] == ["t-1"]
 
 
-def test_a_folder_that_is_no_logs_is_left_alone_and_named(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_folder_that_is_not_a_logs_is_ignored_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     disk = MemoryDisk()
     killed(disk, logs=2)
     strange, stray = ["backup", "t-01", f"t-0.{'b' * 32}-future", "lost+found"], f"t-0.{'a' * 32}-stray"

@@ -106,7 +106,7 @@ _CHANGES = st.tuples(
     segment_bytes=st.sampled_from([200, 500, 5000]),
     interval=st.sampled_from([0, 150, 4096]),
 )
-def test_a_record_is_found_by_its_time_wherever_a_search_through_all_finds_it(
+def test_a_look_up_by_time_finds_what_a_full_scan_finds(
     steps: list[tuple[object, ...]], segment_bytes: int, interval: int
 ) -> None:
     world = Remembered(segment_bytes=segment_bytes, index_interval_bytes=interval)
@@ -157,7 +157,7 @@ def unreadable(codec: Codec) -> bytearray:
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_a_batch_whose_records_cannot_be_read_stands_in_no_ones_way(codec: Codec) -> None:
+def test_a_batch_with_unreadable_records_does_not_block_a_look_up(codec: Codec) -> None:
     log = log_with(batch_at(NOW), unreadable(codec), batch_at(NOW + 70, NOW + 90))
     assert log.reader.find_offset(NOW) == (NOW, 0, 4)
     assert log.reader.find_offset(NOW + 55) == (NOW + 60, 1, 4), "its header is believed"
@@ -166,7 +166,7 @@ def test_a_batch_whose_records_cannot_be_read_stands_in_no_ones_way(codec: Codec
     assert log_with(batch_at(NOW), unreadable(codec)).reader.find_max_timestamp() == (NOW + 60, 1, 4)
 
 
-def test_a_time_that_only_a_header_has_is_no_records() -> None:
+def test_a_timestamp_of_a_header_without_a_record_is_not_returned() -> None:
     liars = [lying(batch_at(NOW + n), max_timestamp=NOW + 1000) for n in range(5)]
     log = log_with(*liars, batch_at(NOW + 9, NOW + 8), batch_at(NOW + 9))
     assert log.reader.find_offset(NOW + 500) is None
@@ -176,14 +176,14 @@ def test_a_time_that_only_a_header_has_is_no_records() -> None:
     assert log.reader.find_max_timestamp() == (NOW + 9, 7, 4)
 
 
-def test_after_very_many_lies_the_latest_of_some_records_is_named() -> None:
+def test_after_many_wrong_headers_the_latest_record_so_far_is_returned() -> None:
     log = log_with(*[lying(batch_at(NOW + n), max_timestamp=NOW + 1000) for n in range(100)])
     found = log.reader.find_max_timestamp()
     assert found is not None
     assert found.timestamp == NOW + found.offset
 
 
-def test_a_bomb_is_not_opened_to_find_a_time() -> None:
+def test_a_decompression_bomb_is_not_opened_to_find_a_time() -> None:
     bomb = lying(
         encode_batch([(NOW, None, b"", ())], codec=Codec.ZSTD),
         record_count=MAX_RECORDS + 1,

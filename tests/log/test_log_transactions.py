@@ -55,7 +55,7 @@ def test_a_reader_needs_no_segment_behind_the_last_stable_offset_that_covers_it(
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_an_open_transaction_outlives_a_restart(*, clean: bool) -> None:
+def test_an_open_transaction_survives_a_restart(*, clean: bool) -> None:
     writer = Writer()
     writer.data(5, transactional=False)
     writer.data(1)
@@ -78,7 +78,7 @@ def test_an_open_transaction_outlives_a_restart(*, clean: bool) -> None:
     assert writer.log.reader.first_unstable_offset is None
 
 
-def test_what_is_truncated_was_never_aborted() -> None:
+def test_truncation_removes_aborted_transactions() -> None:
     writer = Writer()
     expected = scripted(writer)
     for offset in range(writer.log.log_end_offset - 1, 0, -1):
@@ -108,7 +108,7 @@ def test_after_a_truncation_a_transaction_is_open_again() -> None:
     assert writer.aborted() == []
 
 
-def test_retention_takes_the_index_with_its_segment() -> None:
+def test_retention_deletes_the_index_with_its_segment() -> None:
     writer = Writer(config=LogConfig(segment_bytes=500, retention_bytes=600, file_delete_delay_ms=0))
     expected = scripted(writer)
     writer.log.flush()
@@ -151,7 +151,7 @@ DAMAGE = {
 
 @pytest.mark.parametrize("what", DAMAGE)
 @pytest.mark.parametrize("number", [0, -1])
-def test_a_damaged_index_is_built_anew(what: str, number: int) -> None:
+def test_a_damaged_transaction_index_is_rebuilt(what: str, number: int) -> None:
     writer = Writer()
     expected = scripted(writer)
     writer.log.close()
@@ -165,7 +165,7 @@ def test_a_damaged_index_is_built_anew(what: str, number: int) -> None:
     assert writer.disk.read_file(path) == good
 
 
-def test_an_index_without_its_log_goes() -> None:
+def test_an_index_without_its_log_is_removed() -> None:
     writer = Writer()
     scripted(writer)
     writer.log.close()
@@ -175,7 +175,7 @@ def test_an_index_without_its_log_goes() -> None:
     assert not writer.disk.exists(stray)
 
 
-def test_after_a_power_cut_the_index_says_what_the_log_says() -> None:
+def test_after_a_power_failure_the_transaction_index_matches_the_log() -> None:
     for seed in range(60):
         writer = Writer(MemoryDisk(random.Random(seed)))
         for _ in range(seed % 5):
@@ -219,7 +219,7 @@ def test_a_roll_begins_with_a_snapshot_of_what_is_open() -> None:
         assert starts == {1: 0, 5: -1}
 
 
-def test_clients_write_transactional_batches_only_where_somebody_vouches_for_them() -> None:
+def test_clients_can_append_only_verified_transactional_batches() -> None:
     writer = Writer()
 
     def refusal(*, producer: int = 1, **options: bool) -> ErrorCode:

@@ -97,7 +97,7 @@ def rewrite(disk: MemoryDisk, path: str, number: int, **changes: int) -> int:
     return position
 
 
-def test_a_directory_that_was_closed_has_nothing_wrong() -> None:
+def test_a_cleanly_closed_directory_has_no_findings() -> None:
     disk, _ = data_directory()
     told: list[int] = []
     verification = Verification(disk, records=True, advance=told.append)
@@ -270,7 +270,7 @@ def test_a_segment_that_begins_too_early_is_named() -> None:
     assert [(finding.byte, "the segment before it ends at" in finding.reason) for finding in found] == [(0, True)]
 
 
-def test_missing_offsets_inside_a_segment_are_said_and_are_no_damage() -> None:
+def test_missing_offsets_inside_a_segment_are_a_note() -> None:
     """A replica copies a compacted log with its gaps, so that nobody can tell from the file alone."""
     disk, _ = data_directory()
     path = f"{FIRST}.log"
@@ -303,7 +303,7 @@ def test_every_wrong_index_entry_is_named(suffix: str, width: int) -> None:
 
 
 @pytest.mark.parametrize(("suffix", "width"), [(".index", 8), (".timeindex", 12)])
-def test_an_index_that_is_cut_is_named_with_its_last_entry(suffix: str, width: int) -> None:
+def test_a_truncated_index_is_named_with_its_last_entry(suffix: str, width: int) -> None:
     disk, _ = data_directory()
     path = FIRST + suffix
     data = disk.read_file(path)
@@ -314,7 +314,7 @@ def test_an_index_that_is_cut_is_named_with_its_last_entry(suffix: str, width: i
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
-def test_an_index_that_kafka_made_longer_than_it_is_ends_where_its_zeros_begin(suffix: str) -> None:
+def test_a_preallocated_index_of_kafka_ends_where_its_zeros_begin(suffix: str) -> None:
     disk, _ = data_directory()
     put(disk, FIRST + suffix, disk.read_file(FIRST + suffix) + bytes(1200))
     assert verify(disk) == []
@@ -400,14 +400,14 @@ def test_wrong_leader_epochs_are_named(data: bytes, byte: int, words: str) -> No
     assert words in finding.reason
 
 
-def test_a_broker_that_died_may_have_left_its_leader_epochs_behind() -> None:
+def test_leader_epochs_may_be_outdated_after_a_crash() -> None:
     disk, _ = data_directory()
     put(disk, f"{FOLDER}/leader-epoch-checkpoint", b"0\n1\n0 0\n")
     disk.remove("/data/.kafka_cleanshutdown")
     assert damages(disk) == []
 
 
-def test_a_log_that_was_deleted_and_then_cut_up_to_its_start_knows_no_epochs_and_has_nothing_wrong() -> None:
+def test_a_log_without_records_and_epochs_has_no_findings() -> None:
     disk, manager = data_directory(is_closed=False)
     partition = TopicPartition("t", 0)
     log = manager.logs[partition]
@@ -446,7 +446,7 @@ def test_a_wrong_small_file_is_named_with_its_line(name: str, data: bytes, byte:
 # ---- a broker that runs, and one that died --------------------------------------------------------------------------
 
 
-def test_beside_a_running_broker_a_half_written_end_is_said_and_is_no_damage() -> None:
+def test_an_incomplete_end_beside_a_running_broker_is_a_note() -> None:
     disk, _ = data_directory(is_closed=False)
     last = segments(disk)[-1]
     position = cut_in_records(disk, f"{last}.log")
@@ -473,7 +473,7 @@ def test_beside_a_running_broker_damage_is_damage() -> None:
     assert f"{second}.log" in [path for path, _ in damages(disk)], "only the last segment is written to"
 
 
-def test_after_a_crash_a_batch_that_is_cut_is_damage_and_recovery_heals_it() -> None:
+def test_after_a_crash_a_truncated_batch_is_damage_until_recovery() -> None:
     disk, manager = data_directory(is_closed=False)
     manager.kill()
     assert [each.reason for each in verify(disk)] == ["was not closed by its broker; the next start recovers it"]

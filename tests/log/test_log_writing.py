@@ -88,7 +88,7 @@ def test_with_group_flush_what_is_written_is_on_the_disk() -> None:
     assert log.epochs.entries == [(0, 0), (1, 4), (2, 8)]
 
 
-def test_a_full_disk_takes_nothing_serves_reads_and_recovers_by_itself() -> None:
+def test_a_full_disk_refuses_appends_and_serves_reads_until_there_is_room() -> None:
     disk = MemoryDisk()
     log = new_log(disk, segment_bytes=400)
     for number in range(5):
@@ -117,7 +117,7 @@ def test_a_full_disk_takes_nothing_serves_reads_and_recovers_by_itself() -> None
 
 
 @pytest.mark.parametrize("room", range(0, 850, 29))
-def test_whatever_the_room_a_failed_write_leaves_no_trace(room: int) -> None:
+def test_a_failed_write_leaves_no_partial_batch(room: int) -> None:
     disk = MemoryDisk()
     log = new_log(disk, segment_bytes=300, index_interval_bytes=100)
     for number in range(7):
@@ -154,7 +154,7 @@ def test_what_was_appended_while_a_write_failed_is_lost_with_it() -> None:
 
 
 @pytest.mark.parametrize("operation", ["append", "create"])
-def test_any_other_failed_write_stops_the_log_for_good(operation: str) -> None:
+def test_another_failed_write_stops_the_log(operation: str) -> None:
     disk = MemoryDisk()
     log = new_log(disk, segment_bytes=200)
     append(log)
@@ -240,7 +240,7 @@ def test_flush_syncs_everything_that_was_appended() -> None:
     assert offsets(new_log(disk)) == list(range(5))
 
 
-def test_a_truncation_outlives_a_flush_that_was_under_way() -> None:
+def test_a_flush_under_way_does_not_undo_a_truncation() -> None:
     disk = MemoryDisk()
     log = new_log(disk, segment_bytes=200)
     for number in range(8):
@@ -261,7 +261,7 @@ def test_a_truncation_outlives_a_flush_that_was_under_way() -> None:
 
 
 @pytest.mark.parametrize("end", [Log.abandon, lambda log: None])
-def test_a_job_that_ends_after_its_log_harms_nothing(end: Callable[[Log], object]) -> None:
+def test_a_job_that_ends_after_its_log_is_ignored(end: Callable[[Log], object]) -> None:
     disk = MemoryDisk()
     log = new_log(disk, segment_bytes=200)
     append(log)
@@ -315,7 +315,7 @@ def test_a_flush_without_room_is_tried_again_and_the_log_goes_on() -> None:
     assert disk.read_file(f"{log.directory}/leader-epoch-checkpoint").endswith(b"4 0\n")
 
 
-def test_leader_epochs_are_written_even_if_the_log_was_cut_while_their_file_found_no_room() -> None:
+def test_leader_epochs_are_written_again_after_a_full_disk_and_a_truncation() -> None:
     disk = MemoryDisk()
     log = new_log(disk)
     append(log, leader_epoch=4)
@@ -332,7 +332,7 @@ def test_leader_epochs_are_written_even_if_the_log_was_cut_while_their_file_foun
     assert disk.read_file(f"{log.directory}/leader-epoch-checkpoint").endswith(b"4 0\n")
 
 
-def test_a_failed_sync_stops_a_log_that_was_cut_meanwhile_too() -> None:
+def test_a_failed_sync_stops_a_log_that_was_truncated_meanwhile() -> None:
     """It was of what is kept as well, and no later sync would tell."""
     disk = MemoryDisk()
     log = new_log(disk)
@@ -349,7 +349,7 @@ def test_a_failed_sync_stops_a_log_that_was_cut_meanwhile_too() -> None:
     assert log.failure is not None
 
 
-def test_a_segment_that_finds_no_room_leaves_no_part_of_a_snapshot() -> None:
+def test_a_segment_without_room_leaves_no_partial_snapshot() -> None:
     disk = MemoryDisk()
     log = new_log(disk, segment_bytes=200)
     append(log, size=100)

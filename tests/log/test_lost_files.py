@@ -22,7 +22,7 @@ def cut(disk: MemoryDisk, path: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("size", ["nothing", "a batch's end", "inside of a header", "inside of a batch"])
-def test_a_segment_that_was_cut_answers_corrupt_message_at_each_start(
+def test_a_truncated_segment_answers_corrupt_message_after_each_start(
     size: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     disk, log = written()
@@ -43,7 +43,7 @@ def test_a_segment_that_was_cut_answers_corrupt_message_at_each_start(
 
 
 @pytest.mark.parametrize("entry", [(9, 2**30), (2**30, 2**30)])
-def test_an_index_that_points_beyond_a_whole_segment_does_not_accuse_it(
+def test_an_index_that_points_beyond_a_whole_segment_is_rebuilt(
     entry: tuple[int, int], caplog: pytest.LogCaptureFixture
 ) -> None:
     disk, _ = written()
@@ -55,7 +55,7 @@ def test_an_index_that_points_beyond_a_whole_segment_does_not_accuse_it(
     assert rows(disk, path, OFFSET_ENTRY) == true
 
 
-def test_a_segment_that_is_gone_is_named_by_the_indexes_that_are_left(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_missing_segment_is_named_by_its_remaining_indexes(caplog: pytest.LogCaptureFixture) -> None:
     disk, _ = written()
     disk.remove(f"{FIRST}.log")
     opened(disk)
@@ -64,9 +64,7 @@ def test_a_segment_that_is_gone_is_named_by_the_indexes_that_are_left(caplog: py
 
 
 @pytest.mark.parametrize("harm", ["removed", "emptied", "cut"])
-def test_a_log_that_ends_before_what_was_synced_may_not_lead_those_who_have_it(
-    harm: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_log_that_lost_synced_records_cannot_be_used(harm: str, caplog: pytest.LogCaptureFixture) -> None:
     disk, manager = data_directory()
     last = f"{segments(disk)[-1]}.log"
     disk.remove(last) if harm == "removed" else cut(disk, last, 0 if harm == "emptied" else disk.size(last) - 1)
@@ -88,7 +86,7 @@ def test_a_log_that_ends_before_what_was_synced_may_not_lead_those_who_have_it(
     assert manager.were_closed
 
 
-def test_a_cut_below_the_high_watermark_is_no_loss_after_a_crash() -> None:
+def test_a_truncation_below_the_high_watermark_is_no_loss_after_a_crash() -> None:
     _, manager = data_directory()
     manager.open(NOW)
     manager.logs[PARTITION].producers.committed(60)
@@ -105,7 +103,7 @@ def test_a_cut_below_the_high_watermark_is_no_loss_after_a_crash() -> None:
     assert (manager.logs[PARTITION].log_end_offset, len(manager.lost_records)) == (21, 0)
 
 
-def test_a_folder_that_is_gone_is_missed_unless_it_is_in_another_directory() -> None:
+def test_a_missing_folder_is_a_loss_unless_another_directory_has_the_log() -> None:
     disk, manager = data_directory()
     disk.rename(FOLDER, f"{FOLDER}.away")
     manager.open(NOW)
@@ -122,7 +120,7 @@ def test_a_folder_that_is_gone_is_missed_unless_it_is_in_another_directory() -> 
     assert (len(both.lost_records), PARTITION in both.logs) == (0, True)
 
 
-def test_a_batch_whose_offset_is_beyond_its_segment_is_not_given_out() -> None:
+def test_a_batch_with_an_offset_beyond_its_segment_is_not_returned() -> None:
     disk, _ = written()
     data = bytearray(disk.read_file(f"{FIRST}.log"))
     data[0] ^= 0x41  # no checksum covers it
@@ -131,7 +129,7 @@ def test_a_batch_whose_offset_is_beyond_its_segment_is_not_given_out() -> None:
         opened(disk).read(0, 1)
 
 
-def test_zeros_that_a_crash_left_are_no_index() -> None:
+def test_an_index_of_zeros_is_not_valid() -> None:
     for suffix, layout in ((".index", OFFSET_ENTRY), (".timeindex", TIME_ENTRY)):
         disk, _ = written()
         true = rows(disk, FIRST + suffix, layout)

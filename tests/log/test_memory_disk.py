@@ -30,7 +30,7 @@ def test_what_was_synced_survives_a_power_cut_and_what_was_not_may_be_lost() -> 
     assert disk.read_file("/d/f") == b"old"
 
 
-def test_a_killed_process_leaves_everything_that_it_wrote() -> None:
+def test_writes_of_a_killed_process_survive() -> None:
     disk = disk_with(b"old")
     disk.open("/d/f").append([b"new"])
     disk.open("/d/g", create=True)
@@ -188,7 +188,7 @@ def test_submitted_work_runs_in_order_in_the_running_loop() -> None:
     assert asyncio.run(main(MemoryDisk())) == [0, 1, 2, 3, 4]
 
 
-def test_submitted_work_hands_its_error_to_who_awaits_it() -> None:
+def test_submitted_work_raises_its_error_where_it_is_awaited() -> None:
     async def main() -> None:
         disk = disk_with(b"x")
         disk.capacity_bytes = 0

@@ -216,7 +216,7 @@ def refusal(batch: bytes | bytearray, config: LogConfig) -> KafkaError:
 
 
 @given(section=sections(), codec=st.sampled_from(list(Codec)), config=_CONFIGS, base=_TIMES, said=_TIMES)
-def test_exactly_what_kafkas_rules_take_is_taken(
+def test_batches_are_accepted_exactly_by_kafkas_rules(
     section: tuple[bytes, int], codec: Codec, config: LogConfig, base: int, said: int
 ) -> None:
     data, count = section
@@ -233,9 +233,7 @@ def test_exactly_what_kafkas_rules_take_is_taken(
 
 
 @given(section=sections(), codec=st.sampled_from(list(Codec)))
-def test_whatever_is_in_a_batch_that_is_not_looked_into_the_header_stays_as_it_is(
-    section: tuple[bytes, int], codec: Codec
-) -> None:
+def test_the_header_of_an_unchecked_batch_is_stored_unchanged(section: tuple[bytes, int], codec: Codec) -> None:
     batch = packed(*section, codec)
     assume(section[1] * 7 <= len(batch) - HEADER_SIZE)
     assert admitted(batch, LogConfig()) == batch
@@ -278,14 +276,14 @@ def test_by_default_the_record_that_is_too_far_ahead_is_named() -> None:
     assert (error.code, list(record_errors(error))) == (ErrorCode.invalid_timestamp, [1])
 
 
-def test_a_header_that_says_too_late_a_time_is_corrected_where_no_record_has_it() -> None:
+def test_a_header_with_a_too_late_largest_timestamp_is_corrected() -> None:
     batch = encode_batch([(NOW - 5, None, b"v", ()), (NOW - 9, None, b"v", ())])
     write_header(batch, read_header(batch)._replace(max_timestamp=NOW + 2 * HOUR))
     assert read_header(admitted(batch, LogConfig())).max_timestamp == NOW - 5
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_a_number_of_records_that_cannot_be_is_no_way_to_make_offsets_jump(codec: Codec) -> None:
+def test_an_impossible_record_count_is_refused(codec: Codec) -> None:
     batch = encode_batch([(NOW, None, b"v", ())], codec=codec)
     for count in (1000, 2**31 - 1):
         lying = bytearray(batch)
@@ -293,7 +291,7 @@ def test_a_number_of_records_that_cannot_be_is_no_way_to_make_offsets_jump(codec
         assert refusal(lying, LogConfig()).code == ErrorCode.invalid_record
 
 
-def test_more_records_than_are_looked_at_one_by_one_are_too_many() -> None:
+def test_a_batch_with_too_many_records_is_refused() -> None:
     record = encode_varint(6) + bytes(4) + encode_varint(-1) + bytes(1)
     count = MAX_RECORDS + 1
     error = refusal(packed(record * count, count, Codec.ZSTD), LogConfig(max_message_bytes=1 << 30))
@@ -316,13 +314,13 @@ def test_more_bad_records_than_an_answer_holds_are_counted_and_not_named() -> No
 
 
 @pytest.mark.parametrize("kind", ["CreateTime", "LogAppendTime"])
-def test_a_client_may_not_say_that_the_time_is_the_brokers(kind: str) -> None:
+def test_a_client_cannot_set_log_append_time(kind: str) -> None:
     batch = encode_batch([(NOW, b"a", b"v", ())])
     write_header(batch, read_header(batch)._replace(attributes=8))
     assert refusal(batch, LogConfig(message_timestamp_type=kind)).code == ErrorCode.invalid_timestamp
 
 
-def test_a_topic_of_append_times_takes_records_of_any_time() -> None:
+def test_a_topic_with_log_append_time_accepts_any_timestamp() -> None:
     config = LogConfig(
         message_timestamp_type="LogAppendTime", message_timestamp_before_max_ms=5, message_timestamp_after_max_ms=5
     )
@@ -389,7 +387,7 @@ def test_the_level_is_the_topics(codec: str, low: int, high: int) -> None:
         assert sizes[0] > sizes[1]
 
 
-def test_a_batch_that_grows_beyond_the_limit_when_it_is_packed_anew_is_too_large() -> None:
+def test_a_batch_that_exceeds_the_limit_after_recompression_is_too_large() -> None:
     batch = encode_batch([(NOW, b"k", b"v" * 2000, ())], codec=Codec.GZIP)
     assert admitted(batch, LogConfig(max_message_bytes=500)) == batch
     small = LogConfig(max_message_bytes=500, compression_type="uncompressed")
@@ -401,7 +399,7 @@ def test_a_batch_above_the_limit_is_refused_though_it_would_shrink() -> None:
     assert refusal(batch, LogConfig(max_message_bytes=500, compression_type="gzip")).code == ErrorCode.message_too_large
 
 
-def test_a_duplicate_of_what_was_packed_anew_is_known() -> None:
+def test_a_duplicate_of_a_recompressed_batch_is_known() -> None:
     log = Log.open(MemoryDisk(), "/data/t-0", LogConfig(compression_type="zstd"), now_ms=NOW)
     batch = encode_batch(_RECORDS, producer_id=9, producer_epoch=2, base_sequence=0)
     first = log.append(bytearray(batch), leader_epoch=3, now_ms=NOW)
@@ -440,7 +438,7 @@ def test_the_rules_of_a_changed_configuration_hold_from_the_next_batch_on() -> N
     assert codecs == [Codec.NONE, Codec.GZIP]
 
 
-def test_what_the_broker_writes_itself_is_left_as_it_is() -> None:
+def test_batches_of_the_broker_itself_are_stored_unchanged() -> None:
     config = LogConfig(cleanup_policy=("compact",), compression_type="gzip", max_message_bytes=10)
     marker = encode_batch([(NOW, struct.pack(">hh", 0, 1), b"v", ())], is_control=True)
     _, stored = MessageRules(config).admit(memoryview(marker), NOW, from_client=False)
@@ -451,7 +449,7 @@ def test_what_the_broker_writes_itself_is_left_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("codec", [codec for codec in Codec if codec != Codec.NONE])
-def test_a_bomb_is_refused_before_it_takes_more_memory_than_it_may(codec: Codec) -> None:
+def test_a_decompression_bomb_is_refused_within_the_memory_limit(codec: Codec) -> None:
     limit = 1 << 20
     bomb = packed(b"\x00" * (64 * limit), 1, codec)
     config = LogConfig(cleanup_policy=("compact",), validate_max_bytes=limit, max_message_bytes=1 << 30)

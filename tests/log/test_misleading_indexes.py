@@ -67,7 +67,7 @@ def mendings(caplog: pytest.LogCaptureFixture) -> list[str]:
     ],
     ids=["inside of batches", "one batch", "offsets of others", "beyond the segment", "falling"],
 )
-def test_a_wrong_offset_index_is_built_anew_when_it_misleads(
+def test_a_wrong_offset_index_is_rebuilt_when_it_is_used(
     change: Harm, caplog: pytest.LogCaptureFixture, *, active: bool
 ) -> None:
     disk, log = written()
@@ -97,7 +97,7 @@ def test_a_wrong_offset_index_is_built_anew_when_it_misleads(
     ],
     ids=["later times", "earlier times", "one offset", "cut", "only the end"],
 )
-def test_a_wrong_time_index_is_built_anew_when_it_misleads(
+def test_a_wrong_time_index_is_rebuilt_when_it_is_used(
     change: Harm, caplog: pytest.LogCaptureFixture, *, misled: bool
 ) -> None:
     disk, log = written()
@@ -116,7 +116,7 @@ def test_a_wrong_time_index_is_built_anew_when_it_misleads(
         assert rows(disk, path, TIME_ENTRY) == true
 
 
-def test_retention_asks_the_batches_before_it_takes_a_segment_for_what_its_index_says() -> None:
+def test_retention_confirms_an_indexed_time_from_the_batches() -> None:
     disk, log = written()
     harm(disk, f"{FIRST}.timeindex", TIME_ENTRY, lambda rows: [(time - 10**6, offset) for time, offset in rows])
     again = opened(disk)
@@ -125,7 +125,7 @@ def test_retention_asks_the_batches_before_it_takes_a_segment_for_what_its_index
     assert again.delete_old_segments(NOW + 10**6) == len(log.segment_base_offsets)
 
 
-def test_a_damaged_segment_is_not_hidden_by_building_its_index_anew(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_index_of_a_damaged_segment_is_not_rebuilt(caplog: pytest.LogCaptureFixture) -> None:
     disk, _ = written()
     index = disk.read_file(f"{FIRST}.index")
     position = OFFSET_ENTRY.unpack_from(index, 16)[1]
@@ -140,14 +140,14 @@ def test_a_damaged_segment_is_not_hidden_by_building_its_index_anew(caplog: pyte
     assert disk.read_file(f"{FIRST}.index") == index
 
 
-def test_a_batch_that_says_it_ends_behind_its_segment_does_not_hide_what_follows_it() -> None:
+def test_a_batch_with_a_too_large_end_offset_does_not_hide_later_ones() -> None:
     disk, _ = written()
     flip(disk, f"{FIRST}.log", 8)  # its length has another first byte
     with pytest.raises(CorruptBatchError):
         opened(disk).read(1, 1)
 
 
-def test_a_segment_that_was_cut_after_a_clean_shutdown_says_so_to_its_readers() -> None:
+def test_reading_a_segment_truncated_after_a_clean_shutdown_fails() -> None:
     disk, log = written()
     file = disk.open(f"{FIRST}.log")
     file.truncate(file.size() - 20)
@@ -165,7 +165,7 @@ def test_a_segment_that_was_cut_after_a_clean_shutdown_says_so_to_its_readers() 
     ],
     ids=["all but the last", "the last", "all, too early"],
 )
-def test_a_time_index_whose_offsets_are_beyond_its_segment_misleads_nobody(active: bool, change: Harm) -> None:
+def test_a_time_index_with_offsets_beyond_its_segment_is_rebuilt(active: bool, change: Harm) -> None:
     disk, log = written()
     harm(disk, f"/data/t-0/{log.segment_base_offsets[-1 if active else 1]:020d}.timeindex", TIME_ENTRY, change)
     again = opened(disk)
@@ -176,7 +176,7 @@ def test_a_time_index_whose_offsets_are_beyond_its_segment_misleads_nobody(activ
     assert largest.offset == 199
 
 
-def test_what_is_pending_while_an_index_is_built_anew_has_its_time_afterwards() -> None:
+def test_pending_batches_keep_their_times_when_an_index_is_rebuilt() -> None:
     disk, log = written()
     path = f"/data/t-0/{log.segment_base_offsets[-1]:020d}.timeindex"
     harm(disk, path, TIME_ENTRY, lambda rows: [*rows[:-1], (NOW + 10**9, rows[-1][1])])

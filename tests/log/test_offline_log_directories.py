@@ -41,9 +41,7 @@ def closed(*directories: str) -> MemoryDisk:
 
 
 @pytest.mark.parametrize("broken", ["", "/.lock", "/meta.properties", f"/{RECOVERY_POINTS}"])
-def test_a_directory_that_the_disk_does_not_give_leaves_the_others(
-    broken: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_directory_with_a_failed_disk_leaves_the_others_online(broken: str, caplog: pytest.LogCaptureFixture) -> None:
     disk = closed()
     disk.broken.add("/b" + broken)
     manager = opened(disk)
@@ -60,7 +58,7 @@ def test_a_directory_that_the_disk_does_not_give_leaves_the_others(
     manager.kill()
 
 
-def test_a_log_that_was_here_is_not_made_anew_while_it_may_be_in_a_directory_that_is_offline() -> None:
+def test_an_expected_log_is_not_created_while_a_directory_is_offline() -> None:
     disk = closed()
     disk.broken.add("/b")
     manager = opened(disk)
@@ -76,7 +74,7 @@ def test_a_log_that_was_here_is_not_made_anew_while_it_may_be_in_a_directory_tha
     manager.kill()
 
 
-def test_nothing_is_made_of_a_topic_of_which_nobody_knows_what_was_here() -> None:
+def test_no_log_is_created_of_a_topic_whose_partitions_are_unknown() -> None:
     disk = closed()
     disk.broken.add("/b")
     manager = opened(disk)
@@ -87,7 +85,7 @@ def test_nothing_is_made_of_a_topic_of_which_nobody_knows_what_was_here() -> Non
     manager.kill()
 
 
-def test_with_all_directories_whatever_is_missing_is_made() -> None:
+def test_with_all_directories_online_missing_logs_are_created() -> None:
     disk = closed()
     manager = opened(disk)
     manager.set_expected_logs({T0, T1, T2})
@@ -117,7 +115,7 @@ def test_nothing_is_written_into_a_directory_that_is_offline() -> None:
     manager.kill()
 
 
-def test_without_any_directory_there_is_no_broker_and_nothing_is_held() -> None:
+def test_without_a_usable_directory_the_start_fails_and_unlocks_all() -> None:
     disk = closed()
     disk.broken |= {"/a", "/b/meta.properties"}
     with pytest.raises(StorageError) as refused:
@@ -130,7 +128,7 @@ def test_without_any_directory_there_is_no_broker_and_nothing_is_held() -> None:
     opened(disk).kill()
 
 
-def test_one_that_fails_while_the_last_other_one_is_looked_through_ends_the_start() -> None:
+def test_the_start_fails_when_the_last_directory_cannot_be_listed() -> None:
     disk = closed()
     disk.broken.add("/a")
     manager = new_manager(disk)
@@ -143,7 +141,7 @@ def test_one_that_fails_while_the_last_other_one_is_looked_through_ends_the_star
     manager.kill()
 
 
-def test_a_directory_of_another_is_refused_though_a_disk_has_failed_too() -> None:
+def test_a_directory_of_another_broker_is_refused_beside_a_failed_disk() -> None:
     disk = closed()
     disk.broken.add("/a")
     with pytest.raises(StorageError, match="the data directory /b belongs to broker 1, and this is broker 2"):
@@ -155,7 +153,7 @@ def test_a_directory_of_another_is_refused_though_a_disk_has_failed_too() -> Non
     holder.kill()
 
 
-def test_a_folder_of_which_the_disk_says_nothing_is_a_log_that_is_offline() -> None:
+def test_a_folder_that_cannot_be_read_is_an_offline_log() -> None:
     disk = closed()
     disk.broken.add("/b/t-1")
     manager = opened(disk)

@@ -25,7 +25,7 @@ def test_the_last_offset_of_a_key_is_found_while_the_table_grows() -> None:
     assert offsets.get([b"absent", b"", b"key 20000"]) == [-1, -1, -1]
 
 
-def test_the_columns_and_those_before_them_fit_into_the_memory_that_is_allowed() -> None:
+def test_the_old_and_the_new_table_fit_into_the_allowed_memory() -> None:
     for max_bytes in (100_000, 1 << 20, 5_000_000, 128 << 20):
         offsets = new_map(max_bytes)
         sizes = [len(offsets.slots)]
@@ -56,7 +56,7 @@ def test_a_full_table_finds_every_key_and_notices_that_another_is_not_there() ->
     assert not offsets.put({b"%d" % number: number for number in range(1024, 2048)})
 
 
-def test_keys_that_come_to_one_free_slot_at_once_all_get_a_place() -> None:
+def test_colliding_new_keys_all_get_a_slot() -> None:
     """Half of the keys of a large call meet others at their first slot."""
     offsets = new_map(1 << 20)
     keys = {hashlib.sha1(b"%d" % number).digest(): number for number in range(25_000)}
@@ -72,7 +72,7 @@ def test_an_empty_call_is_no_error() -> None:
 
 
 @pytest.mark.parametrize("load_factor", [0.001, 0.0])
-def test_a_map_always_takes_one_key_so_that_compaction_comes_forward(load_factor: float) -> None:
+def test_a_map_has_room_for_at_least_one_key(load_factor: float) -> None:
     offsets = new_map(0, load_factor)
     assert offsets.put({b"k": 1})
     assert not offsets.put({b"l": 2}) or load_factor > 0

@@ -37,7 +37,7 @@ def reopen(disk: MemoryDisk, *, clean: bool) -> Log:
 @pytest.mark.parametrize("clean", [False, True])
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("size", [1, 100, 3 << 20])
-def test_a_log_of_old_messages_is_not_opened_and_left_as_it_is(magic: int, size: int, *, clean: bool) -> None:
+def test_a_log_of_old_messages_is_not_opened_or_changed(magic: int, size: int, *, clean: bool) -> None:
     content = message(magic, 0, b"x" * size) + message(magic, 1)
     disk = disk_with(content)
     with pytest.raises(DamagedFileError, match=f"format {magic}, of before Kafka 0.11") as caught:
@@ -47,7 +47,7 @@ def test_a_log_of_old_messages_is_not_opened_and_left_as_it_is(magic: int, size:
 
 
 @pytest.mark.parametrize("clean", [False, True])
-def test_old_messages_behind_batches_are_left_too(*, clean: bool) -> None:
+def test_old_messages_behind_batches_are_not_truncated(*, clean: bool) -> None:
     batch = bytes(encode_batch([(NOW, b"k", b"v", ())]))
     content = batch + message(1, 1)
     disk = disk_with(content)
@@ -69,7 +69,7 @@ def test_old_messages_behind_batches_are_left_too(*, clean: bool) -> None:
     ],
     ids=["zeros", "cut", "a wrong checksum", "a negative offset", "shorter than a message", "cut in its head"],
 )
-def test_a_tail_that_only_looks_like_one_is_cut(tail: bytes) -> None:
+def test_a_tail_that_resembles_an_old_message_is_truncated(tail: bytes) -> None:
     batch = bytes(encode_batch([(NOW, b"k", b"v", ())]))
     disk = disk_with(batch + tail)
     log = reopen(disk, clean=False)

@@ -88,7 +88,7 @@ def test_a_silent_producer_is_forgotten() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4)), max_size=25))
-def test_a_snapshot_keeps_what_the_next_batch_is_held_against(batches: list[tuple[int, int]]) -> None:
+def test_a_snapshot_keeps_the_expected_sequence(batches: list[tuple[int, int]]) -> None:
     state, due = ProducerState(), {0: 0, 1: 0, 2: 0}
     for offset, (producer, count) in enumerate(batches):
         item = header(due[producer], count, producer=producer)

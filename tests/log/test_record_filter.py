@@ -123,7 +123,7 @@ def test_a_tombstone_stays_until_its_horizon_and_brings_it_to_its_batch(new_filt
 
 
 @both
-def test_the_time_of_the_append_stays_what_it_is(new_filter: NewFilter) -> None:
+def test_log_append_time_is_kept(new_filter: NewFilter) -> None:
     given = section([(5, b"a", b"1"), (7, b"a", None)], 0, attributes=LOG_APPEND_TIME)
     given = given._replace(header=given.header._replace(max_timestamp=NOW_MS))
     (kept,) = compacted(new_filter, [given])
@@ -132,7 +132,7 @@ def test_the_time_of_the_append_stays_what_it_is(new_filter: NewFilter) -> None:
 
 
 @both
-def test_what_lies_behind_the_indexed_part_stays(new_filter: NewFilter) -> None:
+def test_records_behind_the_indexed_part_are_kept(new_filter: NewFilter) -> None:
     record_filter = new_filter()
     sections = [section([(1, b"a", b"1"), (2, b"b", b"1")], 0), section([(3, b"a", b"2"), (4, None, b"2")], 2)]
     record_filter.index_keys(sections[:1], 0)
@@ -148,7 +148,7 @@ def test_what_was_indexed_before_is_not_indexed_again(new_filter: NewFilter) -> 
 
 
 @both
-def test_a_full_map_says_how_far_it_came_and_that_is_inside_a_batch(new_filter: NewFilter) -> None:
+def test_a_full_map_may_end_inside_a_batch(new_filter: NewFilter) -> None:
     record_filter = new_filter(1)
     offsets = record_filter.offsets
     sections = [
@@ -198,7 +198,7 @@ def test_a_malformed_record_is_an_error(new_filter: NewFilter, data: bytes) -> N
 
 @both
 @pytest.mark.parametrize("count", [2**31 - 1, -1])
-def test_a_number_of_records_that_lies_asks_for_no_memory(new_filter: NewFilter, count: int) -> None:
+def test_a_wrong_record_count_allocates_no_memory(new_filter: NewFilter, count: int) -> None:
     given = section([(1, b"a", b"")], 0)
     given = given._replace(header=given.header._replace(record_count=count))
     with pytest.raises(CorruptBatchError):
@@ -227,7 +227,7 @@ batches = st.builds(
 
 @given(st.lists(batches, min_size=1, max_size=6), st.integers(0, 20), st.integers(0, 3))
 @settings(max_examples=150)
-def test_both_ways_answer_as_the_rules_say(given: list[Batch], from_offset: int, not_indexed: int) -> None:
+def test_plain_and_compiled_filters_follow_the_rules(given: list[Batch], from_offset: int, not_indexed: int) -> None:
     sections: list[Section] = []
     offset = 0
     for batch in given:

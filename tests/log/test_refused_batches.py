@@ -85,7 +85,7 @@ def test_a_batch_of_another_epoch_is_judged_by_its_sequence_alone(log: Log) -> N
     assert append(log, 0, epoch=1) == 1
 
 
-def test_a_refusal_of_a_batch_that_came_from_elsewhere_meanwhile_explains_nothing(log: Log) -> None:
+def test_a_refusal_ends_when_the_batch_was_replicated(log: Log) -> None:
     """This broker follows, and copies the batch that it refused when it led."""
     append(log, 0)
     log.refused.note_batch(batch(1), NO_REPLICAS, NOW)
@@ -121,7 +121,7 @@ def test_all_refused_batches_of_a_producer_are_known(log: Log) -> None:
     assert [append(log, sequence) for sequence in (2, 3, 4)] == [2, 3, 4]
 
 
-def test_a_log_that_does_not_know_the_producer_takes_the_first_refused_batch_first(log: Log) -> None:
+def test_an_unknown_producer_must_send_its_first_refused_batch_first(log: Log) -> None:
     log.refused.note_batch(batch(5), NOT_LEADER, NOW)
     log.refused.note_batch(batch(6), NOT_LEADER, NOW)
     assert refusal(log, 6) == refusal(log, 7) == ErrorCode.not_leader_or_follower
@@ -130,7 +130,7 @@ def test_a_log_that_does_not_know_the_producer_takes_the_first_refused_batch_fir
 
 @pytest.mark.parametrize("written", [0, 1])
 @pytest.mark.parametrize("passes_ms", [0, 31_000])
-def test_batches_behind_one_that_is_refused_while_a_lost_end_cannot_be_cut_are_refused_like_it(
+def test_batches_behind_lost_ones_that_cannot_be_truncated_yet_get_the_same_error(
     disk: MemoryDisk, log: Log, written: int, passes_ms: int
 ) -> None:
     """The first batch is lost, and those behind it are refused before that is known of it."""

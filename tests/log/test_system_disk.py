@@ -37,7 +37,7 @@ def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
     assert disk.size(f"{tmp_path}/f") == 6
 
 
-def test_another_process_is_told_who_holds_a_lock(tmp_path: Path) -> None:
+def test_the_error_of_another_process_names_the_lock_holder(tmp_path: Path) -> None:
     path = f"{tmp_path}/.lock"
     lock = SystemDisk().lock(path, "the test")
     attempt = f"from odradek.runtime import SystemDisk; SystemDisk().lock({path!r}, 'other')"
@@ -60,7 +60,7 @@ with open(sys.argv[1], "r+b") as file:
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO], ids=errno.errorcode.get)
-def test_a_lock_is_held_without_room_for_who_holds_it_and_not_on_a_disk_that_failed(
+def test_a_lock_needs_no_room_for_its_note_but_a_working_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     disk, path = SystemDisk(), f"{tmp_path}/.lock"
@@ -82,7 +82,7 @@ def test_a_lock_is_held_without_room_for_who_holds_it_and_not_on_a_disk_that_fai
     assert Path(path).read_text() == f"process {os.getpid()} (the test)"
 
 
-def test_a_directory_that_kafka_has_is_not_taken(tmp_path: Path) -> None:
+def test_a_directory_locked_by_kafka_is_refused(tmp_path: Path) -> None:
     disk, path = SystemDisk(), f"{tmp_path}/.lock"
     (tmp_path / ".lock").write_text("process 1 (long gone)")
     java = [sys.executable, "-c", JAVAS_LOCK, path]
@@ -101,7 +101,7 @@ def test_a_directory_that_kafka_has_is_not_taken(tmp_path: Path) -> None:
     subprocess.run(java, check=True, input="", text=True)
 
 
-def test_who_holds_a_lock_is_seen_without_taking_it(tmp_path: Path) -> None:
+def test_the_holder_of_a_lock_can_be_read_without_locking(tmp_path: Path) -> None:
     disk, path = SystemDisk(), f"{tmp_path}/.lock"
     assert disk.lock_holder(path) is None
     assert not disk.exists(path)
@@ -181,9 +181,7 @@ def refuse(thread: threading.Thread) -> None:
     raise RuntimeError("can't start new thread")
 
 
-def test_without_another_thread_lanes_are_worked_off_by_the_caller(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_another_thread_the_caller_runs_the_lanes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = SystemDisk()
     monkeypatch.setattr(threading.Thread, "start", refuse)
     me = threading.current_thread()
@@ -192,7 +190,7 @@ def test_without_another_thread_lanes_are_worked_off_by_the_caller(
     disk.sync_all([f"{tmp_path}/f", f"{tmp_path}/gone", str(tmp_path)])
 
 
-def test_lanes_have_their_results_and_end_with_an_error() -> None:
+def test_lanes_yield_results_and_raise_an_error() -> None:
     disk = SystemDisk()
     assert sorted(disk.run_lanes([[lambda n=n: n for n in range(50)], []], threads=4)) == list(range(50))
     done: list[int] = []
@@ -223,7 +221,7 @@ def test_work_for_which_no_thread_starts_is_never_run(monkeypatch: pytest.Monkey
     assert done == [2, 2]
 
 
-def test_a_sync_that_failed_is_told_before_a_file_that_could_not_be_opened(
+def test_a_failed_sync_is_reported_before_a_file_that_cannot_be_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The kernel tells of it once."""

@@ -167,7 +167,7 @@ CASES = {"killed": None, "power cut, everything unsynced lost": Survival.LOSE, "
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_after_a_crash_at_any_change_a_log_knows_its_transactions(case: str) -> None:
+def test_transactions_survive_a_crash_at_any_change(case: str) -> None:
     whole = MemoryDisk()
     Life(whole).run()
     names = whole.list(DIRECTORY)

@@ -99,7 +99,7 @@ def test_an_end_that_is_not_committed_keeps_its_transaction_unstable() -> None:
     assert log.state.first_unstable_offset is None
 
 
-def test_the_earliest_of_all_that_is_undecided_is_unstable() -> None:
+def test_the_first_unstable_offset_is_the_earliest_open_transaction() -> None:
     log = Partition()
     for producer in (1, 2, 3):
         log.write(0, producer=producer)
@@ -114,7 +114,7 @@ def test_the_earliest_of_all_that_is_undecided_is_unstable() -> None:
     assert log.state.first_unstable_offset == 2
 
 
-def test_an_aborted_transaction_is_remembered_with_what_is_stable_after_it() -> None:
+def test_an_aborted_transaction_is_indexed_with_the_stable_offset_after_it() -> None:
     log = Partition()
     log.write(0, producer=1)
     log.write(0, producer=2)
@@ -181,7 +181,7 @@ def test_since_version_2_the_marker_has_a_newer_epoch() -> None:
     assert log.end(epoch=5, version=2) is None
 
 
-def test_a_coordinator_that_was_replaced_ends_nothing() -> None:
+def test_a_marker_of_a_replaced_coordinator_is_refused() -> None:
     log = Partition()
     log.write(0)
     log.end(coordinator=7)
@@ -194,7 +194,7 @@ def test_a_coordinator_that_was_replaced_ends_nothing() -> None:
     assert log.end(coordinator=2, producer=6) is None, "each producer has its own coordinator"
 
 
-def test_a_producer_with_an_open_transaction_is_not_forgotten() -> None:
+def test_a_producer_with_an_open_transaction_does_not_expire() -> None:
     log = Partition()
     log.write(0, producer=1)
     log.write(0, producer=2, transactional=False)
@@ -206,7 +206,7 @@ def test_a_producer_with_an_open_transaction_is_not_forgotten() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["write", "commit", "abort"])), max_size=30))
-def test_a_snapshot_keeps_what_is_open(events: list[tuple[int, str]]) -> None:
+def test_a_snapshot_keeps_open_transactions(events: list[tuple[int, str]]) -> None:
     log = Partition()
     due = dict.fromkeys(range(4), 0)
     for producer, event in events:
@@ -264,7 +264,7 @@ def test_another_control_record_is_no_marker(key: bytes | None, value: bytes | N
     assert read_marker(Record(0, 0, key, value)) is None
 
 
-def test_a_later_markers_additions_are_passed_over() -> None:
+def test_fields_of_a_later_marker_version_are_ignored() -> None:
     record = Record(0, 0, b"\0\1\0\0more", b"\0\1\0\0\0\5more")
     assert read_marker(record) == EndTransactionMarker(ControlType.ABORT, 5)
 

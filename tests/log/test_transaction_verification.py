@@ -34,7 +34,7 @@ def entry(*fields: int) -> bytes:
     return ENTRY.pack(0, *fields)
 
 
-def test_an_index_that_says_what_the_log_says_is_right() -> None:
+def test_a_correct_transaction_index_has_no_findings() -> None:
     writer, expected = written()
     assert len(writer.files()) > 2
     assert found(writer) == []
@@ -85,7 +85,7 @@ def test_an_index_that_is_missing_is_named() -> None:
     assert finding.reason.startswith("lacks AbortedTransaction")
 
 
-def test_what_is_to_be_written_anew_is_no_damage() -> None:
+def test_files_that_will_be_rewritten_are_not_damage() -> None:
     writer, _ = written(closed=False)
     writer.disk.kill()
     assert [each for each in found(writer) if each.is_damage] == []
@@ -98,7 +98,7 @@ def test_what_is_to_be_written_anew_is_no_damage() -> None:
     assert "will be rewritten" in finding.reason
 
 
-def test_after_retention_a_snapshot_says_what_was_open() -> None:
+def test_after_retention_open_transactions_come_from_a_snapshot() -> None:
     writer, _ = written()
     first = writer.log.segment_base_offsets[1]
     for name in writer.disk.list(DIRECTORY):
@@ -126,7 +126,7 @@ def test_without_a_snapshot_an_entry_has_to_belong_to_a_marker() -> None:
     assert [each.path for each in found(writer)] == [path]
 
 
-def test_where_compaction_was_the_beginning_of_a_transaction_may_be_gone() -> None:
+def test_compaction_may_have_removed_the_beginning_of_a_transaction() -> None:
     writer, _ = written()
     path = f"{DIRECTORY}/{writer.files()[0]}"
     good = writer.disk.read_file(path)

@@ -36,7 +36,7 @@ def test_a_lock_that_cannot_be_read_is_named(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize(("content", "byte"), [(None, None), (b"", 0), (b"version=1\nnode.id=1\n", 0)])
-def test_an_identity_that_says_nothing_is_damage(content: bytes | None, byte: int | None) -> None:
+def test_meta_properties_without_ids_are_damage(content: bytes | None, byte: int | None) -> None:
     disk, _ = data_directory()
     path = "/data/meta.properties"
     disk.remove(path) if content is None else put(disk, path, content)
@@ -50,7 +50,7 @@ def test_a_directory_in_the_place_of_the_mark_is_named() -> None:
     assert damages(disk) == [("/data/.kafka_cleanshutdown", None)]
 
 
-def test_a_batch_that_says_it_begins_elsewhere_is_the_only_one_accused() -> None:
+def test_a_batch_with_a_wrong_base_offset_is_the_only_finding() -> None:
     disk, _ = data_directory()
     path = f"{segments(disk)[0]}.log"
     flip(disk, path, 0, 0x41)  # the first byte of its base offset, which no checksum covers
@@ -58,7 +58,7 @@ def test_a_batch_that_says_it_begins_elsewhere_is_the_only_one_accused() -> None
 
 
 @pytest.mark.parametrize("harm", ["cut", "removed", "emptied"])
-def test_transactions_are_not_held_against_a_segment_that_is_not_whole(harm: str) -> None:
+def test_transactions_are_not_checked_against_a_damaged_segment(harm: str) -> None:
     writer = Writer()
     scripted(writer)
     writer.log.close()
@@ -77,7 +77,7 @@ def test_transactions_are_not_held_against_a_segment_that_is_not_whole(harm: str
     assert [path for path in accused if path.endswith(".txnindex") and not path.startswith(first)] == []
 
 
-def test_aborted_transactions_that_cannot_be_read_are_not_missed_too() -> None:
+def test_unreadable_aborted_transactions_are_not_reported_as_missing() -> None:
     writer = Writer()
     scripted(writer)
     writer.log.close()

@@ -45,7 +45,7 @@ class Tree:
 
     async def wait(self) -> None:
         """As broker 0."""
-        await wait_until_out_of_isrs(self.store, 0, patience_s=36.0)
+        await wait_until_out_of_isrs(self.store, 0, timeout_s=36.0)
 
 
 def play(scene: Callable[[], Awaitable[None]]) -> None:

@@ -264,15 +264,15 @@ class Broker:
             raise
         await resolve_duplicate_logs(self.store, self.runtime, self.logs)
 
-    async def _prepare_registration(self, patience_s: float) -> None:
+    async def _prepare_registration(self, timeout_s: float) -> None:
         """Have the tree say no more of this broker's logs than is true, before anybody may elect it."""
         if self._has_its_directories is None:
             self._has_its_directories = await check_directories(
-                self.store, self.broker_id, self.logs, patience_s=patience_s
+                self.store, self.broker_id, self.logs, timeout_s=timeout_s
             )
             self.logs.write_meta_properties()
         if not (self.logs.were_closed and self._has_its_directories):
-            await in_live_session(lambda: wait_until_out_of_isrs(self.store, self.broker_id, patience_s=patience_s))
+            await in_live_session(lambda: wait_until_out_of_isrs(self.store, self.broker_id, timeout_s=timeout_s))
 
     async def stop(self) -> None:
         """Answer who waits, leave the cluster, and leave the logs so that the next start need not recover them."""

@@ -23,7 +23,7 @@ class Table:
     def __init__(self, values: Mapping[str, Any], place: str = "") -> None:
         self._values = values
         self._place = place
-        self._asked: list[str] = []
+        self._known: list[str] = []
 
     def text(self, key: str, default: str | None = None) -> str:
         """Return a non-empty text; the key is required unless there is a default."""
@@ -82,21 +82,21 @@ class Table:
 
     def has(self, key: str) -> bool:
         """Return whether the key is present."""
-        self._asked.append(key)
+        self._known.append(key)
         return key in self._values
 
     @property
     def keys(self) -> tuple[str, ...]:
         """All keys that are present; they all count as known."""
-        self._asked.extend(self._values)
+        self._known.extend(self._values)
         return tuple(self._values)
 
     def done(self) -> None:
         """Raise for a key that was never read."""
         for key in self._values:
-            if key not in self._asked:
-                near = difflib.get_close_matches(key, self._asked, n=1)
-                hint = f": did you mean {near[0]}?" if near else f": there are {', '.join(dict.fromkeys(self._asked))}"
+            if key not in self._known:
+                near = difflib.get_close_matches(key, self._known, n=1)
+                hint = f": did you mean {near[0]}?" if near else f": there are {', '.join(dict.fromkeys(self._known))}"
                 raise ConfigurationError(f"there is no key {self._name(key)}{hint}")
 
     def error(self, key: str, problem: str) -> ConfigurationError:

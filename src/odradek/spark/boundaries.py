@@ -64,15 +64,15 @@ def _resolve(
     if isinstance(boundary, AtTimestamp):
         return lookup.offsets(dict.fromkeys(partitions, boundary.timestamp_ms))
     if isinstance(boundary, GivenOffsets):
-        _must_fit(boundary.offsets.keys(), partitions, name)
+        _check_partitions(boundary.offsets.keys(), partitions, name)
         asked = {each: offset.value for each, offset in boundary.offsets.items() if isinstance(offset, Edge)}
         given = {each: offset for each, offset in boundary.offsets.items() if not isinstance(offset, Edge)}
         return given | lookup.offsets(asked)
-    _must_fit(boundary.timestamps_ms.keys(), partitions, f"{name}ByTimestamp")
+    _check_partitions(boundary.timestamps_ms.keys(), partitions, f"{name}ByTimestamp")
     return lookup.offsets(boundary.timestamps_ms)
 
 
-def _must_fit(given: Collection[TopicPartition], partitions: Sequence[TopicPartition], name: str) -> None:
+def _check_partitions(given: Collection[TopicPartition], partitions: Sequence[TopicPartition], name: str) -> None:
     problem = missing_partitions(given, partitions)
     if problem:
         raise ConfigurationError(f"{name}: {problem}")

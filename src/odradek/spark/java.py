@@ -97,7 +97,7 @@ def class_archive_options(java: Java, spark_home: str, flags: tuple[str, ...], *
     silence = "-Xlog:disable"
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        _take_over(archive)
+        _rename_finished(archive)
     except OSError:
         return []
     if archive.exists():
@@ -120,7 +120,7 @@ def _make_room(directory: Path) -> None:
             path.unlink()
 
 
-def _take_over(archive: Path) -> None:
+def _rename_finished(archive: Path) -> None:
     """Rename a finished archive to `archive`."""
     for written in archive.parent.glob(f"{archive.name}.*"):
         if not _is_open(written):

@@ -98,7 +98,7 @@ def plan_batch(start: Offsets, end: Offsets, earliest: Offsets, latest: Offsets)
         wanted = OffsetRange(
             partition=partition, start=min(start[partition], log_end_offset), end=min(end[partition], log_end_offset)
         )
-        some, lost = _what_is_left(wanted, earliest[partition])
+        some, lost = _remaining(wanted, earliest[partition])
         ranges.append(some)
         losses.extend(lost)
     return Plan(ranges=_non_empty(ranges), losses=tuple(losses))
@@ -129,7 +129,7 @@ def plan_micro_batch(start: Offsets, end: Offsets, earliest: Offsets) -> Plan:
                 "it was deleted and created again, or lost its tail"
             )
             continue
-        some, lost = _what_is_left(
+        some, lost = _remaining(
             OffsetRange(partition=partition, start=start[partition], end=end[partition]), earliest[partition]
         )
         ranges.append(some)
@@ -229,7 +229,7 @@ def _decode_offsets(encoded: Mapping[str, Any]) -> dict[TopicPartition, int]:
     }
 
 
-def _what_is_left(wanted: OffsetRange, log_start_offset: int) -> tuple[OffsetRange, list[str]]:
+def _remaining(wanted: OffsetRange, log_start_offset: int) -> tuple[OffsetRange, list[str]]:
     if log_start_offset <= wanted.start or wanted.size <= 0:
         return wanted, []
     start = min(log_start_offset, wanted.end)

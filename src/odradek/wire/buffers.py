@@ -15,7 +15,7 @@ SMALL_BUFFER_BYTES: Final = 16 * 1024
 """The size of the buffers lent while the pool's limit is reached: enough for most requests."""
 LARGEST_POOLED_BYTES: Final = 16 * 1024 * 1024
 """A larger buffer is used once: such frames are rare, and kept buffers of that size would fill the pool."""
-_MOST_LOOKED_AT: Final = 8
+_MOST_CHECKED: Final = 8
 """Buffers with live views that `take` skips before it allocates a new one."""
 
 
@@ -76,7 +76,7 @@ class BufferPool:
         waiting = self._by_size.get(size)
         if waiting:
             # The newest first: its pages are the likeliest to be in the processor's cache.
-            for index in range(len(waiting) - 1, max(-1, len(waiting) - 1 - _MOST_LOOKED_AT), -1):
+            for index in range(len(waiting) - 1, max(-1, len(waiting) - 1 - _MOST_CHECKED), -1):
                 if _is_free(waiting[index]):
                     self._waiting_bytes -= size
                     return waiting.pop(index)

@@ -46,7 +46,7 @@ class _OwnPartitions(NamedTuple):
     broken_topics: set[str]
 
 
-async def check_directories(store: Store, broker_id: int, logs: LogManager, *, patience_s: float) -> bool:
+async def check_directories(store: Store, broker_id: int, logs: LogManager, *, timeout_s: float) -> bool:
     """Compare the loaded directories with the tree, and tell `logs` which partitions must not be created empty.
 
     Call it while no broker is registered with this id, once per start: the directories are written to the tree at the
@@ -74,9 +74,9 @@ async def check_directories(store: Store, broker_id: int, logs: LogManager, *, p
         own = await in_live_session(lambda: _read_own_partitions(store, broker_id))
         superseded = frozenset[TopicPartition]().union(*older.values()) if lost or offline else frozenset()
         if stale := ((superseded | short) & own.in_sync) - own.alone:
-            await in_live_session(lambda: leave_isrs(store, broker_id, stale, patience_s=patience_s))
+            await in_live_session(lambda: leave_isrs(store, broker_id, stale, timeout_s=timeout_s))
             own = await in_live_session(lambda: _read_own_partitions(store, broker_id))
-        accepted -= _settle_shortfalls(broker_id, logs, own, accepted)
+        accepted -= _settle_lost_records(broker_id, logs, own, accepted)
         others = {key for key in own.led if own.ids[key] != UNNAMED and logs.topic_id(key) not in (None, own.ids[key])}
         missing = logs.missing(own.led) | others
         alone = missing & own.alone if lost else frozenset[TopicPartition]()
@@ -133,7 +133,7 @@ def _superseded(logs: LogManager, known: Mapping[str, KnownDirectory]) -> Mappin
     return found
 
 
-def _settle_shortfalls(
+def _settle_lost_records(
     broker_id: int, logs: LogManager, own: _OwnPartitions, accepted: Set[TopicPartition]
 ) -> Set[TopicPartition]:
     """Open logs that lost records if other replicas have these, if nothing can restore them, or if an operator agreed.
@@ -149,7 +149,7 @@ def _settle_shortfalls(
         elif key.topic in own.broken_topics:
             continue
         elif is_own and key in own.alone and (each.is_synced_data or key in own.replicated):
-            logs.lost_records.advise(key, _ways_out(broker_id, key, is_replicated=key in own.replicated))
+            logs.lost_records.advise(key, _commands(broker_id, key, is_replicated=key in own.replicated))
             continue
         logs.accept_lost_records(key)
     try:
@@ -161,7 +161,7 @@ def _settle_shortfalls(
     return accepted
 
 
-def _ways_out(broker_id: int, key: TopicPartition, *, is_replicated: bool) -> str:
+def _commands(broker_id: int, key: TopicPartition, *, is_replicated: bool) -> str:
     elect = f"odradek partitions elect --unclean --topic {key.topic} --partition {key.partition}"
     accept = f"odradek metadata accept-loss --metadata URL --broker-id {broker_id} {key}"
     others = f"no other replica is in sync: to elect one anyway, run: {elect}; " * is_replicated
@@ -175,7 +175,7 @@ def _stop(broker_id: int, logs: LogManager, doubtful: Set[TopicPartition], away:
     _log.error(
         "%d logs are offline because the data directory %s, which replaced theirs and is missing, may have newer "
         "records (%s). Stop the broker, mount the disk and start again; or, if it is lost for good, run: %s",
-        len(doubtful), replacement, named, _forgetting(broker_id, away),
+        len(doubtful), replacement, named, _forget_command(broker_id, away),
     )  # fmt: skip
     for each in sorted(doubtful & logs.logs.keys()):
         logs.logs[each].halt(f"the missing data directory {replacement} may have newer records")
@@ -196,7 +196,7 @@ def _report(
         "%d without another in-sync replica are offline%s. Stop the broker, mount the disk and start again; or, if it "
         "is lost for good, run: %s",
         _named(lost), len(missing), len(missing) - len(alone), len(alone), f" ({', '.join(named)})" if named else "",
-        _forgetting(broker_id, lost),
+        _forget_command(broker_id, lost),
     )  # fmt: skip
 
 
@@ -204,7 +204,7 @@ def _named(directories: Mapping[str, KnownDirectory]) -> str:
     return ", ".join(f"{each.path} (directory.id {key})" for key, each in directories.items())
 
 
-def _forgetting(broker_id: int, directories: Collection[str]) -> str:
+def _forget_command(broker_id: int, directories: Collection[str]) -> str:
     return f"odradek metadata forget-directory --metadata URL --broker-id {broker_id} {' '.join(directories)}"
 
 

@@ -21,7 +21,7 @@ from typing import Final
 from odradek.metadata.store import Store
 from odradek.runtime import Clock
 
-_LOOK_AGAIN_S: Final = 0.1
+_CHECK_AGAIN_S: Final = 0.1
 """The interval at which a closed fence checks whether the session is alive again."""
 _SHORTEST_S: Final = 0.001
 """Event loops count in milliseconds: a timer that fires a little early starts another one."""
@@ -39,7 +39,7 @@ class Fence:
         self._session = 0
         self._is_closed = True
         self._was_open = False
-        self._sure_until = -math.inf
+        self._alive_until = -math.inf
         self._on_closed: list[Callable[[], None]] = []
         self._on_opened: list[Callable[[], None]] = []
         self._wake: Callable[[], None] | None = None
@@ -57,7 +57,7 @@ class Fence:
     def start(self, *, wake: Callable[[], None]) -> None:
         """Start the timers; `wake` makes the metadata loop read the tree when the session is alive again."""
         self._wake = wake
-        self._look()
+        self._check()
 
     def stop(self) -> None:
         """Stop the timers; a closed fence stays closed."""
@@ -74,13 +74,13 @@ class Fence:
     def check(self) -> bool:
         """Return whether the broker may act at this moment; the fence closes if not."""
         # A session's certain lifetime never shrinks, so most calls need not ask the store.
-        return self._clock.monotonic() < self._sure_until or self._ask()
+        return self._clock.monotonic() < self._alive_until or self._ask()
 
     def _ask(self) -> bool:
         if self._is_closed:
             return False
         if self.is_alive(self._session):
-            self._sure_until = self._store.alive_until
+            self._alive_until = self._store.alive_until
             return True
         self.close()
         return False
@@ -89,12 +89,12 @@ class Fence:
         """Close the fence until `open_for` opens it."""
         if self._is_closed:
             return
-        self._is_closed, self._has_notified, self._sure_until = True, False, -math.inf
+        self._is_closed, self._has_notified, self._alive_until = True, False, -math.inf
         self.closures += 1
         _log.warning("the session with the metadata tree may be over: leading nothing until one is alive")
         for closed in self._on_closed:
             closed()
-        self._look_in(_LOOK_AGAIN_S)
+        self._check_after(_CHECK_AGAIN_S)
 
     def is_alive(self, session: int) -> bool:
         """Return whether this is the store's session, and certainly lives."""
@@ -117,7 +117,7 @@ class Fence:
         self._was_open = True
         for opened in self._on_opened:
             opened()
-        self._look_in(self._store.alive_until - self._clock.monotonic())
+        self._check_after(self._store.alive_until - self._clock.monotonic())
 
     def notify_again(self) -> None:
         """Have `wake` called again when a session is alive: the last call came too late."""
@@ -130,20 +130,20 @@ class Fence:
                 await self._alive_again.wait()
         self._alive_again.clear()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         """Close the fence in time, or call `wake` once when it may be opened."""
         if self._ask():
-            self._look_in(self._store.alive_until - self._clock.monotonic())
+            self._check_after(self._store.alive_until - self._clock.monotonic())
             return
         is_alive = self.is_alive(self._store.session_id)
         if is_alive and not self._has_notified and self._wake is not None:
             self._alive_again.set()
             self._wake()
         self._has_notified = is_alive
-        self._look_in(_LOOK_AGAIN_S)
+        self._check_after(_CHECK_AGAIN_S)
 
-    def _look_in(self, delay_s: float) -> None:
+    def _check_after(self, delay_s: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
         if self._wake is not None:
-            self._timer = asyncio.get_running_loop().call_later(max(delay_s, _SHORTEST_S), self._look)
+            self._timer = asyncio.get_running_loop().call_later(max(delay_s, _SHORTEST_S), self._check)

@@ -64,7 +64,7 @@ class Membership:
         self._wake = wake
         self.session = 0
         """The session of the registration; not the store's after a session was lost."""
-        self._is_unsure = True
+        self._may_have_expired = True
         self._watch: Watch | None = None
 
     async def join(self, *, prepare: Prepare) -> None:
@@ -78,15 +78,15 @@ class Membership:
         lost = self._has_lost_session
         if lost:
             self._fence.close()
-        if lost or self._is_unsure:
-            self._is_unsure = False
+        if lost or self._may_have_expired:
+            self._may_have_expired = False
             try:
                 node = None
                 while node is None:
                     await self._registration.register()
                     node = await self._store.get(self._path)
             except BaseException:
-                self._is_unsure = True
+                self._may_have_expired = True
                 raise
             self.epoch, self.session = node.created, node.owner
         return lost
@@ -107,7 +107,7 @@ class Membership:
             self._watch.cancel()
 
     def _notice_change(self) -> None:
-        self._is_unsure = True
+        self._may_have_expired = True
         self._wake()
 
     @property

@@ -42,9 +42,9 @@ T = TypeVar("T")
 ControllerT = TypeVar("ControllerT", bound=ElectedController)
 _FIRST_RETRY_S: Final = 0.05
 _LONGEST_RETRY_S: Final = 5.0
-_PATIENCE_S: Final = 10.0
+_FIRST_WARNING_S: Final = 10.0
 """How long a broker that starts waits for the controller before it logs a warning."""
-_LONGEST_PATIENCE_S: Final = 300.0
+_LONGEST_WARNING_INTERVAL_S: Final = 300.0
 _log = logging.getLogger("odradek.broker")
 
 
@@ -122,20 +122,20 @@ class MetadataLoop(Generic[ControllerT]):
         self.view.image = ClusterImage(cluster_id=cluster_id)
         self.view.start()
         await self._membership.join(prepare=prepare)
-        self._fence.on_change(closed=self._give_up)
+        self._fence.on_change(closed=self._on_fence_closed)
         await self._settle()
         self._fence.start(wake=self.view.mark_all)
         self._task = asyncio.create_task(self._run(), name=f"metadata loop of broker {self.broker_id}")
         await self._wait_for_commands()
 
     async def _wait_for_commands(self) -> None:
-        patience_s = _PATIENCE_S
+        warning_s = _FIRST_WARNING_S
         while not self._joined.is_set():
             try:
-                async with asyncio.timeout(patience_s):
+                async with asyncio.timeout(warning_s):
                     await self._joined.wait()
             except TimeoutError:
-                patience_s = min(patience_s * 2, _LONGEST_PATIENCE_S)
+                warning_s = min(warning_s * 2, _LONGEST_WARNING_INTERVAL_S)
                 known = self.image.controller_id
                 whom = "a controller" if known == NO_CONTROLLER else f"the controller, broker {known}"
                 _log.warning(
@@ -267,14 +267,14 @@ class MetadataLoop(Generic[ControllerT]):
         """Update the image and run the controller's tasks, until none of them changes the tree."""
         while True:
             try:
-                await self._look()
+                await self._update()
                 if self._controller is None or not self._fence.check() or not await self._controller.run_tasks():
                     return
             except (ControllerMovedError, SessionExpired) as error:
                 _log.warning("broker %d: %s", self.broker_id, error)
                 self._resign()
 
-    async def _look(self) -> None:
+    async def _update(self) -> None:
         """Renew the registration, stand for election if it is due, and publish the image."""
         view = self.view
         if await self._membership.renew():
@@ -326,7 +326,7 @@ class MetadataLoop(Generic[ControllerT]):
             )
         self.view.have_controller_read()
 
-    def _give_up(self) -> None:
+    def _on_fence_closed(self) -> None:
         """Resign because the fence has closed: the image may be old, and another broker may be the controller."""
         self._resign()
         self.view.mark_all()

@@ -148,15 +148,15 @@ class Registration:
         `prepare` is awaited when the id is free, before the registration; twice, if another broker had the id
         meanwhile.
         """
-        patience_s = _SESSIONS_WAITED_FOR * session_timeout_ms / 1000
+        timeout_s = _SESSIONS_WAITED_FOR * session_timeout_ms / 1000
         while True:
-            await in_live_session(lambda: self._until_free(patience_s))
-            await prepare(patience_s)
+            await in_live_session(lambda: self._until_free(timeout_s))
+            await prepare(timeout_s)
             with suppress(_TakenError):
                 await in_live_session(self.register)
                 return
 
-    async def _until_free(self, patience_s: float) -> None:
+    async def _until_free(self, timeout_s: float) -> None:
         gone = asyncio.Event()
         watch = self._store.watch_data(self._path, gone.set)
         try:
@@ -167,10 +167,10 @@ class Registration:
                 _log.warning(
                     "broker %d is still registered, as after a crash: waiting up to %.0f s for that session to end",
                     self._broker_id,
-                    patience_s,
+                    timeout_s,
                 )
                 try:
-                    async with asyncio.timeout(patience_s):
+                    async with asyncio.timeout(timeout_s):
                         await gone.wait()
                 except TimeoutError:
                     raise taken from None

@@ -23,7 +23,7 @@ from odradek.metadata.reading import BrokenNodes, read_brokers, read_topics
 from odradek.metadata.store import BadVersion, NoNode, Reader, SetData, Store
 from odradek.model import TopicPartition, UnavailableError
 
-_LEAST_PATIENCE_S: Final = 30.0
+_SHORTEST_TIMEOUT_S: Final = 30.0
 """The shortest wait: there may be no controller until the former controller's session ends."""
 _MOST_WATCHED: Final = 100
 """Most partitions that are watched, or written, at once; the others follow when these have changed."""
@@ -32,10 +32,10 @@ _MOST_ATTEMPTS: Final = 20
 _log = logging.getLogger("odradek.broker")
 
 
-async def wait_until_out_of_isrs(store: Reader, broker_id: int, *, patience_s: float) -> None:
+async def wait_until_out_of_isrs(store: Reader, broker_id: int, *, timeout_s: float) -> None:
     """Return when no ISR has both this broker, which is not registered, and a registered one.
 
-    Raises `UnavailableError` after `patience_s`, or half a minute if that is longer.
+    Raises `UnavailableError` after `timeout_s`, or half a minute if that is longer.
     """
     topics: Iterable[str] = await store.children(paths.TOPICS)
     if not topics:
@@ -43,7 +43,7 @@ async def wait_until_out_of_isrs(store: Reader, broker_id: int, *, patience_s: f
     doubted: list[TopicPartition] = []
     broken = BrokenNodes()
     try:
-        async with asyncio.timeout(max(patience_s, _LEAST_PATIENCE_S)):
+        async with asyncio.timeout(max(timeout_s, _SHORTEST_TIMEOUT_S)):
             while True:
                 changed = asyncio.Event()
                 with ExitStack() as watches:
@@ -70,9 +70,7 @@ async def wait_until_out_of_isrs(store: Reader, broker_id: int, *, patience_s: f
         ) from None
 
 
-async def leave_isrs(
-    store: Store, broker_id: int, partitions: Collection[TopicPartition], *, patience_s: float
-) -> None:
+async def leave_isrs(store: Store, broker_id: int, partitions: Collection[TopicPartition], *, timeout_s: float) -> None:
     """Remove an unregistered broker from the ISRs of partitions that have another member, alive or not.
 
     Where another member is alive, the controller removes it, and this function waits. Elsewhere this function writes:
@@ -80,7 +78,7 @@ async def leave_isrs(
     fails, and is decided again. Raises `UnavailableError` if this takes too long (see `wait_until_out_of_isrs`).
     """
     for _ in range(_MOST_ATTEMPTS):
-        await wait_until_out_of_isrs(store, broker_id, patience_s=patience_s)
+        await wait_until_out_of_isrs(store, broker_id, timeout_s=timeout_s)
         found = await read_topics(store, sorted({key.topic for key in partitions}), BrokenNodes())
         changes = []
         for key in sorted(partitions):
@@ -97,12 +95,12 @@ async def leave_isrs(
         with suppress(BadVersion, NoNode):
             for first in range(0, len(changes), _MOST_WATCHED):
                 some = changes[first : first + _MOST_WATCHED]
-                touched = await _touched(store, {each.partition.topic for each in some})
+                touched = await _rewritten_topics(store, {each.partition.topic for each in some})
                 await store.multi([*(each.operation() for each in some), *touched])
     raise UnavailableError(f"the ISRs of broker {broker_id}, which is starting, are changed again and again by others")
 
 
-async def _touched(store: Store, topics: Iterable[str]) -> list[SetData]:
+async def _rewritten_topics(store: Store, topics: Iterable[str]) -> list[SetData]:
     """Return writes of unchanged topic nodes, which make the controller read the topics' states again.
 
     The controller watches topics, and no states.

@@ -1,4 +1,4 @@
-"""The clients that others wrote, each with the same two calls: write these messages, read so many.
+"""Existing clients behind the same two calls: write these messages, read so many.
 
 A client whose limits keep it from a message says so in `can_write`; what it cannot show is left out of `shown`, which
 is applied to both sides of a comparison.

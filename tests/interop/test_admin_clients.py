@@ -1,4 +1,4 @@
-"""Administration with clients that others wrote: confluent-kafka's AdminClient and kafka-python's (M10)."""
+"""Administration with existing clients: confluent-kafka's and kafka-python's (M10)."""
 
 from collections.abc import Iterator
 from typing import Any

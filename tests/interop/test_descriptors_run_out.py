@@ -1,4 +1,4 @@
-"""A process that may open no more files refuses connections, and nothing else: with the clients that others wrote."""
+"""A process at its descriptor limit refuses connections and nothing else, with existing clients."""
 
 import contextlib
 import resource

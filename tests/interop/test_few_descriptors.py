@@ -1,4 +1,4 @@
-"""More partitions than the system lets the broker open files, with traffic to all of them (M1)."""
+"""More partitions than the broker may open files, with traffic to all of them (M1)."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Groups of clients that others wrote: members join and leave, every partition has one owner, nothing is lost (M6)."""
+"""Groups of existing clients: members join and leave, every partition has one owner, nothing is lost (M6)."""
 
 import subprocess
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Partitions that move to other brokers take their records along, and leave nothing on the old ones (M1, M10)."""
+"""Partitions that move to other brokers keep their records, and nothing is left on the old ones (M1, M10)."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""Reassignments and elections through clients that others wrote, whichever of three brokers they ask first (M10)."""
+"""Reassignments and elections by existing clients, through any of three brokers (M10)."""
 
 import asyncio
 import uuid

@@ -1,4 +1,4 @@
-"""Transactions as clients see them that others wrote (M1): who reads what is committed, and who ends what hangs.
+"""Transactions seen by existing clients (M1): reading committed records, and ending hanging transactions.
 
 There is no transaction coordinator yet, so that the batches and markers come from a bare connection.
 """

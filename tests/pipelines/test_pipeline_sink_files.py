@@ -1,4 +1,4 @@
-"""The directory of a sink of files: whose it is, and what is removed from it after a process was killed."""
+"""The directory of a file sink: its claim, and the files removed after a process was killed."""
 
 import json
 import random

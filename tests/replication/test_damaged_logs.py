@@ -1,4 +1,4 @@
-"""Files of a replica that are damaged under it, in virtual time (M1): others lead on, and the good data come back."""
+"""Damaged files of a replica, in virtual time (M1): other replicas lead, and the data is copied back."""
 
 import asyncio
 import logging

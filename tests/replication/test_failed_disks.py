@@ -1,4 +1,4 @@
-"""Disks that fail under partitions on three brokers, in virtual time (M1): others lead on, and nothing is lost."""
+"""Disks that fail on three brokers, in virtual time (M1): other replicas lead, and nothing is lost."""
 
 import asyncio
 import errno

@@ -1,4 +1,4 @@
-"""Where logs part (M1): what a follower cuts is what its leader does not have, and nothing else."""
+"""Truncation of diverged logs (M1): a follower removes exactly what its leader does not have."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""A broker looks at those of a topic's partitions that have changed: a topic has thousands, whose in-sync sets move."""
+"""A broker updates only the changed partitions of a topic, which may have thousands."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""A broker starts, and another directory is where one of its own was: an empty mount point, a new disk, an old one."""
+"""A broker starts with another directory in place of one of its own: an empty mount point, a new disk, an old one."""
 
 import asyncio
 import logging

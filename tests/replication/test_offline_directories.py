@@ -1,4 +1,4 @@
-"""A broker with two data directories starts, and the disk does not give one of them (KIP-112)."""
+"""A broker starts with two data directories, of which one cannot be read (KIP-112)."""
 
 import pytest
 

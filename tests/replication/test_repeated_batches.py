@@ -1,4 +1,4 @@
-"""Batches that an idempotent producer sends again, on three brokers in virtual time (M1): they are there once."""
+"""Batches that an idempotent producer resends, on three brokers in virtual time (M1), are written once."""
 
 import asyncio
 from collections.abc import AsyncIterator

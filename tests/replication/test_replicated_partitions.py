@@ -1,4 +1,4 @@
-"""Partitions on three brokers, in virtual time (M1): what is acknowledged by all is on all, and outlives its leader."""
+"""Partitions on three brokers in virtual time (M1): acknowledged records are on all replicas, and outlive the leader."""
 
 import asyncio
 import errno

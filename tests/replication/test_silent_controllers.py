@@ -1,4 +1,4 @@
-"""A controller that neither answers nor closes its connections is waited for as long as it is one (M9)."""
+"""Brokers wait for a controller that hangs only while it is the controller (M9)."""
 
 import asyncio
 from dataclasses import replace

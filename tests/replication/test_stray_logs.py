@@ -1,4 +1,4 @@
-"""Logs that a broker still has, though their topics were deleted, or moved away, while it was down."""
+"""Logs of topics that were deleted, or of replicas that were moved, while their broker was down."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""An old disk comes back, in the place of the one that replaced it, and those who have what it lacks are down."""
+"""An old disk returns in place of its replacement, while the replicas with newer records are down."""
 
 import asyncio
 from typing import Any

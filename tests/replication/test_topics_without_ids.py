@@ -1,4 +1,4 @@
-"""Old tools write a topic's node without its id (KAFKA-14190): that makes another topic of none."""
+"""Old tools write a topic's node without its id (KAFKA-14190), which must not make it another topic."""
 
 import asyncio
 from dataclasses import replace

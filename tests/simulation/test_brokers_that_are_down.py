@@ -1,4 +1,4 @@
-"""Topics that are created while a broker is down: placed on it, led by others, copied by it when it is back."""
+"""Topics created while a broker is down: placed on it, led by others, copied by it when it returns."""
 
 import pytest
 

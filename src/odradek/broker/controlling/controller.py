@@ -1,6 +1,6 @@
 """The controller: made when this broker is elected, and closed when it resigns or another broker is elected.
 
-It owns the epoch that it was elected for, whose number fences every write, and the tasks that it runs unasked. Requests
+It owns the epoch that it was elected for, whose number fences every write, and the periodic tasks. Requests
 of clients and brokers become jobs, which the metadata loop runs one after the other.
 """
 

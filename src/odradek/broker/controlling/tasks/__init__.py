@@ -1,4 +1,4 @@
-"""The controller's tasks, which it runs unasked; one file for each, and `controller` has all of them.
+"""The controller's own tasks, one file each; `controller` runs all of them.
 
 A task decides from the image and writes the tree through the `ControllerEpoch`. The metadata loop then reads and
 publishes the new image, and the channels send it to the other brokers. A task decides from the tree alone, so the next

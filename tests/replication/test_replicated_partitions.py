@@ -1,4 +1,4 @@
-"""Partitions on three brokers in virtual time (M1): acknowledged records are on all replicas, and outlive the leader."""
+"""Partitions on three brokers in virtual time (M1): acknowledged records are on all replicas and survive a leader."""
 
 import asyncio
 import errno

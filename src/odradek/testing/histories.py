@@ -153,7 +153,7 @@ def verdict(history: History) -> str:
 
 
 class _Case:
-    """One partition: its log beside all that clients were told of it."""
+    """The log of one partition, and the outcomes that clients saw."""
 
     def __init__(
         self,

@@ -16,9 +16,12 @@ if TYPE_CHECKING:
     from odradek.testing.loop import DeadlockError, LivelockError, VirtualLoop
     from odradek.testing.network import MemoryNetwork
     from odradek.testing.simulation import Simulation, simulated_runtime
+    from odradek.testing.wire_client import BlockingWireClient, WireClient
+    from odradek.testing.world import World
     from odradek.testing.zookeeper import ZookeeperServer
 
 _HOMES: Final = {
+    "BlockingWireClient": "wire_client",
     "Cluster": "cluster",
     "DeadlockError": "loop",
     "History": "histories",
@@ -29,6 +32,8 @@ _HOMES: Final = {
     "Simulation": "simulation",
     "Survival": "disk",
     "VirtualLoop": "loop",
+    "WireClient": "wire_client",
+    "World": "world",
     "ZookeeperServer": "zookeeper",
     "eventually": "conditions",
     "simulated_runtime": "simulation",
@@ -42,6 +47,7 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
+    "BlockingWireClient",
     "Cluster",
     "DeadlockError",
     "History",
@@ -52,6 +58,8 @@ __all__ = [
     "Simulation",
     "Survival",
     "VirtualLoop",
+    "WireClient",
+    "World",
     "ZookeeperServer",
     "eventually",
     "simulated_runtime",

@@ -163,7 +163,6 @@ HEADLESS: Final = re.compile(
 NOT_YET_PLAIN: Final = (
     "cli/serve.py",
     "broker/lifecycle.py",
-    "broker/replication",
 )
 """Rooms whose texts have not been rewritten yet."""
 

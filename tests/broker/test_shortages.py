@@ -99,7 +99,7 @@ def test_appenders_that_could_not_be_told_are_told_later(
         codes = await asyncio.gather(produced(client, world, size=size), produced(other, world, partition=1, size=size))
         assert codes == [ErrorCode.none, ErrorCode.none]
         assert not errors
-        assert "the writer met an error, and tries again" in caplog.text
+        assert "Failed to notify an appender, retrying" in caplog.text
 
     play(scene)
 

@@ -64,8 +64,8 @@ def test_a_full_disk_is_one_line_of_the_log_however_many_writes_it_refuses(
             assert not outages
         told = [record.getMessage() for record in caplog.records]
         assert len(told) == 4, told
-        assert "takes no writes until there is room" in told[0]
-        assert told[1].endswith("takes writes again")
+        assert "has no space for writes" in told[0]
+        assert told[1].endswith("has space for writes again")
 
     play(scene)
 

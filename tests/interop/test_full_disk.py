@@ -148,7 +148,7 @@ def test_a_full_disk_refuses_writes_serves_reads_and_recovers_by_itself(
         status, page = probe(broker)
         assert status == 200
         assert page.splitlines()[1].startswith(f"{broker.data_dir} had no room for a write ")
-        assert lines(broker, "takes no writes until there is room") == 1
+        assert lines(broker, "has no space for writes") == 1
 
         (disk.view / "ballast").unlink()
         before = len(writer.acknowledged)

@@ -218,7 +218,7 @@ def test_a_lagging_follower_copies_the_batches_before_the_damage(caplog: pytest.
         assert leader_of(world)[0] == damaged
         assert not stray_logs(world, damaged), "it has what nobody else has"
         await asyncio.sleep(60)
-        refusals = [each for each in caplog.records if "answers CORRUPT_MESSAGE" in each.getMessage()]
+        refusals = [each for each in caplog.records if "failed with CORRUPT_MESSAGE" in each.getMessage()]
         assert len(refusals) == 1, "one line, however often the follower asks"
 
     World(1, CONFIG, brokers=3).play(scene)

@@ -1,7 +1,7 @@
-"""The in-sync sets of all partitions that this broker leads: who lags, and what the controller is asked about it.
+"""The ISR changes of the partitions that this broker leads: lagging followers are removed, and the controller decides.
 
-Wishes (`IsrChange`) of many partitions leave in one AlterPartition, one request at a time. One that was not answered is
-sent again, because nobody knows whether it was heard, until the controller answers or somebody else leads.
+The changes (`IsrChange`) of many partitions are sent in one AlterPartition request, one request at a time. A change
+without a response is sent again until the controller answers or the partition has another leader.
 """
 
 import asyncio
@@ -27,12 +27,13 @@ _AWAITS_NEWS: Final = frozenset(
         ErrorCode.unknown_topic_id,
     }
 )
-"""The leader is behind the controller. Until it has heard, the wish counts: it may be what was written."""
+"""The leader's metadata is older than the controller's. Until the update comes, the change stays pending, because the
+controller may have written it."""
 _REFUSED: Final = frozenset({ErrorCode.ineligible_replica, ErrorCode.invalid_request})
 
 
 class AlterPartitionManager:
-    """See the module. `expansions` and `shrinks` count what the controller has written."""
+    """Submits ISR changes to the controller. `expansions` and `shrinks` count the changes that it has written."""
 
     def __init__(
         self,
@@ -57,7 +58,7 @@ class AlterPartitionManager:
         self._timer: asyncio.TimerHandle | None = None
 
     def now_ms(self) -> int:
-        """The clock of followers' progress, which only goes forward."""
+        """Return the monotonic time by which followers' progress is measured."""
         return int(self._clock.monotonic() * 1000)
 
     @property
@@ -68,7 +69,7 @@ class AlterPartitionManager:
     # ---- who lags -----------------------------------------------------------------------------------------------
 
     def start(self, partitions: Iterable[Partition]) -> None:
-        """Look twice in every `replica.lag.time.max.ms` whether a follower lags, until `stop`."""
+        """Check for lagging followers twice per `replica.lag.time.max.ms`, until `stop`."""
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self.max_lag_ms / 2000, self._check, partitions)
 
@@ -78,7 +79,7 @@ class AlterPartitionManager:
             partition.check_lag()
 
     def stop(self) -> None:
-        """Look no more, and ask nothing more."""
+        """Stop checking, and drop the pending changes."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -89,40 +90,43 @@ class AlterPartitionManager:
     # ---- asking the controller ----------------------------------------------------------------------------------
 
     def submit(self, partition: Partition, change: IsrChange) -> None:
-        """Have the controller asked for a change."""
+        """Submit a change of a partition's ISR to the controller."""
         self._pending_isr[partition.topic_partition] = partition, change
         self._begin_to_send()
 
     def _begin_to_send(self) -> None:
         if self._pending_isr and self._sending is None:
-            self._sending = asyncio.get_running_loop().create_task(self._send(), name="changes of in-sync sets")
+            self._sending = asyncio.get_running_loop().create_task(self._send(), name="AlterPartition requests")
             self._sending.add_done_callback(self._sent)
 
     def _sent(self, sending: "asyncio.Task[None]") -> None:
         self._sending = None
         if not sending.cancelled() and (error := sending.exception()) is not None:
-            _log.error("changes of in-sync sets failed", exc_info=error)
-        self._begin_to_send()  # a wish may have come after the task had ended, and before this was told
+            _log.error("AlterPartition requests failed", exc_info=error)
+        self._begin_to_send()  # a change may have been submitted after the task ended and before this callback
 
     async def _send(self) -> None:
-        """Send what there is until there is nothing more, slower after each failure, and a new controller at once."""
+        """Send requests until no change is pending.
+
+        Failures are repeated with backoff, and at once after an election.
+        """
         delay_s = 0.0
         while self._pending_isr:
             await (self._controller.pause(delay_s) if delay_s else asyncio.sleep(0))
             pending, self._pending_isr = self._pending_isr, {}
-            # Who no longer leads, or has heard from the controller meanwhile, pending no more.
+            # A partition that has another leader, or news from the controller, needs its change no more.
             pending = {key: (each, change) for key, (each, change) in pending.items() if each.is_pending_isr(change)}
             growing = {key for key, (each, change) in pending.items() if len(change.isr) > len(each.isr)}
             try:
                 results = await self._requests.ask({key: change for key, (_, change) in pending.items()})
             except OdradekError as error:
-                _log.info("the controller did not change %d in-sync sets yet: %s", len(pending), error)
+                _log.info("Failed to update the ISR of %d partitions, retrying: %s", len(pending), error)
                 results = {}
             except Exception:
-                # Wishes that nobody asks for any more would be pending for ever.
-                _log.exception("asking for %d in-sync sets failed", len(pending))
+                # Changes that are not sent again would be pending forever.
+                _log.exception("Failed to update the ISR of %d partitions", len(pending))
                 results = {}
-            self._check_fence()  # what a smaller set has may be acknowledged
+            self._check_fence()  # a smaller ISR may commit records, which are then acknowledged
             written = {key for key, result in results.items() if isinstance(result, WrittenIsr)}
             self.expansions += len(written & growing)
             self.shrinks += len(written - growing)
@@ -133,16 +137,16 @@ class AlterPartitionManager:
             delay_s = 0.0 if is_done else min(max(delay_s * 2, _FIRST_RETRY_S), _LONGEST_RETRY_S)
 
     def _settle(self, partition: Partition, change: IsrChange, result: "WrittenIsr | KafkaError | None") -> bool:
-        """Tell a partition what became of its wish; False if it is to be asked again."""
+        """Handle the result of a change; return False if it has to be sent again."""
         if isinstance(result, WrittenIsr):
             if result.leader_epoch == change.leader_epoch:
                 partition.handle_isr_change(change, isr=result.isr, partition_epoch=result.partition_epoch)
-            _log.info("%s: the ISR is %s", partition.topic_partition, list(partition.isr))
+            _log.info("ISR of %s updated to %s", partition.topic_partition, list(partition.isr))
             return True
         if result is None or result.code not in _AWAITS_NEWS | _REFUSED:
             return False
         self.failed_updates += 1
-        _log.info("%s: the ISR does not become %s: %s", partition.topic_partition, list(change.isr), result)
+        _log.info("Failed to update the ISR of %s to %s: %s", partition.topic_partition, list(change.isr), result)
         if result.code in _REFUSED:
             partition.handle_isr_rejection(change)
         return True

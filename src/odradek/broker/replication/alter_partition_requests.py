@@ -1,4 +1,4 @@
-"""AlterPartition from the leader's side: many items in one request, to the controller wherever it is (KIP-497)."""
+"""AlterPartition requests of a leader, for many partitions, to the controller wherever it is (KIP-497)."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
@@ -14,7 +14,7 @@ from odradek.replication import IsrChange
 
 
 class WrittenIsr(NamedTuple):
-    """An in-sync set as it is in the tree."""
+    """An ISR as it is in the tree."""
 
     leader_id: int
     leader_epoch: int
@@ -36,7 +36,7 @@ class LocalController(Protocol):
 
 
 class ControllerChannel(Protocol):
-    """The way to the controller, wherever it is (`cluster.controller_requests`)."""
+    """Requests to the controller, on whichever broker it is (`cluster.controller_requests`)."""
 
     def local_controller(self) -> LocalController | None:
         """Return the controller if this broker is elected."""
@@ -49,14 +49,14 @@ class ControllerChannel(Protocol):
 
 
 class AlterPartitionRequests:
-    """One broker's; `ask` sends one request."""
+    """Sends AlterPartition requests for one broker."""
 
     def __init__(self, metadata: MetadataCache, controller: ControllerChannel) -> None:
         self._metadata = metadata
         self._controller = controller
 
     async def ask(self, changes: Mapping[TopicPartition, IsrChange]) -> dict[TopicPartition, IsrResult]:
-        """What became of each change; of partitions without a result nobody knows.
+        """Send one request, and return the results by partition; a partition without a result is undecided.
 
         Raises `KafkaError` if the request was refused, and `UnavailableError`.
         """

@@ -16,7 +16,7 @@ class DelayedFetch(Protocol):
     """A fetch that waits for more records of a partition."""
 
     def advanced(self, size: int) -> None:
-        """`size` more bytes may be read."""
+        """Note that `size` more bytes may be read."""
 
     def interrupted(self) -> None:
-        """The partition is no longer led by this broker."""
+        """Note that this broker does not lead the partition any more."""

@@ -1,6 +1,6 @@
-"""The follower's half of a fetch session (KIP-227): what the leader knows already need not be said again.
+"""The follower's side of a fetch session (KIP-227): a request has only what changed.
 
-Pure: positions go in, what is to be sent comes out; the leader's half is `serving.fetch_sessions`.
+Pure: positions are arguments, and the request is a value; the leader's side is `serving.fetch_sessions`.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ _LAST_EPOCH: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRequest:
-    """One fetch: positions that are new to the leader, and partitions that it may forget."""
+    """The content of one request: changed positions, and partitions to remove from the session."""
 
     session_id: int
     epoch: int
@@ -26,14 +26,14 @@ class SessionRequest:
 
 @dataclass(slots=True)
 class FetcherSession:
-    """With one leader. `known` is what it was told, by partition."""
+    """The session with one leader. `known` are the positions that the leader has, by partition."""
 
     session_id: int = 0
     epoch: int = 0
     known: dict[TopicPartition, FetchPosition] = field(default_factory=dict)
 
     def request(self, wanted: Mapping[TopicPartition, FetchPosition]) -> SessionRequest:
-        """The next fetch, of all `wanted`."""
+        """Return the next request, which fetches all of `wanted`."""
         known = self.known
         positions = {key: position for key, position in wanted.items() if known.get(key) != position}
         forgotten = {key: position.topic_id for key, position in known.items() if key not in wanted}
@@ -46,12 +46,12 @@ class FetcherSession:
         return SessionRequest(session_id=self.session_id, epoch=epoch, positions=positions, forgotten=forgotten)
 
     def answered(self, session_id: int) -> None:
-        """The leader answered, in a session, or in none (0): then everything is to be said again."""
+        """Note the response's session id; with 0, the next request is a full one."""
         if session_id == 0:
             self.reset()
         else:
             self.session_id = session_id
 
     def reset(self) -> None:
-        """Begin anew: the leader does not know the session, or may not have heard of the last fetch."""
+        """Start again with a full request: the leader may not know the session, or the last request."""
         self.session_id, self.epoch, self.known = 0, 0, {}

@@ -1,9 +1,9 @@
-"""One partition that another broker leads: a log that grows by what its leader has, and is cut where they part.
+"""One partition that another broker leads: its log is appended as the leader has it, and truncated where it diverges.
 
 ```
-fetch from log.written_offset ──► append, as it is ──► written ──► the next fetch says so, and counts for the leader
+fetch from log.written_offset ──► append unchanged ──► written ──► the next fetch tells the leader
 ```
-What is committed its leader says with every answer. Nobody reads it here.
+Each response has the leader's high watermark. Clients do not read followers here.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ _log = logging.getLogger("odradek.broker")
 
 
 class FetchPosition(NamedTuple):
-    """From where a partition is fetched, in its leader's request. `last_epoch` is of the log's last record."""
+    """The position of a follower in a Fetch request. `last_epoch` is the epoch of the log's last record."""
 
     topic_id: UUID
     offset: int
@@ -37,7 +37,7 @@ class FetchPosition(NamedTuple):
 
 
 class Follower:
-    """See the module. `leader` is -1 while there is none. `lag` is by how many committed offsets it is behind."""
+    """A partition that another broker leads. `leader` is -1 while there is none."""
 
     __slots__ = (
         "_high_watermark",
@@ -76,12 +76,12 @@ class Follower:
         self._writer = writer
         self._high_watermark = log.high_watermark
         self._log_start_offset = log.log_start_offset
-        """What the leader said last."""
+        """The leader's log start offset, from its last response."""
         self._unwritten: asyncio.Future[KafkaError | None] | None = None
 
     @property
     def position(self) -> FetchPosition:
-        """What to fetch next."""
+        """The position to fetch next."""
         log = self.log
         return FetchPosition(
             self.topic_id, log.written_offset, log.epochs.latest, log.log_start_offset, self.leader_epoch
@@ -89,29 +89,29 @@ class Follower:
 
     @property
     def lag(self) -> int:
-        """How many committed offsets are not here yet, as far as is known."""
+        """The committed offsets that this log does not have, as far as is known."""
         return max(self._high_watermark - self.log.written_offset, 0)
 
     def update(self, image: PartitionImage) -> None:
-        """The controller says what the partition looks like; this broker follows it still."""
+        """Apply the controller's new state of the partition, which this broker still follows."""
         self.leader, self.leader_epoch = image.leader, image.leader_epoch
 
     def is_current_position(self, asked: FetchPosition) -> bool:
-        """Whether the answer to `asked` goes on where the log ends: where it starts may have moved since."""
+        """Return whether a response to `asked` continues the log; the log start offset may differ."""
         return self.position == asked._replace(log_start_offset=self.log.log_start_offset)
 
     def update_high_watermark(self, asked: FetchPosition, answer: FetchedPartition) -> None:
-        """Of an answer that comes too late for its records, what is committed and deleted: it is told only once."""
+        """Apply the offsets of a response that comes too late for its records: a session sends them only once."""
         if (asked.topic_id, asked.leader_epoch) == (self.topic_id, self.leader_epoch):
             self._high_watermark = max(self._high_watermark, answer.high_watermark)
             self._log_start_offset = max(self._log_start_offset, answer.log_start_offset)
             self._update_from_leader()
 
     def append_fetched(self, answer: FetchedPartition, now_ms: int) -> "asyncio.Future[KafkaError | None] | None":
-        """Take what the leader answered, which goes on where the log ends; None if there was nothing to append.
+        """Append a response's records, which continue the log, and return a future; None if there were no records.
 
-        The result, None or an error, is there when it is written or has failed. Raises `KafkaError`: CORRUPT_MESSAGE,
-        or the disk's.
+        The future's result is None when the records are written, or an error. Raises `KafkaError`: CORRUPT_MESSAGE, or
+        the disk's.
         """
         self._high_watermark, self._log_start_offset = answer.high_watermark, answer.log_start_offset
         if answer.records:
@@ -123,7 +123,7 @@ class Follower:
         return self._unwritten
 
     def _begin_with(self, records: memoryview, now_ms: int) -> None:
-        """An empty log begins with the first batch: of what is before its start, the leader deleted a part only."""
+        """Let an empty log start with the first batch, of which the leader may have deleted a part."""
         log = self.log
         first = read_header(records).base_offset
         if not log.size and 0 <= first < log.log_end_offset:
@@ -134,7 +134,7 @@ class Follower:
         self._on_log_failed(self, error)
 
     def written(self, size: int) -> None:
-        """See `writer.Appender`."""
+        """Update the offsets, and complete the append if all of it is written."""
         del size
         if self.is_over:
             return
@@ -145,13 +145,13 @@ class Follower:
                 unwritten.set_result(None)
 
     def failed(self, error: KafkaError) -> None:
-        """See `writer.Appender`."""
+        """Fail the append that is under way."""
         unwritten, self._unwritten = self._unwritten, None
         if unwritten is not None and not unwritten.done():
             unwritten.set_result(error)
 
     def _update_from_leader(self) -> None:
-        """What is committed there is committed here, as far as it is here; what is deleted there is deleted here.
+        """Advance the high watermark and the log start offset to the leader's, as far as this log has the records.
 
         Neither goes back.
         """
@@ -164,11 +164,11 @@ class Follower:
             log.advance_log_start_offset(start)
 
     async def settle(self) -> None:
-        """Return when nothing that was appended by whoever led, or followed, here before is on its way to the file."""
+        """Return when all appends of this broker's former roles are written or have failed."""
         await self._writer.settle(self.log)
 
     def truncate(self, found: Divergence, now_ms: int) -> None:
-        """Cut what the leader does not have."""
+        """Truncate the log to where it diverges from the leader's."""
         log = self.log
         self.truncate_to(truncation_offset(found, self._end_offset_of, log_end_offset=log.log_end_offset), now_ms)
 
@@ -176,14 +176,17 @@ class Follower:
         return self.log.epochs.end_offset(epoch, self.log.log_end_offset)
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
-        """Let the log end at `offset`, which is not beyond its end."""
+        """Truncate the log to `offset`."""
         log = self.log
         if offset < log.high_watermark:
             _log.warning(
-                "%s: what was committed up to %d is cut at %d", self.topic_partition, log.high_watermark, offset
+                "Truncating %s to offset %d, below its high watermark %d",
+                self.topic_partition,
+                offset,
+                log.high_watermark,
             )
         elif offset < log.log_end_offset:
-            _log.info("%s: cut at %d, from %d", self.topic_partition, offset, log.log_end_offset)
+            _log.info("Truncating %s to offset %d; it ended at %d", self.topic_partition, offset, log.log_end_offset)
         if offset < log.first_base_offset:
             self._logs.truncate_fully_and_start_at(self.topic_partition, offset, now_ms)
         else:
@@ -191,11 +194,16 @@ class Follower:
         self._high_watermark = min(self._high_watermark, offset)
 
     def restart(self, offset: int, now_ms: int) -> None:
-        """Drop everything, and go on at `offset`: the leader has nothing before it any more."""
-        _log.warning("%s: begins anew at %d; it ended at %d", self.topic_partition, offset, self.log.log_end_offset)
+        """Delete all records, and start the log at `offset`: the leader has none before it."""
+        _log.warning(
+            "Truncating %s fully and starting at offset %d; it ended at %d",
+            self.topic_partition,
+            offset,
+            self.log.log_end_offset,
+        )
         self._logs.truncate_fully_and_start_at(self.topic_partition, offset, now_ms)
 
     def stop(self) -> None:
-        """Follow no more; what is appended is still written."""
+        """Stop following; appended records are still written."""
         self.is_over = True
         self.failed(KafkaError(ErrorCode.not_leader_or_follower))

@@ -1,9 +1,9 @@
-"""Data directories that have no room: what the log and `/healthz` say of them, in one line however many are refused.
+"""Data directories without space for writes: one log line per directory and episode, and the text of `/healthz`.
 
 ```
-refused ──► an outage begins: one line ──► a write, the first after QUIET_S without a refusal: it has ended, one line
+a write fails ──► an episode begins: one line ──► the first write that succeeds QUIET_S after the last failure ends it
 ```
-While a disk is almost full, small writes pass and large ones do not: that is one outage, not many.
+While a disk is almost full, small writes succeed and large ones fail: that is one episode.
 """
 
 import logging
@@ -16,7 +16,7 @@ _log = logging.getLogger("odradek.broker")
 
 
 class FullDisks:
-    """One broker's; true while there is one."""
+    """The directories of one broker that have no space; true if there are any."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -26,20 +26,20 @@ class FullDisks:
         return bool(self._last_refusal_s)
 
     def refused(self, directory: str, reason: str) -> None:
-        """A write to a log in `directory` was taken back, for the time being."""
+        """Note that a write to a log in `directory` failed for lack of space."""
         if directory not in self._last_refusal_s:
-            _log.error("%s takes no writes until there is room, and is read on: %s", directory, reason)
+            _log.error("Data directory %s has no space for writes; reads go on: %s", directory, reason)
         self._last_refusal_s[directory] = self._clock.monotonic()
 
     def written(self, directory: str) -> None:
-        """A write to a log in `directory` went well."""
+        """Note that a write to a log in `directory` succeeded."""
         last_s = self._last_refusal_s.get(directory)
         if last_s is not None and self._clock.monotonic() - last_s >= QUIET_S:
             del self._last_refusal_s[directory]
-            _log.info("%s takes writes again", directory)
+            _log.info("Data directory %s has space for writes again", directory)
 
     def sentences(self) -> list[str]:
-        """One for each directory that was not written to since it refused."""
+        """Return a sentence for each directory with a failed write and no later success."""
         now_s = self._clock.monotonic()
         return [
             f"{directory} had no room for a write {now_s - last_s:.0f} s ago"

@@ -1,11 +1,11 @@
-"""Replicas whose logs can't be used, and why.
+"""Replicas whose logs cannot be used, with the reasons.
 
-A log that is damaged, or has stopped, is left alone until the broker starts again. One for which there was no room on
-the disk, or no descriptor, is tried again: nobody has to come when there is some.
+A log that is damaged, or was stopped by an error, stays offline until the broker restarts. A log for which there was
+no disk space or no file descriptor is opened again after a while.
 
 ```
-            no room                                   there is room
-   begin ─────────────► offline, tried every RETRY_S ───────────────► led or followed; the controller is told
+            no space                                  there is space
+   begin ─────────────► offline, tried every RETRY_S ───────────────► led or followed; the controller is notified
 ```
 """
 
@@ -20,7 +20,7 @@ RETRY_S: Final = 5.0
 
 
 class OfflineLogs:
-    """One broker's; `try_again` is called on the event loop with those that may be better by now."""
+    """The offline logs of one broker. `try_again` is called on the event loop with those that may be opened now."""
 
     def __init__(self, *, try_again: Callable[[Sequence[TopicPartition]], None]) -> None:
         self._try_again = try_again
@@ -38,22 +38,22 @@ class OfflineLogs:
         return key in self._errors
 
     def get(self, key: TopicPartition) -> StorageError | None:
-        """Why a log can't be used."""
+        """Return why a log cannot be used."""
         return self._errors.get(key)
 
     def add(self, key: TopicPartition, error: StorageError) -> bool:
-        """A log can't be used; whether that is news."""
+        """Add a log, and return whether it is new here."""
         before, self._errors[key] = self._errors.get(key), error
         if _is_passing(error) and self._timer is None and not self._has_stopped:
             self._timer = asyncio.get_running_loop().call_later(RETRY_S, self._try)
         return str(before) != str(error)
 
     def drop(self, key: TopicPartition) -> bool:
-        """A log can be used, or is not wanted any more; whether it could not."""
+        """Remove a log, and return whether it was here."""
         return self._errors.pop(key, None) is not None
 
     def stop(self) -> None:
-        """Try none any more."""
+        """Stop opening logs again."""
         self._has_stopped = True
         if self._timer is not None:
             self._timer.cancel()

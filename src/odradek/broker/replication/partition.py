@@ -1,11 +1,11 @@
-"""One partition that this broker leads: its log, its followers, and those who wait for it.
+"""One partition that this broker leads: its log, its followers, and the requests that wait for it.
 
 ```
 append ──► log (validated, offsets assigned, in no file yet) ──► written ──► committed (below the high watermark)
-                 acks=1 is answered, and followers wake, here ┘            └ acks=all here, and readers wake
+            acks=1 is answered, followers' fetches complete, here ┘            └ acks=all and consumers' fetches here
 ```
-An append is answered when it is in the file at least: what was acknowledged survives the death of the process. What is
-committed `LeaderReplication` says, by what followers fetch; with one replica, written is committed.
+An append is answered when it is in the file at least, so that acknowledged records survive the death of the process.
+`LeaderReplication` decides what is committed, by the followers' fetches; with one replica, written is committed.
 """
 
 import asyncio
@@ -32,16 +32,16 @@ _log = logging.getLogger("odradek.broker")
 ACKS_ALL: Final = -1
 ACKS_LEADER: Final = 1
 _PATIENCE_MS: Final = 500
-"""Who was refused as a member of the in-sync set does not ask again at once."""
+"""The time until a follower is proposed again that the controller refused as a member of the ISR."""
 Waiter = Callable[[KafkaError | None], None]
 
 
 class Partition:
-    """See the module; in one leader epoch after the other, for as long as this broker leads.
+    """One partition that this broker leads, through successive leader epochs.
 
-    Consumers get what is before `high_watermark`; those that read nothing but committed transactions, what is before
-    `last_stable_offset`. `traffic` counts what goes in and out of all partitions of the topic. `before` is what was
-    known of the followers when this broker stopped leading the partition, maybe in this very epoch.
+    Consumers read up to `high_watermark`, those of committed transactions up to `last_stable_offset`. `traffic` has
+    the counters of the topic. `before` is the state of the followers when this broker stopped leading the partition,
+    which may have been in this epoch.
     """
 
     __slots__ = (
@@ -89,7 +89,7 @@ class Partition:
         self._written: deque[tuple[int, Waiter]] = deque()
         self._committed: deque[tuple[int, Waiter]] = deque()
         self._uncommitted: deque[tuple[int, int]] = deque()
-        """`(end offset, bytes)` of what was written and is not committed, in order."""
+        """`(end offset, bytes)` of writes that are not committed, in order."""
         self._readers: dict[DelayedFetch, None] = {}
         self._stable_readers: dict[DelayedFetch, None] = {}
         self._followers: dict[DelayedFetch, None] = {}
@@ -98,31 +98,31 @@ class Partition:
         self._patient_until_ms = 0
         self.replication = self._begin(image, before)
         if log.written_offset < log.log_end_offset:
-            writer.mark(self)  # a follower has appended it, and nobody would be told
+            writer.mark(self)  # a follower appended it, and its write would complete nothing
 
     @property
     def isr(self) -> tuple[int, ...]:
-        """The in-sync set, as the controller last wrote it."""
+        """The ISR that the controller wrote last."""
         return self.replication.isr
 
     @property
     def has_followers(self) -> bool:
-        """Whether it may take others to commit what is written."""
+        """Whether committing records may need other replicas."""
         return bool(self.replication.remotes)
 
     @property
     def high_watermark(self) -> int:
-        """The end of what is committed."""
+        """The end of the committed records."""
         return self.replication.high_watermark
 
     @property
     def is_end_known(self) -> bool:
-        """Whether the high watermark is where this leader's epoch begins: the last leader may have told as much."""
+        """Whether the high watermark has reached the start of this epoch, and so all that former leaders returned."""
         return self.replication.high_watermark >= self.replication.start_offset
 
     @property
     def last_stable_offset(self) -> int:
-        """Where read-committed readers must stop: of what is behind it, some may yet be aborted."""
+        """The offset of the first record that an open transaction may abort."""
         return self._stable_offset(self.high_watermark)
 
     def _stable_offset(self, high_watermark: int) -> int:
@@ -131,7 +131,7 @@ class Partition:
 
     @property
     def last_stable_offset_lag(self) -> int:
-        """How many committed offsets read-committed readers must wait for."""
+        """The committed offsets that readers of committed transactions cannot read yet."""
         return self.high_watermark - self.last_stable_offset
 
     # Appending
@@ -139,12 +139,12 @@ class Partition:
     def append_records(
         self, records: memoryview, *, acks: int, now_ms: int, from_client: bool = True, transactional: bool = False
     ) -> AppendInfo:
-        """Validate and take `records`, which must not change until they are written at the end of this turn or later.
+        """Validate and append `records`, which must not change until they are written, in this turn or later.
 
-        `from_client=False` is for what the broker itself writes; what a client sends is of a transaction only if
-        `transactional` says that it may be. Raises `KafkaError`: NOT_ENOUGH_REPLICAS for acks=all, or what the log has
-        against them. A batch that the log has already is not refused for lack of replicas, as Kafka does: its producer
-        would take it for lost, and could send it again as a new one.
+        `from_client=False` is for the broker's own records; a client's may belong to a transaction only if
+        `transactional` is true. Raises `KafkaError`: NOT_ENOUGH_REPLICAS for acks=all, or the log's error. A batch
+        that the log already has is accepted without enough replicas too: in Kafka its producer gets an error, and
+        could send it again as a new one.
         """
         try:
             self._check_may_append(acks)
@@ -174,7 +174,10 @@ class Partition:
         transaction_version: int,
         now_ms: int,
     ) -> AppendInfo:
-        """End a producer's transaction here, for acks=all. Raises `KafkaError` as `append_records`."""
+        """Append the marker that ends a producer's transaction, for acks=all.
+
+        Raises `KafkaError` as `append_records`.
+        """
         self._check_may_append(ACKS_ALL)
         info = self.log.append_marker(
             marker,
@@ -198,23 +201,23 @@ class Partition:
             )
 
     def when_acknowledged(self, info: AppendInfo, *, acks: int, waiter: Waiter) -> None:
-        """Call `waiter` once, when `info` is as safe as `acks` asks for, or with what went wrong. Never at once."""
+        """Call `waiter` once, later, when `info` is as safe as `acks` requires, or with an error."""
         if info.duplicate:
             self.when_reached(info.last_offset + 1, acks=acks, waiter=waiter)
         else:
             (self._committed if acks == ACKS_ALL else self._written).append((info.last_offset + 1, waiter))
 
     def when_reached(self, offset: int, *, acks: int, waiter: Waiter) -> None:
-        """Call `waiter` once, when everything before `offset` is as safe as `acks` asks for. As `when_acknowledged`."""
+        """Call `waiter` once, later, when all before `offset` is as safe as `acks` requires, or with an error."""
         waiters = self._committed if acks == ACKS_ALL else self._written
         place = len(waiters)
         while place and waiters[place - 1][0] > offset:
             place -= 1
         waiters.insert(place, (offset, waiter))
-        self._writer.mark(self)  # it may be reached already, and then nothing else would look at the queues
+        self._writer.mark(self)  # the offset may be reached already, and the next write could be far off
 
     def append(self, records: memoryview, *, acks: int = ACKS_ALL, now_ms: int) -> "asyncio.Future[AppendInfo]":
-        """`append_records` and `when_acknowledged` in one, for those who are not in a hurry. Raises as the former."""
+        """Append `records`, and return a future of their acknowledgement. Raises `KafkaError` as `append_records`."""
         future: asyncio.Future[AppendInfo] = asyncio.get_running_loop().create_future()
         info = self.append_records(records, acks=acks, now_ms=now_ms)
 
@@ -232,7 +235,7 @@ class Partition:
     # Leading
 
     def _begin(self, image: PartitionImage, before: LeaderReplication | None = None) -> LeaderReplication:
-        """Lead in a new epoch, or again in that of `before`: followers are to be heard of anew."""
+        """Start to lead in a new epoch, or again in the epoch of `before`; followers' positions are unknown."""
         log, sets = self.log, self._alter_partition_manager
         now_ms = sets.now_ms()
         self.leader_epoch = image.leader_epoch
@@ -256,11 +259,11 @@ class Partition:
         return self.replication
 
     def update(self, image: PartitionImage) -> None:
-        """The controller says what the partition looks like; this broker leads it still."""
+        """Apply the controller's new state of the partition, which this broker still leads."""
         if image.leader_epoch != self.leader_epoch:
             self._begin(image)
             for reader in tuple(self._followers):
-                reader.interrupted()  # they know of the epoch before
+                reader.interrupted()  # they wait in the former epoch
             self._isr_changed()
             return
         now_ms = self._alter_partition_manager.now_ms()
@@ -272,7 +275,7 @@ class Partition:
             self._isr_changed()
 
     def fetched_by(self, replica: int, offset: int, *, log_start_offset: int, broker_epoch: int = -1) -> None:
-        """A follower has everything before `offset`, and asks for what comes then."""
+        """Note that a follower has everything before `offset`."""
         replication = self.replication
         replication.fetched(
             replica,
@@ -286,12 +289,12 @@ class Partition:
             self._submit_isr_change(replication.propose_join(replica))
 
     def brokers_changed(self) -> None:
-        """A follower that is gone holds nothing up any more, if it is no member."""
+        """Advance the high watermark if a follower that is gone and not in the ISR held it back."""
         if self.replication.remotes:
             self._advance()
 
     def check_lag(self) -> None:
-        """Have members of the in-sync set removed that lag."""
+        """Propose the removal of lagging followers from the ISR."""
         sets = self._alter_partition_manager
         if self.replication.remotes:
             self._advance()
@@ -302,16 +305,16 @@ class Partition:
             self._alter_partition_manager.submit(self, change)
 
     def is_pending_isr(self, change: IsrChange) -> bool:
-        """Whether it is still led, and the change wanted."""
+        """Return whether the partition is still led, and the change pending."""
         return not self._is_over and self.replication.pending is change
 
     def handle_isr_change(self, change: IsrChange, *, isr: Sequence[int], partition_epoch: int) -> None:
-        """The controller has written a change, or another one."""
+        """Apply the ISR that the controller has written."""
         if self.replication.accepted(change, isr=isr, partition_epoch=partition_epoch):
             self._isr_changed()
 
     def handle_isr_rejection(self, change: IsrChange) -> None:
-        """The controller did not write it, and never will."""
+        """Drop a change that the controller refused for good."""
         self.replication.refused(change)
         self._patient_until_ms = self._alter_partition_manager.now_ms() + _PATIENCE_MS
         self._advance()
@@ -327,7 +330,7 @@ class Partition:
         self._advance()
 
     def _advance(self) -> None:
-        """Let the high watermark follow the followers."""
+        """Advance the high watermark to what the ISR has."""
         replication, sets = self.replication, self._alter_partition_manager
         before = replication.high_watermark
         if before < replication.log_end_offset and replication.advance(
@@ -335,10 +338,10 @@ class Partition:
         ):
             self._commit(before)
 
-    # What the writer says
+    # Calls of the writer
 
     def written(self, size: int) -> None:
-        """The log's `written_offset` has moved past `size` more bytes."""
+        """Complete what waits for the log's new `written_offset`, which has `size` more bytes."""
         if self._is_over:
             return
         replication, end = self.replication, self.log.written_offset
@@ -359,7 +362,7 @@ class Partition:
         _call_up_to(self._committed, replication.high_watermark)
 
     def _commit(self, before: int) -> None:
-        """The high watermark has moved on, from `before`."""
+        """Complete what waits for the high watermark, which has moved from `before`."""
         offset = self.replication.high_watermark
         uncommitted, size = self._uncommitted, 0
         while uncommitted and uncommitted[0][0] <= offset:
@@ -367,12 +370,12 @@ class Partition:
         stable_before = self._stable_offset(before) if self._stable_readers else offset
         self.log.producers.committed(offset)
         for reader in tuple(self._readers):
-            reader.advanced(max(size, 1))  # part of a write may be committed
+            reader.advanced(max(size, 1))  # a part of a write may be committed
         self._stabilize(before, stable_before, size)
         _call_up_to(self._committed, offset)
 
     def _stabilize(self, before: int, stable_before: int, size: int) -> None:
-        """Tell those who read committed transactions only, if there is more for them."""
+        """Notify the fetches of committed transactions if they may read more."""
         offset = self.high_watermark
         stable = self.last_stable_offset if self._stable_readers else offset
         if not self._stable_readers or stable == stable_before:
@@ -382,17 +385,17 @@ class Partition:
             stable_size = max(size, 1) if is_usual else self.log.reader.size_between(stable_before, stable)
         except KafkaError:
             for reader in tuple(self._stable_readers):
-                reader.interrupted()  # to find out by itself
+                reader.interrupted()  # it reads again
         else:
             for reader in tuple(self._stable_readers):
                 reader.advanced(stable_size)
 
     def refuse_appends(self, reason: KafkaError) -> None:
-        """Take nothing more; what was taken is still written and acknowledged."""
+        """Refuse further appends; accepted ones are still written and acknowledged."""
         self._resigned = reason
 
     def resign(self, reason: KafkaError) -> None:
-        """Another broker leads it now, or none: take nothing more, and let nobody wait."""
+        """Stop leading: refuse appends, fail the waiting ones, and complete the waiting fetches."""
         self.refuse_appends(reason)
         self._is_over = True
         for waiters in (self._written, self._committed):
@@ -400,14 +403,14 @@ class Partition:
         self._interrupt()
 
     def failed(self, error: KafkaError) -> None:
-        """What was appended and not written is lost: tell those who wait for it."""
+        """Fail the appends that were not written."""
         written_offset = self.log.written_offset
         for waiters in (self._written, self._committed):
             _fail(waiters, error, beyond=written_offset)
         self._interrupt()
 
     def _interrupt(self) -> None:
-        """Let all readers find out by themselves."""
+        """Complete all waiting fetches."""
         for reader in (*self._readers, *self._stable_readers, *self._followers):
             reader.interrupted()
 
@@ -421,23 +424,23 @@ class Partition:
             raise KafkaError(ErrorCode.unknown_leader_epoch)
 
     def check_follower(self, replica: int, current_leader_epoch: int) -> None:
-        """Raise `KafkaError` if `replica` has none of this partition: as it may know better, as to a later epoch."""
+        """Raise `KafkaError` if `replica` is none of this partition's; by a later epoch than this one it may be."""
         if replica not in self.replication.remotes:
             code = ErrorCode.unknown_leader_epoch if current_leader_epoch >= 0 else ErrorCode.not_leader_or_follower
             raise KafkaError(code, f"broker {replica} has no replica of {self.topic_partition}")
 
     def read_error(self, error: DamagedSegmentError) -> KafkaError:
-        """Return what a reader of a damaged place is told.
+        """Return the error for a reader of a damaged place.
 
-        Clients give up for CORRUPT_MESSAGE. KAFKA_STORAGE_ERROR lets them look for the leader anew, and there will be
-        another one if there is one in sync.
+        Clients give up after CORRUPT_MESSAGE. After KAFKA_STORAGE_ERROR they refresh their metadata, and with another
+        in-sync replica there will be another leader.
         """
         if self.log.may_be_damaged and len(self.isr) > 1:
             return KafkaError(ErrorCode.kafka_storage_error, str(error))
         return error
 
     def divergence(self, fetch_offset: int, last_fetched_epoch: int) -> Divergence | None:
-        """Where the log of who fetches and this one part, if they do (see `replication.divergence`)."""
+        """Return where the log of a reader diverges from this one, if it does (see `replication.divergence`)."""
         log = self.log
         return divergence(
             lambda epoch: log.epochs.end_offset(epoch, log.written_offset),
@@ -458,7 +461,7 @@ class Partition:
 
 
 def _fail(waiters: deque[tuple[int, Waiter]], error: KafkaError, *, beyond: int = -1) -> None:
-    """Tell those who wait for more than offset `beyond`."""
+    """Fail the waiters for offsets after `beyond`."""
     failed = [waiter for offset, waiter in waiters if offset > beyond]
     kept = [each for each in waiters if each[0] <= beyond]
     waiters.clear()
@@ -473,8 +476,8 @@ def _call_up_to(waiters: deque[tuple[int, Waiter]], offset: int) -> None:
 
 
 def _call(waiter: Waiter, error: KafkaError | None) -> None:
-    """Tell one who waits, whose own error is none of the others'."""
+    """Call one waiter, and log its exception, so that the others are called too."""
     try:
         waiter(error)
     except Exception:
-        _log.exception("a client that waits for an append could not be answered")
+        _log.exception("Failed to complete a request that waits for an append")

@@ -38,7 +38,7 @@ class FetchParams(NamedTuple):
 
 
 class FetchPosition(Protocol):
-    """What a reader asks of one partition; -1 stands for an epoch that the reader does not send."""
+    """A reader's request for one partition; -1 stands for an epoch that the request does not have."""
 
     @property
     def fetch_offset(self) -> int:

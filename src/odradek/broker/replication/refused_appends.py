@@ -15,7 +15,7 @@ PartitionKey = tuple[str | UUID, int]
 """The topic's name or id, as the client named it, and the partition's number."""
 _MOST_PARTITIONS: Final = 1_000
 _MOST_PRODUCERS: Final = 32
-"""Of one partition. Beyond these limits the oldest are forgotten: a client can ask the wrong broker for ever."""
+"""The limit per partition. Beyond these limits the oldest are dropped: a client may use a wrong broker forever."""
 
 
 class RefusedAppends:

@@ -1,16 +1,15 @@
-"""Fetches what other brokers lead and this one follows: a task and a connection for each of them and each lane.
+"""The replica fetchers of a broker: a task and a connection for each leader broker and fetcher id.
 
 ```
-positions of all followers ──► Fetch ──► each takes its answer ──► all of it is written ──► again
-                                          ├─ the logs part: cut, and fetch from there        (KIP-101, 279, 595)
-                                          ├─ the offset is not there: find out what is
-                                          └─ anything else: later, or when there is another image
+positions of all followers ──► Fetch ──► each appends its part ──► all parts are written ──► again
+                                          ├─ the logs diverge: truncate, and fetch from there    (KIP-101, 279, 595)
+                                          ├─ offset out of range: ask for the leader's offsets
+                                          └─ another error: retry later, or with the next image
 ```
-While the leader waits for records, other partitions may come: the next fetch of the session then overtakes the wait,
-since whoever produces to a new leader waits for its followers. Each fetch costs a look at all partitions of the
-session, here and there: where they are many, fetches that bring no records keep a distance, so that thousands of
-partitions which come one after the other are asked for by the hundred.
-Which partitions there are to be followed `partitions` says. A disk that fails takes its partitions only.
+While the leader delays a fetch, partitions may be added: the session's next fetch is sent then, and completes the
+delayed one, because a producer may wait for the new partition's followers. A fetch costs time per partition of the
+session on both sides; with many partitions, fetches without records are sent at intervals, so that hundreds of
+partitions are added with one request. A disk error stops the partitions of that disk only.
 """
 
 import asyncio
@@ -36,11 +35,11 @@ from odradek.wire.client_connection import ClientConnection, RawResponse
 
 _log = logging.getLogger("odradek.broker")
 _FIRST_RETRY_S: Final = 0.02
-"""Brokers hear of a new leader one after the other: most refusals are over soon."""
+"""The first backoff is short, because brokers learn of a new leader at slightly different times."""
 _DISTANCE_FROM: Final = 100
-"""Of so many partitions on, fetches that bring no records keep their distance, which grows with the partitions:"""
+"""The number of partitions from which fetches without records are sent at intervals."""
 _DISTANCE_S: Final = 150e-6
-"""for each of them several times what a fetch of it costs both sides; `replica.fetch.wait.max.ms` at most."""
+"""The interval per partition, several times the cost of a fetch; `replica.fetch.wait.max.ms` at most."""
 _NOW: Final = float("-inf")
 _LATEST: Final = -1
 _EARLIEST: Final = -2
@@ -53,7 +52,7 @@ _UNSETTLED: Final = frozenset(
         ErrorCode.unknown_topic_id,
     }
 )
-"""The leader and this broker have not heard the same yet."""
+"""Errors that end when the leader and this broker have the same metadata."""
 
 
 class LeaderConnections(Protocol):
@@ -69,7 +68,7 @@ class LeaderConnections(Protocol):
 
 
 class FetcherContext(NamedTuple):
-    """What all fetchers of a broker share."""
+    """The objects that all fetchers of a broker use."""
 
     metadata: MetadataCache
     clock: Clock
@@ -78,7 +77,7 @@ class FetcherContext(NamedTuple):
 
 
 class ReplicaFetchers:
-    """All of one broker's, by the leader and the lane."""
+    """The fetchers of one broker, by leader and fetcher id (Kafka's ReplicaFetcherManager)."""
 
     def __init__(self, context: FetcherContext) -> None:
         self._context = context
@@ -86,7 +85,7 @@ class ReplicaFetchers:
         self._places: dict[TopicPartition, tuple[int, int]] = {}
 
     def follow(self, follower: Follower) -> None:
-        """Fetch it from its leader from now on, until `forget`; nothing happens while it has none."""
+        """Fetch a follower from its present leader, if it has one, until `forget`."""
         key = follower.topic_partition
         lane = crc32(f"{key}".encode()) % self._context.metadata.config.num_replica_fetchers
         place = follower.leader, lane
@@ -101,7 +100,7 @@ class ReplicaFetchers:
         fetcher.add(follower)
 
     def forget(self, key: TopicPartition) -> None:
-        """Fetch it no more."""
+        """Stop fetching a partition."""
         place = self._places.pop(key, None)
         if place is None:
             return
@@ -113,11 +112,11 @@ class ReplicaFetchers:
 
     @property
     def max_lag(self) -> int:
-        """By how many committed offsets the one that is furthest behind is behind its leader."""
+        """The largest number of committed offsets that a follower lacks."""
         return max((each.lag for fetcher in self._fetchers.values() for each in fetcher.followers.values()), default=0)
 
     def stop(self) -> None:
-        """Fetch nothing more."""
+        """Stop all fetchers."""
         self._places.clear()
         for fetcher in self._fetchers.values():
             fetcher.stop()
@@ -125,7 +124,7 @@ class ReplicaFetchers:
 
 
 class ReplicaFetcher:
-    """One task, which follows partitions of one leader."""
+    """The task that fetches partitions from one leader."""
 
     def __init__(self, context: FetcherContext, leader: int, lane: int) -> None:
         self.followers: dict[TopicPartition, Follower] = {}
@@ -134,19 +133,19 @@ class ReplicaFetcher:
         self._lane = f"fetcher-{lane}"
         self._session = FetcherSession()
         self._retries: dict[TopicPartition, tuple[float, float]] = {}
-        """When partitions are fetched again, `_NOW` while they are, and how long they waited for that."""
+        """`(time of the next fetch, backoff before it)` of delayed partitions; `_NOW` while they are fetched again."""
         self._retry_s = 0.0
         self._sent_at = _NOW
         self._has_got_records = False
-        """With the last answer."""
+        """Whether the last response had records."""
         self._changed = asyncio.Event()
         self._overtaking: asyncio.Future[None] | None = None
-        """Done when a fetch that waits is to be overtaken."""
+        """Done when the next fetch has to be sent before the response."""
         name = f"{self._lane} of broker {self._metadata.broker_id} from {leader}"
         self._task = asyncio.get_running_loop().create_task(self._run(), name=name)
 
     def add(self, follower: Follower) -> None:
-        """Fetch this one, too, and at once what was put off."""
+        """Add a partition, and fetch it at once if it was delayed."""
         key = follower.topic_partition
         known = self._session.known.get(key)
         self.followers[key] = follower
@@ -157,17 +156,17 @@ class ReplicaFetcher:
                 self._overtaking.set_result(None)
 
     def remove(self, key: TopicPartition) -> None:
-        """Fetch it no more; what is on its way is not taken."""
+        """Remove a partition; records of the fetch under way are dropped."""
         self.followers.pop(key, None)
         self._retries.pop(key, None)
 
     def stop(self) -> None:
-        """End the task."""
+        """Cancel the task."""
         self._task.cancel()
         self._connections.close_purpose(self._leader, self._lane)
 
     async def _run(self) -> None:
-        """The task. What fails is tried again, slower each time."""
+        """Fetch until cancelled; errors are retried with backoff."""
         while True:
             try:
                 wanted = self._wanted()
@@ -181,15 +180,15 @@ class ReplicaFetcher:
                 continue
             except OdradekError as error:
                 level = logging.DEBUG if self._retry_s else logging.INFO
-                _log.log(level, "can't fetch from broker %d for now: %s", self._leader, error)
+                _log.log(level, "Failed to fetch from broker %d, retrying: %s", self._leader, error)
             except Exception:
-                _log.exception("fetching from broker %d failed", self._leader)
+                _log.exception("Unexpected error while fetching from broker %d", self._leader)
             self._session.reset()
             self._retry_s = self._longer(self._retry_s)
             await self._wait(self._retry_s)
 
     async def _wait(self, delay_s: float | None) -> None:
-        """Let time pass, but not when partitions were added."""
+        """Sleep, but only until partitions are added."""
         self._changed.clear()
         try:
             async with asyncio.timeout(delay_s):
@@ -214,13 +213,13 @@ class ReplicaFetcher:
         }
 
     def _next_retry_s(self) -> float | None:
-        """How long the next one of those that were put off has to wait; None if none has."""
+        """Return the time until a delayed partition is due; None if there is none."""
         now = self._clock.monotonic()
         due = min((at for at, _ in self._retries.values() if at > _NOW), default=None)
         return None if due is None else max(due - now, 0.001)
 
     def _put_off(self, key: TopicPartition) -> None:
-        """Fetch a partition later, and later still if that fails too."""
+        """Delay a partition, each time longer."""
         if key in self.followers:
             _, waited_s = self._retries.get(key, (0.0, 0.0))
             delay_s = self._longer(waited_s)
@@ -248,13 +247,13 @@ class ReplicaFetcher:
         return await self._connections.connection(brokers, self._leader, purpose=self._lane)
 
     async def _settle(self, wanted: Iterable[TopicPartition]) -> None:
-        """What another leader appended here, or this broker as the leader, is to be in the file, or given up."""
+        """Wait until this broker's former appends to the logs are written or have failed."""
         for key in wanted:
             if (follower := self.followers.get(key)) is not None:
                 await follower.settle()
 
     async def _is_overtaken(self, reply: "asyncio.Future[RawResponse]") -> bool:
-        """Wait for an answer; True if partitions come before it does, or some that were put off are due."""
+        """Wait for a response; return True if partitions are added, or due, before it comes."""
         self._overtaking = asyncio.get_running_loop().create_future()
         try:
             timeout_s = self._next_retry_s()
@@ -266,7 +265,7 @@ class ReplicaFetcher:
             self._overtaking = None
 
     def _distance_s(self) -> float:
-        """How long to wait with a fetch that is for other partitions than those that bring records."""
+        """Return how long to wait before a fetch that is not for the partitions with records."""
         count = len(self.followers)
         if count < _DISTANCE_FROM:
             return 0.0
@@ -274,7 +273,7 @@ class ReplicaFetcher:
         return max(self._sent_at + distance_s - self._clock.monotonic(), 0.0)
 
     async def _receive(self, wanted: dict[TopicPartition, FetchPosition], response: FetchResponse) -> None:
-        """Have every partition take its answer; return when all of it is written."""
+        """Let every partition handle its part of a response; return when all records are written."""
         if response.error_code:
             self._session.reset()
             raise KafkaError(ErrorCode(response.error_code))
@@ -300,13 +299,13 @@ class ReplicaFetcher:
     def _send(
         self, connection: ClientConnection, wanted: dict[TopicPartition, FetchPosition]
     ) -> "tuple[int, asyncio.Future[RawResponse]]":
-        """Ask for these partitions; the version, and the answer to come."""
+        """Send a fetch, and return its version and the future of the response."""
         request = self._session.request(wanted)
         config = self._metadata.config
         self._sent_at = self._clock.monotonic()
         version = connection.version(ApiKey.FETCH)
         if version < TOPIC_IDS_FROM:
-            raise KafkaError(ErrorCode.unsupported_version, f"broker {self._leader} knows no topic ids")
+            raise KafkaError(ErrorCode.unsupported_version, f"broker {self._leader} does not support topic ids")
         me = self._metadata.broker_id
         message = {
             "replica_id": me,
@@ -347,7 +346,10 @@ class ReplicaFetcher:
     async def _take(
         self, key: TopicPartition, asked: FetchPosition | None, answer: FetchedPartition
     ) -> "asyncio.Future[KafkaError | None] | None":
-        """What an answer comes to, if it is still what was asked for; what is to be written, if anything."""
+        """Handle a partition's part of a response, if it fits the present position.
+
+        Return the future of the write, if any.
+        """
         follower = self.followers.get(key)
         if follower is None or asked is None:
             return None
@@ -376,23 +378,23 @@ class ReplicaFetcher:
         return None
 
     def _failed(self, key: TopicPartition, error: KafkaError) -> None:
-        """An answer could not be taken: it is asked for again, unless the disk is to blame."""
+        """Handle an error of an append: retry, unless the disk has failed."""
         follower = self.followers.get(key)
         if follower is not None and isinstance(error, LogStorageError) and not error.is_passing:
             follower.log_failed(error)
             return
         level = logging.DEBUG if key in self._retries else logging.WARNING
-        _log.log(level, "%s: what broker %d sent is not taken: %s", key, self._leader, error)
+        _log.log(level, "Failed to append records of %s from broker %d: %s", key, self._leader, error)
         self._put_off(key)
 
     def _refused(self, key: TopicPartition, code: ErrorCode) -> None:
         if code not in _UNSETTLED:
             level = logging.DEBUG if key in self._retries else logging.WARNING
-            _log.log(level, "%s: broker %d answers %s", key, self._leader, code.name.upper())
+            _log.log(level, "Fetch of %s from broker %d failed with %s", key, self._leader, code.name.upper())
         self._put_off(key)
 
     async def _handle_offset_out_of_range(self, follower: Follower, asked: FetchPosition) -> None:
-        """The leader has not what comes next: it ends before it, after an unclean election, or begins after it."""
+        """Truncate to the leader's end, after an unclean election, or restart the log at the leader's start."""
         key = follower.topic_partition
         end = await self._list_offset(key, asked, _LATEST)
         start = await self._list_offset(key, asked, _EARLIEST) if end >= asked.offset else None
@@ -405,7 +407,7 @@ class ReplicaFetcher:
             follower.restart(start, now_ms)
 
     async def _list_offset(self, key: TopicPartition, asked: FetchPosition, timestamp: int) -> int:
-        """One end of the leader's log. Raises `KafkaError`, `UnavailableError`."""
+        """Return one end of the leader's log. Raises `KafkaError`, `UnavailableError`."""
         wanted = {
             "partition_index": key.partition,
             "current_leader_epoch": asked.leader_epoch,

@@ -1,9 +1,8 @@
-"""The partitions that this broker leads or follows: made, kept and ended as the cluster's image says.
+"""The partitions that this broker leads or follows, by the cluster's image.
 
-Opening a log takes milliseconds of the disk's, so that many are opened over many turns; `settled` waits for them.
-
-A log is deleted only if the controller commands it, or if a note in the tree says so (`strays`). A log whose topic has
-another id than the image's is put aside, in a folder whose name ends with `-stray`.
+Opening a log takes milliseconds, so many are opened over many turns of the event loop; `settled` waits for them.
+A log is deleted only if the controller commands it, or if a note in the tree says so (`stray_logs`). A log whose topic
+has another id than the image's is put aside, in a folder whose name ends with `-stray`.
 """
 
 import asyncio
@@ -40,7 +39,7 @@ LeadershipCallback = Callable[[TopicPartition, Partition | None], None]
 
 
 class ReplicaManager:
-    """One broker's; `apply` is called with every new image."""
+    """The partitions of one broker. `apply` is called with every new image."""
 
     def __init__(
         self,
@@ -65,7 +64,7 @@ class ReplicaManager:
         self._is_fenced = False
         self.refused = RefusedAppends()
         self._fenced: dict[TopicPartition, LeaderReplication] = {}
-        """What was led when the fence closed, and is not led again yet."""
+        """The partitions that were led when the fence closed, and are not led again yet."""
         self._by_topic: dict[str, dict[int, Partition]] = {}
         self.traffic: dict[str, TopicTraffic] = {}
         self._offline = OfflineLogs(try_again=self._begin_again)
@@ -76,7 +75,7 @@ class ReplicaManager:
         self._callbacks: list[LeadershipCallback] = []
         self._maintenance_timer: asyncio.TimerHandle | None = None
         self._prepared: MaintenanceJob | None = None
-        """One that is made, over several turns, and does not run yet."""
+        """A maintenance job that is being prepared, over several turns."""
         self._maintaining: asyncio.Future[None] | None = None
 
     def get(self, topic_partition: TopicPartition) -> Partition | None:
@@ -89,7 +88,7 @@ class ReplicaManager:
         return None if partitions is None else partitions.get(partition)
 
     def leader(self, topic: str, partition: int) -> Partition:
-        """The partition that this broker leads.
+        """Return the partition that this broker leads.
 
         Raises `KafkaError` UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER or KAFKA_STORAGE_ERROR.
         """
@@ -100,27 +99,30 @@ class ReplicaManager:
         return found
 
     def log(self, topic: str, partition: int) -> Log:
-        """The log of a partition that this broker leads or follows. Raises `KafkaError` as `leader`."""
+        """Return the log of a partition that this broker leads or follows. Raises `KafkaError` as `leader`."""
         follower = self._followers.get(TopicPartition(topic, partition))
         return self.leader(topic, partition).log if follower is None else follower.log
 
     def current_leader(self, topic: str, partition: int) -> tuple[int, int] | None:
-        """`(leader id, leader epoch)` by the image, for clients that ask the wrong broker (KIP-951)."""
+        """Return `(leader id, leader epoch)` by the image, for clients with old metadata (KIP-951)."""
         image = self._image.partition(TopicPartition(topic, partition))
         return None if image is None or not image.has_leader else (image.leader, image.leader_epoch)
 
     @property
     def offline_count(self) -> int:
-        """How many this broker should have and can't, because their logs can't be opened or have stopped."""
+        """The number of this broker's replicas whose logs cannot be used."""
         return len(self._offline) + sum(each.log.failure is not None for each in (*self, *self._followers.values()))
 
     @property
     def followers(self) -> Mapping[TopicPartition, Follower]:
-        """Those that other brokers lead, and this one has a replica of."""
+        """The partitions that this broker follows."""
         return self._followers
 
     def stable_offset(self, key: TopicPartition) -> int | None:
-        """Up to where a log may be compacted: committed, and of no transaction that is open; None if it is unknown."""
+        """Return the offset up to which a log may be compacted: committed, without open transactions.
+
+        None if unknown.
+        """
         partition, follower = self.get(key), self._followers.get(key)
         if partition is not None:
             return partition.last_stable_offset
@@ -141,10 +143,7 @@ class ReplicaManager:
             yield from partitions.values()
 
     def on_leadership(self, callback: LeadershipCallback) -> None:
-        """Call back with every partition that this broker begins to lead, and with `None` when it no longer does.
-
-        For those that it leads already, at once.
-        """
+        """Call back with every partition that this broker leads, now and later, and with `None` when it resigns."""
         self._callbacks.append(callback)
         for partition in tuple(self):
             callback(partition.topic_partition, partition)
@@ -160,11 +159,11 @@ class ReplicaManager:
     # ---- following the image ------------------------------------------------------------------------------------
 
     def log_config(self, topic: str) -> LogConfig:
-        """What holds for the logs of `topic` by the present image (see `TopicLogConfigs`)."""
+        """Return the configuration of the logs of `topic` by the present image (see `TopicLogConfigs`)."""
         return self._log_configs.of(topic, self._image.topics.get(topic), self._config)
 
     def update_config(self, config: BrokerConfig) -> None:
-        """Let another configuration of the broker hold from now on, for the logs of every topic too."""
+        """Apply another configuration of the broker, also to the logs of every topic."""
         self._config = config
         for topic in self._image.topics.values():
             self._logs.update_config(topic.name, topic.partitions)
@@ -172,7 +171,7 @@ class ReplicaManager:
                 partition.min_insync_replicas = self._min_insync_replicas(topic)
 
     def apply(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Lead what `new` says that this broker leads, follow what it has other replicas of, and nothing else."""
+        """Lead and follow the partitions that `new` assigns to this broker, and no others."""
         self._image = new
         for name in tuple(new.changed_topics(old)):
             before, after = old.topics.get(name), new.topics.get(name)
@@ -188,14 +187,14 @@ class ReplicaManager:
             self._begin_some()
 
     def fence(self) -> None:
-        """Lead nothing, whatever the image says, until `unfence`: this broker may have been taken for dead."""
+        """Lead nothing until `unfence`, whatever the image says: other brokers may consider this one dead."""
         self._is_fenced = True
         for partition in tuple(self):
             self._fenced[partition.topic_partition] = partition.replication
             self._resign(partition.topic_partition, KafkaError(ErrorCode.not_leader_or_follower))
 
     def unfence(self) -> None:
-        """Go by the image again."""
+        """Lead again by the image."""
         if self._is_fenced:
             self._is_fenced = False
             for topic in self._image.topics.values():
@@ -203,7 +202,7 @@ class ReplicaManager:
             self._begin_some()
 
     async def settled(self) -> None:
-        """Return when every partition is led, or followed, that the image says; not for ever, should another come."""
+        """Return when every partition of the image is led or followed; later images do not prolong the wait."""
         if self._to_begin:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._settled.append(waiter)
@@ -228,7 +227,7 @@ class ReplicaManager:
                 waiter.set_result(None)
 
     def _apply_topic(self, topic: TopicImage, before: TopicImage | None = None) -> None:
-        """Go by a topic's image; partitions that are as they were in the one `before` need no look, unless offline."""
+        """Apply a topic's image; partitions that are the same in `before` are skipped, unless they are offline."""
         led = self._by_topic.get(topic.name, {})
         for number in sorted(led.keys() - topic.partitions.keys()):
             self._resign(TopicPartition(topic.name, number), KafkaError(ErrorCode.unknown_topic_or_partition))
@@ -243,7 +242,7 @@ class ReplicaManager:
                 key = TopicPartition(topic.name, number)
                 self._apply_partition(topic, key, image)
                 if self.damaged.is_damaged(key):
-                    self._when_logs_change()  # it can be used, or can't, by who else is in sync
+                    self._when_logs_change()  # whether it can be used depends on the rest of the ISR
 
     def _apply_partition(self, topic: TopicImage, key: TopicPartition, image: PartitionImage) -> None:
         if self._is_leader(image):
@@ -266,7 +265,7 @@ class ReplicaManager:
             self._fetchers.follow(follower)
 
     def _begin(self, key: TopicPartition) -> None:
-        """Begin to lead, or to follow, if the image still says so."""
+        """Start to lead or to follow, if the image still says so."""
         topic, image = self._image.topics.get(key.topic), self._image.partition(key)
         if topic is None or image is None:
             return
@@ -281,7 +280,7 @@ class ReplicaManager:
                 self._follow(key, topic, image, log)
 
     def _open(self, key: TopicPartition, topic: TopicImage, image: PartitionImage) -> Log | None:
-        """The partition's log; without one it is offline."""
+        """Return the partition's log, or None and count the partition as offline."""
         is_copied = image.has_leader and self._config.broker_id not in (image.leader, *image.isr)
         topic_id = None if topic.topic_id == UNNAMED else topic.topic_id
         now_ms = self._runtime.clock.now_ms()
@@ -293,11 +292,13 @@ class ReplicaManager:
             if log.failure is not None:
                 raise LogStorageError(log.failure)
         except StorageError as error:
-            if self._offline.add(key, error) and not isinstance(error, OfflineDirectoryError):  # one line for all
-                _log.error("%s is offline: %s", key, error)
+            if self._offline.add(key, error) and not isinstance(
+                error, OfflineDirectoryError
+            ):  # the directory has a log line
+                _log.error("Partition %s is offline: %s", key, error)
             return None
         if self._offline.drop(key):
-            _log.info("%s is offline no more", key)
+            _log.info("Partition %s is online again", key)
             self._when_logs_change()
         return log
 
@@ -331,21 +332,21 @@ class ReplicaManager:
         self._fetchers.follow(follower)
 
     def _unfollow(self, key: TopicPartition) -> None:
-        """Stop following a partition; no harm if this broker doesn't."""
+        """Stop following a partition, if this broker does."""
         follower = self._followers.pop(key, None)
         if follower is not None:
             self._fetchers.forget(key)
             follower.stop()
 
     def _follower_failed(self, follower: Follower, error: StorageError) -> None:
-        """A follower's disk has failed: it is offline until the broker starts again."""
-        _log.error("%s is offline: %s", follower.topic_partition, error)
+        """Take a follower offline until the broker restarts: its disk has failed."""
+        _log.error("Partition %s is offline: %s", follower.topic_partition, error)
         self._unfollow(follower.topic_partition)
         self._offline.add(follower.topic_partition, error)
         self._when_logs_change()
 
     def logs_failed(self, partitions: Set[TopicPartition], error: StorageError) -> None:
-        """The disk under these logs has failed: they are neither led nor followed until the broker starts again."""
+        """Stop leading and following partitions until the broker restarts: the disk of their logs has failed."""
         for key in partitions:
             self._resign(key, KafkaError(ErrorCode.kafka_storage_error, str(error)))
             self._unfollow(key)
@@ -356,7 +357,7 @@ class ReplicaManager:
         return image.leader == self._config.broker_id and not self._is_fenced
 
     def _is_follower(self, image: PartitionImage) -> bool:
-        """Whether it is one, though nobody may lead; before the controller has decided for once, nobody follows."""
+        """Return whether this broker follows the partition, also without a leader, once the controller has decided."""
         me = self._config.broker_id
         return image.is_readable and me in image.replicas and image.leader != me
 
@@ -365,7 +366,7 @@ class ReplicaManager:
         return int(text) if text.isascii() and text.isdigit() else self._config.min_insync_replicas
 
     def _resign(self, topic_partition: TopicPartition, reason: KafkaError) -> None:
-        """Stop leading a partition; no harm if this broker doesn't."""
+        """Stop leading a partition, if this broker does."""
         partitions = self._by_topic.get(topic_partition.topic, {})
         partition = partitions.pop(topic_partition.partition, None)
         if partition is None:
@@ -377,14 +378,14 @@ class ReplicaManager:
             callback(topic_partition, None)
 
     def _end_topic(self, topic: TopicImage) -> None:
-        """Neither lead nor follow a topic's partitions; only the controller has their logs deleted."""
+        """Stop leading and following a topic's partitions; only a command of the controller deletes their logs."""
         self.traffic.pop(topic.name, None)
         for number in topic.partitions:
             topic_partition = TopicPartition(topic.name, number)
             self.stop_replica(topic_partition, delete=False)
 
     def stop_replica(self, topic_partition: TopicPartition, *, delete: bool) -> None:
-        """Neither lead nor follow a partition until an image says so; delete its log if that is said."""
+        """Stop leading and following a partition until the next image with it, and delete its log if commanded."""
         self._resign(topic_partition, KafkaError(ErrorCode.unknown_topic_or_partition))
         self._unfollow(topic_partition)
         self._offline.drop(topic_partition)
@@ -396,7 +397,7 @@ class ReplicaManager:
                 _log.error("%s", error)
 
     def is_offline(self, topic_partition: TopicPartition) -> bool:
-        """Whether the log of a replica can't be opened, or has stopped."""
+        """Return whether the log of a replica cannot be opened, or has stopped."""
         log = self._logs.get(topic_partition)
         return (
             topic_partition in self._offline
@@ -407,7 +408,7 @@ class ReplicaManager:
     # ---- from time to time --------------------------------------------------------------------------------------
 
     def start_maintenance(self) -> None:
-        """Retention, expiry, syncs and checkpoints, from now on every so often, until `stop`."""
+        """Run retention, expiry, flushes and checkpoints periodically, until `stop`."""
         config = self._config
         interval_ms = min(
             config.log_retention_check_interval_ms,
@@ -425,7 +426,7 @@ class ReplicaManager:
             self._prepare_some(steps)
 
     def _prepare_some(self, steps: Iterator[None]) -> None:
-        """Look after logs for as long as a turn may take, and after the rest in later ones."""
+        """Prepare maintenance for as long as a turn may take, and the rest in later ones."""
         job, clock = self._prepared, self._runtime.clock
         if job is None:
             return
@@ -447,10 +448,10 @@ class ReplicaManager:
 
     def _finish_maintenance(self, job: MaintenanceJob, running: "asyncio.Future[None] | None" = None) -> None:
         if running is not None and not running.cancelled() and (error := running.exception()) is not None:
-            _log.warning("syncs and removals wait for the next time: %s", error)
+            _log.warning("Failed to flush and delete segments, retrying with the next maintenance: %s", error)
         for took_ms in job.flush_times_ms:
             self.writer.flush_time.observe(took_ms)
-        plan = self._logs.maintenance.finish(job)  # of the last job, too: what it could not sync is not whole
+        plan = self._logs.maintenance.finish(job)  # also the last job's: logs that it could not flush need recovery
         if plan is not None and self._maintenance_timer is not None:
             writing = self._runtime.disk.submit(partial(self._logs.checkpoints.write, plan), background=True)
             writing.add_done_callback(self._checkpoints_written)
@@ -462,7 +463,7 @@ class ReplicaManager:
                 self._logs.checkpoints.write_failed(error)
 
     async def stop(self) -> None:
-        """Write what is pending, answer those who wait for it, and lead nothing more. The logs stay open."""
+        """Write and answer the pending appends, and stop leading and following. The logs stay open."""
         reason = KafkaError(ErrorCode.not_leader_or_follower)
         self._offline.stop()
         self.damaged.stop()
@@ -473,16 +474,16 @@ class ReplicaManager:
             partition.refuse_appends(reason)
         await self.writer.drain()
         if prepared is not None:
-            self._run_maintenance(prepared)  # a log that closes counts on what it gave away
+            self._run_maintenance(prepared)  # closing a log requires the flushes that the job has taken over
         if self._maintaining is not None:
-            await asyncio.wait([self._maintaining])  # it writes files that closing a log writes, too
+            await asyncio.wait([self._maintaining])  # it writes the same files as closing a log
         for partition in tuple(self):
             self._resign(partition.topic_partition, reason)
         for key in tuple(self._followers):
             self._unfollow(key)
 
     def kill(self) -> None:
-        """Write nothing more."""
+        """Stop without writing anything."""
         self._to_begin.clear()
         self._begin_some()
         self._offline.stop()
@@ -491,7 +492,7 @@ class ReplicaManager:
         self.writer.kill()
 
     def _stop_maintenance(self) -> MaintenanceJob | None:
-        """The job that was not made whole, if there is one."""
+        """Stop the timer, and return the job that was being prepared."""
         if self._maintenance_timer is not None:
             self._maintenance_timer.cancel()
             self._maintenance_timer = None

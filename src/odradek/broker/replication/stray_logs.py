@@ -1,7 +1,7 @@
-"""Logs of replicas that this broker was to delete while it was away.
+"""Logs of replicas that were deleted while this broker was down.
 
-A log is deleted only if a note below `/admin/deleted_replicas` says so. What the tree says or lacks otherwise is no
-reason: a directory may come from Kafka, and the tree may be an older one, from a backup.
+A log is deleted only if a note below `/admin/deleted_replicas` says so. Nothing else in the tree, or missing
+there, is a reason: a directory may come from Kafka, and the tree may be an older one, from a backup.
 
 | the tree | the log |
 |---|---|
@@ -9,12 +9,12 @@ reason: a directory may come from Kafka, and the tree may be an older one, from 
 | has a note that the replica was moved away meanwhile, and the topic is deleted | deleted, as by StopReplica |
 | has that note, a leader epoch that is not older than the log's, and a live in-sync replica | the same |
 | has another topic of the name, and no note | renamed to `-stray` |
-| has a wish to delete the topic | the controller's StopReplica deletes it |
+| has a request to delete the topic | the controller's StopReplica deletes it |
 | anything else | left alone, and named in the log |
 
-A log without a topic id is left alone, too. Folders are removed after `file.delete.delay.ms`; Kafka leaves removing a
-`-stray` one to the operator. After a restart, the first rule holds for renamed folders, too; others are an operator's,
-such as logs that were put aside because they are damaged.
+A log without a topic id is left alone, too. Folders are removed after `file.delete.delay.ms`; Kafka leaves the removal
+of `-stray` folders to the operator. After a restart, the first rule applies to renamed folders, too; others are for an
+operator, such as logs that were put aside because they are damaged.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ Notes = set[tuple[UUID, int | None]]
 
 
 class StrayLogs:
-    """One broker's. `look` is called each time the broker knows the whole image again."""
+    """The stray logs of one broker. `look` is called each time the broker knows the whole image again."""
 
     def __init__(
         self, store: Store, broker_id: int, logs: LogManager, clock: Clock, *, image: Callable[[], ClusterImage]
@@ -55,17 +55,17 @@ class StrayLogs:
         self._image = image
         self._looking: asyncio.Task[None] | None = None
         self._removing: set[UUID | None] = set()
-        """Topics whose stray logs are on their way out: their notes stay until a start that finds none."""
+        """Topics whose stray logs are being removed: their notes stay until a start that finds none."""
         self._named: list[str] = []
-        """The logs that were left alone, and named, at the last look."""
+        """The logs that were left alone, and named, by the last search."""
 
     def look(self) -> None:
-        """Begin to look for stray logs, unless that is going on."""
+        """Start a search for stray logs, unless one is running."""
         if self._looking is None or self._looking.done():
             self._looking = asyncio.get_running_loop().create_task(self._look(), name="looking for stray logs")
 
     def stop(self) -> None:
-        """Look no more."""
+        """Cancel the search."""
         if self._looking is not None:
             self._looking.cancel()
 
@@ -76,10 +76,10 @@ class StrayLogs:
                 await asyncio.sleep(_PAUSE_S)
                 waits = await self._sort_out()
         except OdradekError as error:
-            _log.warning("stray logs stay until the next start or session: %s", error)
+            _log.warning("Failed to look for stray logs, retrying after the next start or session: %s", error)
 
     async def _sort_out(self) -> bool:
-        """Look once, and return whether a replica that was moved away has to wait."""
+        """Search once, and return whether a replica that was moved away has to wait."""
         suspects = {key: topic_id for key, topic_id in self._logs.topic_ids.items() if not self._is_own(key, topic_id)}
         notes = await self._read_notes()
         if not suspects and not self._logs.deleted.strays and not notes:
@@ -92,7 +92,7 @@ class StrayLogs:
         left, waits = [], False
         for key, topic_id in suspects.items():
             if self._logs.topic_id(key) != topic_id or self._is_own(key, topic_id):
-                continue  # a command came meanwhile
+                continue  # a command deleted it meanwhile
             is_moved = (topic_id, key.partition) in notes
             if (topic_id, None) in notes:
                 self._removing.add(topic_id)
@@ -115,7 +115,7 @@ class StrayLogs:
     async def _remove_notes(
         self, notes: Notes, found: set[UUID | None], topics: Mapping[str, TopicImage | None]
     ) -> None:
-        """Remove the notes that are done with; all stay while a directory is offline, which may have such logs."""
+        """Remove notes that are done; all stay while a directory is offline, which may have such logs."""
         if self._logs.directories.offline:
             return
         topics_here = found | self._removing | set(self._logs.topic_ids.values())
@@ -181,7 +181,7 @@ class StrayLogs:
         return topic is not None and topic.topic_id not in (UNNAMED, topic_id)
 
     def _delete(self, key: TopicPartition, reason: str, *, is_stray: bool) -> None:
-        _log.warning("the log of %s is removed: %s", key, reason)
+        _log.warning("Deleting the log of %s: %s", key, reason)
         try:
             self._logs.delete(key, self._clock.now_ms(), is_stray=is_stray)
         except StorageError as error:

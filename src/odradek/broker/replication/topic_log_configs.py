@@ -1,4 +1,4 @@
-"""What holds for the logs of a topic: the broker's configuration, and what is set for the topic itself."""
+"""The configuration of a topic's logs: the broker's, overridden by the topic's."""
 
 import logging
 from dataclasses import replace
@@ -13,7 +13,7 @@ _log = logging.getLogger("odradek.broker")
 
 
 class _MadeConfig(NamedTuple):
-    """What was made of a broker's and a topic's configuration: logs of one topic are opened one after the other."""
+    """A log configuration, with the configurations that it was made of."""
 
     broker: BrokerConfig
     topic: TopicImage | None
@@ -21,15 +21,16 @@ class _MadeConfig(NamedTuple):
 
 
 class TopicLogConfigs:
-    """Remembers the last one that was asked for."""
+    """Makes log configurations, and keeps the last one: logs of one topic are opened one after the other."""
 
     def __init__(self) -> None:
         self._last: _MadeConfig | None = None
 
     def of(self, name: str, topic: TopicImage | None, broker: BrokerConfig) -> LogConfig:
-        """What holds for the logs of `topic`; where that can't be read, or is not known, the broker's values do.
+        """Return the configuration of the logs of `topic`.
 
-        But then nothing of the records may go: they may have been meant to be kept for longer.
+        If the topic or its configuration is unknown or invalid, it is the broker's, without deletion: the topic's
+        retention may be longer.
         """
         last = self._last
         if last is not None and last.broker is broker and last.topic is topic:

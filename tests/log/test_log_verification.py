@@ -191,7 +191,7 @@ def with_changes(number: int, **changes: int) -> Harm:
         pytest.param(of_magic(1), "message format 1", id="magic 1"),
         pytest.param(of_magic(9), "unknown magic 9", id="magic 9"),
         pytest.param(too_short, "declares 52 bytes", id="a length that cannot be"),
-        pytest.param(twice, "was due", id="a batch twice"),
+        pytest.param(twice, "was expected", id="a batch twice"),
         pytest.param(with_changes(4, base_offset=1), "begins at offset 1, where", id="an offset that falls"),
         pytest.param(with_changes(4, last_offset_delta=-2), "cannot be in this segment", id="a negative delta"),
         pytest.param(with_changes(4, record_count=9), "declares 9 records", id="too many records"),
@@ -379,9 +379,9 @@ def test_a_snapshot_that_knows_more_than_its_offset_is_named() -> None:
 @pytest.mark.parametrize(
     ("data", "byte", "words"),
     [
-        (b"7\n2\n0 0\n2 30\n", 0, "no checkpoint of version 0"),
+        (b"7\n2\n0 0\n2 30\n", 0, "not a checkpoint of version 0"),
         (b"0\n3\n0 0\n2 30\n", 2, "declares '3' lines"),
-        (b"0\n2\n0 0\n2 x\n", 8, "no epoch and offset"),
+        (b"0\n2\n0 0\n2 x\n", 8, "not an epoch and offset"),
         (b"0\n2\n2 0\n0 30\n", 8, "do not rise"),
         (b"0\n2\n0 0\n2 27\n", 8, "says that offset 27 is of leader epoch 2, and its batch is of 0"),
         (b"0\n2\n0 0\n2 28\n", 8, "begins inside a batch"),

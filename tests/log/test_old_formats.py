@@ -40,7 +40,7 @@ def reopen(disk: MemoryDisk, *, clean: bool) -> Log:
 def test_a_log_of_old_messages_is_not_opened_or_changed(magic: int, size: int, *, clean: bool) -> None:
     content = message(magic, 0, b"x" * size) + message(magic, 1)
     disk = disk_with(content)
-    with pytest.raises(DamagedFileError, match=f"format {magic}, of before Kafka 0.11") as caught:
+    with pytest.raises(DamagedFileError, match=f"format {magic}, from before Kafka 0.11") as caught:
         reopen(disk, clean=clean)
     assert caught.value.byte == 0
     assert disk.read_file(PATH) == content

@@ -45,7 +45,7 @@ def decode_lines(data: bytes, path: str) -> list[Line]:
     """Return the lines after version and count. Raises `DamagedFileError` if these are wrong."""
     lines = list(split_lines(data))
     if not lines or lines[0].text.strip() != _VERSION:
-        raise DamagedFileError(path, 0, f"is no checkpoint of version {_VERSION}")
+        raise DamagedFileError(path, 0, f"is not a checkpoint of version {_VERSION}")
     if len(lines) < 2:
         raise DamagedFileError(path, len(data), "is truncated after its version")
     count, content = lines[1], [line for line in lines[2:] if line.text.strip()]
@@ -55,7 +55,7 @@ def decode_lines(data: bytes, path: str) -> list[Line]:
 
 
 def split_lines(data: bytes) -> Iterator[Line]:
-    """Return the lines of a text, each with its position in `data`."""
+    """Yield the lines of a text, each with its position in `data`."""
     byte = 0
     for line in data.splitlines(keepends=True):
         yield Line(byte, line.decode(errors="replace").rstrip("\r\n"))
@@ -65,7 +65,7 @@ def split_lines(data: bytes) -> Iterator[Line]:
 def parse_number(text: str, bits: int = 64) -> int:
     """Return a decimal number of at most so many bits, signed as in Java. Raises `ValueError`."""
     if not _NUMBER.fullmatch(text):
-        raise ValueError(f"{text!r} is no number")
+        raise ValueError(f"{text!r} is not a number")
     number = int(text)
     if not -1 << (bits - 1) <= number < 1 << (bits - 1):
         raise ValueError(f"{text} has more than {bits} bits")
@@ -83,12 +83,12 @@ def decode_offsets(data: bytes, path: str) -> dict[TopicPartition, int]:
 
 
 def decode_offset_lines(data: bytes, path: str) -> list[tuple[int, TopicPartition, int]]:
-    """Yield `(byte, partition, offset)` in the order of the file. Raises `DamagedFileError` if it is not valid."""
+    """Return `(byte, partition, offset)` in the order of the file. Raises `DamagedFileError` if it is not valid."""
     found = []
     for byte, line in decode_lines(data, path) if data else ():
         try:
             topic, partition, offset = line.split()
             found.append((byte, TopicPartition(topic, parse_number(partition, 32)), parse_number(offset)))
         except ValueError:
-            raise DamagedFileError(path, byte, f"has a line that is no topic, partition and offset: {line!r}") from None
+            raise DamagedFileError(path, byte, f"has a line that is not topic, partition, offset: {line!r}") from None
     return found

@@ -103,7 +103,7 @@ class LeaderEpochs:
                 epoch, offset = line.split()
                 start = EpochStart(parse_number(epoch, 32), parse_number(offset))
             except ValueError:
-                raise DamagedFileError(path, byte, f"has a line that is no epoch and offset: {line!r}") from None
+                raise DamagedFileError(path, byte, f"has a line that is not an epoch and offset: {line!r}") from None
             if entries and (start.epoch <= entries[-1].epoch or start.start_offset < entries[-1].start_offset):
                 raise DamagedFileError(path, byte, f"has epochs that do not rise: {line!r} follows {entries[-1]}")
             entries.append(start)

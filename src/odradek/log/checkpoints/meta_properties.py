@@ -50,7 +50,7 @@ def decode_meta_properties(data: bytes, path: str) -> DirectoryIdentity:
     """Parse `meta.properties`. Raises `DamagedFileError` if it is not valid."""
     for byte, line in split_lines(data):
         if "\ufffd" in line:
-            raise DamagedFileError(path, byte, "has a line that is no text")
+            raise DamagedFileError(path, byte, "has a line that is not text")
     try:
         values = parse_properties(data.decode())
     except ConfigurationError as error:
@@ -62,7 +62,7 @@ def decode_meta_properties(data: bytes, path: str) -> DirectoryIdentity:
         number = None if broker_id is None else parse_number(broker_id.strip(), 32)
     except ValueError:
         byte = _line_of(data, "broker.id", "node.id")
-        raise DamagedFileError(path, byte, f"has the broker id {broker_id!r}, which is no number") from None
+        raise DamagedFileError(path, byte, f"has the broker id {broker_id!r}, which is not a number") from None
     return DirectoryIdentity(
         broker_id=number, cluster_id=values.get("cluster.id"), directory_id=values.get("directory.id")
     )

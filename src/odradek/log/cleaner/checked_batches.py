@@ -75,7 +75,7 @@ def check(found: FoundBatch, source: Source, lowest: int) -> None:
         raise DamagedFileError(
             source.path,
             found.position,
-            f"has a batch of the offsets {header.base_offset} to {header.last_offset} among those from {lowest} to"
+            f"has a batch with the offsets {header.base_offset} to {header.last_offset} among those from {lowest} to"
             f" {source.next_offset - 1}",
         )
 

@@ -166,9 +166,9 @@ class Compaction:
             position = 0
 
     def _with_keys(self, chunk: Chunk, transactions: CleanedTransactions) -> Iterator[tuple[list[Piece], int, int]]:
-        """Return the part of a chunk to index, its end offset, and its bytes.
+        """Yield each part of a chunk to index, its end offset, and its bytes.
 
-        It is the whole chunk, unless decompression makes it much larger.
+        It is the whole chunk at once, unless decompression makes it much larger.
         """
         pieces: list[Piece] = []
         size = chunk.size

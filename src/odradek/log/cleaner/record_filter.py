@@ -81,7 +81,7 @@ class RecordFilter(Protocol):
     def keep_records(
         self, pieces: Sequence[Piece], *, now_ms: int, horizon_ms: int, last_offsets: Sequence[int]
     ) -> Sequence[Kept | KeptRun]:
-        """Yield what stays of each piece of the last chunk. New horizons are `horizon_ms`.
+        """Return what stays of each piece of the last chunk. New horizons are `horizon_ms`.
 
         Batches that end at one of `last_offsets`, which rise, stay even without records.
         """

@@ -266,7 +266,7 @@ def drop_empty_duplicates(disk: Disk, logs: Iterable[FoundLog]) -> list[FoundLog
     for each in logs:
         by_partition.setdefault(each.partition, []).append(each)
     for duplicates in by_partition.values():
-        for each in [twin for twin in duplicates if len(duplicates) > 1 and _is_untouched(disk, twin.folder)]:
+        for each in [log for log in duplicates if len(duplicates) > 1 and _is_untouched(disk, log.folder)]:
             if len(duplicates) > 1:
                 _logger.warning("Removing the empty log %s: %s has another one", each.folder, each.partition)
                 _remove(disk, each.folder)

@@ -22,7 +22,7 @@ class LoadingStoppedError(OdradekError):
     """The broker is to stop before its logs are open."""
 
     def __init__(self) -> None:
-        super().__init__("the broker was told to stop while it opened its logs")
+        super().__init__("the broker was stopped while it opened its logs")
 
 
 class LoadingProgress:

@@ -39,7 +39,7 @@ class FileCheck:
         self.others = 0
         self.oddity: tuple[int, str] | None = None
 
-    def wonder(self, byte: int, reason: str) -> None:
+    def note_oddity(self, byte: int, reason: str) -> None:
         """Note something that Kafka writes in some cases, and that is wrong in others."""
         if self.oddity is None:
             self.oddity = byte, reason
@@ -81,7 +81,7 @@ class LogCheck(FileCheck):
         if not self._is_in_its_place(header):
             return False
         if header.base_offset > max(chain.next_offset, self._cleaned_offset):
-            self.wonder(
+            self.note_oddity(
                 position,
                 f"has no batch with offsets {chain.next_offset} to {header.base_offset - 1}: "
                 "compaction took them, here or where they were copied from, or they are lost",
@@ -99,7 +99,7 @@ class LogCheck(FileCheck):
         if base < self._base_offset:
             return f"that begins at offset {base}, before its segment"
         if base < chain.next_offset:
-            return f"that begins at offset {base}, where {chain.next_offset} was due"
+            return f"that begins at offset {base}, where {chain.next_offset} was expected"
         if header.last_offset_delta < 0 or last - self._base_offset > MAX_RELATIVE_OFFSET:
             return f"at offset {base} that ends at offset {last}, which cannot be in this segment"
         if not 0 <= header.record_count <= header.last_offset_delta + 1:
@@ -145,7 +145,7 @@ class OffsetIndexCheck(FileCheck):
         try:
             for entry in read_pairs(data, path, offset_index.ENTRY):
                 if entry.first <= before.first or entry.second <= before.second:
-                    self.fail(entry.byte, f"has an entry that does not rise: {self._told(entry)}")
+                    self.fail(entry.byte, f"has an entry that does not rise: {self._indexed(entry)}")
                     break
                 self._entries.append(entry)
                 before = entry
@@ -159,14 +159,14 @@ class OffsetIndexCheck(FileCheck):
             if last > self._awaited.first:
                 self._disagree(self._awaited)
             else:
-                told = self._told(self._awaited)
-                self.wonder(self._awaited.byte, f"has an entry that stands for several batches: {told}")
+                indexed = self._indexed(self._awaited)
+                self.note_oddity(self._awaited.byte, f"has an entry that stands for several batches: {indexed}")
             self._awaited = None
         while self._next < len(self._entries) and self._entries[self._next].second <= position:
             entry = self._entries[self._next]
             self._next += 1
             if entry.second < position:
-                self.fail(entry.byte, f"has an entry that points into a batch: {self._told(entry)}")
+                self.fail(entry.byte, f"has an entry that points into a batch: {self._indexed(entry)}")
             elif is_trusted and entry.first < last:
                 self._disagree(entry)
             elif is_trusted and entry.first > last:
@@ -180,16 +180,16 @@ class OffsetIndexCheck(FileCheck):
             self._disagree(self._awaited)
         for entry in self._entries[self._next :]:
             if entry.second < size:
-                self.fail(entry.byte, f"has an entry that points into a batch: {self._told(entry)}")
+                self.fail(entry.byte, f"has an entry that points into a batch: {self._indexed(entry)}")
             elif not may_be_ahead:
                 self.fail(
-                    entry.byte, f"has an entry that points beyond the segment's {size} bytes: {self._told(entry)}"
+                    entry.byte, f"has an entry that points beyond the segment's {size} bytes: {self._indexed(entry)}"
                 )
 
     def _disagree(self, entry: Pair) -> None:
-        self.fail(entry.byte, f"has an entry whose offset is not that of its batch: {self._told(entry)}")
+        self.fail(entry.byte, f"has an entry whose offset is not that of its batch: {self._indexed(entry)}")
 
-    def _told(self, entry: Pair) -> str:
+    def _indexed(self, entry: Pair) -> str:
         return f"offset {self._base_offset + entry.first}, position {entry.second}"
 
 
@@ -208,7 +208,7 @@ class TimeIndexCheck(FileCheck):
         try:
             for entry in read_pairs(data, path, time_index.ENTRY):
                 if entry.first <= before.first or entry.second < before.second:
-                    self.fail(entry.byte, f"has an entry that does not rise: {self._told(entry)}")
+                    self.fail(entry.byte, f"has an entry that does not rise: {self._indexed(entry)}")
                     break
                 self._entries.append(entry)
                 before = entry
@@ -226,12 +226,12 @@ class TimeIndexCheck(FileCheck):
             entry = self._entries[self._next]
             self._next += 1
             if entry.second < first:
-                self.fail(entry.byte, f"has an entry whose offset is in no batch: {self._told(entry)}")
+                self.fail(entry.byte, f"has an entry whose offset is in no batch: {self._indexed(entry)}")
             elif not entry.first == header.max_timestamp == self._largest:
                 self.fail(
                     entry.byte,
                     f"has an entry that is not the largest timestamp so far, {self._largest}, where it came up: "
-                    f"{self._told(entry)}",
+                    f"{self._indexed(entry)}",
                 )
 
     def end(self, *, may_be_ahead: bool, is_finished: bool) -> None:
@@ -240,12 +240,12 @@ class TimeIndexCheck(FileCheck):
             return
         for entry in self._entries[self._next :]:
             if not may_be_ahead:
-                self.fail(entry.byte, f"has an entry that points beyond the segment: {self._told(entry)}")
+                self.fail(entry.byte, f"has an entry that points beyond the segment: {self._indexed(entry)}")
         last = self._entries[-1].first if self._entries else NO_TIMESTAMP
         if is_finished and last < self._largest and self.damage is None:
             self.fail(self._bytes, f"ends without an entry for the segment's largest timestamp, {self._largest}")
 
-    def _told(self, entry: Pair) -> str:
+    def _indexed(self, entry: Pair) -> str:
         return f"timestamp {entry.first}, offset {self._base_offset + entry.second}"
 
 

@@ -198,7 +198,7 @@ class ProducerState:
                 return known
             raise KafkaError(
                 ErrorCode.out_of_order_sequence_number,
-                f"producer {header.producer_id} sent sequence {first} in epoch {epoch}; {expected} was due",
+                f"producer {header.producer_id} sent sequence {first} in epoch {epoch}; {expected} was expected",
             )
         if entry.transaction_start >= 0 and not header.is_transactional:
             raise KafkaError(

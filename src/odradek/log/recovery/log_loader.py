@@ -284,12 +284,12 @@ def _remove_left_overs(pool: FilePool, directory: str) -> list[str]:
     names = pool.disk.list(directory)
     logs = {name.removesuffix(LOG) for name in names if name.endswith(LOG)}
     kept = []
-    told = set()
+    reported = set()
     for name in names:
         stem, _, suffix = name.rpartition(".")
         is_stray = f".{suffix}" in _INDEXES and stem not in logs
-        if is_stray and stem not in told:
-            told.add(stem)
+        if is_stray and stem not in reported:
+            reported.add(stem)
             _logger.warning(
                 "%s/%s has no .log beside it and is removed: unless retention was taking that segment when its broker "
                 "died, its records are lost",
@@ -364,17 +364,17 @@ def _recover(
         segment = segments[number]
         # Kafka's compaction leaves gaps between segments, ours does not.
         is_wrong = not expected <= segment.base_offset <= max(expected, cleaned_offset)
-        cut = 0 if is_wrong else recover_segment(segment, epochs, producers, now_ms=now_ms, watch=watch)
+        removed = 0 if is_wrong else recover_segment(segment, epochs, producers, now_ms=now_ms, watch=watch)
         segment.close()
         expected = segment.next_offset
-        if is_wrong or cut:
+        if is_wrong or removed:
             rest = segments[number if is_wrong else number + 1 :]
-            if cut or rest:
+            if removed or rest:
                 _logger.warning(
                     "%s: %d bytes and %d segments after offset %d removed, which were incomplete",
-                    segment.directory, cut, len(rest), segments[number - 1].next_offset if is_wrong else expected,
+                    segment.directory, removed, len(rest), segments[number - 1].next_offset if is_wrong else expected,
                 )  # fmt: skip
-            lost = cut + sum(each.size for each in rest)
+            lost = removed + sum(each.size for each in rest)
             _remove(rest)
             del segments[len(segments) - len(rest) :]
             return TruncatedBytes(lost, len(rest))
@@ -421,6 +421,6 @@ def _rebuild_indexes(segment: Segment, next_offset: int, producers: ProducerStat
     segment.next_offset = next_offset
     segment.clear_recent()
     segment.finish()
-    if not is_known_by_index:  # the old files tell the next start, too
+    if not is_known_by_index:  # the old files show it to the next start, too
         segment.replace_indexes()
     segment.close()

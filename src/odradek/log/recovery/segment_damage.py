@@ -95,7 +95,7 @@ class DamageCheck:
                 if not lowest <= header.base_offset <= header.last_offset < self.next_offset:
                     offsets = f"{header.base_offset} to {header.last_offset}"
                     return DamagedFileError(
-                        path, position, f"has a batch of the offsets {offsets}, and {lowest} was due"
+                        path, position, f"has a batch with the offsets {offsets}, and {lowest} was expected"
                     )
                 lowest = header.next_offset
         except DamagedFileError as error:

@@ -40,7 +40,7 @@ def recover_segment(
         raise DamagedFileError(
             segment.log.path,
             check.position,
-            f"has messages of format {magic}, of before Kafka 0.11, which this release does not read: they are left",
+            f"has messages of format {magic}, from before Kafka 0.11, which are not supported: the log is unchanged",
         )
     segment.set_recovered(check.end(), now_ms)
     if segment.size < size:
@@ -115,7 +115,7 @@ class _Check:
         expected, epoch, since = self._next_offset, self._epoch, self._since_entry
         latest, latest_offset = self._max_timestamp, self._max_offset
         unpack, replay = HEADER.unpack_from, self._producers.replay
-        believed = True
+        is_valid = True
         while at + HEADER_SIZE <= end:
             fields = unpack(chunk, at)
             first, length, leader_epoch, magic, crc, attributes, delta, _, timestamp, producer_id, _, _, _ = fields
@@ -130,12 +130,12 @@ class _Check:
                 or leader_epoch < epoch
                 or start + stop > size
             ):
-                believed = False
+                is_valid = False
                 break
             if stop > end:
                 break
             if crc32c(chunk[at + CRC_START : stop]) != crc:
-                believed = False
+                is_valid = False
                 break
             if timestamp > latest:
                 latest, latest_offset = timestamp, last
@@ -157,7 +157,7 @@ class _Check:
             at = stop
         self.position, self._next_offset, self._epoch = start + at, expected, epoch
         self._max_timestamp, self._max_offset, self._since_entry = latest, latest_offset, since
-        return believed
+        return is_valid
 
     def _check_large(self, buffer: memoryview, length: int, watch: Watcher) -> bool:
         """Check the batch at `position`, piece by piece; `buffer` has its first `length` bytes."""

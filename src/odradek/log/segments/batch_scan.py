@@ -62,7 +62,7 @@ def _damaged(header: BatchHeader, chunk: memoryview, path: str, position: int) -
         return DamagedFileError(path, position, "has zeros where a batch should begin")
     if header.magic in (0, 1):
         return DamagedFileError(
-            path, position, f"has a batch of message format {header.magic}, of before Kafka 0.11, or a damaged one"
+            path, position, f"has a batch of message format {header.magic}, from before Kafka 0.11, or a damaged one"
         )
     if header.magic != MAGIC:
         return DamagedFileError(path, position, f"has a batch of the unknown magic {header.magic}")

@@ -39,7 +39,9 @@ def rebuilt_indexes(
     for position, header in batches:
         first, last, batch_bytes, timestamp = header.base_offset, header.last_offset, header.size, header.max_timestamp
         if not expected <= first <= last:
-            raise CorruptBatchError(f"a batch at byte {position} has offsets {first} to {last}, and {expected} was due")
+            raise CorruptBatchError(
+                f"a batch at byte {position} has offsets {first} to {last}, and {expected} was expected"
+            )
         if timestamp > latest:
             latest, latest_offset = timestamp, last
         if since > interval_bytes:

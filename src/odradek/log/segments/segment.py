@@ -135,7 +135,7 @@ class Segment:
         jitter_ms = min(config.segment_jitter_ms, config.segment_ms)
         self._roll_ms = most_ms - (jitter_ms and crc32(self.log.path.encode()) % jitter_ms)
 
-    # ---- the books ----------------------------------------------------------------------------------------------
+    # ---- batches and index entries --------------------------------------------------------------------------------
 
     def must_roll(self, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
         """Return whether a batch of `size` bytes that ends at `last_offset` needs a new segment."""
@@ -389,7 +389,7 @@ class Segment:
             yield position, header
             position += header.size
 
-    # ---- opening and cutting ------------------------------------------------------------------------------------
+    # ---- opening and truncating ---------------------------------------------------------------------------------
 
     def load_end(self) -> bool:
         """Find `next_offset` and `max_timestamp` of an opened segment; return whether it consists of whole batches."""

@@ -1,7 +1,7 @@
-"""What every test may use: components that may be missing, and seeds that are printed.
+"""Shared by all tests: components that may be missing, and seeds that are printed.
 
-`ODRADEK_REQUIRE=kcat,java,kafka,zookeeper` turns a skip for one of these into a failure: where they are installed on
-purpose, a test that quietly skips tests nothing. `ODRADEK_SEED=N` repeats a simulation; a failure prints the number.
+`ODRADEK_REQUIRE=kcat,java,kafka,zookeeper` turns a skip for one of these into a failure, where they are installed on
+purpose. `ODRADEK_SEED=N` repeats a simulation; a failure prints the number.
 """
 
 import functools
@@ -43,7 +43,7 @@ COMPONENTS: Final[dict[str, Callable[[], str]]] = {
     "kafka": _kafka,
     "zookeeper": _installed(lambda: find_zookeeper() is not None and shutil.which("java") is not None),
 }
-"""What is not to be had everywhere, and what is in its way here; nothing if it can be used."""
+"""Optional components, each with the reason why it cannot be used, or an empty text."""
 
 _HEAVY: Final = ("java", "kafka", "zookeeper")
 """Those that keep a machine busy: Spark gives a Python worker ten seconds to start, whatever else there is to do."""
@@ -90,7 +90,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 def _forgive_leftovers(config: pytest.Config) -> None:
-    """What a failed test left open is collected in the middle of another one, and must not fail that one, too."""
+    """Ignore resources that a failed test left open: they are collected during another test, which must not fail
+    too."""
     for kind in ("ResourceWarning", "pytest.PytestUnraisableExceptionWarning"):
         config.addinivalue_line("filterwarnings", f"default::{kind}")
 

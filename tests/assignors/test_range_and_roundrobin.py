@@ -245,7 +245,7 @@ def test_a_class_that_is_no_assignor_is_refused() -> None:
 
 @hypothesis.given(groups())
 def test_another_clients_range_agrees(group: tuple[dict[str, int], dict[str, list[str]]]) -> None:
-    """M3. What a member with another language's client would compute if it led the group."""
+    """M3. The assignment equals that of a leading member with another language's client."""
     partitions, members = group
     joined = {member: SimpleNamespace(subscription=topics) for member, topics in members.items()}
     theirs = RangePartitionAssignor.assign(ClusterOf(partitions), joined)

@@ -1,4 +1,4 @@
-"""What `odradek bench` counts with: turns, medians, ratios, aims, and the C face of librdkafka."""
+"""The measuring tools of `odradek bench`: turns, medians, ratios, aims, and the C functions of librdkafka."""
 
 import json
 

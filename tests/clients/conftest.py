@@ -29,7 +29,7 @@ class Close(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What came in. `message` is kio's, or the hand-written decoder's for Produce."""
+    """A received request. `message` is kio's, or the hand-written decoder's for Produce."""
 
     api: ApiKey
     version: int

@@ -348,7 +348,7 @@ def test_a_topic_that_is_not_created_in_time_is_an_error(simulation: Simulation,
 
 
 def test_send_waits_for_a_topic_that_is_being_created(simulation: Simulation, broker: Any, new_log: Any) -> None:
-    """What auto-creation looks like: LEADER_NOT_AVAILABLE at first."""
+    """As in auto-creation: LEADER_NOT_AVAILABLE at first."""
     log = new_log()
 
     async def scene(producer: Producer) -> None:

@@ -18,7 +18,7 @@ from odradek.testing.world import SESSION_TIMEOUT_S, World, until
 
 CLIENTS = ["writer", "reader", "looker"]
 SOON_S = 4.0
-"""What clients take beyond the cluster's own time; far less than their request time-out."""
+"""The time that clients may take beyond the cluster's own; far less than their request time-out."""
 
 
 async def create(world: World) -> Broker:

@@ -93,7 +93,8 @@ MARKER = batch(2, 1, producer_id=9, is_transactional=True, is_control=True)
 @pytest.mark.parametrize("answers", [(batch(0, 2) + MARKER,), (batch(0, 2), MARKER)])
 @pytest.mark.parametrize("way", ["take", "take exactly", "take one", "take raw"])
 def test_the_position_moves_past_a_marker_after_the_last_record(way: str, answers: Sequence[bytes]) -> None:
-    """Whoever reads up to the end of a partition would wait for ever for a record that is not there."""
+    """A consumer that reads to the end of a partition would otherwise wait for ever for a record that does not
+    exist."""
     state = state_at(0, *map(fetched, answers))
     if way == "take one":
         assert offsets(state.take(1)) == [0]

@@ -18,7 +18,7 @@ THREE = NewTopic(name="t", assignment={number: ((number + 1) % 3, (number + 2) %
 
 
 def partitions(shell: Any) -> Any:
-    """What a broker knows of topics: the controller and those that it commands know the same."""
+    """Return the topics that a broker knows; the controller and the other brokers must know the same."""
     return {(name, topic.topic_id): topic.partitions for name, topic in shell.image.topics.items()}
 
 
@@ -80,7 +80,7 @@ def command(api_key: ApiKey, shell: Any, **more: Any) -> Any:
 
 
 async def answers(shell: Any, **more: Any) -> list[ErrorCode]:
-    """What the broker says to each of the three commands."""
+    """Return the broker's responses to each of the three requests."""
     handler = shell.command_handler
     stopped = await handler.stop_replica(command(ApiKey.STOP_REPLICA, shell, **more))
     led = await handler.leader_and_isr(command(ApiKey.LEADER_AND_ISR, shell, **more))

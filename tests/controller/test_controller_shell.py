@@ -15,7 +15,7 @@ from odradek.stores import MemoryStore, MemoryTree
 
 
 def partitions(shell: Any) -> Any:
-    """What a broker knows of topics: the controller and those that it commands know the same."""
+    """Return the topics that a broker knows; the controller and the other brokers must know the same."""
     return {(name, topic.topic_id): topic.partitions for name, topic in shell.image.topics.items()}
 
 

@@ -1,4 +1,4 @@
-"""Who leads when brokers come and go (M1), and the first states of partitions."""
+"""Elections when brokers start and stop (M1), and the first states of partitions."""
 
 from uuid import UUID
 

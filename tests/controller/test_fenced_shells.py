@@ -138,7 +138,7 @@ def test_a_session_that_is_late_again_while_the_tree_is_read_does_not_leave_the_
 def test_a_lone_broker_leads_again_whenever_its_session_is_proved_while_the_tree_is_read(
     play, again_late_after: float | None
 ) -> None:
-    """Nobody else is there to be elected, and nothing else wakes it: each moment of its reading is tried."""
+    """No other broker can be elected or wakes it; the session is proved at each moment of its reading."""
 
     async def scenario(world) -> None:
         one = await world.started(1, store=SlowStore(world.tree))

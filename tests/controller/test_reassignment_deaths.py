@@ -94,7 +94,7 @@ class World:
             self.target = tuple(each for each in now.replicas if each not in now.removing_replicas)
 
     def step(self, *, dies: bool = False) -> bool:
-        """What the controller does next; it may die between telling and writing."""
+        """Take the controller's next step; it may die between a request and a write."""
         before = self.now
         step = advance(self.cluster.topics["t"], self.live, CONTROLLER_EPOCH)
         if step is None:

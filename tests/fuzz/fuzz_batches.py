@@ -107,7 +107,7 @@ def check_batches(data: bytes) -> None:
 
 
 def _check_walk(header: BatchHeader, data: bytes, position: int, records: list[Record] | None) -> None:
-    """What the broker's rules take for records are records, of the same offsets, times and keys."""
+    """Check that the broker's validation finds the same records, with the same offsets, times and keys."""
     section = memoryview(data)[position + HEADER_SIZE : position + header.size]
     try:
         plain = bytes(decompress(header.codec, section, max_bytes=MOST_BYTES))
@@ -259,7 +259,7 @@ def check_compression(data: bytes) -> None:
 
 
 def compression_seeds() -> Iterator[bytes]:
-    """What each codec makes of little, of much and of noise, and two frames in a row."""
+    """Return short, long and random data compressed by each codec, and two frames in a row."""
     chance = random.Random(1)
     for number, codec in enumerate(Codec):
         for text in (b"", b"a", b"abc" * 500, chance.randbytes(300), bytes(60_000)):

@@ -107,7 +107,7 @@ def _with_right_checksums(content: bytes) -> bytes:
 
 
 def check_log_directory(data: bytes) -> None:
-    """See the module."""
+    """Open, repair and reopen a log directory, and compare."""
     head, harms = data[:1], data[1:]
     disk = MemoryDisk()
     disk.make_directories(_FOLDER)

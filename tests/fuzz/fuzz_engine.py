@@ -1,13 +1,13 @@
-"""What a fuzz target is, the run of one under atheris, and how much of the product its inputs reach.
+"""The definition of a fuzz target, its run under atheris, and the share of the code that its inputs reach.
 
     python tests/fuzz/fuzz_engine.py TARGET -runs=100000 -seed=1     (or: make fuzz TARGET=… RUNS=…)
 
-libFuzzer takes over the process that it runs in, and an input that kills the interpreter must not kill the tests: so
-`fuzz` starts this file as a program, with a corpus that the target's own encoders have made.
+libFuzzer takes over its process, and an input that kills the interpreter must not kill the tests. So `fuzz` starts
+this file as a program, with a corpus made by the target's own encoders.
 
-A fuzzer that gets nowhere finds nothing, and looks just the same. What libFuzzer reaches is no measure of that:
-coverage guides it, and it takes another way each time, whatever its seed. So `reached` reads line by line what the
-`examples` run, which are the same every time, and a run of libFuzzer must have run, and learned something on its way.
+A fuzzer that makes no progress finds nothing and looks the same. libFuzzer's coverage is no measure, because it
+differs between runs of one seed. So `reached` measures, line by line, the code that the `examples` run, which are
+always the same, and a run of libFuzzer must have executed inputs and found new coverage.
 """
 
 import hashlib
@@ -99,7 +99,7 @@ def load(name: str) -> Target:
 
 
 def _most_memory_mb() -> int:
-    """What libFuzzer is to stop at: it goes by the process's peak, and Linux begins that with the parent's."""
+    """Return libFuzzer's memory limit: it compares the process's peak, which on Linux starts with the parent's."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024 + _MOST_MEMORY_MB
 
 

@@ -116,7 +116,7 @@ def _hot_what(data: bytes) -> tuple[int, int, int]:
 
 
 def check_produce_and_fetch(data: bytes) -> None:
-    """What is written by hand takes and refuses the same bytes as what is made of the schema, and reads the same."""
+    """Check that the hand-written codecs accept, refuse and decode the same bytes as those compiled from the schema."""
     if len(data) < _HEAD:
         return
     api, version, half = _hot_what(data)

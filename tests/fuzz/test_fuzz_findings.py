@@ -1,4 +1,4 @@
-"""What the fuzzers found, as cases that run always: the input, and what was wrong with what was made of it."""
+"""Findings of the fuzzers as permanent cases: the input, and the fault that it showed."""
 
 import struct
 

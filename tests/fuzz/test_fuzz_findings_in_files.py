@@ -1,4 +1,4 @@
-"""What the fuzzers found in files and nodes, as cases that run always."""
+"""Findings of the fuzzers in files and nodes, as permanent cases."""
 
 import pytest
 

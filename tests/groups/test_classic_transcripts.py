@@ -169,7 +169,7 @@ class Play:
         return self.group.unload()
 
     def coordinator_dies(self, _: str, options: dict[str, str], now_ms: int) -> list[Effect]:
-        """Nobody hears of it; the next one loads what was committed, or `survives=all` that was appended."""
+        """Kill the coordinator; the next one loads the committed records, or with `survives=all` all appended ones."""
         if options.get("survives") == "all":
             self.log += [append.metadata for append in self.appended]
         self.appended.clear()

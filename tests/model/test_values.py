@@ -74,7 +74,7 @@ NOT_A_NUMBER = float("nan")
 
 
 def _outcome(run: Any, classes: SimpleNamespace) -> object:
-    """What comes out, in words: the two sides' values are of different classes."""
+    """Return the outcome as text, since the classes of the two sides differ."""
     try:
         return repr(run(classes))
     except Exception as error:

@@ -1,7 +1,7 @@
-"""What Kafka's DumpLogSegments and `odradek log dump` print of the same files, in one form.
+"""The output of Kafka's DumpLogSegments and of `odradek log dump` for the same files, in one form.
 
 A line of Kafka's is `name: value name: value …`; a record's begins with `| ` and ends with its key and payload, which
-may hold anything but a line's end. The fields of ours in JSON have the same names in snake_case.
+may hold anything but a line's end. The JSON fields of `odradek log dump` have the same names in snake_case.
 """
 
 import base64
@@ -70,7 +70,7 @@ def our_lines(files: Sequence[Path], *flags: str) -> dict[Path, list[str]]:
 
 
 def our_rows(files: Sequence[Path], *flags: str) -> dict[Path, list[Row]]:
-    """What `odradek log dump --json` tells of each file."""
+    """Return the rows that `odradek log dump --json` prints for each file."""
     rows: dict[Path, list[Row]] = {file: [] for file in files}
     for line in _our_output(["--json", *flags, *map(str, files)]).splitlines():
         row = json.loads(line)

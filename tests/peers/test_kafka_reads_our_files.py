@@ -47,7 +47,7 @@ TOPICS: Final[Mapping[str, Mapping[str, str]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dumps:
-    """What was printed of each file, by both."""
+    """The output of both tools for each file."""
 
     kafkas: Mapping[Path, Sequence[str]]
     ours: Mapping[Path, Sequence[str]]

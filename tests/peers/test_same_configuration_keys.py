@@ -13,7 +13,7 @@ from odradek.protocol.api import ApiKey
 
 TOPIC, BROKER, DEFAULT = 2, 4, 5
 NOT_DYNAMIC = {"listeners", "num.recovery.threads.per.data.dir", "num.replica.fetchers"}
-"""What Kafka changes while it runs and we only read at the start."""
+"""Keys that Kafka changes at run time and Odradek only reads at the start."""
 OTHER_DEFAULTS = {
     "broker.id",
     "listeners",
@@ -25,7 +25,7 @@ OTHER_DEFAULTS = {
     "socket.receive.buffer.bytes",
     "socket.send.buffer.bytes",
 }
-"""See the table in `odradek.config.broker`."""
+"""Keys explained in the table in `odradek.config.broker`."""
 
 pytestmark = pytest.mark.needs("kafka")
 

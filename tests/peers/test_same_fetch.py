@@ -104,7 +104,7 @@ CASES: Final = [
 
 @pytest.fixture(scope="module", autouse=True)
 def topics(twins: Twins) -> None:
-    """What there is to be fetched."""
+    """The topics to fetch from."""
     twins.create(TOPICS, 1)
     for number in range(COUNT):
         records = [(NOW + number, b"k", b"x" * 50, (("h", None),)) for _ in range(number + 1)]

@@ -73,7 +73,7 @@ class Request:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """What is asked in a row. `differs` says why our answers are others on purpose."""
+    """A sequence of requests. `differs` gives the reason for an intended difference of the responses."""
 
     name: str
     requests: Sequence[Request]
@@ -115,13 +115,13 @@ class Twins:
         return (ours, kafkas) if ours == kafkas else None
 
     def partition_files(self, topic: str, partition: int, suffix: str) -> tuple[dict[str, bytes], dict[str, bytes]]:
-        """What is in the files of a partition whose names end so, our broker's and Kafka's, by name."""
+        """Return the content of both brokers' files of a partition whose names end so, by name."""
         folders = [directory / f"{topic}-{partition}" for directory in (self.ours.data_dir, self.kafka.data_dir)]
         ours, kafkas = ({path.name: path.read_bytes() for path in folder.glob(f"*{suffix}")} for folder in folders)
         return ours, kafkas
 
     def agree(self, request: Request) -> Any:
-        """What both answer to what prepares a test."""
+        """Return the response of both brokers to a request that prepares a test."""
         ours, kafkas = self.ask(request)
         assert ours == kafkas, (ours, kafkas, request)
         return ours

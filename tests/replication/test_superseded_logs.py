@@ -144,7 +144,6 @@ class ForgetfulStore(MemoryStore):
         self.first = self.session_id
 
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> int:
-        """See `Store`."""
         written = await super().set(path, data, version)
         if path.startswith(paths.BROKER_DIRECTORIES) and self.session_id == self.first:
             self.tree.expire(self.session_id)

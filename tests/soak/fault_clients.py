@@ -109,7 +109,7 @@ class Writer(Worker):
         return self.history.send(self.name, place, value, now=CLOCK.monotonic())
 
     def answered(self, send: Send, offset: int | None, error: object = None) -> None:
-        """What the client said of it. After an error it may be in the log or not."""
+        """Record the client's report on a record. After an error it may be in the log or not."""
         with self._lock:
             self.unanswered -= 1
         if error is None:
@@ -124,7 +124,7 @@ class Writer(Worker):
         return self.unanswered < WINDOW
 
     def live(self) -> None:
-        """See `Worker`."""
+        """Write until stopped."""
         with self._lock:
             self.unanswered = 0
         self._sent.clear()
@@ -136,10 +136,10 @@ class Writer(Worker):
 
 
 class Reader(Worker):
-    """Reads every partition from its beginning; `next_offset` is how far it is.
+    """Reads every partition from its beginning; `next_offset` is its position.
 
-    It begins anew when it is told that its offset is out of range: a leader that does not know yet that it is none may
-    have less than the next one. What it gets then shows whether records are gone.
+    It starts again after an out-of-range error: a former leader that does not know of the next one may have fewer
+    records. The second reading then shows whether records are missing.
     """
 
     does = "reader"

@@ -49,7 +49,7 @@ _LOG_TAIL: Final = 40
 
 
 class Fault(NamedTuple):
-    """What happens to whom."""
+    """A kind of fault and its target."""
 
     role: str
     what: str
@@ -108,7 +108,7 @@ class Tree:
         return open_reader(url, system_runtime())
 
     def view(self) -> View:
-        """What it says now."""
+        """Return the tree's present content."""
         return self._runner.run(self._view())
 
     async def _view(self) -> View:
@@ -251,7 +251,7 @@ class Trial:
         return verdict(self.history)
 
     def complaints(self) -> Counter[str]:
-        """What clients said went wrong: no anomalies, but worth a look."""
+        """Count the errors that clients reported; they are no anomalies."""
         return Counter(
             {
                 f"{worker.kind} {worker.does}: {error}": count
@@ -355,7 +355,7 @@ class Trial:
 
 @contextmanager
 def trial(directory: Path, metadata: str, seed: int, options: Mapping[str, str] = OPTIONS) -> Iterator[Trial]:
-    """A trial that has begun. What goes wrong in the block carries the seed and the brokers' last words."""
+    """Yield a started trial. Errors in the block carry the seed and the ends of the brokers' logs."""
     with ExitStack() as stack:
         cluster = stack.enter_context(ServedCluster(directory, metadata, options))
         tree = Tree(metadata)

@@ -45,7 +45,7 @@ def tell(report: Report, directory: Path, say: Console) -> None:
 
 
 def summary(reports: list[Report], say: Console) -> None:
-    """What all rounds were, together."""
+    """Return the sums over all rounds."""
     counts: Counter[str] = sum((report.faults for report in reports), Counter())
     made = Table(title="faults injected", title_justify="left")
     made.add_column("fault")

@@ -1,7 +1,8 @@
-"""What administrators do during a round, drawn by its seed: topics come, grow and go, replicas and leaders move.
+"""Administrators' operations during a round, drawn from its seed: topics are created, extended, deleted, replicas
+moved.
 
-An operation that fails for a fault's sake is an error that is counted. What was confirmed is checked at the end: a
-topic that was created is there, one that was deleted is not. Topics get records, too, which are audited like others.
+An operation that fails because of a fault is counted as an error. Confirmed ones are checked at the end: a created
+topic exists, a deleted one does not. These topics get records too, which are audited like others.
 """
 
 import asyncio

@@ -46,7 +46,7 @@ class Member(Worker):
         self._until = 0.0
 
     def live(self) -> None:
-        """See `Worker`."""
+        """Read and commit until stopped."""
         self._until = CLOCK.monotonic() + self._chance.uniform(*_LIVES_S)
         self.assigned()
         try:
@@ -70,7 +70,7 @@ class Member(Worker):
         return self.stopping.is_set() or CLOCK.monotonic() > self._until
 
     def assigned(self, *_: object) -> None:
-        """What comes from now on is another reading: it begins at what was committed last."""
+        """Begin another reading, which starts at the last committed offsets."""
         self._assignments += 1
 
     def got(self, partition: int, offset: int, value: bytes) -> None:

@@ -70,7 +70,7 @@ class SoakCluster:
         self._stack.close()
 
     def view(self) -> View:
-        """What the tree says now; raises `OdradekError` while ZooKeeper does not answer."""
+        """Return the tree's present content. Raise `OdradekError` while ZooKeeper does not respond."""
         with self._tree_lock:
             return self._tree.view()
 

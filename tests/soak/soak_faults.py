@@ -176,7 +176,7 @@ Inflict = Callable[[SoakCluster, str], AbstractContextManager[str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """What happens, to whom, for how long at most, and how often beside the others."""
+    """A fault: its action, target, longest duration, and weight among the others."""
 
     inflict: Inflict
     targets: Sequence[str]

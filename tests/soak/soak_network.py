@@ -58,7 +58,7 @@ class Network:
                 self._add(name, address)
 
     def launcher(self, name: str) -> list[str]:
-        """What to put before a command, so that it runs there."""
+        """The prefix of a command that has to run there."""
         return ["nsenter", f"--net={_namespace(name)}"]
 
     def cut(self, source: str, target: str) -> None:

@@ -40,7 +40,7 @@ _NO_MEMORY: Final = ("MemoryError", "can't start new thread", "Cannot allocate m
 
 @dataclass(slots=True, kw_only=True)
 class Report:
-    """What a round found, did and measured."""
+    """The findings, actions and measurements of a round."""
 
     seed: int
     schedule: Sequence[str] = ()
@@ -98,7 +98,7 @@ class Clients:
         return slow
 
     def complaints(self) -> Counter[str]:
-        """What clients said went wrong: no findings, but worth a look."""
+        """Count the errors that clients reported; they are no findings."""
         found = Counter(
             {
                 f"{worker.kind} {worker.does}: {error}": count

@@ -1,4 +1,4 @@
-"""What the metadata tree says of a round's cluster, and whether every broker answers the same."""
+"""A round's cluster as the metadata tree describes it, and whether every broker agrees."""
 
 import asyncio
 from collections.abc import Mapping
@@ -58,7 +58,7 @@ class Tree:
         return open_reader(url, system_runtime())
 
     def view(self) -> View:
-        """What it says now."""
+        """Return the tree's present content."""
         return self._runner.run(self._view())
 
     async def _view(self) -> View:
@@ -84,7 +84,7 @@ class Tree:
 
 
 def disagreements(view: View, address: str) -> list[str]:
-    """What the broker at `address` says of the cluster that is not what the tree says."""
+    """Return the differences between the metadata of the broker at `address` and the tree."""
     try:
         with BlockingWireClient(address) as connection:
             connection.set_timeout(_ANSWER_S)

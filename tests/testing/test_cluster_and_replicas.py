@@ -61,7 +61,7 @@ def test_a_killed_leader_is_followed_by_one_that_has_all_that_was_acknowledged(r
 
 
 def test_a_leader_that_stood_still_acknowledges_nothing_when_it_goes_on(replicated: Cluster):
-    """M1. What clients sent it meanwhile it must not say to be safe."""
+    """M1. It must not acknowledge what clients sent to it meanwhile."""
     produce(replicated, "t", b"one")
     replicated.pause(LEADS)
     assert replicated.leader("t", 0) is None

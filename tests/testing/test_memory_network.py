@@ -16,7 +16,7 @@ SEEDS = range(20)
 
 
 class Recorder:
-    """What a protocol saw, in words; `replies` is what it answers to everything that it reads."""
+    """Records a protocol's calls as text; `replies` is its response to everything it reads."""
 
     transport: asyncio.Transport
 

@@ -164,7 +164,6 @@ NOT_YET_PLAIN: Final = (
     "tests/broker/",
     "tests/log/",
     "cli/serve.py",
-    "broker/lifecycle.py",
 )
 """Rooms whose texts have not been rewritten yet."""
 

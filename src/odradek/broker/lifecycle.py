@@ -1,13 +1,13 @@
-"""A broker from start to stop: what it consists of, and in which order that comes and goes.
+"""A broker from start to stop: its parts, and the order in which they start and stop.
 
 ```
-start   lock the data directories · open the ports (clients wait) · the tree · load the logs · what is missing? · join
-        the cluster, which gives the first image, and with it partitions · groups · let the clients in
-stop    have others lead its partitions · close the ports · answer who waits · groups · leave the cluster · write what
-        is pending · close the logs
-kill    nothing of this: what kill -9 does, without the process
+start   lock the data directories · open the ports (clients wait) · the tree · load the logs · check the directories ·
+        join the cluster, which gives the first image and the partitions · groups · serve clients
+stop    controlled shutdown · close the ports · answer waiting requests · groups · write what is pending ·
+        leave the cluster · close the logs
+kill    none of this, as after kill -9, in a process that lives on
 ```
-It runs on any event loop and touches the outside through its `Runtime` and its `Store` only: the simulator has it too.
+A broker runs on any event loop, also the simulator's: it uses only its `Runtime` and its `Store`.
 """
 
 import asyncio
@@ -60,11 +60,11 @@ from odradek.security import ALLOW_ALL
 
 _log = logging.getLogger("odradek.broker")
 _FEWEST_OPEN_FILES: Final = 16
-"""Half of what the process may open is for its logs' files, the other half for connections."""
+"""The least number of open log files. Half of the process's limit is for logs, the other half for connections."""
 
 
 class Phase(IntEnum):
-    """Where a broker is in its life; the numbers are Kafka's `BrokerState`."""
+    """The phases of a broker's life, numbered as Kafka's `BrokerState`."""
 
     STARTING = 1
     RUNNING = 3
@@ -73,10 +73,10 @@ class Phase(IntEnum):
 
 
 class Broker:
-    """See the module. The store is the caller's: it must be open until the broker has stopped, and is not closed here.
+    """One broker. Its `store` is the caller's: it stays open until the broker has stopped, and longer.
 
-    `note` is what a second broker on the same data directory is told about this one; `most_connections` what the system
-    has room for, whatever `max.connections` says. To be made on a running loop.
+    A second broker on the same data directory gets `note` in its error. `most_connections` is the system's limit of
+    connections, in addition to `max.connections`. The constructor needs a running event loop.
     """
 
     def __init__(
@@ -181,32 +181,32 @@ class Broker:
 
     @property
     def broker_id(self) -> int:
-        """Its id in the cluster."""
+        """The broker's id in the cluster."""
         return self.config.broker_id
 
     @property
     def broker_epoch(self) -> int:
-        """The epoch of its registration; -1 while it is not registered, as far as it knows."""
+        """The epoch of the broker's registration; -1 while it is not registered, as far as it knows."""
         return self.metadata.broker_epoch
 
     @property
     def config(self) -> BrokerConfig:
-        """Its configuration, with what was set while it runs."""
+        """The configuration, with what was set while the broker runs."""
         return self.metadata.config
 
     @property
     def image(self) -> ClusterImage:
-        """The cluster as it knows it."""
+        """The image of the cluster."""
         return self.metadata.image
 
     @property
     def endpoint(self) -> ListenerAddress:
-        """Where clients are told to connect, by its first listener; known once the ports are open."""
+        """The address that clients get for the first listener; known once the ports are open."""
         return self.endpoints[0]
 
     @property
     def endpoints(self) -> tuple[ListenerAddress, ...]:
-        """The same for every listener."""
+        """The addresses that clients get for all listeners; known once the ports are open."""
         return self.server.endpoints
 
     @property
@@ -217,13 +217,14 @@ class Broker:
     # ---- start and stop -----------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Serve. Raises `StorageError` or `ConfigurationError`, in one sentence, and is as if never started then.
+        """Start, and return when clients are served.
 
-        When it is cancelled while logs are recovered, what is recovered by then is not recovered again.
+        Raises `StorageError` or `ConfigurationError`, in one sentence, and leaves nothing running then. If it is
+        cancelled while logs are recovered, the next start does not recover the finished ones again.
         """
         self.logs.directories.lock()
         if self.config.log_validate_records == "all":
-            compiled_check()  # now, and not when a client waits
+            compiled_check()  # compiled before clients wait for it
         try:
             await self.server.open()
             await self._load_logs()
@@ -265,7 +266,7 @@ class Broker:
         await resolve_duplicate_logs(self.store, self.runtime, self.logs)
 
     async def _prepare_registration(self, timeout_s: float) -> None:
-        """Have the tree say no more of this broker's logs than is true, before anybody may elect it."""
+        """Remove this broker's unusable logs from the tree's ISRs before another broker may elect it."""
         if self._has_its_directories is None:
             self._has_its_directories = await check_directories(
                 self.store, self.broker_id, self.logs, timeout_s=timeout_s
@@ -275,7 +276,7 @@ class Broker:
             await in_live_session(lambda: wait_until_out_of_isrs(self.store, self.broker_id, timeout_s=timeout_s))
 
     async def stop(self) -> None:
-        """Answer who waits, leave the cluster, and leave the logs so that the next start need not recover them."""
+        """Stop in order: answer waiting requests, leave the cluster, and close the logs cleanly."""
         self.phase = Phase.LEAVING
         await self.controlled_shutdown.move_leaders()
         self.phase = Phase.STOPPING
@@ -298,7 +299,7 @@ class Broker:
         _log.info("broker %d has stopped", self.broker_id)
 
     def kill(self) -> None:
-        """Be gone, as after `kill -9`: nothing is written, flushed or said; peers see a reset."""
+        """Stop as after `kill -9`: nothing is written, flushed or sent; peers see a reset."""
         self.phase = Phase.STOPPING
         self.server.close_listeners()
         self.server.abort_connections()
@@ -316,11 +317,11 @@ class Broker:
         self.logs.kill()
 
     def _notice_failed_directory(self, partitions: Set[TopicPartition], reason: StorageError) -> None:
-        """In the next turn of the loop: whoever found out is in the middle of something."""
+        """Handle a failed directory in the next turn of the loop, as the caller is in the middle of an operation."""
         asyncio.get_running_loop().call_soon(self._directory_failed, frozenset(partitions), reason)
 
     def _directory_failed(self, partitions: Set[TopicPartition], reason: StorageError) -> None:
-        """Have others lead what was in it, and stop if it was the last one (KIP-112)."""
+        """Give up the partitions in a failed directory, and stop if it was the last one (KIP-112)."""
         if self.phase in (Phase.STARTING, Phase.RUNNING):
             self.partitions.logs_failed(partitions, reason)
             self.log_dir_events.notify()
@@ -337,24 +338,24 @@ class Broker:
         self.auto_topic_creation_manager.image_changed()
 
     def _update_config(self, image: ClusterImage) -> None:
-        """Go by what was set for this broker while it runs, on top of what it was started with."""
+        """Apply the configuration that was set in the tree, on top of the one that the broker was started with."""
         for_all, own = (image.broker_configs.get(each, {}) for each in (None, self.broker_id))
         self.metadata.config, ignored = broker_config_in_force(self.config.layers[-1], for_all, own)
         for sentence in ignored:
-            _log.error("a part of what is set for broker %d is ignored: %s", self.broker_id, sentence)
+            _log.error("Ignoring a part of the configuration that is set for broker %d: %s", self.broker_id, sentence)
         self.partitions.update_config(self.config)
         self.metadata_loop.update_config(self.config)
 
     # ---- topics -------------------------------------------------------------------------------------------------
 
     def is_internal(self, topic: str) -> bool:
-        """Whether the cluster keeps its own records in `topic`."""
+        """Return whether `topic` has records of the cluster itself."""
         return topic in INTERNAL_TOPICS
 
     async def create_topics(self, wanted: Sequence[NewTopic], *, validate_only: bool = False) -> list[TopicCreation]:
-        """Create topics, each or not at all, in the order of `wanted`; those created are led and take records then.
+        """Create topics, each completely or not at all, in the order of `wanted`.
 
-        Raises `KafkaError` NOT_CONTROLLER, and what the controller can't do anything about.
+        Those created are led and accept records. Raises `KafkaError` NOT_CONTROLLER, and the controller's errors.
         """
         created = await self.controller.create_topics(wanted, validate_only=validate_only) if wanted else []
         await self.partitions.settled()
@@ -363,9 +364,9 @@ class Broker:
     async def create_partitions(
         self, wanted: Sequence[NewPartitions], *, validate_only: bool = False
     ) -> list[KafkaError | None]:
-        """Give topics more partitions, each all or none, in the order of `wanted`; they are led and take records then.
+        """Add partitions to topics, each completely or not at all, in the order of `wanted`.
 
-        Raises `KafkaError` NOT_CONTROLLER, and what the controller can't do anything about.
+        They are led and accept records. Raises `KafkaError` NOT_CONTROLLER, and the controller's errors.
         """
         results = await self.controller.create_partitions(wanted, validate_only=validate_only) if wanted else []
         await self.partitions.settled()

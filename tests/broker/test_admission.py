@@ -117,7 +117,7 @@ class Setting:
         assert answer.topics[0].partitions[0].error_code == 0
 
     def state(self) -> Any:
-        """What requests could change."""
+        """Return the state that requests could change."""
         broker = self.broker
         shard = broker.groups.shard_of(GROUP)
         return (

@@ -1,4 +1,4 @@
-"""What is not a request that we know costs its connection, and no other; ApiVersions is answered whatever comes."""
+"""An invalid request closes its connection and no other; ApiVersions is always answered."""
 
 import asyncio
 import contextlib

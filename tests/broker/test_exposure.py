@@ -1,4 +1,4 @@
-"""Who can reach a listener is decided by its address alone."""
+"""The exposure of a listener is decided by its address alone."""
 
 import pytest
 

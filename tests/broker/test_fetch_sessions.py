@@ -117,7 +117,7 @@ def test_a_request_changes_what_it_names_and_leaves_the_rest() -> None:
 
 
 def test_who_knows_of_another_leader_epoch_is_told_the_high_watermark_again() -> None:
-    """What it was told of the one before may have come when it did not believe it any more."""
+    """The follower may have dropped the response with the high watermark of the previous epoch."""
     sessions = sessions_of(slots=1)
     context = begin(sessions, 2, 0)
     for target in context.targets.values():

@@ -20,7 +20,7 @@ from odradek.testing.world import Play, World
 
 CONNECTIONS: Final = 3
 TOPIC: Final = "name"
-"""What most random strings of `sample` are: topics and groups of this name are there."""
+"""The value of most random strings of `sample`: topics and groups of this name exist."""
 
 _LIES: Final = (b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff\x0f", b"\x80\x80\x80\x80\x80", b"")
 

@@ -1,4 +1,4 @@
-"""What a broker tells of itself: that everything counts that should, and that nothing asked for costs anything."""
+"""A broker's metrics: everything is counted that should be, and metrics that are off cost nothing."""
 
 import asyncio
 import errno
@@ -289,7 +289,7 @@ def test_the_controller_tells_of_the_cluster_and_groups_of_their_states(play: Pl
 
 
 class Page(asyncio.Protocol):
-    """What the monitor answers."""
+    """A response of the monitor."""
 
     def __init__(self) -> None:
         self.received = b""

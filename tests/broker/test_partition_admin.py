@@ -318,7 +318,7 @@ def test_logs_are_told_of_by_directory_with_their_sizes(play: Play, version: int
 
 
 async def page(client: WireClient, *names: str, limit: int = 2000, cursor: tuple[str, int] | None = None) -> Any:
-    """What a page shows as `{topic: partitions}`, and the cursor to the next one."""
+    """Return a page as `{topic: partitions}`, and the cursor of the next one."""
     message = {
         "topics": [{"name": name} for name in names],
         "response_partition_limit": limit,

@@ -1,4 +1,4 @@
-"""What a broker does with all its logs from time to time is done in turns with everybody else's work."""
+"""Periodic work on all logs of a broker yields to other tasks."""
 
 import asyncio
 import errno

@@ -38,7 +38,7 @@ def serving(*arguments: str) -> Iterator[tuple["subprocess.Popen[str]", str]]:
 
 
 def refused(*arguments: str) -> str:
-    """What a process that does not start says, which is one line."""
+    """Return the one line that a process prints which does not start."""
     done = subprocess.run([*PROGRAM, *arguments], capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert done.returncode == 1, done
     assert done.stdout == ""

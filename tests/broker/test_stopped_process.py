@@ -46,7 +46,7 @@ def test_a_process_that_was_stopped_past_its_session_acknowledges_nothing_of_wha
     options = {"zookeeper.session.timeout.ms": str(SESSION_MS)}
 
     async def bury() -> None:
-        """What other processes do: they take the stopped one for dead, and give its partition to another broker."""
+        """Act as the other processes: expire the stopped one's session, and let another broker lead its partition."""
         store = SqliteStore(str(metadata), system_runtime())
         await gone(store, paths.broker(0))
         path = paths.partition_state(TopicPartition("a", 0))

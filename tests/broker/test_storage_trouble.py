@@ -1,4 +1,4 @@
-"""What the disk refuses is never acknowledged; the rest of the broker goes on."""
+"""Writes that the disk refuses are never acknowledged; the rest of the broker continues."""
 
 import asyncio
 import errno
@@ -72,7 +72,7 @@ def test_a_full_disk_is_one_line_of_the_log_however_many_writes_it_refuses(
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EIO, errno.EROFS], ids=errno.errorcode.get)
 def test_a_failed_write_stops_that_partition_and_a_failed_disk_all_of_its_directory(play: Play, number: int) -> None:
-    """Nobody leads it then, as in Kafka: a disk that has failed is not believed for reads."""
+    """The partition has no leader then, as in Kafka: a failed disk is not read from."""
 
     async def scene(world: World) -> None:
         broker = await world.start(log_dirs=("/a", "/b"))
@@ -105,7 +105,7 @@ def test_a_failed_write_stops_that_partition_and_a_failed_disk_all_of_its_direct
 
 
 def expected_of(number: int) -> ErrorCode:
-    """What is said of a directory in which that has happened."""
+    """Return the log line about a directory with such a failure."""
     return ErrorCode.none if number == errno.EACCES else ErrorCode.kafka_storage_error
 
 

@@ -60,7 +60,7 @@ async def started(world: World, **config: Any) -> tuple[Any, Any]:
 
 
 def committed_values(world: World, fetched: Any) -> list[bytes | None]:
-    """What a read-committed client makes of an answer, by the protocol's rule."""
+    """Return the values of a response that a read-committed client keeps, by the protocol's rule."""
     waiting = sorted(fetched.aborted_transactions, key=lambda each: each[1])
     rolled_back: set[int] = set()
     values: list[bytes | None] = []

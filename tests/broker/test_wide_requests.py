@@ -186,7 +186,7 @@ def test_what_members_say_of_themselves_has_a_limit_each_and_in_all(play: Play) 
 
 
 def test_members_that_wait_for_others_hold_nobody_else_up(play: Play) -> None:
-    """What they said is the group's, which has a limit of its own: they may wait for minutes."""
+    """Their metadata counts for the group, which has its own limit: members may wait for minutes."""
 
     async def scene(world: World) -> None:
         broker = await world.start(

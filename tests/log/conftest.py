@@ -1,4 +1,4 @@
-"""What tests of the log share."""
+"""Shared fixtures of the tests of the log."""
 
 import pytest
 from compacting import Room

@@ -1,4 +1,4 @@
-"""What compaction leaves of a log, rule by rule, as Kafka's cleaner does it. Row M1."""
+"""The records that compaction keeps, rule by rule, as Kafka's cleaner does. Row M1."""
 
 from dataclasses import replace
 

@@ -30,7 +30,7 @@ class Life:
         self.disk = disk
         self.config = config
         self.history: dict[int, tuple[bytes, bytes | None]] = {}
-        """What was given to the log, by offset; without what was aborted."""
+        """The records given to the log, by offset, without aborted ones."""
         self.written = self.synced = 0
         self.sequence = 0
         self.room: Room
@@ -107,7 +107,7 @@ def end_transaction(log: Log) -> None:
 
 
 def served(log: Log) -> dict[int, tuple[bytes, bytes | None]]:
-    """What a consumer that reads committed transactions gets."""
+    """Return the records that a read-committed consumer gets."""
     found: dict[int, tuple[bytes, bytes | None]] = {}
     offset = log.log_start_offset
     aborted = {
@@ -169,7 +169,7 @@ def check(life: Life, *, is_synced_only: bool) -> None:
 
 
 def verified(disk: MemoryDisk) -> list[Finding]:
-    """What `odradek log verify` finds."""
+    """Return the findings of `odradek log verify`."""
     return list(Verification(disk, records=True).data_directory("/data")) if disk.exists("/data") else []
 
 

@@ -79,7 +79,7 @@ class CompactionModel(RuleBasedStateMachine):
 
     @rule(share=st.sampled_from([0.5, 1.0, 1.0]))
     def compact(self, share: float) -> None:
-        """What is in the compacted part is there once; a key's value before it is gone, too."""
+        """Compact; in the compacted part each key is there once, with its last value."""
         room, log = self.room, self.room.log
         room.compact(stable_offset=log.log_start_offset + round((log.log_end_offset - log.log_start_offset) * share))
         end = room.manager.cleaner.offsets.get(T0, 0)

@@ -99,7 +99,7 @@ BATCHES = (0, 128, 222, 350)
 
 
 def damaged(position: int, byte: int, worthwhile_bytes: int) -> tuple[dict[Any, str], list[bytes]]:
-    """What is said of a log of three segments, in which a byte is another, and the files."""
+    """Return the error for a log of three segments with one changed byte, and the files."""
     room = Room()
     room.settings = CleanerSettings(worthwhile_bytes=worthwhile_bytes, io_buffer_bytes=600)
     for number in range(6):

@@ -184,7 +184,8 @@ def reopened(disk: MemoryDisk) -> LogManager:
 
 
 def twins(*, ids: tuple[uuid.UUID | None, uuid.UUID | None] = (OLD, NEW)) -> MemoryDisk:
-    """What is there when t-4 was deleted while its directory, the first, had failed, and made again in the second."""
+    """Return the logs of t-4, which was deleted while its first directory had failed, and created again in the
+    second."""
     broken = Broken()
     manager = broken.manager
     append(manager.get_or_create(T[4], topic_id=ids[0], now_ms=NOW))

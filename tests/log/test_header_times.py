@@ -148,7 +148,7 @@ def test_a_follower_keeps_what_its_leader_stored_in_1970() -> None:
 
 @pytest.mark.parametrize("times", [(-1,), (NOW - 3 * DAY,)], ids=["none", "old"])
 def test_a_producer_whose_records_have_no_recent_time_is_known_as_long_as_it_writes(times: tuple[int, ...]) -> None:
-    """What is not known is appended again when it is sent again."""
+    """Without its state a resent batch would be appended again."""
     log = open_log(producer_id_expiration_ms=DAY, retention_ms=-1)
     append(log, batch(*times, producer_id=7))
     assert log.expire_producers(NOW + DAY) == 0

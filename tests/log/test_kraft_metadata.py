@@ -1,4 +1,4 @@
-"""What Kafka's controller wrote beside the logs: configurations and producer ids, of a snapshot and of a log."""
+"""The files of Kafka's controller beside the logs: configurations and producer ids, in a snapshot and a log."""
 
 import contextlib
 import struct

@@ -283,7 +283,7 @@ def test_a_configuration_takes_effect_on_the_next_append() -> None:
 
 
 def test_a_configuration_changes_the_roll_time_of_the_active_segment() -> None:
-    """What `segment.ms` says holds for the segment that is there, not only for those to come."""
+    """A changed `segment.ms` also applies to the existing active segment."""
     log = new_log()
     log.append(batch(b"a"), leader_epoch=0, now_ms=NOW)
     log.update_config(dataclasses.replace(log.config, segment_ms=10))

@@ -29,7 +29,7 @@ def batch(number: int) -> bytearray:
 
 @dataclass
 class Promise:
-    """What one log may have, and what it must have."""
+    """The records that one log may have, and those that it must have."""
 
     allowed: dict[int, set[bytes]] = field(default_factory=dict)
     written: int = 0
@@ -214,7 +214,7 @@ CASES = {
 
 
 def crashed(config: LogConfig, survival: Survival | None, operation: int, seed: str) -> tuple[Life, MemoryDisk]:
-    """What the script was promised by its `operation`th change to the disk, and what the crash there left."""
+    """Return the promises at the script's `operation`th change of the disk, and the state that a crash leaves there."""
     disk = MemoryDisk(random.Random(seed))
     disk.cut_power_at(operation)
     life = Life(disk, config)

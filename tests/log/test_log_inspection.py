@@ -1,4 +1,4 @@
-"""What is read out of each of a log's files, value by value, and where reading ends. Row M1."""
+"""The values read from each of a log's files, and where reading ends. Row M1."""
 
 import random
 import struct

@@ -18,7 +18,7 @@ START_MS = 1_800_000_000_000
 
 
 class Batch(NamedTuple):
-    """What the model has of a batch: its bytes, as they are in the log, and its records' times."""
+    """A batch of the model: its bytes as in the log, and its records' times."""
 
     first_offset: int
     data: bytes
@@ -184,7 +184,7 @@ class LogModel(RuleBasedStateMachine):
 
     @rule()
     def kill_and_reopen(self) -> None:
-        """What was written is there, what was pending is not."""
+        """Kill and reopen; written batches are there, pending ones are not."""
         self.disk.kill()
         self.forget_from(self.written)
         self.log = self.reopened(clean=False)
@@ -193,7 +193,7 @@ class LogModel(RuleBasedStateMachine):
     @precondition(lambda self: self.start == self.log.first_base_offset)
     @rule()
     def cut_power_and_reopen(self) -> None:
-        """What was synced is there; of the rest, the beginning."""
+        """Cut the power and reopen; synced batches are there, and a prefix of the others."""
         synced = self.log.synced_offset
         if not synced:
             self.log.flush()

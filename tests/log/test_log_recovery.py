@@ -1,4 +1,4 @@
-"""What is left of a log after a crash: torn tails at every byte, damage, holes, lost side files. Row M1, DESIGN 7."""
+"""A log after a crash: torn tails at every byte, damage, holes, lost side files. Row M1, DESIGN 7."""
 
 import logging
 import os
@@ -162,7 +162,7 @@ def test_a_gap_between_unsynced_segments_ends_the_log() -> None:
 
 
 def test_a_batch_of_an_older_leader_ends_the_log() -> None:
-    """What a truncation that was not synced brings back."""
+    """An unsynced truncation leaves such a batch."""
     disk = MemoryDisk()
     log = filled(disk, 9)
     stale = batch(9)
@@ -232,7 +232,7 @@ def test_a_log_that_ends_at_its_recovery_point_is_not_read() -> None:
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("rubbish", [b"\0" * 24, b"\xff" * 24, b"\1"])
 def test_a_log_that_ends_at_its_recovery_point_is_read_if_an_index_has_more(suffix: str, rubbish: bytes) -> None:
-    """What was appended and lost by a power cut may have left entries."""
+    """Appends that a power cut lost may have left index entries."""
     disk = MemoryDisk()
     log = filled(disk, 13, replace(SMALL, segment_bytes=5000))
     log.close()

@@ -1,4 +1,4 @@
-"""What retention takes, by time, by size and by the log's start, and what it must leave. Row M1."""
+"""The segments that retention deletes, by time, by size and by the log start offset. Row M1."""
 
 import errno
 
@@ -70,7 +70,7 @@ def test_the_oldest_segments_are_deleted_while_the_log_exceeds_its_size() -> Non
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EMFILE], ids=errno.errorcode.get)
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_without_room_for_another_segment_the_last_one_is_kept(operation: str, number: int, is_killed: bool) -> None:
-    """Who takes nothing from a full disk because it is full would leave it so."""
+    """Retention has to free space on a full disk although it cannot roll a segment."""
     disk = MemoryDisk()
     log = log_of(7, disk, retention_ms=1000)
     kind, _, end = operation.partition(" ")

@@ -273,7 +273,7 @@ def copied_to_the_other_directory(disk: Disk) -> None:
 
 
 def damaged_in_the_middle(disk: Disk) -> None:
-    """What recovery would mend, where a clean shutdown says that there is nothing to mend."""
+    """Damage that recovery would repair, in a log that was shut down cleanly."""
     path = f"/more/t-1/{0:020d}.log"
     content = bytearray(disk.read_file(path))
     content[8:12] = b"\0\0\0\0"

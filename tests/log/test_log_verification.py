@@ -21,7 +21,7 @@ CONFIG = LogConfig(segment_bytes=1500, index_interval_bytes=100)
 FOLDER = "/data/t-0"
 FIRST = f"{FOLDER}/{0:020d}"
 Harm = Callable[[MemoryDisk, str], int]
-"""What damages a segment, and gives the byte at which that is to be named."""
+"""Functions that damage a segment and return the damaged byte, which the finding must name."""
 
 
 def fill(log: Log, *, epochs: tuple[int, ...] = (0, 2)) -> None:

@@ -1,4 +1,4 @@
-"""What was acknowledged and is gone, though the broker was shut down cleanly, is not passed over in silence. Row M1."""
+"""Acknowledged records that are missing after a clean shutdown are reported. Row M1."""
 
 from pathlib import Path
 from random import Random

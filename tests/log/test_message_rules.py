@@ -1,4 +1,4 @@
-"""What a client's batch may hold, record by record, against an oracle that takes Kafka's rules word by word. Row M1."""
+"""The rules for the records of a client's batch, compared with a literal implementation of Kafka's. Row M1."""
 
 import io
 import struct
@@ -38,7 +38,7 @@ class Refused(Exception):
 
 
 class Kept(NamedTuple):
-    """What a batch that is taken is corrected to."""
+    """The corrections of an accepted batch."""
 
     max_timestamp: int
     values: list[bytes | None]

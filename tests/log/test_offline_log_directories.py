@@ -31,7 +31,7 @@ def append(log: Log) -> None:
 
 
 def closed(*directories: str) -> MemoryDisk:
-    """What a broker left that had t-0 in the first directory and t-1 in the second, a record in each."""
+    """Return the disk of a stopped broker with t-0 in the first directory and t-1 in the second, a record in each."""
     disk = MemoryDisk()
     manager = opened(disk, *directories)
     for partition in (T0, T1):

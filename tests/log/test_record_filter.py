@@ -1,4 +1,4 @@
-"""What compaction keeps of a batch, by both ways of looking: they answer alike, and as a plain reading of the rules."""
+"""The records of a batch that compaction keeps: both implementations agree with a literal one of the rules."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -50,7 +50,7 @@ def section(records: Sequence[NewRecord], base_offset: int, *, attributes: int =
 
 
 def keep(record_filter: RecordFilter, sections: list[Section], *, now_ms: int = NOW_MS) -> list[Kept]:
-    """What stays, with bytes of its own."""
+    """Return the records that stay, as a copy."""
     answers = record_filter.keep_records(sections, now_ms=now_ms, horizon_ms=HORIZON_MS, last_offsets=())
     return [
         each._replace(data=None if each.data is None else bytes(each.data))
@@ -67,7 +67,7 @@ def compacted(new_filter: NewFilter, sections: list[Section], *, now_ms: int = N
 
 
 def records_of(section: Section, kept: Kept) -> list[Record]:
-    """What a consumer sees of it."""
+    """Return the records that a consumer sees."""
     header = section.header._replace(record_count=kept.record_count)
     if kept.has_new_horizon:
         header = header._replace(base_timestamp=HORIZON_MS)

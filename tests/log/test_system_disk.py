@@ -56,7 +56,7 @@ with open(sys.argv[1], "r+b") as file:
     print("locked", flush=True)
     sys.stdin.read()
 """
-"""What a Java's `FileChannel.tryLock` is: a record lock, of which an flock knows nothing."""
+"""A record lock, as Java's `FileChannel.tryLock` takes it, which `flock` does not see."""
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO], ids=errno.errorcode.get)

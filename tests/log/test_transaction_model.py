@@ -53,7 +53,7 @@ class TransactionModel(RuleBasedStateMachine):
         )
 
     def settle(self) -> None:
-        """What was pending is written, and its bytes are those of the log."""
+        """Write pending batches, and take their bytes from the log."""
         self.log.write()
         self.batches |= {offset: bytes(data) for offset, data in self.pending.items()}
         self.pending.clear()

@@ -56,7 +56,7 @@ class Partition:
         coordinator: int = 0,
         version: int = 1,
     ) -> AbortedTransaction | str | None:
-        """What is to be remembered, or "repeated"."""
+        """Return the state to keep, or "repeated"."""
         marker = EndTransactionMarker(type_, coordinator)
         if not self.state.check_marker(marker, producer_id=producer, producer_epoch=epoch, transaction_version=version):
             return "repeated"

@@ -1,4 +1,4 @@
-"""What cannot be read, or says nothing, is a finding of its own; the rest is verified, and not accused. Row M1."""
+"""Unreadable and empty files are findings of their own; the rest is verified. Row M1."""
 
 import pytest
 from test_log_verification import FOLDER, damages, data_directory, flip, put, segments

@@ -89,7 +89,7 @@ def scripted(writer: Writer) -> list[AbortedTransaction]:
 
 
 class Outcome:
-    """What a log with these batches has to say of its transactions; by the rules of KIP-98, and by no code of ours."""
+    """The transactions of a log with these batches, by the rules of KIP-98, computed without the code under test."""
 
     def __init__(self, data: bytes) -> None:
         self.open: dict[int, int] = {}

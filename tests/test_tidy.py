@@ -160,9 +160,7 @@ HEADLESS: Final = re.compile(
 )
 """A sentence without a noun for its subject (STYLE, Plain English); questions are not meant."""
 
-NOT_YET_PLAIN: Final = (
-    "cli/serve.py",
-)
+NOT_YET_PLAIN: Final = ("cli/serve.py",)
 """Rooms whose texts have not been rewritten yet."""
 
 

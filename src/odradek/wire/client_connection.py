@@ -289,10 +289,6 @@ class ClientConnection(asyncio.BufferedProtocol):
             # sent.
             self._transport.abort() if silent else self._transport.close()
 
-    async def wait_closed(self) -> None:
-        """Return when the connection is closed."""
-        await asyncio.shield(self._closed)
-
     def on_close(self, callback: Callable[[object], object]) -> None:
         """Call `callback(future)` when the connection is closed, for any reason."""
         self._closed.add_done_callback(callback)

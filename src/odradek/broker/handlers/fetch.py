@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker
 
 _READ_COMMITTED: Final = 1
+_CONSUMER: Final = FetchParams(isolation=FetchIsolation.HIGH_WATERMARK)
+_COMMITTED_CONSUMER: Final = FetchParams(isolation=FetchIsolation.TXN_COMMITTED)
 _REPLICA_STATE_FROM: Final = 15
 _NO_TOPIC_ID: Final = UUID(int=0)
 _ENOUGH_BYTES: Final = 4 * 1024 * 1024
@@ -62,7 +64,8 @@ def handle(broker: "Broker", context: RequestContext, frame: memoryview) -> Repl
     except KafkaError as error:
         return gathered_frame(context.header, encode_fetch_response(version, (), error_code=error.code))
     try:
-        context.check_request(request)
+        if context.session.admission.may_refuse:
+            context.check_request(request)
     except KafkaError as error:
         return gathered_frame(context.header, encode_fetch_response(version, (), error_code=error.code))
     return _Fetch(broker, context, request, fetched, meter).begin()
@@ -104,21 +107,28 @@ class _Fetch(PendingReply):
         self._fetched = fetched
         self.decoded_bytes = decoded_bytes(meter)
         params = _fetch_params(broker, request, context.api_version)
-        self._is_refused = params.is_from_follower and not context.allows(
-            AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER
-        )
+        self._is_refused = False
         """Whether the principal may not fetch as a follower."""
-        if self._is_refused:
-            params = params._replace(counts_as_follower=False)
+        self._denied: frozenset[str] = frozenset()
+        if context.session.admission.may_refuse:
+            params = self._authorize(params)
         if params.counts_as_follower:
             broker.fence.check()  # a follower's position may commit records, which are then acknowledged
-        names = () if params.is_from_follower else (self._known_name(key) for key in fetched.targets)
-        self._denied = context.denied(AclOperation.READ, ResourceType.TOPIC, names)
         self._params = params
         self._reader = PartitionReader(params, broker.server.answer_buffers.lend)
         self._most_bytes = min(request.max_bytes, broker.config.fetch_max_bytes, _ENOUGH_BYTES)
         self._partitions: list[Partition] = []
         self._missing_bytes = 0
+
+    def _authorize(self, params: FetchParams) -> FetchParams:
+        """Note the topics that the principal may not read; followers need a permission on the cluster instead."""
+        context = self._context
+        if params.is_from_follower:
+            self._is_refused = not context.allows(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
+            return params._replace(counts_as_follower=params.counts_as_follower and not self._is_refused)
+        names = (self._known_name(key) for key in self._fetched.targets)
+        self._denied = context.denied(AclOperation.READ, ResourceType.TOPIC, names)
+        return params
 
     def begin(self) -> Reply:
         """Return the response if there is enough now, else this pending reply."""
@@ -318,8 +328,7 @@ def _fetch_params(broker: "Broker", request: Any, version: int) -> FetchParams:
     state = request.replica_state if version >= _REPLICA_STATE_FROM else None
     replica = int(request.replica_id if state is None else state.replica_id)
     if replica < 0:
-        is_committed = request.isolation_level == _READ_COMMITTED
-        return FetchParams(isolation=FetchIsolation.TXN_COMMITTED if is_committed else FetchIsolation.HIGH_WATERMARK)
+        return _COMMITTED_CONSUMER if request.isolation_level == _READ_COMMITTED else _CONSUMER
     epoch = -1 if state is None else int(state.replica_epoch)
     registered = broker.image.brokers.get(replica)
     counts = registered is not None and (-1 in (epoch, registered.epoch) or epoch == registered.epoch)

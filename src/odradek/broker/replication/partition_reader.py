@@ -18,6 +18,8 @@ from odradek.protocol.record_batch import iterate_batches
 from odradek.runtime import Buffer
 
 CONSUMER: Final = -1
+_LOG_END: Final = FetchIsolation.LOG_END
+_TXN_COMMITTED: Final = FetchIsolation.TXN_COMMITTED
 
 
 class FetchParams(NamedTuple):
@@ -77,7 +79,9 @@ class PartitionReader:
         `KafkaError`: a wrong epoch, OFFSET_OUT_OF_RANGE, a damaged segment.
         """
         params = self._params
-        self.check(partition, position)
+        partition.check_leader_epoch(position.current_leader_epoch)
+        if params.replica_id >= 0:
+            partition.check_follower(params.replica_id, position.current_leader_epoch)
         log, offset = partition.log, position.fetch_offset
         diverging = None
         if position.last_fetched_epoch >= 0:
@@ -94,7 +98,12 @@ class PartitionReader:
                 log_start_offset=position.follower_start_offset,
                 broker_epoch=params.broker_epoch,
             )
-        end = self._end_offset(partition)
+        end = partition.high_watermark
+        isolation = params.isolation
+        if isolation is _LOG_END:
+            end = log.written_offset
+        elif isolation is _TXN_COMMITTED:
+            end = partition.last_stable_offset
         records: Buffer = b""
         if offset < end and (most_bytes > 0 or at_least_one):
             try:
@@ -107,20 +116,8 @@ class PartitionReader:
                 )
             except DamagedSegmentError as error:
                 raise partition.read_error(error) from error
-        aborted = _aborted(log, offset, records) if params.isolation is FetchIsolation.TXN_COMMITTED else None
+        aborted = _aborted(log, offset, records) if isolation is _TXN_COMMITTED else None
         return _answer(partition, records, aborted), offset < end
-
-    def check(self, partition: Partition, position: FetchPosition) -> None:
-        """Raise `KafkaError` if the reader's metadata is of another epoch, or the follower is no replica."""
-        partition.check_leader_epoch(position.current_leader_epoch)
-        if self._params.replica_id >= 0:
-            partition.check_follower(self._params.replica_id, position.current_leader_epoch)
-
-    def _end_offset(self, partition: Partition) -> int:
-        isolation = self._params.isolation
-        if isolation is FetchIsolation.HIGH_WATERMARK:
-            return partition.high_watermark
-        return partition.log.written_offset if isolation is FetchIsolation.LOG_END else partition.last_stable_offset
 
 
 def _answer(

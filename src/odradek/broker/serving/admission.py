@@ -77,6 +77,8 @@ class Admission:
         """Whether the authorizer need not be called: with many partitions, calls would be a large part of a fetch."""
         self.may_postpone = quotas is not None or verifier is not None
         """Whether `is_due` has to be called."""
+        self.may_refuse = not self.allows_all or self.may_postpone
+        """Whether any other method can refuse a request. If not, hot paths need not call them."""
         self._quotas = quotas
         self._verifier = verifier
         self._tasks: set[asyncio.Task[KafkaError | None]] = set()

@@ -180,7 +180,7 @@ class Dispatcher:
         key = api.key
         handle: Callable[..., Any] = module.handle
         refuse: Callable[[Any, KafkaError], dict[str, Any]] | None = getattr(module, "refuse", None)
-        is_guarded = not self._admission.allows_all or self._admission.may_postpone
+        is_guarded = self._admission.may_refuse
         metered_request_decoder(key, version)
         response_encoder(key, version)  # at once: a request must not fail for lack of its encoder after it was executed
 

@@ -295,7 +295,7 @@ def test_a_fetch_session_does_not_outlive_the_permission(play: Play) -> None:
 
 
 @pytest.mark.parametrize("version", [12, 16])
-def test_a_client_that_may_read_a_topic_can_not_fetch_as_a_follower(play: Play, version: int) -> None:
+def test_a_client_that_may_read_a_topic_cannot_fetch_as_a_follower(play: Play, version: int) -> None:
     async def scene(world: World) -> None:
         setting = await Setting(world).begin()
         setting.rules.deny(AclOperation.CLUSTER_ACTION)

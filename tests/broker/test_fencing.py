@@ -184,7 +184,7 @@ def test_what_a_process_took_before_it_was_stopped_is_not_acknowledged_after(pla
         broker = await world.start()
         clients = [await world.client() for _ in range(4)]
         await clients[0].create_topic("a")
-        for client in clients:  # each of them knows the short road, too
+        for client in clients:  # so that each of them uses the fast path
             assert (await client.produce("a", world.batch(b"1"), acks=1)).error_code == 0
         writer, mark = broker.partitions.writer, broker.partitions.writer.mark
 

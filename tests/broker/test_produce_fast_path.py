@@ -19,7 +19,7 @@ def fast_path(broker: Any) -> ProduceFastPath:
 
 @pytest.mark.parametrize("version", range(7, 14))
 @pytest.mark.parametrize("acks", [1, -1])
-def test_both_roads_give_the_same_bytes(play: Play, version: int, acks: int) -> None:
+def test_the_fast_path_and_the_full_path_answer_with_the_same_bytes(play: Play, version: int, acks: int) -> None:
     async def scene(world: World) -> None:
         broker = await world.start()
         client = await world.client()
@@ -31,10 +31,10 @@ def test_both_roads_give_the_same_bytes(play: Play, version: int, acks: int) -> 
             return await client.receive()
 
         long_answers = [await ask(partition) for partition in range(3)]
-        road, taken = fast_path(broker), []
+        known, taken = fast_path(broker), []
 
         def watched(frame: memoryview) -> Any:
-            taken.append(road(frame))
+            taken.append(known(frame))
             return taken[-1]
 
         ((_, session),) = broker.server._connections.items()
@@ -52,7 +52,7 @@ def test_both_roads_give_the_same_bytes(play: Play, version: int, acks: int) -> 
     play(scene)
 
 
-def test_what_goes_wrong_on_the_short_road_is_told_as_on_the_long_one(play: Play) -> None:
+def test_an_error_on_the_fast_path_is_answered_as_on_the_full_path(play: Play) -> None:
     async def scene(world: World) -> None:
         await world.start()
         client, admin = await world.client(), await world.client()
@@ -75,7 +75,7 @@ def test_what_goes_wrong_on_the_short_road_is_told_as_on_the_long_one(play: Play
     play(scene)
 
 
-def test_a_disk_that_fails_is_told_on_the_short_road(play: Play) -> None:
+def test_a_failed_disk_is_reported_on_the_fast_path(play: Play) -> None:
     async def scene(world: World) -> None:
         await world.start()
         client = await world.client()
@@ -92,7 +92,7 @@ def test_a_disk_that_fails_is_told_on_the_short_road(play: Play) -> None:
     play(scene)
 
 
-def test_too_many_lengths_of_names_are_forgotten_and_still_served(play: Play) -> None:
+def test_requests_with_many_prefix_lengths_are_served_without_the_fast_path(play: Play) -> None:
     async def scene(world: World) -> None:
         broker = await world.start()
         client = await world.client()
@@ -107,7 +107,7 @@ def test_too_many_lengths_of_names_are_forgotten_and_still_served(play: Play) ->
     play(scene)
 
 
-def test_one_connection_of_many_partitions_has_its_answers_in_order(play: Play) -> None:
+def test_responses_for_many_partitions_keep_the_order_of_requests(play: Play) -> None:
     async def scene(world: World) -> None:
         await world.start()
         client = await world.client()

@@ -145,7 +145,7 @@ def test_lagging_members_leave_the_isr_and_the_leader_stays() -> None:
     assert machine.propose_leave(now_ms=LAG_MS, max_lag_ms=LAG_MS) is None
     change = machine.propose_leave(now_ms=LAG_MS + 1, max_lag_ms=LAG_MS)
     assert change.isr == (1, 2)
-    assert machine.isr == (1, 2, 3), "a wish is not a fact"
+    assert machine.isr == (1, 2, 3), "the change is only pending"
 
 
 def test_a_caught_up_member_does_not_lag_however_long_it_is_silent() -> None:

@@ -84,10 +84,10 @@ class StrayLogs:
         notes = await self._read_notes()
         if not suspects and not self._logs.deleted.strays and not notes:
             return False
-        wishes = set(await self._store.children(paths.DELETE_TOPICS))
+        deletions = set(await self._store.children(paths.DELETE_TOPICS))
         names = {key.topic for key in suspects}
         names |= {key.topic for key, topic_id in self._logs.topic_ids.items() if (topic_id, key.partition) in notes}
-        topics = await read_topics(self._store, sorted(names - wishes), BrokenNodes())
+        topics = await read_topics(self._store, sorted(names - deletions), BrokenNodes())
         aside = dict(self._logs.deleted.strays)
         left, waits = [], False
         for key, topic_id in suspects.items():
@@ -101,7 +101,7 @@ class StrayLogs:
                 self._delete(key, "it was moved to other brokers while this broker was away", is_stray=False)
             elif not is_moved and self._is_another(topic_id, topics.get(key.topic)):
                 self._put_aside(key)
-            elif key.topic not in wishes:
+            elif key.topic not in deletions:
                 left.append(str(key))
             waits = waits or (is_moved and self._logs.topic_id(key) == topic_id)
         for folder, (_, found_id) in aside.items():

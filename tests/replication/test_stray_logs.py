@@ -148,6 +148,7 @@ def test_a_moved_replica_stays_if_its_log_has_a_newer_leader_epoch_than_the_tree
         await until(lambda: log.epochs.latest > 0)
         await world.stop(2)
         await move_away(world)
+        await asyncio.sleep(60)  # the controller writes nothing more
         path = paths.partition_state(T0)
         node = await world.store(0).get(path)
         assert node is not None

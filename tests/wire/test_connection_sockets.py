@@ -11,7 +11,7 @@ import pytest
 import uvloop
 
 from odradek.protocol.api import ApiKey
-from odradek.runtime import ListenOptions, SystemNetwork
+from odradek.runtime import ListenOptions, SystemNetwork, listening
 from odradek.wire import Connection, ConnectionGroup, ConnectionLimits, Reply, ResponseBuffers
 from odradek.wire.client_connection import ClientConnection
 
@@ -256,3 +256,61 @@ def test_socket_buffers_have_the_configured_size(new_loop: Callable[[], asyncio.
         await writer.wait_closed()
 
     run(new_loop, scenario)
+
+
+@pytest.mark.parametrize("new_loop", LOOPS)
+@pytest.mark.parametrize("where", ["protocol", "transport"])
+def test_a_listener_outlives_a_shortage_of_memory(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+    where: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """uvloop's own servers accept nothing more once the protocol of a connection could not be made."""
+    monkeypatch.setattr(listening, "_PAUSE_S", 0.01)
+    failures = [MemoryError(), MemoryError()]
+
+    class Greeter(asyncio.Protocol):
+        def __init__(self) -> None:
+            if failures and where == "protocol":
+                raise failures.pop()
+
+        def connection_made(self, transport: Any) -> None:
+            transport.write(b"hello")
+            transport.close()
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        connect = type(loop).connect_accepted_socket
+
+        async def connect_accepted_socket(*arguments: Any, **options: Any) -> Any:
+            if failures and where == "transport":
+                raise failures.pop()
+            return await connect(loop, *arguments, **options)
+
+        listener = await SystemNetwork().listen(Greeter, "127.0.0.1", 0)
+        monkeypatch.setattr(listener, "_loop", Proxy(loop, connect_accepted_socket), raising=True)
+        answers = []
+        for _ in range(4):
+            reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+            with contextlib.suppress(ConnectionError):
+                answers.append(await asyncio.wait_for(reader.read(), 10))
+            writer.close()
+        assert [each for each in answers if each] == [b"hello"] * 2
+        assert not failures
+        listener.close()
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(scenario())
+    assert caplog.text.count("wait, as the process lacks memory") == 1
+
+
+class Proxy:
+    """An event loop with another way to open connections."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, connect_accepted_socket: Callable[..., Any]) -> None:
+        self._loop = loop
+        self.connect_accepted_socket = connect_accepted_socket
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loop, name)

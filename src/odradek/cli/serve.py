@@ -12,7 +12,6 @@ import sys
 sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
 
 import asyncio
-import errno
 import gc
 import logging
 import os
@@ -20,7 +19,7 @@ import resource
 import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -41,8 +40,6 @@ _OTHER_FILES: Final = 256
 _FEWEST_OTHER_FILES: Final = 48
 """Twenty that are always open, eight for syncs, and imports, snapshots and checkpoints."""
 _USUAL_CONNECTIONS: Final = 10_000
-_NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
-_QUIET_S: Final = 10.0
 
 
 @click.command(name="serve")
@@ -163,7 +160,6 @@ async def _serve(
     stop_with_stdin: bool,
 ) -> None:
     stopping = asyncio.Event()
-    asyncio.get_running_loop().set_exception_handler(_RefusedConnections().handle)
     _on_signals(stopping.set)
     if stop_with_stdin:
         await asyncio.get_running_loop().connect_read_pipe(lambda: _EndOfInput(stopping.set), sys.stdin)
@@ -231,26 +227,6 @@ async def _monitoring(broker: Broker, address: tuple[str, int] | None) -> AsyncI
         yield
     finally:
         monitor.close()
-
-
-class _RefusedConnections:
-    """An event loop's errors, of which one that repeats itself is a line now and then.
-
-    asyncio does not accept connections for a second when the process has no descriptor left, and says so hundreds of
-    times; uvloop closes them without a word.
-    """
-
-    def __init__(self) -> None:
-        self._quiet_until = 0.0
-
-    def handle(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """See `asyncio.AbstractEventLoop.set_exception_handler`."""
-        error = context.get("exception")
-        if not (isinstance(error, OSError) and error.errno in _NO_DESCRIPTOR and "accept" in context["message"]):
-            loop.default_exception_handler(context)
-        elif loop.time() >= self._quiet_until:
-            self._quiet_until = loop.time() + _QUIET_S
-            _log.warning("connections wait, as the process can open no more files (ulimit -n): %s", error)
 
 
 class _EndOfInput(asyncio.Protocol):

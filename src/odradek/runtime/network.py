@@ -1,11 +1,11 @@
 """Listening and connecting with asyncio's transports and protocols."""
 
 import asyncio
-import socket
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from odradek.model.values import dataclass
+from odradek.runtime.listening import SystemListener, bind
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
@@ -49,28 +49,16 @@ class SystemNetwork:
     async def listen(
         self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, options: ListenOptions | None = None
     ) -> Listener:
-        loop = asyncio.get_running_loop()
         options = options or ListenOptions()
-        server = await loop.create_server(factory, host, port, backlog=options.backlog, start_serving=False)
-        sizes = {socket.SO_SNDBUF: options.send_buffer_bytes, socket.SO_RCVBUF: options.receive_buffer_bytes}
-        for listening in server.sockets:
-            for option, size in sizes.items():
-                if size >= 0:
-                    listening.setsockopt(socket.SOL_SOCKET, option, size)  # accepted sockets inherit it
-        await server.start_serving()
-        return _ServerListener(server)
+        sockets = await bind(
+            host,
+            port,
+            backlog=options.backlog,
+            send_buffer_bytes=options.send_buffer_bytes,
+            receive_buffer_bytes=options.receive_buffer_bytes,
+        )
+        return SystemListener(sockets, factory)
 
     async def connect(self, factory: Callable[[], P], host: str, port: int) -> tuple[asyncio.Transport, P]:
         transport, protocol = await asyncio.get_running_loop().create_connection(factory, host, port)
         return transport, protocol
-
-
-class _ServerListener:
-    """An asyncio server as a `Listener`."""
-
-    def __init__(self, server: asyncio.Server) -> None:
-        self._server = server
-        self.port: int = server.sockets[0].getsockname()[1]
-
-    def close(self) -> None:
-        self._server.close()

@@ -1,0 +1,135 @@
+"""Listening sockets that accept connections in Python.
+
+The event loops' own servers do not outlive every shortage: if memory runs out while uvloop makes a connection, libuv
+waits for ever for somebody to accept it, and the port is dead; asyncio logs a traceback for each connection while the
+process has no descriptor. Here a connection that cannot be made is closed, and the listener goes on.
+"""
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import socket
+from collections.abc import Callable
+from typing import Final
+
+_MOST_PER_TURN: Final = 64
+"""Connections that are accepted before other work of the event loop is done."""
+_PAUSE_S: Final = 0.5
+"""The pause after a shortage. Connections wait in the kernel's queue meanwhile."""
+_QUIET_S: Final = 60.0
+"""The shortest time between two lines of the log about shortages."""
+_SHORTAGES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_log = logging.getLogger("odradek.runtime")
+
+
+class SystemListener:
+    """The listening sockets of one host, which have the same port; `factory` makes the protocols of connections."""
+
+    def __init__(self, sockets: list[socket.socket], factory: Callable[[], asyncio.BaseProtocol]) -> None:
+        self.port: int = sockets[0].getsockname()[1]
+        self._sockets = sockets
+        self._factory = factory
+        self._loop = asyncio.get_running_loop()
+        self._resuming: asyncio.TimerHandle | None = None
+        self._opening: set[asyncio.Task[object]] = set()
+        self._quiet_until_s = 0.0
+        self._resume()
+
+    def close(self) -> None:
+        if self._resuming is not None:
+            self._resuming.cancel()
+        for listening in self._sockets:
+            self._loop.remove_reader(listening.fileno())
+            listening.close()
+        self._sockets.clear()
+
+    def _resume(self) -> None:
+        self._resuming = self._loop.call_later(_PAUSE_S, self._resume)  # should memory lack for what follows
+        for listening in self._sockets:
+            self._loop.add_reader(listening.fileno(), self._accept, listening)
+        self._resuming.cancel()
+        self._resuming = None
+
+    def _accept(self, listening: socket.socket) -> None:
+        try:
+            for _ in range(_MOST_PER_TURN):
+                accepted, _address = listening.accept()
+                accepted.setblocking(False)
+                self._open(accepted)
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        except OSError as error:
+            if error.errno not in _SHORTAGES:
+                raise
+            self._wait(error)
+        except MemoryError as error:
+            self._wait(error)
+
+    def _open(self, accepted: socket.socket) -> None:
+        """Make a connection of an accepted socket, or close it."""
+        try:
+            protocol, inode = self._factory(), os.fstat(accepted.fileno()).st_ino
+            opening = self._loop.create_task(self._loop.connect_accepted_socket(lambda: protocol, accepted))
+            self._opening.add(opening)
+            opening.add_done_callback(lambda task: self._opened(task, accepted, inode))
+        except BaseException:
+            accepted.close()
+            raise
+
+    def _opened(self, opening: asyncio.Task[object], accepted: socket.socket, inode: int) -> None:
+        self._opening.discard(opening)
+        error = None if opening.cancelled() else opening.exception()
+        if error is None and not opening.cancelled():
+            return
+        # The event loop may have closed the descriptor already, and its number may be another file's by now.
+        descriptor = accepted.detach()
+        with contextlib.suppress(OSError):
+            if os.fstat(descriptor).st_ino == inode:
+                os.close(descriptor)
+        if isinstance(error, MemoryError | OSError):
+            if self._sockets:
+                self._wait(error)
+        elif error is not None:
+            _log.error("a connection could not be opened", exc_info=error)
+
+    def _wait(self, error: BaseException) -> None:
+        """Accept nothing for a while: the process lacks descriptors or memory."""
+        if self._resuming is None:
+            self._resuming = self._loop.call_later(_PAUSE_S, self._resume)
+        for listening in self._sockets:
+            self._loop.remove_reader(listening.fileno())
+        if self._loop.time() >= self._quiet_until_s:
+            self._quiet_until_s = self._loop.time() + _QUIET_S
+            what = "memory" if isinstance(error, MemoryError) else "file descriptors (ulimit -n) or memory"
+            _log.warning("connections to port %d wait, as the process lacks %s: %s", self.port, what, error)
+
+
+async def bind(
+    host: str, port: int, *, backlog: int, send_buffer_bytes: int, receive_buffer_bytes: int
+) -> list[socket.socket]:
+    """Return listening sockets for every address of `host`, with the same port. Raises `OSError`."""
+    infos = await asyncio.get_running_loop().getaddrinfo(
+        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    sockets: list[socket.socket] = []
+    try:
+        for family, kind, protocol, _, address in dict.fromkeys(infos):
+            listening = socket.socket(family, kind, protocol)
+            sockets.append(listening)
+            listening.setblocking(False)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            for option, size in ((socket.SO_SNDBUF, send_buffer_bytes), (socket.SO_RCVBUF, receive_buffer_bytes)):
+                if size >= 0:
+                    listening.setsockopt(socket.SOL_SOCKET, option, size)  # accepted sockets inherit it
+            chosen = sockets[0].getsockname()[1] if len(sockets) > 1 else port
+            listening.bind((address[0], chosen, *address[2:]))
+            listening.listen(backlog)
+    except BaseException:
+        for listening in sockets:
+            listening.close()
+        raise
+    return sockets

@@ -160,15 +160,10 @@ HEADLESS: Final = re.compile(
 )
 """A sentence without a noun for its subject (STYLE, Plain English); questions are not meant."""
 
-NOT_YET_PLAIN: Final = ("cli/serve.py",)
-"""Rooms whose texts have not been rewritten yet."""
-
 
 def test_sentences_have_a_subject():
     found = []
     for path in ROOMS + TESTS:
-        if _room(path).startswith(NOT_YET_PLAIN):
-            continue
         texts = [(node.lineno, text) for node, text in _docstrings(_tree(path)) if HEADLESS.search(text)]
         found += [f"{_name(path)}:{line} {text.splitlines()[0]}" for line, text in texts]
     _report(found, "sentences that begin with Who, Whoever, Whose, Nobody, What, or point at another text")

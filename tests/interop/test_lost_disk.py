@@ -177,7 +177,7 @@ def test_a_failed_disk_stops_its_directory_and_the_last_one_stops_the_broker(
         process = broker._running()
         assert process.wait() == 1
         last = disks.said.splitlines()[-1]
-        assert "broker 0 stops, as no data directory is left: the data directory " in last
+        assert "broker 0 shuts down because all log dirs have failed: the data directory " in last
         for name in "ab":
             assert f"the data directory {tmp_path}/{name} has failed: " in last
             (tmp_path / f"{name}.dead").unlink()

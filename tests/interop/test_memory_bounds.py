@@ -272,7 +272,7 @@ def test_a_client_beyond_the_open_file_limit_is_rejected_and_logs_keep_their_fil
             topic = {"name": "t", "num_partitions": 20, "replication_factor": 1, "assignments": [], "configs": []}
             wanted = {"topics": [topic], "timeout": PATIENCE_MS, "validate_only": False}
             assert first.ask(ApiKey.CREATE_TOPICS, wanted, 5).topics[0].error_code is ErrorCode.none
-        assert has_said("the limit for open files, 900, has room for 225 connections")
+        assert has_said("The limit of open files, 900, leaves room for 225 connections")
         # The broker may notice the closed connections of the crowd later than this new client.
         eventually(lambda: is_served(broker), within_s=DEADLINE_S, what="a client that is served again")
 

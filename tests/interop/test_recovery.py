@@ -67,7 +67,7 @@ def test_a_broker_stopped_during_recovery_exits_cleanly_and_continues_at_the_nex
         assert process.returncode == 0, errors
         assert "ready" not in output
         assert "Traceback" not in errors
-        assert "told to stop before the broker served" in errors
+        assert "Stopped by a signal before the broker was ready" in errors
         with broker:
             assert watermarks(broker.bootstrap_servers, "t") == [(0, 1)] * PARTITIONS
         recovered = int(

@@ -1,14 +1,14 @@
 """`odradek serve`: one broker, until SIGTERM or SIGINT.
 
-Standard output has one line, `ready: HOST:PORT`, when the broker serves; everything else is the log, on standard error,
-an entry a line (`log_lines`). With `--metrics-listen` a second port answers scrapers and probes.
+Standard output has one line, `ready: HOST:PORT`, when the broker serves; the log goes to standard error, one line an
+entry (`log_lines`). With `--metrics-listen` a second port answers scrapers and probes.
 """
 # ruff: noqa: E402
 
 import sys
 
-# kio imports hypothesis where it is installed, to describe its types to it: a quarter of a second and 20 MB that a
-# server has no use for. What is None here counts as not installed.
+# If hypothesis is installed, kio imports it to describe its types: a quarter of a second and 20 MB that a server does
+# not need. None here counts as not installed.
 sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
 
 import asyncio
@@ -36,27 +36,31 @@ from odradek.stores import open_store
 _log = logging.getLogger("odradek.serve")
 _MOST_OPEN_FILES: Final = 65_536
 _OTHER_FILES: Final = 256
-"""Beside the log's pool and clients: the tree, scrapers, what recovery and compaction open for a moment."""
+"""Files other than the log's pool and clients: the tree, scrapers, temporary files of recovery and compaction."""
 _FEWEST_OTHER_FILES: Final = 48
 """Twenty that are always open, eight for syncs, and imports, snapshots and checkpoints."""
 _USUAL_CONNECTIONS: Final = 10_000
 
 
 @click.command(name="serve")
-@click.option("--listen", metavar="HOST:PORT", help="Where to listen; port 0 is any free one, which a restart keeps.")
-@click.option("--advertise", metavar="HOST:PORT", help="What clients are told to connect to, if it is another address.")
-@click.option("--data-dir", metavar="DIR", help="Where the partitions are kept.")
+@click.option(
+    "--listen", metavar="HOST:PORT", help="The address to listen on; port 0 takes a free one, which a restart keeps."
+)
+@click.option("--advertise", metavar="HOST:PORT", help="The address for clients, if it is another one.")
+@click.option("--data-dir", metavar="DIR", help="The data directory.")
 @click.option("--broker-id", type=click.IntRange(min=0), metavar="N", help="This broker's id in its cluster.")
 @click.option(
     "--metadata", metavar="URL", help="sqlite:///PATH, zookeeper://HOST:PORT/CHROOT or memory:; else a file in DIR."
 )
 @click.option("--config", metavar="FILE", help="Java properties, as Kafka's server.properties.")
 @click.option("-o", "options", multiple=True, metavar="KEY=VALUE", help="One of Kafka's keys; may be repeated.")
-@click.option("--metrics-listen", metavar="HOST:PORT", help="Where to answer for /metrics, /healthz and /readyz.")
+@click.option("--metrics-listen", metavar="HOST:PORT", help="The address of /metrics, /healthz and /readyz.")
 @click.option("--log-format", type=click.Choice(log_lines.FORMATS), default="text", show_default=True)
 @click.option("--log-level", type=click.Choice(log_lines.LEVELS), default="info", show_default=True)
-@click.option("--stop-with-stdin", is_flag=True, help="Stop when standard input ends: for whoever starts brokers.")
-@click.option("--allow-anonymous-network", is_flag=True, help="Listen beyond this machine without authentication.")
+@click.option("--stop-with-stdin", is_flag=True, help="Stop when standard input ends, for supervisors.")
+@click.option(
+    "--allow-anonymous-network", is_flag=True, help="Accept clients of other machines without authentication."
+)
 def command(
     *,
     listen: str | None,
@@ -72,7 +76,7 @@ def command(
     stop_with_stdin: bool,
     allow_anonymous_network: bool,
 ) -> None:
-    """Run one broker until it is told to stop. A flag beats -o, which beats the file."""
+    """Run one broker until SIGTERM or SIGINT. A flag beats -o, which beats the file."""
     log_lines.configure(log_format, log_level)
     overrides = dict(map(_key_and_value, options))
     if listen is not None:
@@ -89,7 +93,7 @@ def command(
         if not allow_anonymous_network:
             _check_exposure(loaded, metrics)
         url = metadata or f"sqlite:///{loaded.log_dirs[0]}/metadata.sqlite"
-        most_connections = _room_for_connections()
+        most_connections = _connection_limit()
         with _new_runner() as runner:
             runner.run(_serve(loaded, url, metrics, most_connections, stop_with_stdin=stop_with_stdin))
     except (OdradekError, OSError) as error:
@@ -102,7 +106,7 @@ def command(
 def _key_and_value(option: str) -> tuple[str, str]:
     key, equals, value = option.partition("=")
     if not equals or not key.strip():
-        raise ConfigurationError(f"-o takes KEY=VALUE, not {option!r}")
+        raise ConfigurationError(f"-o needs KEY=VALUE, not {option!r}")
     return key.strip(), value
 
 
@@ -116,15 +120,16 @@ def _check_exposure(config: BrokerConfig, metrics: tuple[str, int] | None) -> No
     exposed = exposed_listeners(hosts if metrics is None else [*hosts, metrics[0]])
     if exposed:
         raise ConfigurationError(
-            f"{', '.join(host or 'every interface' for host in exposed)} can be reached from beyond this machine, and "
-            "clients are not authenticated: say --allow-anonymous-network if that is meant, or listen on localhost"
+            f"{', '.join(host or 'every interface' for host in exposed)} can be reached from other machines, and "
+            "clients are not authenticated: add --allow-anonymous-network to allow that, or listen on localhost"
         )
 
 
-def _room_for_connections() -> int:
-    """Open as many files as the system lets us, and tell how many connections that has room for.
+def _connection_limit() -> int:
+    """Raise the limit of open files to the system's maximum, and return the number of connections that fit.
 
-    The log's files have theirs first; a connection too many is closed, so that there is always a descriptor to take it.
+    The log's files are counted first. A connection over the limit is closed, so one descriptor is always free to
+    accept.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MOST_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_OPEN_FILES)
@@ -134,16 +139,16 @@ def _room_for_connections() -> int:
         with suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    # Of a small limit the log takes half (`Broker`), and gives back what others need.
+    # The log takes half of a small limit (`Broker`), and gives back what others need.
     others = max(min(_OTHER_FILES, soft // 4), _FEWEST_OTHER_FILES)
     room = max(soft - min(DEFAULT_OPEN_FILES, soft // 2) - others, soft // 8, 1)
     if room < _USUAL_CONNECTIONS:
-        _log.warning("the limit for open files, %d, has room for %d connections (ulimit -n)", soft, room)
+        _log.warning("The limit of open files, %d, leaves room for %d connections; raise it with ulimit -n", soft, room)
     return room
 
 
 def _new_runner() -> asyncio.Runner:
-    """The event loop of uvloop where there is one: streams cost three to five times less on it."""
+    """Return a runner with uvloop's event loop where there is one: streams cost three to five times less on it."""
     try:
         import uvloop
     except ImportError:
@@ -175,17 +180,20 @@ async def _serve(
         broker = Broker(config, runtime, store, note=note, most_connections=most_connections)
         async with _monitoring(broker, metrics):
             if await _started(broker, stopping):
-                # What a start leaves is there to stay, and full collections need not look at it: with 5,000 partitions
-                # each took 90 ms, in which nobody was served.
+                # Objects of the start live as long as the process, and full collections need not visit them: with 5,000
+                # partitions each took 90 ms, in which no request was served.
                 gc.freeze()
                 print("ready: " + f"{broker.endpoint.host}:{broker.endpoint.port}", flush=True)
-                await _until_it_ends(broker, stopping)
+                await _serve_until_stopped(broker, stopping)
     finally:
         await store.close()
 
 
-async def _until_it_ends(broker: Broker, stopping: asyncio.Event) -> None:
-    """Stop cleanly when told to. Raises `StorageError` when no data directory is left, as a Kafka broker halts then."""
+async def _serve_until_stopped(broker: Broker, stopping: asyncio.Event) -> None:
+    """Wait for a signal and stop cleanly.
+
+    Raises `StorageError` if no data directory is left, as a Kafka broker halts then.
+    """
     events = [asyncio.ensure_future(each.wait()) for each in (stopping, broker.failed)]
     await asyncio.wait(events, return_when=asyncio.FIRST_COMPLETED)
     for event in events:
@@ -195,11 +203,11 @@ async def _until_it_ends(broker: Broker, stopping: asyncio.Event) -> None:
         return
     broker.kill()
     reasons = "; ".join(map(str, broker.logs.directories.offline.values()))
-    raise StorageError(f"broker {broker.broker_id} stops, as no data directory is left: {reasons}")
+    raise StorageError(f"broker {broker.broker_id} shuts down because all log dirs have failed: {reasons}")
 
 
 async def _started(broker: Broker, stopping: asyncio.Event) -> bool:
-    """Start, unless the process is told to stop meanwhile: a recovery may take minutes. Whether the broker serves."""
+    """Start the broker; return False if a signal comes first. A recovery may take minutes."""
     starting, told = asyncio.ensure_future(broker.start()), asyncio.ensure_future(stopping.wait())
     await asyncio.wait({starting, told}, return_when=asyncio.FIRST_COMPLETED)
     told.cancel()
@@ -208,14 +216,17 @@ async def _started(broker: Broker, stopping: asyncio.Event) -> bool:
     try:
         await starting
     except asyncio.CancelledError:
-        _log.info("told to stop before the broker served")
+        _log.info("Stopped by a signal before the broker was ready")
         return False
     return True
 
 
 @asynccontextmanager
 async def _monitoring(broker: Broker, address: tuple[str, int] | None) -> AsyncIterator[None]:
-    """Answer scrapers and probes, if anybody wants it; else their code and prometheus_client are not even loaded."""
+    """Serve metrics and probes if they are configured.
+
+    Otherwise their code and prometheus_client are not even imported.
+    """
     if address is None:
         yield
         return
@@ -230,20 +241,20 @@ async def _monitoring(broker: Broker, address: tuple[str, int] | None) -> AsyncI
 
 
 class _EndOfInput(asyncio.Protocol):
-    """A pipe that nobody writes into, and that ends with the process at its other end."""
+    """Standard input as a pipe without data, which ends with the process at its other end."""
 
     def __init__(self, stop: Callable[[], None]) -> None:
         self._stop = stop
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop, as whoever started the broker has ended."""
+        """Stop, because the parent process has ended."""
         del exc
-        _log.info("standard input ended: stopping")
+        _log.info("Standard input ended: shutting down")
         self._stop()
 
 
 def _on_signals(stop: Callable[[], None]) -> None:
-    """A first SIGTERM or SIGINT stops the broker cleanly; a second one ends the process as the system does."""
+    """Stop cleanly at the first SIGTERM or SIGINT; the second one ends the process at once."""
     loop = asyncio.get_running_loop()
 
     def begin_to_stop(number: int) -> None:
@@ -251,7 +262,7 @@ def _on_signals(stop: Callable[[], None]) -> None:
             with suppress(ValueError):
                 loop.remove_signal_handler(each)
         signal.signal(number, signal.SIG_DFL)
-        _log.info("%s: stopping; a second one ends the process at once", signal.Signals(number).name)
+        _log.info("%s: shutting down; a second signal ends the process at once", signal.Signals(number).name)
         stop()
 
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -130,8 +130,8 @@ def test_plain_and_compiled_compaction_find_the_same_damage(position: int, byte:
     ("position", "said"),
     [
         (HEADER_SIZE + 5, "a batch with a wrong checksum"),
-        (0, "a batch of the offsets"),
-        (7, "a batch of the offsets"),
+        (0, "a batch with the offsets"),
+        (7, "a batch with the offsets"),
         (9, "declares"),
         (16, "magic"),
     ],

@@ -164,7 +164,7 @@ class Operator:
         self.note(f"fail {number}")
         await asyncio.sleep(self.entropy.uniform(1, 30))
         disk._faults.clear()
-        if self.world.running[number].logs.has_failed:
+        if not self.world.running[number].logs.directories.usable:
             await self.world.kill(number)
 
     async def forget_what_the_tree_knows(self, number: int) -> None:

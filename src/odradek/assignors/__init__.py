@@ -1,4 +1,4 @@
-"""Partition assignors: pure functions from partition counts and subscriptions to an assignment (SPEC 3).
+"""Partition assignors: pure functions from partition counts and subscriptions to an assignment.
 
 `assign` takes plain dicts; `create_assignor` returns the object that a group's leader calls, by name or import path.
 Assignors keep no state: the owned partitions and their generation are in the subscriptions.

@@ -1,9 +1,12 @@
 """Conversion of record batches to Arrow columns and back, without an object per record.
 
-`decode_batches` and `iterate_columns` read fetched batches; `encode_columns` writes batches to produce, and
-`key_partitions` partitions keyed rows. numba compiles the loops over records at their first call and caches them on
-disk. Only this room, the clients' Arrow functions, `spark` and `lab` use pyarrow and numba; both are imported at the
-first access to a name, so that a broker that compacts does not need them (`compaction_code`).
+`decode_batches` and `iterate_columns` (`decode`) read fetched batches; `encode_columns` (`encode`) writes batches to
+produce, and `key_partitions` partitions keyed rows. The `*_kernel` files are the loops over records, which numba
+compiles at their first call and caches on disk; `memory` is their access to memory. `check_kernel` validates records
+for `log.batch_contents`. `compaction_kernel` is for `log.cleaner`: `compaction_code` has another process compile it,
+and loads it without importing numba; `compaction_rows` are the rows that both sides share.
+
+Only this room imports numba, only this room and `spark` import pyarrow; importing this package imports neither.
 """
 
 from importlib import import_module

@@ -1,7 +1,16 @@
 """Kafka's configuration keys, typed: a broker's, a topic's, and Java's properties files.
 
 Every key is a field of a frozen dataclass, named as the key with `_` for `.`: `config.log_segment_bytes` is the value
-of `log.segments.segment.bytes`, an `int` to mypy. No clock and no state; a changed configuration is a new value.
+of `log.segment.bytes`, an `int` to mypy. No clock and no state; a changed configuration is a new value.
+
+A new key is a field in `broker` or `topic`, declared by a function of `definition` (type, default, limits, text form);
+one of Kafka's leaves the table of `inert`. A broker's key that can change while the broker runs is also listed in
+`dynamic`, which combines file and tree. A key that logs use is also a field in `log.log_config`.
+
+`inert` has Kafka's keys for mechanisms that this broker lacks, which are kept without effect; `foreign` has usual keys
+that are ignored with a warning, and keys that are refused with a replacement. `sources` are where a value may come
+from. `altering` and `describe` serve requests that change and describe configurations. `load` reads a file by
+`properties`, and `listeners` parses addresses.
 """
 
 from odradek.config.altering import Alteration, AlterOperation, altered, check_alterations

@@ -1,6 +1,9 @@
 """The state machines of replication: a leader's high watermark and ISR, a follower's truncation by leader epoch.
 
-Values and `now_ms` come in, decisions go out; logs, requests and timers are in `broker.replication`.
+`leader` has the followers' positions, moves the high watermark and proposes ISR changes, which the controller decides
+(`controller.alter_partition`). `follower` finds where two logs diverge, and what the follower truncates. Values and
+`now_ms` come in, decisions go out; logs, requests and timers are in `broker.replication`, which shows who applies an
+ISR change.
 """
 
 from odradek.replication.follower import Divergence, divergence, truncation_offset

@@ -1,9 +1,11 @@
 """Both ends of a TCP connection that speaks Kafka's protocol.
 
 `connection` is the broker's end: it reads from the transport into pooled buffers (`buffers`), splits them into frames
-(`frames`), hands each request to a `Service` as a memoryview, and sends the replies in order. It knows no API.
+(`frames`), hands each request to a `Service` as a memoryview, and sends each `reply` in order. It knows no API.
 `client_connection` is the client's end: it negotiates API versions, sends requests and matches responses to them.
-`connection_group` holds what the connections of one server share: limits, memory (`memory_pressure`), time (`turns`).
+`connection_group` holds what the connections of one server share: the limits of each (`ConnectionLimits`), memory
+(`memory_pressure`), time (`turns`); how many connections a broker accepts is in `broker.serving.connection_quotas`.
+`rate_limited_log` and `protocol_guess` are for log lines about misbehaving clients.
 """
 
 from odradek.wire.buffers import BufferPool, ResponseBuffers

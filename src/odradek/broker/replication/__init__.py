@@ -1,10 +1,15 @@
 """The partitions that this broker leads or follows; the rules are in `odradek.replication`.
 
-`replica_manager` creates and removes them as the cluster's image says, and runs the periodic maintenance of their logs
-(retention, flushes, checkpoints). A led partition is a `partition`, read by `partition_reader` and `delayed_fetch` and
-written by `writer` (`full_disks` reports directories without room); `alter_partition_manager` shrinks and expands its
-ISR by `alter_partition_requests` to the controller. A followed partition is a `follower`, and `replica_fetcher` sends
-the Fetch requests for all of them, in sessions (`fetcher_session`). `offline_logs` and `damaged_logs` are replicas that
-cannot be used, `stray_logs` logs of deleted replicas, `refused_appends` refused batches, `topic_log_configs` the
-configuration of logs.
+`replica_manager` creates and removes them as the cluster's image says, and runs the maintenance of their logs
+(`log.directories.maintenance`). A led partition is a `partition`, read by `partition_reader`; fetches that wait for it
+are `delayed_fetch`. A followed partition is a `follower`; `replica_fetcher` sends the Fetch requests for all of them,
+in sessions (`fetcher_session`). `writer` writes the appends of both, and `full_disks` reports directories without room.
+
+ISR changes: `replication.leader` proposes one when a follower lags or has caught up. `alter_partition_manager` starts
+the checks for lag, submits proposals to the controller by `alter_partition_requests`, and logs the results. The
+controller decides (`controller.alter_partition`), and `partition` applies the ISR that it wrote.
+
+`offline_logs` are replicas that cannot be used, `damaged_logs` those with damaged files, `stray_logs` logs of deleted
+replicas, `refused_appends` batches for partitions that this broker does not lead yet, and `topic_log_configs` the
+configurations of logs.
 """

@@ -1,8 +1,15 @@
-"""A broker's data directories, with `LogManager` over all logs in them.
+"""A broker's data directories, with `LogManager` (`log_manager`) over all logs in them.
 
-`directory_loading` opens logs at the start, `log_shutdown` closes them, `log_directories` handles failed disks,
-`missing_logs`, `lost_records` and `unopened_logs` what is absent, incomplete or unusable. `maintenance` does one pass
-of retention, flushes and removals; `broker.replication.partitions` calls it periodically. `checkpoint_contents` is
-what the checkpoint files (`log.checkpoints`) contain, `log_checkpoints` decides when they are written,
-`checkpoint_writer` writes.
+At the start `log_directories` locks and checks the directories, `directory_loading` finds their logs and opens each,
+and `loading_progress` logs how far it is; `log_shutdown` closes all logs. `log_directories` also knows the directories
+whose disks have failed.
+
+`missing_logs` decides whether a log that is not found may be created empty. `lost_records` has the logs that end before
+the offsets in their checkpoints, `unopened_logs` those that are found and not open. `deleted_logs` renames the folders
+of deleted and stray logs, and `removal` removes a folder.
+
+`maintenance` is one pass of retention, flushes, removals and checkpoints, which `broker.replication.replica_manager`
+runs periodically. `log_checkpoints` plans the checkpoint files (formats: `log.checkpoints`), `checkpoint_contents` is
+their content, `checkpoint_writer` writes them on any thread. `kraft_metadata` reads the topics of a Kafka controller,
+for `broker.adoption`.
 """

@@ -1,8 +1,14 @@
-"""The controller's own tasks, one file each; `controller` runs all of them.
+"""The controller's own tasks, one file each; `controlling.controller` runs all of them.
 
-A task decides from the image and writes the tree through the `ControllerEpoch`. The metadata loop then reads and
-publishes the new image, and the channels send it to the other brokers. A task decides from the tree alone, so the next
-controller finishes what this one leaves half done.
+`leader_election` writes the first states of partitions, and elects leaders when brokers or logs come and go.
+`preferred_replica_election` holds the elections that old tools request in the tree, `preferred_leader_balancer` those
+of `auto.leader.rebalance.enable`; those of ElectLeaders are in `controlling.partition_jobs`. `reassignment` moves
+replicas step by step, and `topic_deletion` deletes topics. `log_dir_events` processes the notifications that brokers
+write by `broker.cluster.log_dir_events`. `request_node` is a node in which old tools write requests.
+
+A task decides from the tree, and from the shutdowns and unusable logs in `controlling.controller_context`. It writes
+the tree through the `ControllerEpoch`; the metadata loop then reads and publishes the new image, and the channels send
+it to the other brokers. The next controller finishes what this one leaves half done.
 """
 
 from abc import ABC, abstractmethod

@@ -7,7 +7,7 @@ Deliberate deviations:
 | `broker.id` | -1, generated | 0 | a single broker needs no generator |
 | `listeners` | `PLAINTEXT://:9092` | `PLAINTEXT://localhost:9092` | other machines need an explicit listener |
 | `log.dirs` | `/tmp/kafka-logs` | `odradek-data` | reboots delete /tmp |
-| `log.segments.segment.bytes` | at least 1 MiB | at least 14 | as Kafka until 4.0, for tests and small topics |
+| `log.segment.bytes` | at least 1 MiB | at least 14 | as Kafka until 4.0, for tests and small topics |
 | `offsets.topic.num.partitions` | 50 | 16 | each costs a directory and three open files at every start |
 | `offsets.topic.replication.factor` | 3 | 1 | most users begin with one broker; `odradek up` sets min(3, brokers) |
 | `queued.max.request.bytes` | -1, no limit | 256 MiB | memory is bounded by configuration |

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from odradek.broker.replication.delayed_fetch import DelayedFetch, FetchIsolation
-from odradek.log.errors import DamagedSegmentError
+from odradek.log.errors import DamagedSegmentError, LogStorageError
 from odradek.log.log import AppendInfo, Log
 from odradek.metadata.image import PartitionImage
 from odradek.metrics.counters import TopicTraffic
@@ -190,6 +190,14 @@ class Partition:
         if not info.duplicate:
             self._writer.mark(self)
         return info
+
+    def append_error(self) -> KafkaError | None:
+        """Return why records for acks=all would be refused now, as far as that is known before they are made."""
+        try:
+            self._check_may_append(ACKS_ALL)
+        except KafkaError as error:
+            return error
+        return None if self.log.failure is None else LogStorageError(self.log.failure)
 
     def _check_may_append(self, acks: int) -> None:
         if self._resigned is not None:

@@ -1,0 +1,384 @@
+"""One coordinator: a machine, the partition that has its records, and the requests that wait.
+
+```
+             load()                         replayed                      a write is lost, the machine fails
+   created ─────────▶ LOADING ───────────────────────────▶ ACTIVE ──────────────▶ LOADING
+                       ▲  │ fails
+          back-off over│  ▼                     unload(), kill() at any time ───▶ CLOSED
+                      FAILED
+```
+A request is handled at once if the partition takes records now. The step's records are appended as one batch, and
+applied; the replies leave when the log is committed up to where it ended then, so no reply shows what may be lost.
+While the partition refuses records, the machine is not called and its clock stands still.
+
+No machine needs undo code. If a step's records cannot be appended, nothing of it was applied: its key is reset, as if
+it had just been loaded. If records that were appended are lost before they are written, the machine is loaded again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from enum import Enum, auto
+from functools import partial
+from typing import Final, Generic, TypeVar
+
+from odradek.broker.coordinators.replay import LedPartition, replay
+from odradek.broker.replication.partition import ACKS_ALL
+from odradek.coordination import NO_PRODUCER, Machine, Now, RecordCodec, Reply, Step
+from odradek.metadata.image import ClusterImage
+from odradek.model import ErrorCode, KafkaError, OdradekError
+from odradek.protocol.records import encode_batch
+from odradek.runtime import Clock
+
+_INITIAL_RELOAD_BACKOFF_S: Final = 1.0
+_MAX_RELOAD_BACKOFF_S: Final = 60.0
+_PAUSED_CHECK_S: Final = 0.5
+"""How often a shard whose partition refuses records looks whether it takes them again."""
+_log = logging.getLogger("odradek.coordinators")
+
+_RESPONSE_ERRORS: Final = {
+    ErrorCode.unknown_topic_or_partition: ErrorCode.coordinator_not_available,
+    ErrorCode.not_enough_replicas: ErrorCode.coordinator_not_available,
+    ErrorCode.not_enough_replicas_after_append: ErrorCode.coordinator_not_available,
+    ErrorCode.request_timed_out: ErrorCode.coordinator_not_available,
+    ErrorCode.not_leader_or_follower: ErrorCode.not_coordinator,
+    ErrorCode.kafka_storage_error: ErrorCode.not_coordinator,
+    ErrorCode.message_too_large: ErrorCode.unknown_server_error,
+    ErrorCode.record_list_too_large: ErrorCode.unknown_server_error,
+}
+"""An append's error → the response's, which tells the client whether to look for another coordinator."""
+
+RequestT = TypeVar("RequestT")
+RecordT = TypeVar("RecordT")
+
+
+class ShardState(Enum):
+    """The state of a shard."""
+
+    LOADING = auto()
+    ACTIVE = auto()
+    FAILED = auto()
+    CLOSED = auto()
+
+
+class _Pending:
+    """Replies that wait until everything before `offset`, which was appended, is committed."""
+
+    __slots__ = ("offset", "replies", "timer")
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+        self.replies: list[Reply] = []
+        self.timer: asyncio.TimerHandle | None = None
+
+    def cancel_timer(self) -> None:
+        """Let the replies wait for ever."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+
+class CoordinatorShard(Generic[RequestT, RecordT]):
+    """The machine of one partition, loaded by `start`."""
+
+    def __init__(
+        self,
+        partition: LedPartition,
+        *,
+        new_machine: Callable[[], Machine[RequestT, RecordT]],
+        codec: RecordCodec[RecordT],
+        clock: Clock,
+        commit_timeout_ms: int,
+        image: Callable[[], ClusterImage],
+        on_event: Callable[[object], None] = lambda _: None,
+    ) -> None:
+        self.partition = partition
+        self.state = ShardState.LOADING
+        self.machine = new_machine()
+        self._new_machine = new_machine
+        self._codec = codec
+        self._clock = clock
+        self._commit_timeout_ms = commit_timeout_ms
+        self._image = image
+        self._on_event = on_event
+        self._loop = asyncio.get_running_loop()
+        self._loading: asyncio.Task[None] | None = None
+        self._requests: dict[asyncio.Future[object], str] = {}
+        """The requests that have no reply yet, with their keys."""
+        self._pending: dict[_Pending, None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._paused_at_ms: int | None = None
+        self._paused_ms = 0
+
+    # -- loading and closing -------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Load the machine from the partition's records, again and again until it is done."""
+        self._loading = self._loop.create_task(self._load_until_done(), name=f"loading {self._name}")
+
+    async def _load_until_done(self) -> None:
+        delay_s = _INITIAL_RELOAD_BACKOFF_S
+        while True:
+            try:
+                found = await replay(self.partition, self.machine, self._codec, timeout_ms=self._commit_timeout_ms)
+                if not found.is_committed:
+                    self._wait_until_committed(found.end_offset)
+                self.state = ShardState.ACTIVE
+                self._loading = None
+                self._run(lambda now: self.machine.on_elected(self._image(), now))
+            except Exception as error:
+                _log.error(
+                    "Failed to load %s: %s; it has no coordinator, the next attempt is in %.0f s",
+                    self._name, error, delay_s, exc_info=None if isinstance(error, OdradekError) else error,
+                )  # fmt: skip
+            else:
+                return
+            self.state = ShardState.FAILED
+            self._loading = asyncio.current_task()
+            self.machine = self._new_machine()
+            await asyncio.sleep(delay_s)
+            delay_s = min(delay_s * 2, _MAX_RELOAD_BACKOFF_S)
+            self.state = ShardState.LOADING
+
+    def _reload(self, error: KafkaError) -> None:
+        """Drop what the machine has decided and what is not in the log; all requests get `error`."""
+        _log.warning("Loading %s again: %s", self._name, error)
+        self._drop(error)
+        self.state = ShardState.LOADING
+        self.machine = self._new_machine()
+        self.start()
+
+    def unload(self, error: ErrorCode = ErrorCode.not_coordinator) -> None:
+        """Answer all requests with `error`: another broker is coordinator, or this one stops."""
+        self.state = ShardState.CLOSED
+        if self._loading is not None:
+            self._loading.cancel()
+        self._drop(KafkaError(error))
+
+    def kill(self) -> None:
+        """Stop without answering."""
+        self.state = ShardState.CLOSED
+        if self._loading is not None:
+            self._loading.cancel()
+        self._requests.clear()
+        self._drop(KafkaError(ErrorCode.not_coordinator))
+
+    def _drop(self, error: KafkaError) -> None:
+        pending, self._pending = self._pending, {}
+        for each in pending:
+            each.cancel_timer()
+        self._cancel_timer()
+        for future in tuple(self._requests):
+            if not future.done():
+                future.set_exception(error)
+        self._requests.clear()
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    def submit(self, key: str, request: RequestT) -> "asyncio.Future[object]":
+        """Have the machine handle a request for `key`; the future has its reply.
+
+        The future fails with `KafkaError`: COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE
+        while nothing can be written, or what the machine answers.
+        """
+        future: asyncio.Future[object] = self._loop.create_future()
+        if self.state is not ShardState.ACTIVE:
+            is_loading = self.state is ShardState.LOADING
+            code = ErrorCode.coordinator_load_in_progress if is_loading else ErrorCode.not_coordinator
+            future.set_exception(KafkaError(code))
+        elif (refusal := self._refusal()) is not None and not self._is_served_meanwhile(request, refusal):
+            future.set_exception(refusal)
+        else:
+            self._requests[future] = key
+            self._run(lambda now: iter((self.machine.handle(key, request, future, now),)))
+        return future
+
+    def _is_served_meanwhile(self, request: RequestT, refusal: KafkaError) -> bool:
+        """Return whether a request is handled although too few replicas are in sync for records.
+
+        Its reply waits for what is pending, like every other.
+        """
+        return refusal.code is ErrorCode.coordinator_not_available and self.machine.is_read(request)
+
+    def on_image(self, old: ClusterImage, new: ClusterImage) -> None:
+        """Have the machine decide on changes of topics and brokers."""
+        if self.state is ShardState.ACTIVE:
+            self._run(lambda now: self.machine.on_image(old, new, now))
+
+    def marker_appended(self, producer_id: int, end_offset: int, *, committed: bool) -> None:
+        """Apply the marker of a transaction that was appended to the partition up to `end_offset`."""
+        if self.state is ShardState.ACTIVE:
+            self.machine.end_transaction(producer_id, committed=committed)
+            self._wait_until_committed(end_offset)
+
+    def _refusal(self) -> KafkaError | None:
+        """Return why nothing can be written now, and stop the machine's clock then; None if something can be."""
+        error = self.partition.append_error()
+        now_ms = int(self._clock.monotonic() * 1000)
+        if error is None:
+            if self._paused_at_ms is not None:
+                self._paused_ms += now_ms - self._paused_at_ms
+                self._paused_at_ms = None
+            return None
+        if self._paused_at_ms is None:
+            self._paused_at_ms = now_ms
+        return _response_error(error)
+
+    @property
+    def now(self) -> Now:
+        """Return the machine's time."""
+        return Now(self._now_ms, self._clock.now_ms())
+
+    @property
+    def _now_ms(self) -> int:
+        """Return monotonic ms, without those in which nothing could be written."""
+        if self._paused_at_ms is not None:
+            return self._paused_at_ms - self._paused_ms
+        return int(self._clock.monotonic() * 1000) - self._paused_ms
+
+    # -- steps ---------------------------------------------------------------------------------------------------------
+
+    def _run(self, decide: Callable[[Now], Iterator[Step[RecordT]]]) -> None:
+        """Have the machine decide, and do what it says. A failure of the machine makes the shard load again."""
+        try:
+            for step in decide(self.now):
+                self._take(step)
+        except KafkaError as error:
+            self._reload(_response_error(error))
+        except Exception as error:
+            _log.exception("The coordinator of %s failed", self._name)
+            self._reload(KafkaError(ErrorCode.unknown_server_error, str(error)))
+        else:
+            self._schedule()
+
+    def _take(self, step: Step[RecordT]) -> None:
+        """Append and apply a step's records; send its replies when they are committed.
+
+        Raises `KafkaError` if neither they nor those of the reset key can be appended.
+        """
+        if step.records:
+            try:
+                self._append(step)
+            except KafkaError as error:
+                _log.warning("Failed to append records for %r to %s: %s", step.key, self._name, error)
+                self._fail(step.key, _response_error(error))
+                step = self.machine.reset(step.key, self.now)
+                if step.records:
+                    self._append(step)
+        for event in step.events:
+            self._on_event(event)
+        if step.replies:
+            self._reply_when_committed(step.replies)
+
+    def _fail(self, key: str, error: KafkaError) -> None:
+        """Let all requests of a key fail that have no reply yet."""
+        for future in [each for each, its_key in self._requests.items() if its_key == key]:
+            del self._requests[future]
+            if not future.done():
+                future.set_exception(error)
+
+    def _append(self, step: Step[RecordT]) -> None:
+        now_ms = self._clock.now_ms()
+        records = [(now_ms, *self._codec.encode(record), ()) for record in step.records]
+        producer = step.producer
+        if producer is None:
+            batch = encode_batch(records)
+        else:
+            batch = encode_batch(
+                records, producer_id=producer.producer_id, producer_epoch=producer.epoch, is_transactional=True
+            )
+        info = self.partition.append_records(memoryview(batch), acks=ACKS_ALL, now_ms=now_ms, from_client=False)
+        producer_id = NO_PRODUCER if producer is None else producer.producer_id
+        for offset, record in enumerate(step.records, info.first_offset):
+            self.machine.apply(record, offset, producer_id)
+        self._wait_until_committed(info.last_offset + 1)
+
+    def _wait_until_committed(self, offset: int) -> None:
+        pending = _Pending(offset)
+        self._pending[pending] = None
+        self.partition.when_reached(offset, acks=ACKS_ALL, waiter=partial(self._committed, pending))
+
+    def _reply_when_committed(self, replies: Sequence[Reply]) -> None:
+        if not self._pending:
+            self._send(replies)
+            return
+        last = next(reversed(self._pending))
+        last.replies += replies
+        if last.timer is None:
+            last.timer = self._loop.call_later(self._commit_timeout_ms / 1000, self._time_out, last)
+
+    def _time_out(self, pending: _Pending) -> None:
+        pending.timer = None
+        self._fail_replies(pending, KafkaError(ErrorCode.request_timed_out, "the records are not committed in time"))
+
+    def _fail_replies(self, pending: _Pending, error: KafkaError) -> None:
+        pending.cancel_timer()
+        replies, pending.replies = pending.replies, []
+        self._send([Reply(to=each.to, value=_response_error(error)) for each in replies])
+
+    def _committed(self, pending: _Pending, error: KafkaError | None) -> None:
+        """Send the replies that waited for an offset; load again if what was appended is lost."""
+        if pending not in self._pending:
+            return
+        if error is None:
+            del self._pending[pending]
+            pending.cancel_timer()
+            self._send(pending.replies)
+        elif error.code is ErrorCode.not_enough_replicas_after_append:
+            self._fail_replies(pending, error)
+            self.partition.when_reached(pending.offset, acks=ACKS_ALL, waiter=partial(self._committed, pending))
+        elif self.state is ShardState.ACTIVE:
+            self._reload(_response_error(error))
+
+    def _send(self, replies: Sequence[Reply]) -> None:
+        for reply in replies:
+            future = reply.to
+            assert isinstance(future, asyncio.Future)
+            self._requests.pop(future, None)
+            if future.done():
+                continue
+            if isinstance(reply.value, KafkaError):
+                future.set_exception(reply.value)
+            else:
+                future.set_result(reply.value)
+
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    def _schedule(self) -> None:
+        """Set the timer to the machine's next deadline; a timer that is set earlier is kept."""
+        deadline_ms = self.machine.next_deadline_ms
+        if self.state is not ShardState.ACTIVE or deadline_ms is None:
+            return
+        delay_s = max(deadline_ms - self._now_ms, 1) / 1000  # rounding must not wake it before its deadline
+        if self._paused_at_ms is not None:
+            delay_s = _PAUSED_CHECK_S
+        when = self._loop.time() + delay_s
+        if self._timer is not None:
+            if self._timer.when() <= when:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(when, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        if self._refusal() is None:
+            self._run(self._expired)
+        else:
+            self._schedule()
+
+    def _expired(self, now: Now) -> Iterator[Step[RecordT]]:
+        while (step := self.machine.expire(now)) is not None:
+            yield step
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    @property
+    def _name(self) -> str:
+        return str(self.partition.topic_partition)
+
+
+def _response_error(error: KafkaError) -> KafkaError:
+    return KafkaError(_RESPONSE_ERRORS.get(error.code, error.code), str(error))

@@ -1,0 +1,115 @@
+"""The interface between a coordinator's state machine and the runtime that keeps its records.
+
+A coordinator owns one partition of an internal topic. Its machine decides: requests, time and images go in, and a
+`Step` comes out. The runtime (`odradek.broker.coordinators`) appends the step's records as one batch, applies each of
+them, and sends the replies when everything that they may have seen is committed.
+
+**Durable state changes in `apply` and `end_transaction` only**, and these are called alike for a record that was just
+appended and for one that is read when the coordinator loads. Whatever else a machine keeps, such as sessions and
+waiting requests, is lost when another broker becomes coordinator, or when records could not be written.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+
+from odradek.metadata.image import ClusterImage
+from odradek.model.values import dataclass
+
+NO_PRODUCER: Final = -1
+
+
+class Now(NamedTuple):
+    """The time of a decision."""
+
+    ms: int
+    """Monotonic, for deadlines; it stands still while nothing can be written."""
+    wall_ms: int
+    """Since 1970, for records."""
+
+
+RecordT = TypeVar("RecordT")
+RecordT_contra = TypeVar("RecordT_contra", contravariant=True)
+RequestT_contra = TypeVar("RequestT_contra", contravariant=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Producer:
+    """The transactional producer in whose transaction records are written."""
+
+    producer_id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """The answer to the request that was handled with `to`. A `KafkaError` as `value` is raised to the caller."""
+
+    to: object
+    value: object
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step(Generic[RecordT]):
+    """A decision: records to append as one atomic batch, and replies that depend on them.
+
+    It concerns one `key`, such as a group id. `producer` is set if the records belong to a transaction: they are
+    pending then until its marker is written. `events` say what happened, for logs, metrics and journals.
+    """
+
+    key: str
+    records: Sequence[RecordT] = ()
+    replies: Sequence[Reply] = ()
+    producer: Producer | None = None
+    events: Sequence[object] = ()
+
+
+class Machine(Protocol[RequestT_contra, RecordT]):
+    """The state machine of one coordinator.
+
+    Methods that return steps must not change durable state. A step's records are applied before any other call.
+    """
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """Return when to call `expire` at the latest; it may find nothing to do then."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Return about how much memory clients take here, in bytes."""
+
+    def handle(self, key: str, request: RequestT_contra, to: object, now: Now) -> Step[RecordT]:
+        """Decide on a request for `key`. Its reply is in this step or in a later one of that key."""
+
+    def is_read(self, request: RequestT_contra) -> bool:
+        """Return whether a request never needs a record, so that it can be handled while none can be appended."""
+
+    def expire(self, now: Now) -> Step[RecordT] | None:
+        """Decide on one deadline that is due; None if there is none."""
+
+    def on_elected(self, image: ClusterImage, now: Now) -> Iterator[Step[RecordT]]:
+        """Decide, key by key, what follows when all records have been applied, before the first request."""
+
+    def on_image(self, old: ClusterImage, new: ClusterImage, now: Now) -> Iterator[Step[RecordT]]:
+        """Decide, key by key, on changes of topics and brokers."""
+
+    def reset(self, key: str, now: Now) -> Step[RecordT]:
+        """Drop all of `key` that is not durable, as if it had just been loaded: its last step was not appended.
+
+        The requests of the key that wait have been answered.
+        """
+
+    def apply(self, record: RecordT, offset: int, producer_id: int) -> None:
+        """Change durable state by a record, which may be part of an open transaction (`NO_PRODUCER` if not)."""
+
+    def end_transaction(self, producer_id: int, *, committed: bool) -> None:
+        """Change durable state by the marker that ends a producer's transaction."""
+
+
+class RecordCodec(Protocol[RecordT]):
+    """How a machine's records look in its topic."""
+
+    def encode(self, record: RecordT) -> tuple[bytes, bytes | None]:
+        """Return key and value; a value of None is a tombstone."""
+
+    def decode(self, key: bytes | None, value: bytes | None) -> RecordT | None:
+        """Return the record, or None for a type that this release does not know. Raises `MalformedMessageError`."""

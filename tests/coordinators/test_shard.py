@@ -1,0 +1,357 @@
+"""The shard of a coordinator with a toy machine: replies and commits, failures of every step, loading again (M6)."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from toy import Add, AddUnsafely, Await, ControlledPartition, Counters, Get, MemoryLog, Request, TotalCodec
+
+from odradek.broker.coordinators.shard import CoordinatorShard, ShardState
+from odradek.coordination import Producer
+from odradek.metadata.image import ClusterImage
+from odradek.model import ErrorCode, KafkaError
+from odradek.protocol.record_batch import assign_offset
+from odradek.protocol.records import encode_batch
+from odradek.testing import Simulation
+
+COMMIT_TIMEOUT_MS = 5_000
+Shard = CoordinatorShard[Request, object]
+
+
+class Scene:
+    """A partition and its shard, in virtual time."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self.simulation = simulation
+        self.partition = ControlledPartition()
+        self.shard = self.new_shard()
+
+    def new_shard(self) -> Shard:
+        return CoordinatorShard(
+            self.partition,
+            new_machine=Counters,
+            codec=TotalCodec(),
+            clock=self.simulation.clock,
+            commit_timeout_ms=COMMIT_TIMEOUT_MS,
+            image=ClusterImage,
+        )
+
+    async def start(self) -> None:
+        self.shard.start()
+        await self.until_active()
+
+    async def until_active(self) -> None:
+        async with asyncio.timeout(200):
+            while self.shard.state is not ShardState.ACTIVE:
+                await asyncio.sleep(0.1)
+
+    async def elect(self, log: MemoryLog) -> None:
+        """Another broker is elected, with this log."""
+        self.partition.resign()
+        self.shard.unload()
+        self.partition = ControlledPartition(log)
+        self.shard = self.new_shard()
+        await self.start()
+
+    @property
+    def machine(self) -> Counters:
+        machine = self.shard.machine
+        assert isinstance(machine, Counters)
+        return machine
+
+    async def total(self, key: str = "a") -> object:
+        return await self.shard.submit(key, Get())
+
+
+def play(scene: Callable[[Scene], Awaitable[None]]) -> None:
+    simulation = Simulation(1)
+
+    async def main() -> None:
+        async with asyncio.timeout(3600):
+            await scene(Scene(simulation))
+
+    simulation.run(main())
+
+
+async def code_of(future: "asyncio.Future[object]") -> ErrorCode:
+    with pytest.raises(KafkaError) as caught:
+        await future
+    return caught.value.code
+
+
+def test_a_reply_leaves_when_its_records_are_committed_and_requests_behind_it_see_them_at_once() -> None:
+    async def scene(at: Scene) -> None:
+        await at.start()
+        added, seen, again = at.shard.submit("a", Add(2)), at.shard.submit("a", Get()), at.shard.submit("a", Add(3))
+        at.partition.write()
+        await asyncio.sleep(1)
+        assert not added.done()
+        assert not seen.done()
+        at.partition.commit(1)
+        assert (await added, await seen) == (2, 2)
+        assert not again.done()
+        at.partition.commit()
+        assert await again == 5
+        assert await at.total() == 5
+
+    play(scene)
+
+
+def test_a_record_that_cannot_be_appended_changes_nothing_and_resets_its_key() -> None:
+    async def scene(at: Scene) -> None:
+        await at.start()
+        waiting, other = at.shard.submit("a", Await(10_000)), at.shard.submit("b", Await(10_000))
+        at.partition.surprise = KafkaError(ErrorCode.message_too_large)
+        assert await code_of(at.shard.submit("a", Add(1))) is ErrorCode.unknown_server_error
+        assert await code_of(waiting) is ErrorCode.unknown_server_error
+        assert await at.total() == 0
+        assert at.partition.log.batches == []
+        added = at.shard.submit("b", Add(7))
+        at.partition.commit()
+        assert (await other, await added) == (7, 7)
+
+    play(scene)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.not_enough_replicas, ErrorCode.kafka_storage_error])
+def test_while_the_partition_refuses_records_requests_fail_and_deadlines_stand_still(code: ErrorCode) -> None:
+    async def scene(at: Scene) -> None:
+        await at.start()
+        waiting = at.shard.submit("a", Await(10_000))
+        await asyncio.sleep(4)
+        at.partition.refusal = KafkaError(code)
+        expected = {ErrorCode.not_enough_replicas: ErrorCode.coordinator_not_available}
+        for _ in range(3):
+            assert await code_of(at.shard.submit("a", Add(1))) is expected.get(code, ErrorCode.not_coordinator)
+            if code is ErrorCode.not_enough_replicas:
+                assert await at.shard.submit("a", Get()) == 0, "it needs no record"
+            else:
+                assert await code_of(at.shard.submit("a", Get())) is ErrorCode.not_coordinator
+            await asyncio.sleep(10)
+        assert not waiting.done()
+        at.partition.refusal = None
+        assert await at.total() == 0
+        await asyncio.sleep(5.9)
+        assert not waiting.done()
+        await asyncio.sleep(1)
+        assert await waiting is None
+
+    play(scene)
+
+
+def test_a_deadline_that_comes_while_records_are_refused_is_met_when_they_are_taken_again() -> None:
+    async def scene(at: Scene) -> None:
+        await at.start()
+        waiting = at.shard.submit("a", Await(1_000))
+        at.partition.refusal = KafkaError(ErrorCode.not_enough_replicas)
+        await asyncio.sleep(60)
+        assert not waiting.done()
+        at.partition.refusal = None
+        async with asyncio.timeout(3):
+            assert await waiting is None
+
+    play(scene)
+
+
+def test_records_that_are_lost_before_they_are_written_make_the_shard_load_again() -> None:
+    async def scene(at: Scene) -> None:
+        await at.start()
+        kept = at.shard.submit("a", Add(1))
+        at.partition.commit()
+        assert await kept == 1
+        lost, seen = at.shard.submit("a", Add(5)), at.shard.submit("a", Get())
+        waiting = at.shard.submit("b", Await(1_000_000))
+        at.partition.lose()
+        for future in (lost, seen, waiting):
+            assert await code_of(future) is ErrorCode.not_coordinator
+        assert await code_of(at.shard.submit("a", Get())) is ErrorCode.coordinator_load_in_progress
+        await at.until_active()
+        assert await at.total() == 1
+        assert at.machine.waiting == {}
+
+    play(scene)
+
+
+def test_lost_records_without_a_reply_make_the_shard_load_again_too() -> None:
+    async def scene(at: Scene) -> None:
+        await at.start()
+        added = at.shard.submit("a", Add(1))
+        at.partition.commit()
+        await added
+        topic = ClusterImage(topics={"a": None})  # type: ignore[dict-item]
+        at.shard.on_image(topic, ClusterImage())
+        assert at.machine.totals == {}
+        at.partition.lose()
+        await at.until_active()
+        assert at.machine.totals == {"a": 1}
+
+    play(scene)
+
+
+def test_a_record_that_is_not_committed_in_time_fails_its_request_and_counts_all_the_same() -> None:
+    async def scene(at: Scene) -> None:
+        await at.start()
+        added = at.shard.submit("a", Add(1))
+        at.partition.write()
+        assert await code_of(added) is ErrorCode.coordinator_not_available
+        assert at.shard.state is ShardState.ACTIVE
+        seen = at.shard.submit("a", Get())
+        await asyncio.sleep(1)
+        assert not seen.done(), "what it saw may yet be lost"
+        at.partition.commit()
+        assert await seen == 1
+
+    play(scene)
+
+
+def test_a_record_is_still_awaited_after_its_replicas_fell_out_of_sync() -> None:
+    async def scene(at: Scene) -> None:
+        await at.start()
+        added = at.shard.submit("a", Add(1))
+        at.partition.shrink()
+        assert await code_of(added) is ErrorCode.coordinator_not_available
+        seen = at.shard.submit("a", Get())
+        await asyncio.sleep(1)
+        assert not seen.done()
+        at.partition.lose()
+        assert await code_of(seen) is ErrorCode.not_coordinator
+        await at.until_active()
+        assert await at.total() == 0
+
+    play(scene)
+
+
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_a_new_coordinator_has_what_is_in_its_log(is_committed: bool) -> None:
+    async def scene(at: Scene) -> None:
+        await at.start()
+        added, waiting = at.shard.submit("a", Add(1)), at.shard.submit("b", Await(1_000_000))
+        at.partition.write()
+        if is_committed:
+            at.partition.commit()
+            assert await added == 1
+        await at.elect(at.partition.log)
+        assert await code_of(waiting) is ErrorCode.not_coordinator
+        if not is_committed:
+            assert await code_of(added) is ErrorCode.not_coordinator
+        assert await at.total() == 1
+        assert at.machine.elected_at_ms >= 0
+
+    play(scene)
+
+
+def test_what_was_loaded_and_is_not_committed_is_not_shown_until_it_is() -> None:
+    async def scene(at: Scene) -> None:
+        await at.start()
+        at.shard.submit("a", Add(1))
+        at.partition.write()
+        log = at.partition.log
+        at.shard.kill()
+        at.partition = ControlledPartition(log)
+        at.partition.high_watermark = 0
+        at.shard = at.new_shard()
+        await at.start()
+        seen = at.shard.submit("a", Get())
+        await asyncio.sleep(1)
+        assert not seen.done()
+        at.partition.commit()
+        assert await seen == 1
+
+    play(scene)
+
+
+def test_unloading_while_loading_leaves_nothing_behind() -> None:
+    async def scene(at: Scene) -> None:
+        at.partition.log.log_end_offset = 1  # appended, and never written
+        at.shard.start()
+        await asyncio.sleep(0.1)
+        assert at.shard.state is ShardState.LOADING
+        at.shard.unload()
+        await asyncio.sleep(100)
+        assert at.shard.state is ShardState.CLOSED
+        assert await code_of(at.shard.submit("a", Get())) is ErrorCode.not_coordinator
+
+    play(scene)
+
+
+def test_loading_is_tried_again_with_back_off_until_it_succeeds(caplog: pytest.LogCaptureFixture) -> None:
+    async def scene(at: Scene) -> None:
+        read, failures = at.partition.log.read, [KafkaError(ErrorCode.kafka_storage_error, "bad disk")] * 3
+        at.partition.log.log_end_offset = 1
+        at.partition.log.batches = [bytes(encode_batch([(0, b"a", (9).to_bytes(8, "big"), ())]))]
+        at.partition.commit()
+
+        def read_some(offset: int, max_bytes: int, *, up_to_offset: int) -> bytes:
+            if failures:
+                raise failures.pop()
+            return read(offset, max_bytes, up_to_offset=up_to_offset)
+
+        at.partition.log.read = read_some  # type: ignore[method-assign]
+        await at.start()
+        assert at.simulation.clock.elapsed_s == pytest.approx(7, abs=0.5), "after 1, 2 and 4 seconds"
+        assert await at.total() == 9
+
+    play(scene)
+    assert caplog.text.count("Failed to load __toys-0: bad disk") == 3
+
+
+def test_malformed_and_unknown_records_are_skipped_counted_and_named(caplog: pytest.LogCaptureFixture) -> None:
+    async def scene(at: Scene) -> None:
+        log = at.partition.log
+        records = [(0, b"a", b"short", ()), (0, None, b"", ()), (0, b"a", (4).to_bytes(8, "big"), ())]
+        batch = encode_batch(records)
+        assign_offset(memoryview(batch), 0, 0, 0)
+        log.batches, log.log_end_offset = [bytes(batch)], 3
+        at.partition.commit()
+        await at.start()
+        assert await at.total() == 4
+
+    play(scene)
+    assert "Record 0 of __toys-0 is malformed: a total has 8 bytes, not 5" in caplog.text
+    assert "Skipped 1 malformed records, and 1 of unknown types, of __toys-0" in caplog.text
+
+
+def test_a_machine_that_fails_answers_with_an_error_and_is_loaded_again(caplog: pytest.LogCaptureFixture) -> None:
+    async def scene(at: Scene) -> None:
+        await at.start()
+        added = at.shard.submit("a", Add(1))
+        at.partition.commit()
+        await added
+        assert await code_of(at.shard.submit("b", AddUnsafely())) is ErrorCode.unknown_server_error
+        await at.until_active()
+        assert await at.total() == 1
+
+    play(scene)
+    assert "The coordinator of __toys-0 failed" in caplog.text
+
+
+@pytest.mark.parametrize("committed", [False, True])
+@pytest.mark.parametrize("is_live", [False, True])
+def test_records_of_a_transaction_count_from_its_marker_on(committed: bool, is_live: bool) -> None:
+    async def scene(at: Scene) -> None:
+        await at.start()
+        added = at.shard.submit("a", Add(3, Producer(producer_id=7, epoch=0)))
+        at.partition.commit()
+        assert await added == 3
+        assert await at.total() == 0
+        if is_live:
+            at.shard.marker_appended(7, 1, committed=committed)
+        else:
+            await at.elect(at.partition.log)
+            at.shard.marker_appended(7, 1, committed=committed)
+        assert await at.total() == (3 if committed else 0)
+
+    play(scene)
+
+
+def test_killing_answers_nobody() -> None:
+    async def scene(at: Scene) -> None:
+        await at.start()
+        added, waiting = at.shard.submit("a", Add(1)), at.shard.submit("a", Await(10))
+        at.shard.kill()
+        at.partition.commit()
+        await asyncio.sleep(100)
+        assert not added.done()
+        assert not waiting.done()
+
+    play(scene)

@@ -119,12 +119,13 @@ class Setting:
     def state(self) -> Any:
         """Return the state that requests could change."""
         broker = self.broker
-        shard = broker.groups.shard_of(GROUP)
+        machine = broker.groups.machine(GROUP)
+        assert machine is not None
         return (
             {name: (topic.topic_id, len(topic.partitions)) for name, topic in broker.image.topics.items()},
             {key: (log.log_start_offset, log.log_end_offset) for key, log in broker.logs.logs.items()},
-            {name: (len(group.members), group.state) for name, group in shard.groups.items()},
-            dict(shard.offsets.of(GROUP)),
+            {name: (len(group.members), group.state) for name, group in machine.groups.items()},
+            dict(machine.offsets.of(GROUP)),
             dict(broker.image.broker_configs),
         )
 

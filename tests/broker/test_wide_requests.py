@@ -50,13 +50,13 @@ def test_a_wide_request_counts_with_its_entries_while_it_is_worked_on(
     async def scene(world: World) -> None:
         broker = await world.start(queued_max_request_bytes=4_000_000, socket_request_max_bytes=1_000_000)
         client = await world.client()
-        seen, find = [0], broker.groups.shard_of
+        seen, submit = [0], broker.groups.submit
 
-        def shard_of(group_id: str) -> Any:
+        def submit_and_see(group_id: str, request: Any) -> Any:
             seen.append(broker.server.unanswered_bytes)
-            return find(group_id)
+            return submit(group_id, request)
 
-        monkeypatch.setattr(broker.groups, "shard_of", shard_of)
+        monkeypatch.setattr(broker.groups, "submit", submit_and_see)
         for wanted, least, most in ((names, 3_000_000, 4_000_000), (names[:10], 1, 1000)):
             seen.clear()
             assert len((await client.ask(ApiKey.DELETE_GROUPS, {"groups_names": wanted}, 2)).results) == len(wanted)
@@ -177,9 +177,9 @@ def test_what_members_say_of_themselves_has_a_limit_each_and_in_all(play: Play) 
         assert await join("big", 700_000) is ErrorCode.group_max_size_reached
         codes = [await join(f"g{number}", 500_000) for number in range(5)]
         assert codes == [ErrorCode.none] * 3 + [ErrorCode.group_max_size_reached] * 2
-        assert sum(shard.size_bytes for shard in broker.groups.shards()) > 1_500_000
+        assert broker.groups.runtime.size_bytes > 1_500_000
         await world.pass_time(20)
-        assert sum(shard.size_bytes for shard in broker.groups.shards()) == 0, "their sessions are over"
+        assert broker.groups.runtime.size_bytes == 0, "their sessions are over"
         assert await join("g9", 500_000) is ErrorCode.none
 
     play(scene)
@@ -205,7 +205,7 @@ def test_members_that_wait_for_others_hold_nobody_else_up(play: Play) -> None:
             member.send(ApiKey.JOIN_GROUP, body, 8)
             await world.pass_time(1)
             assert await other.ask(ApiKey.FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": ["g"]}, 4)
-        assert sum(shard.size_bytes for shard in broker.groups.shards()) > 4 * 300_000
+        assert broker.groups.runtime.size_bytes > 4 * 300_000
         assert 0 < broker.server.unanswered_bytes < 100, "their reasons are kept, which the group does not count"
 
     play(scene)

@@ -5,30 +5,26 @@ from dataclasses import dataclass, field
 
 import hypothesis
 import hypothesis.strategies as st
+from machine_log import MachineLog
 
-from odradek.groups import (
-    TRANSITIONS,
-    Append,
-    ClassicGroup,
-    Effect,
-    Event,
-    GroupSettings,
+from odradek.coordination import Reply
+from odradek.groups import TRANSITIONS, Event, GroupMetadataRecord, GroupSettings, State
+from odradek.groups.deadlines import Deadlines
+from odradek.groups.messages import (
+    HeartbeatRequest,
     JoinReply,
     JoinRequest,
     LeaveRequest,
     LeavingMember,
-    PendingMemberExpired,
-    PendingMembersOverdue,
-    RebalanceStarted,
-    State,
     SyncReply,
     SyncRequest,
 )
-from odradek.groups.deadlines import Deadlines
 from odradek.model import ErrorCode
 from odradek.protocol.group_records import GroupMetadataValue
 
 NAMES = ("a", "b", "c", "d")
+Asked = tuple[str, str, int]
+"""A client and its request."""
 
 
 @dataclass
@@ -36,42 +32,51 @@ class World:
     """A group, its log, its clients, and a record of all requests and replies."""
 
     settings: GroupSettings
-    group: ClassicGroup = field(init=False)
+    log: MachineLog = field(init=False)
     now_ms: int = 0
     asked: int = 0
     answered: Counter[object] = field(default_factory=Counter)
-    appended: list[Append] = field(default_factory=list)
-    log: list[GroupMetadataValue] = field(default_factory=list)
     ids: dict[str, str] = field(default_factory=dict)
     generations: dict[str, int] = field(default_factory=dict)
-    last: dict[str, tuple[str, int]] = field(default_factory=dict)
+    last: dict[str, Asked] = field(default_factory=dict)
     errors: dict[object, ErrorCode] = field(default_factory=dict)
     told: dict[int, tuple[str, frozenset[str]]] = field(default_factory=dict)
     assigned: dict[tuple[int, str], bytes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.group = ClassicGroup("g", self.settings)
+        self.log = MachineLog(self.settings, self.take)
 
-    def append_id(self, name: str) -> tuple[str, int]:
+    def ask(self, name: str, what: str, request: object) -> None:
         self.asked += 1
-        self.last[name] = (name, self.asked)
-        return name, self.asked
+        to = self.last[name] = (name, what, self.asked)
+        self.log.handle("g", request, to, self.now_ms)  # type: ignore[arg-type]
 
-    def take(self, effects: list[Effect]) -> None:
-        for effect in effects:
-            if isinstance(effect, Append):
-                self.appended.append(effect)
-            elif not isinstance(effect, RebalanceStarted | PendingMemberExpired | PendingMembersOverdue):
-                self.answered[effect.to] += 1
-                assert self.answered[effect.to] == 1, "answered twice"
-                self.errors[effect.to] = effect.error
-            if isinstance(effect, JoinReply):
-                self.joined(effect)
-            elif isinstance(effect, SyncReply) and effect.error is ErrorCode.none:
-                self.synced(effect)
+    @property
+    def generation(self) -> int:
+        group = self.log.group("g")
+        return 0 if group is None else group.generation
 
-    def joined(self, reply: JoinReply) -> None:
-        name = name_of(reply)
+    def recorded(self) -> list[GroupMetadataValue]:
+        """Every committed record of the group."""
+        values = [each.value for each in self.log.committed if isinstance(each, GroupMetadataRecord)]
+        return [each for each in values if each is not None]
+
+    def take(self, reply: Reply) -> None:
+        to, value = reply.to, reply.value
+        assert isinstance(to, tuple)
+        self.answered[to] += 1
+        assert self.answered[to] == 1, "answered twice"
+        if isinstance(value, ErrorCode):
+            self.errors[to] = value
+        elif isinstance(value, JoinReply):
+            self.errors[to] = value.error
+            self.joined(to[0], value)
+        elif isinstance(value, SyncReply):
+            self.errors[to] = value.error
+            if value.error is ErrorCode.none:
+                self.synced(to[0], value)
+
+    def joined(self, name: str, reply: JoinReply) -> None:
         if reply.error is ErrorCode.unknown_member_id:
             self.ids.pop(name, None)
         elif reply.member_id:
@@ -79,7 +84,7 @@ class World:
         if reply.error is not ErrorCode.none:
             return
         self.generations[name] = reply.generation
-        committed = [record for record in self.log if record.generation == reply.generation]
+        committed = [record for record in self.recorded() if record.generation == reply.generation]
         assert committed, "a generation was told before it was committed"
         assert any(reply.member_id == member.member_id for record in committed for member in record.members)
         if reply.members and not reply.skip_assignment:
@@ -87,17 +92,16 @@ class World:
             assert reply.leader == reply.member_id
             assert self.told.setdefault(reply.generation, (reply.leader, members)) == (reply.leader, members)
 
-    def synced(self, reply: SyncReply) -> None:
-        record = self.log[-1]
-        member_id = self.ids[name_of(reply)]
-        mine = {member.member_id: member.assignment for member in record.members}
-        assert mine[member_id] == reply.assignment, "what was told is not what was recorded"
-        known = self.assigned.setdefault((record.generation, member_id), reply.assignment)
+    def synced(self, name: str, reply: SyncReply) -> None:
+        member_id, generation = self.ids[name], self.generations[name]
+        records = [each for each in self.recorded() if each.generation == generation]
+        mine = {member.assignment for record in records for member in record.members if member.member_id == member_id}
+        assert reply.assignment in mine, "what was told is not what was recorded"
+        known = self.assigned.setdefault((generation, member_id), reply.assignment)
         assert known == reply.assignment, "two assignments in one generation"
 
     def join(self, name: str, metadata: bytes, *, static: bool, old: bool) -> None:
         request = JoinRequest(
-            to=self.append_id(name),
             member_id=self.ids.get(name, ""),
             new_member_id=f"{name}-{self.asked}",
             instance_id=name if static else None,
@@ -110,57 +114,51 @@ class World:
             requires_member_id=not old,
             can_skip_assignment=not old,
         )
-        self.take(self.group.join(request, self.now_ms))
+        self.ask(name, "join", request)
 
     def sync(self, name: str) -> None:
         leads = self.told.get(self.generations.get(name, -1), ("", frozenset()))
         mine = leads[0] == self.ids.get(name)
         given = tuple((member, f"{member}@{self.asked}".encode()) for member in sorted(leads[1])) if mine else ()
         request = SyncRequest(
-            to=self.append_id(name),
-            member_id=self.ids.get(name, ""),
-            generation=self.generations.get(name, -1),
-            assignments=given,
+            member_id=self.ids.get(name, ""), generation=self.generations.get(name, -1), assignments=given
         )
-        self.take(self.group.sync(request, self.now_ms))
+        self.ask(name, "sync", request)
 
     def leave(self, name: str) -> None:
         leaver = LeavingMember(member_id=self.ids.get(name, "?"))
-        self.take(self.group.leave(LeaveRequest(to=self.append_id(name), members=(leaver,)), self.now_ms))
+        self.ask(name, "leave", LeaveRequest(members=(leaver,)))
 
-    def beat(self, name: str) -> None:
-        self.group.heartbeat(self.ids.get(name, ""), None, self.generations.get(name, -1), self.now_ms)
+    def beat(self, name: str, instance_id: str | None = None) -> None:
+        request = HeartbeatRequest(
+            member_id=self.ids.get(name, ""), instance_id=instance_id, generation=self.generations.get(name, -1)
+        )
+        self.ask(name, "beat", request)
 
     def commit(self) -> None:
-        if self.appended:
-            append = self.appended.pop(0)
-            self.log.append(append.metadata)
-            self.take(self.group.committed(append.append_id, self.now_ms))
+        if self.log.appended:
+            self.log.commit(1)
 
-    def fail(self) -> None:
-        appended, self.appended = self.appended, []
-        for append in appended:
-            self.take(self.group.failed(append.append_id, ErrorCode.coordinator_not_available, self.now_ms))
+    def lose(self) -> None:
+        """Lose the appended records before they are written."""
+        self.log.lose(self.now_ms, ErrorCode.coordinator_not_available)
+
+    def refuse(self, refuses: bool) -> None:
+        """Nothing can be appended, or everything again."""
+        self.log.refuses = refuses
 
     def wait(self, how_long_ms: int) -> None:
         self.now_ms += how_long_ms
-        self.take(self.group.expire(self.now_ms))
+        self.log.expire(self.now_ms)
 
     def move(self) -> None:
         """The coordinator resigns and the next one loads what was appended."""
-        self.take(self.group.unload())
+        appended = list(self.log.appended)
+        self.log.unload(ErrorCode.not_coordinator)
         assert sum(self.answered.values()) == self.asked, "somebody was forgotten"
-        self.log += [append.metadata for append in self.appended]
-        self.appended.clear()
-        self.group = ClassicGroup("g", self.settings)
-        if self.log:
-            self.group, effects = ClassicGroup.load("g", self.log[-1], self.settings, self.now_ms)
-            self.take(effects)
-
-
-def name_of(reply: JoinReply | SyncReply) -> str:
-    assert isinstance(reply.to, tuple)
-    return str(reply.to[0])
+        self.log.appended.clear()
+        self.log.committed += appended
+        self.log.load(self.now_ms)
 
 
 class Client:
@@ -175,9 +173,6 @@ class Client:
         if asked is not None and not world.answered[asked]:
             return
         error = world.errors.get(asked, ErrorCode.none)
-        if self.must == "beat":
-            instance, generation = self.name if self.name == "d" else None, world.generations[self.name]
-            error = world.group.heartbeat(world.ids[self.name], instance, generation, world.now_ms)
         if error in {ErrorCode.unknown_member_id, ErrorCode.fenced_instance_id}:
             world.ids.pop(self.name, None)
         if error is not ErrorCode.none or self.must == "join":
@@ -186,6 +181,8 @@ class Client:
         elif self.must == "sync":
             self.must = "beat"
             world.sync(self.name)
+        else:
+            world.beat(self.name, self.name if self.name == "d" else None)
 
 
 steps = st.one_of(
@@ -195,7 +192,8 @@ steps = st.one_of(
     st.tuples(st.just("leave"), st.sampled_from(NAMES)),
     st.tuples(st.just("commit")),
     st.tuples(st.just("commit")),
-    st.tuples(st.just("fail")),
+    st.tuples(st.just("lose")),
+    st.tuples(st.just("refuse"), st.booleans()),
     st.tuples(st.just("wait"), st.sampled_from((1, 500, 1_000, 3_000))),
     st.tuples(st.just("move")),
 )
@@ -216,7 +214,7 @@ def test_every_request_is_answered_once_and_every_generation_is_announced_once(
             world.join(name, metadata, static=name == "d", old=bool(old))
         else:
             getattr(world, str(verb))(*rest)
-        assert world.group.generation >= max(world.told, default=0), "a generation that was told is forgotten"
+        assert world.generation >= max(world.told, default=0), "a generation that was told is forgotten"
     world.move()
 
 
@@ -230,26 +228,24 @@ def test_a_group_of_live_members_becomes_stable_after_any_faults(script: list[tu
             world.join(str(rest[0]), b"x", static=rest[0] == "d", old=bool(rest[2]))
         else:
             getattr(world, str(verb))(*rest)
+    world.refuse(False)
     clients = {name: Client(name) for name in NAMES}
     for _ in range(40):
         for client in clients.values():
             client.act(world)
-            while world.appended:
-                world.commit()
+            world.log.commit()
         world.wait(300)
-    assert world.group.state is State.STABLE
-    assert {world.generations[name] for name in NAMES} == {world.group.generation}
-    assert len(world.group.members) == len(NAMES)
-    assert all(member.assignment for member in world.group.members)
+    group = world.log.group("g")
+    assert group is not None
+    assert group.state is State.STABLE
+    assert {world.generations[name] for name in NAMES} == {group.generation}
+    assert len(group.members) == len(NAMES)
+    assert all(group.assignment(member.member_id) for member in group.members)
 
 
 def test_every_state_but_dead_has_a_transition_and_every_event_is_used() -> None:
     assert set(TRANSITIONS) == set(State)
     assert {event for row in TRANSITIONS.values() for event in row} == set(Event)
-    for state, row in TRANSITIONS.items():
-        assert (Event.UNLOADED in row) == (state is not State.DEAD)
-    shown = {state.shown for state in State}
-    assert shown == {"Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead"}
 
 
 @hypothesis.given(st.lists(st.tuples(st.integers(0, 5), st.one_of(st.none(), st.integers(0, 30)), st.integers(0, 3))))

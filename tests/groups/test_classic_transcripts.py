@@ -3,24 +3,26 @@
 `ODRADEK_REWRITE_TRANSCRIPTS=1` writes what came back into the files; read the difference before you keep it.
 
 A line is `<ms> <who> <what>`. Members: `joins`, `syncs`, `beats`, `commits`, `leaves`, with `key=value` words behind.
-The log: `log commits`, `log fails with=…`. Others: `time passes`, `admin removes instance=…`, `coordinator dies`,
-`coordinator resigns`. A member remembers its id and generation from the answers, as a client does.
+The log: `log commits`, `log refuses`, `log accepts`, `log loses`. Others: `time passes`, `admin removes
+instance=…`, `coordinator dies`, `coordinator resigns`. A member remembers its id and generation from the answers, as a
+client does.
 """
 
 import os
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
+from machine_log import MachineLog
 
-from odradek.groups import (
-    Append,
-    ClassicGroup,
-    Effect,
-    GroupSettings,
+from odradek.coordination import Reply, Step
+from odradek.groups import GroupMetadataRecord, GroupRecord, GroupSettings
+from odradek.groups.messages import (
+    CommitRequest,
+    HeartbeatRequest,
     JoinReply,
     JoinRequest,
-    LeaveReply,
     LeaveRequest,
     LeavingMember,
     PendingMemberExpired,
@@ -30,7 +32,6 @@ from odradek.groups import (
     SyncRequest,
 )
 from odradek.model import ErrorCode
-from odradek.protocol.group_records import GroupMetadataValue
 
 FOLDER = Path(__file__).parent / "transcripts"
 PLAYS = sorted(FOLDER.glob("*.txt"))
@@ -45,51 +46,62 @@ class Actor:
         self.generation = -1
 
 
+class Asked:
+    """A request of an actor, as the receiver of its reply."""
+
+    def __init__(self, actor: Actor, what: str) -> None:
+        self.actor = actor
+        self.what = what
+
+
 class Play:
     """A group, its log and its members."""
 
     def __init__(self) -> None:
-        self.settings = GroupSettings(initial_rebalance_delay_ms=0)
-        self.group = ClassicGroup("g", self.settings)
+        self.begin(GroupSettings(initial_rebalance_delay_ms=0))
         self.actors: dict[str, Actor] = {}
         self.ids = 0
-        self.appended: list[Append] = []
-        self.log: list[GroupMetadataValue] = []
         self.lines: list[str] = []
         self.shown = self.look()
 
+    def begin(self, settings: GroupSettings) -> None:
+        self.log = MachineLog(settings, self.answered)
+        self.log.on_step = self.decided
+
     def look(self) -> str:
-        return f"{self.group.state.shown}, generation {self.group.generation}"
+        group = self.log.group("g")
+        return "Empty, generation 0" if group is None else f"{group.state}, generation {group.generation}"
 
     def line(self, text: str) -> None:
-        """Run one line of a transcript and collect the effects."""
+        """Run one line of a transcript and collect what follows from it."""
         words = shlex.split(text, comments=True)
         if not words:
             return
         if words[0] == "settings":
-            self.settings = GroupSettings(**{key: int(value) for key, value in pairs(words[1:]).items()})
-            self.group = ClassicGroup("g", self.settings)
+            self.begin(GroupSettings(**{key: int(value) for key, value in pairs(words[1:]).items()}))
             return
         now_ms, who, what, options = int(words[0]), words[1], words[2], pairs(words[3:])
-        while (due_ms := self.group.next_deadline_ms) is not None and due_ms <= now_ms:
-            self.tell(self.group.expire(due_ms))
+        while (due_ms := self.log.machine.next_deadline_ms) is not None and due_ms <= now_ms:
+            self.log.expire(due_ms)
         method = {"log": "log", "time": "time", "admin": "admin", "coordinator": "coordinator"}.get(who, "member")
-        self.tell(getattr(self, f"{method}_{what}")(who, options, now_ms) or [])
+        getattr(self, f"{method}_{what}")(who, options, now_ms)
         if self.look() != self.shown:
             self.shown = self.look()
             self.lines.append(f"    ({self.shown})")
 
+    def ask(self, actor: Actor, what: str, request: Any, now_ms: int) -> None:
+        self.log.handle("g", request, Asked(actor, what), now_ms)
+
     def actor(self, name: str) -> Actor:
         return self.actors.setdefault(name, Actor(name))
 
-    def member_joins(self, name: str, options: dict[str, str], now_ms: int) -> list[Effect]:
+    def member_joins(self, name: str, options: dict[str, str], now_ms: int) -> None:
         actor = self.actor(name)
         self.ids += 1
         version = int(options.get("version", 9))
         session_timeout_ms = int(options.get("session", 10_000))
         protocols = options.get("protocols", "range:").split(",")
         request = JoinRequest(
-            to=actor,
             member_id=options.get("as", actor.member_id),
             new_member_id=f"{name}-{self.ids}",
             instance_id=options.get("instance"),
@@ -103,14 +115,13 @@ class Play:
             can_skip_assignment=version >= 9,
             reason=options.get("because", ""),
         )
-        return self.group.join(request, now_ms)
+        self.ask(actor, "join", request, now_ms)
 
-    def member_syncs(self, name: str, options: dict[str, str], now_ms: int) -> list[Effect]:
+    def member_syncs(self, name: str, options: dict[str, str], now_ms: int) -> None:
         actor = self.actor(name)
         given = options.get("gives", "")
         assignments = [pair.split(":") for pair in given.split(",") if pair]
         request = SyncRequest(
-            to=actor,
             member_id=options.get("as", actor.member_id),
             generation=int(options.get("generation", actor.generation)),
             instance_id=options.get("instance"),
@@ -118,23 +129,28 @@ class Play:
             protocol_name=options.get("protocol"),
             assignments=tuple((self.actor(who).member_id, what.encode()) for who, what in assignments),
         )
-        return self.group.sync(request, now_ms)
+        self.ask(actor, "sync", request, now_ms)
 
     def member_beats(self, name: str, options: dict[str, str], now_ms: int) -> None:
         actor = self.actor(name)
-        generation = int(options.get("generation", actor.generation))
-        member_id = options.get("as", actor.member_id)
-        error = self.group.heartbeat(member_id, options.get("instance"), generation, now_ms)
-        self.lines.append(f"    {name}'s heartbeat: {error.name.upper()}")
+        request = HeartbeatRequest(
+            member_id=options.get("as", actor.member_id),
+            instance_id=options.get("instance"),
+            generation=int(options.get("generation", actor.generation)),
+        )
+        self.ask(actor, "heartbeat", request, now_ms)
 
     def member_commits(self, name: str, options: dict[str, str], now_ms: int) -> None:
         actor = self.actor(name)
-        generation = int(options.get("generation", actor.generation))
-        member_id = options.get("as", actor.member_id)
-        error = self.group.validate_offset_commit(member_id, options.get("instance"), generation, now_ms)
-        self.lines.append(f"    {name}'s commit: {error.name.upper()}")
+        request = CommitRequest(
+            member_id=options.get("as", actor.member_id),
+            instance_id=options.get("instance"),
+            generation=int(options.get("generation", actor.generation)),
+            values={},
+        )
+        self.ask(actor, "commit", request, now_ms)
 
-    def member_leaves(self, name: str, options: dict[str, str], now_ms: int) -> list[Effect]:
+    def member_leaves(self, name: str, options: dict[str, str], now_ms: int) -> None:
         actor = self.actor(name)
         leavers = [LeavingMember(member_id=options.get("as", actor.member_id), instance_id=options.get("instance"))]
         leavers += [
@@ -142,58 +158,61 @@ class Play:
             for other in options.get("with", "").split(",")
             if other
         ]
-        return self.group.leave(LeaveRequest(to=actor, members=tuple(leavers)), now_ms)
+        self.ask(actor, "leave", LeaveRequest(members=tuple(leavers)), now_ms)
 
-    def admin_removes(self, _: str, options: dict[str, str], now_ms: int) -> list[Effect]:
+    def admin_removes(self, _: str, options: dict[str, str], now_ms: int) -> None:
         leavers = tuple(
             LeavingMember(member_id="", instance_id=instance) for instance in options["instance"].split(",")
         )
-        return self.group.leave(LeaveRequest(to=self.actor("admin"), members=leavers), now_ms)
+        self.ask(self.actor("admin"), "leave", LeaveRequest(members=leavers), now_ms)
 
     def time_passes(self, *_: object) -> None:
         """Nothing but that."""
 
     def log_commits(self, _: str, options: dict[str, str], now_ms: int) -> None:
-        for _ in range(int(options.get("first", len(self.appended)))):
-            append = self.appended.pop(0)
-            self.log.append(append.metadata)
-            self.tell(self.group.committed(append.append_id, now_ms))
+        self.log.commit(int(options["first"]) if "first" in options else None)
 
-    def log_fails(self, _: str, options: dict[str, str], now_ms: int) -> None:
-        appended, self.appended = self.appended, []
-        for append in appended:
-            self.tell(self.group.failed(append.append_id, ErrorCode[options["with"].lower()], now_ms))
+    def log_refuses(self, *_: object) -> None:
+        """Nothing can be appended from now on."""
+        self.log.refuses = True
 
-    def coordinator_resigns(self, *_: object) -> list[Effect]:
-        self.appended.clear()
-        return self.group.unload()
+    def log_accepts(self, *_: object) -> None:
+        self.log.refuses = False
 
-    def coordinator_dies(self, _: str, options: dict[str, str], now_ms: int) -> list[Effect]:
+    def log_loses(self, _: str, options: dict[str, str], now_ms: int) -> None:
+        """Lose the appended records before they are written."""
+        self.log.lose(now_ms, ErrorCode.not_coordinator)
+
+    def coordinator_resigns(self, *_: object) -> None:
+        self.log.unload(ErrorCode.not_coordinator)
+        self.log.machine.groups.clear()
+
+    def coordinator_dies(self, _: str, options: dict[str, str], now_ms: int) -> None:
         """Kill the coordinator; the next one loads the committed records, or with `survives=all` all appended ones."""
+        log = MachineLog(self.log.settings, self.answered)
+        log.on_step = self.decided
+        log.committed = self.log.committed
         if options.get("survives") == "all":
-            self.log += [append.metadata for append in self.appended]
-        self.appended.clear()
+            log.committed += self.log.appended
         if "max_size" in options:
-            self.settings = GroupSettings(max_size=int(options["max_size"]))
-        self.group = ClassicGroup("g", self.settings)
-        effects: list[Effect] = []
-        if self.log:
-            self.group, effects = ClassicGroup.load("g", self.log[-1], self.settings, now_ms)
-        return effects
+            log.settings = GroupSettings(max_size=int(options["max_size"]))
+        self.log = log
+        log.load(now_ms)
 
-    def tell(self, effects: list[Effect]) -> None:
-        for effect in effects:
-            if isinstance(effect, Append):
-                self.appended.append(effect)
-            elif isinstance(effect, JoinReply | SyncReply):
-                self.learn(effect)
-            self.lines.append(f"    {told(effect)}")
+    def decided(self, step: Step[GroupRecord]) -> None:
+        for event in step.events:
+            self.lines.append(f"    {told_event(event)}")
+        for record in step.records:
+            self.lines.append(f"    {told_record(record)}")
 
-    def learn(self, reply: JoinReply | SyncReply) -> None:
-        actor = reply.to
-        assert isinstance(actor, Actor)
-        if isinstance(reply, SyncReply):
-            return
+    def answered(self, reply: Reply) -> None:
+        asked = reply.to
+        assert isinstance(asked, Asked)
+        if isinstance(reply.value, JoinReply):
+            self.learn(asked.actor, reply.value)
+        self.lines.append(f"    {asked.actor.name}'s {asked.what}: {told(reply.value)}".rstrip())
+
+    def learn(self, actor: Actor, reply: JoinReply) -> None:
         if reply.error in {ErrorCode.none, ErrorCode.member_id_required}:
             actor.member_id = reply.member_id
         if reply.error is ErrorCode.unknown_member_id:
@@ -206,35 +225,43 @@ def pairs(words: list[str]) -> dict[str, str]:
     return dict(word.split("=", 1) for word in words)
 
 
-def told(effect: Effect) -> str:
-    """Return an effect as a line of the transcript."""
-    if isinstance(effect, Append):
-        metadata = effect.metadata
-        members = ", ".join(f"{m.member_id}={m.assignment.decode() or '-'}" for m in metadata.members) or "nobody"
-        protocol, leader = metadata.protocol or "no protocol", metadata.leader or "no leader"
-        return f"append: generation {metadata.generation}, {protocol}, {leader}: {members}"
-    if isinstance(effect, RebalanceStarted):
-        return f"rebalance after generation {effect.generation}: {effect.reason}"
-    if isinstance(effect, PendingMembersOverdue):
-        return f"the round goes on without {', '.join(effect.member_ids)}"
-    if isinstance(effect, PendingMemberExpired):
-        return f"the pending member {effect.member_id} expires"
-    assert isinstance(effect.to, Actor)
-    if isinstance(effect, LeaveReply):
-        each = ", ".join(
-            f"{leaver.member_id or leaver.instance_id or 'nobody'} {error.name.upper()}"
-            for leaver, error in effect.members
+def told_record(record: GroupRecord) -> str:
+    """Return a record as a line of the transcript."""
+    assert isinstance(record, GroupMetadataRecord)
+    value = record.value
+    assert value is not None
+    members = ", ".join(f"{m.member_id}={m.assignment.decode() or '-'}" for m in value.members) or "nobody"
+    protocol, leader = value.protocol or "no protocol", value.leader or "no leader"
+    return f"append: generation {value.generation}, {protocol}, {leader}: {members}"
+
+
+def told_event(event: object) -> str:
+    """Return an event as a line of the transcript."""
+    if isinstance(event, RebalanceStarted):
+        return f"rebalance after generation {event.generation}: {event.reason}"
+    if isinstance(event, PendingMembersOverdue):
+        return f"the rebalance continues without {', '.join(event.member_ids)}"
+    assert isinstance(event, PendingMemberExpired)
+    return f"the pending member {event.member_id} expires"
+
+
+def told(value: object) -> str:
+    """Return a reply as words of the transcript."""
+    if isinstance(value, ErrorCode):
+        return value.name.upper()
+    if isinstance(value, SyncReply):
+        return f"{value.error.name.upper()} {value.assignment.decode()}"
+    if isinstance(value, tuple):
+        return ", ".join(
+            f"{leaver.member_id or leaver.instance_id or 'nobody'} {error.name.upper()}" for leaver, error in value
         )
-        return f"{effect.to.name}'s leave: {effect.error.name.upper()} {each}".rstrip()
-    if isinstance(effect, SyncReply):
-        return f"{effect.to.name}'s sync: {effect.error.name.upper()} {effect.assignment.decode()}".rstrip()
-    if effect.error is not ErrorCode.none:
-        return f"{effect.to.name}'s join: {effect.error.name.upper()} {effect.member_id}".rstrip()
-    leader = f"leader {effect.leader}" + (", assignment kept" if effect.skip_assignment else "")
-    members = ", ".join(f"{m.member_id}:{m.metadata.decode()}" for m in effect.members)
-    where = f"in generation {effect.generation}, {effect.protocol_name}, {leader}"
-    who = f"{effect.to.name}'s join: {effect.member_id} {where}"
-    return f"{who}, of {members}" if members else who
+    assert isinstance(value, JoinReply)
+    if value.error is not ErrorCode.none:
+        return f"{value.error.name.upper()} {value.member_id}"
+    leader = f"leader {value.leader}" + (", assignment kept" if value.skip_assignment else "")
+    members = ", ".join(f"{m.member_id}:{m.metadata.decode()}" for m in value.members)
+    where = f"in generation {value.generation}, {value.protocol_name}, {leader}"
+    return f"{value.member_id} {where}" + (f", of {members}" if members else "")
 
 
 def performed(text: str) -> str:

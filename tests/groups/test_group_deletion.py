@@ -1,15 +1,15 @@
 """Deletion of groups and offsets over the wire, in virtual time."""
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from odradek.groups import LeaveRequest, LeavingMember, State
-from odradek.model import ErrorCode, TopicPartition
+from odradek.groups.messages import CommitRequest, DeleteGroupRequest, LeaveRequest, LeavingMember
+from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import ApiKey
 from odradek.protocol.consumer_protocol import Subscription, encode_subscription
+from odradek.protocol.group_records import OffsetCommitValue
 
 Play = Callable[..., None]
 GROUP = "g"
@@ -127,16 +127,13 @@ def test_a_deletion_waits_for_the_record_of_the_last_member_leaving(play: Play) 
     async def scenario(world: Any) -> None:
         client = await ready(world)
         joined = await join(client)
-        shard = world.broker.groups.shard_of(GROUP)
-        group = shard.groups[GROUP]
-        leaving = asyncio.get_running_loop().create_future()
-        request = LeaveRequest(to=leaving, members=(LeavingMember(member_id=joined.member_id),))
-        shard.apply_effects(group, group.leave(request, shard.now_ms))
-        assert (group.state, group.is_empty) == (State.EMPTY, False)
-        deletion = shard.delete(GROUP)
+        groups = world.broker.groups
+        leaving = groups.submit(GROUP, LeaveRequest(members=(LeavingMember(member_id=joined.member_id),)))
+        deletion = groups.submit(GROUP, DeleteGroupRequest())
+        assert not leaving.done()
         assert not deletion.done()
         assert await deletion is ErrorCode.none
-        assert leaving.result().error is ErrorCode.none
+        assert leaving.done()
         await world.restart()
         assert await listed(await world.client("later")) == []
 
@@ -149,10 +146,10 @@ def test_an_offset_that_is_being_committed_is_deleted_too(play: Play) -> None:
     async def scenario(world: Any) -> None:
         client = await ready(world)
         await commit(client, GROUP, ("t", 0, 5))
-        shard = world.broker.groups.shard_of(GROUP)
-        value = shard.offsets.of(GROUP)[TopicPartition("t", 0)]
-        committing = shard.commit(GROUP, {TopicPartition("t", 1): value})
-        assert await shard.delete(GROUP) is ErrorCode.none
+        groups = world.broker.groups
+        value = OffsetCommitValue(offset=6, commit_timestamp=0)
+        committing = groups.submit(GROUP, CommitRequest(values={TopicPartition("t", 1): value}))
+        assert await groups.submit(GROUP, DeleteGroupRequest()) is ErrorCode.none
         assert committing.result() is ErrorCode.none
         assert await offsets_of(client) == {}
 
@@ -167,11 +164,11 @@ def test_deletions_at_a_broker_that_is_not_coordinator_or_stops_get_not_coordina
         assert await delete_offsets(client, GROUP, ("t", 0)) == ErrorCode.not_coordinator
         await client.ask(ApiKey.FIND_COORDINATOR, {"coordinator_keys": [GROUP]})
         await commit(client, GROUP, ("t", 0, 5))
-        shard = world.broker.groups.shard_of(GROUP)
-        shard.commit(GROUP, dict(shard.offsets.of(GROUP)))
-        deletion = shard.delete(GROUP)
-        shard.unload()
-        assert await deletion is ErrorCode.not_coordinator
+        deletion = world.broker.groups.submit(GROUP, DeleteGroupRequest())
+        world.broker.groups.stop()
+        with pytest.raises(KafkaError) as error:
+            await deletion
+        assert error.value.code is ErrorCode.not_coordinator
 
     play(scenario)
 

@@ -7,12 +7,17 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.groups.group_coordinator import OFFSETS_TOPIC, partition_for
-from odradek.broker.groups.group_log import GroupLog
-from odradek.groups import CoordinatorPlayback
+from odradek.broker.coordinators import shard as coordinator_shard
+from odradek.broker.coordinators.replay import LedPartition, Replayed
+from odradek.broker.coordinators.runtime import partition_for
+from odradek.broker.groups.group_coordinator import OFFSETS_TOPIC
+from odradek.coordination import NO_PRODUCER
+from odradek.groups import GroupCoordinatorMachine, GroupRecordCodec, GroupSettings, OffsetSettings
+from odradek.groups.messages import CommitRequest, FetchOffsetsRequest
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import ApiKey
 from odradek.protocol.consumer_protocol import Assignment, Subscription, encode_assignment, encode_subscription
+from odradek.protocol.errors import MalformedMessageError
 from odradek.protocol.group_records import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -180,13 +185,13 @@ def test_a_loading_coordinator_answers_load_in_progress_but_accepts_heartbeats(
         client = await world.client()
         joined = await member(world, client)
         go_on = asyncio.Event()
-        replay = GroupLog.replay
+        replay = coordinator_shard.replay
 
-        async def slow_replay(log: GroupLog) -> CoordinatorPlayback:
+        async def slow_replay(partition: LedPartition, *arguments: Any, **options: Any) -> Replayed:
             await go_on.wait()
-            return await replay(log)
+            return await replay(partition, *arguments, **options)
 
-        monkeypatch.setattr(GroupLog, "replay", slow_replay)
+        monkeypatch.setattr(coordinator_shard, "replay", slow_replay)
         await world.restart()
         client = await world.client("client again")
         beat = await client.ask(ApiKey.HEARTBEAT, heartbeat_message(joined))
@@ -220,23 +225,23 @@ def test_a_partition_that_cannot_be_replayed_has_no_coordinator_until_a_retry_su
         joined = await member(world, client)
 
         attempts: Counter[TopicPartition] = Counter()
-        replay = GroupLog.replay
+        replay = coordinator_shard.replay
 
-        async def broken_replay(log: GroupLog) -> CoordinatorPlayback:
-            attempts[log.partition.topic_partition] += 1
-            match attempts[log.partition.topic_partition]:
+        async def broken_replay(partition: LedPartition, *arguments: Any, **options: Any) -> Replayed:
+            attempts[partition.topic_partition] += 1
+            match attempts[partition.topic_partition]:
                 case 1:
                     raise ValueError("a bug")
                 case 2:
                     raise KafkaError(ErrorCode.kafka_storage_error)
-            return await replay(log)
+            return await replay(partition, *arguments, **options)
 
-        monkeypatch.setattr(GroupLog, "replay", broken_replay)
+        monkeypatch.setattr(coordinator_shard, "replay", broken_replay)
         await world.restart()
         client = await world.client("client again")
         beat = await client.ask(ApiKey.HEARTBEAT, heartbeat_message(joined))
         assert beat.error_code == ErrorCode.not_coordinator
-        assert "a bug; they have no coordinator, the next attempt is in 1 s" in caplog.text
+        assert "a bug; it has no coordinator, the next attempt is in 1 s" in caplog.text
         assert (await client.ask(ApiKey.LIST_GROUPS, {})).error_code == ErrorCode.none, "of the others"
         await world.pass_time(1.5)
         beat = await client.ask(ApiKey.HEARTBEAT, heartbeat_message(joined))
@@ -257,7 +262,7 @@ def test_waiting_requests_get_not_coordinator_when_the_broker_stops(play: Play) 
         waiting = second.request(ApiKey.JOIN_GROUP, join_message(), 3)
         await world.pass_time(1)
         assert not waiting.done()
-        await world.broker.groups.stop()
+        world.broker.groups.stop()
         assert (await waiting).error_code == ErrorCode.not_coordinator
 
     play(scenario)
@@ -288,17 +293,21 @@ def test_a_commit_that_times_out_is_valid_once_it_is_acknowledged(play: Play, mo
     async def scenario(world: Any) -> None:
         client = await world.client()
         await client.ask(ApiKey.FIND_COORDINATOR, {"coordinator_keys": ["g"]})
-        shard = world.broker.groups.shard_of("g")
+        groups = world.broker.groups
+        shard = groups.runtime.shard("g")
         waiters: list[Any] = []
-        partition = shard.log.partition
-        monkeypatch.setattr(type(partition), "when_acknowledged", lambda *_, waiter, **__: waiters.append(waiter))
+        monkeypatch.setattr(type(shard.partition), "when_reached", lambda *_, waiter, **__: waiters.append(waiter))
         value = OffsetCommitValue(offset=4, commit_timestamp=0)
         started = asyncio.get_running_loop().time()
-        assert await shard.commit("g", {TopicPartition("t", 0): value}) is ErrorCode.coordinator_not_available
+        with pytest.raises(KafkaError) as error:
+            await groups.submit("g", CommitRequest(values={TopicPartition("t", 0): value}))
+        assert error.value.code is ErrorCode.coordinator_not_available
         assert 4.9 < asyncio.get_running_loop().time() - started < 5.1
-        assert not shard.offsets.of("g")
+        fetching = groups.submit("g", FetchOffsetsRequest())
+        await world.pass_time(1)
+        assert not fetching.done(), "it would show what may be lost"
         waiters[0](None)
-        assert shard.offsets.of("g") == {TopicPartition("t", 0): value}
+        assert (await fetching).values == {TopicPartition("t", 0): value}
 
     play(scenario)
 
@@ -322,44 +331,57 @@ def offset_record(group: str, offset: int | None, partition: int = 0) -> tuple[b
     return key, None if offset is None else encode_value(OffsetCommitValue(offset=offset, commit_timestamp=0))
 
 
-def replayed(replay: CoordinatorPlayback, group: str) -> dict[int, int]:
-    return {partition.partition: value.offset for partition, value in replay.offsets.of(group).items()}
+class Replay:
+    """A machine that gets records as a log has them."""
+
+    def __init__(self) -> None:
+        self.machine = GroupCoordinatorMachine(GroupSettings, OffsetSettings)
+        self._codec = GroupRecordCodec()
+        self._next_offset = 0
+
+    def record(self, key: bytes | None, value: bytes | None, producer_id: int = NO_PRODUCER) -> None:
+        record = self._codec.decode(key, value)
+        if record is not None:
+            self.machine.apply(record, self._next_offset, producer_id)
+        self._next_offset += 1
+
+    def offsets(self, group: str) -> dict[int, int]:
+        return {partition.partition: value.offset for partition, value in self.machine.offsets.of(group).items()}
 
 
 def test_offsets_of_a_transaction_are_valid_from_its_marker_on() -> None:
     """M8. Of a transaction's commit and a later plain one, the later stays."""
-    replay = CoordinatorPlayback()
-    replay.record(*offset_record("g", 1), 0)
-    replay.record(*offset_record("g", 2), 1, producer_id=7)
-    replay.record(*offset_record("g", 3, partition=1), 2, producer_id=7)
-    replay.record(*offset_record("g", 4, partition=1), 3)
-    replay.record(*offset_record("g", 9, partition=2), 4, producer_id=8)
-    assert replayed(replay, "g") == {0: 1, 1: 4}
-    assert replay.offsets.has_pending_transactional_offsets("g", TopicPartition("t", 0))
-    assert replay.offsets.has_open_transactions("g")
-    replay.end_transaction(7, committed=True)
-    assert replayed(replay, "g") == {0: 2, 1: 4}
-    replay.end_transaction(8, committed=False)
-    assert replayed(replay, "g") == {0: 2, 1: 4}
-    assert not replay.offsets.has_open_transactions("g")
+    replay = Replay()
+    replay.record(*offset_record("g", 1))
+    replay.record(*offset_record("g", 2), producer_id=7)
+    replay.record(*offset_record("g", 3, partition=1), producer_id=7)
+    replay.record(*offset_record("g", 4, partition=1))
+    replay.record(*offset_record("g", 9, partition=2), producer_id=8)
+    assert replay.offsets("g") == {0: 1, 1: 4}
+    offsets = replay.machine.offsets
+    assert offsets.has_pending_transactional_offsets("g", TopicPartition("t", 0))
+    assert offsets.has_open_transactions("g")
+    replay.machine.end_transaction(7, committed=True)
+    assert replay.offsets("g") == {0: 2, 1: 4}
+    replay.machine.end_transaction(8, committed=False)
+    assert replay.offsets("g") == {0: 2, 1: 4}
+    assert not offsets.has_open_transactions("g")
 
 
 def test_tombstones_remove_offsets_and_groups_and_unknown_records_are_skipped() -> None:
     """M6."""
-    from odradek.groups import GroupSettings
-
-    replay = CoordinatorPlayback()
-    replay.record(*offset_record("g", 1), 0)
-    replay.record(*offset_record("h", 1), 1)
-    replay.record(*offset_record("g", None), 2)
+    replay = Replay()
+    replay.record(*offset_record("g", 1))
+    replay.record(*offset_record("h", 1))
+    replay.record(*offset_record("g", None))
     metadata = GroupMetadataValue(protocol_type="consumer", generation=3, protocol=None, leader=None)
     for group in ("g", "i"):
-        replay.record(encode_key(GroupMetadataKey(group=group)), encode_value(metadata), 3)
-    replay.record(encode_key(GroupMetadataKey(group="i")), None, 4)
-    replay.record(b"\x00\x03later", b"x", 5)
-    replay.record(encode_key(GroupMetadataKey(group="j")), b"\x00\x63", 6)
-    replay.record(None, b"x", 7)
-    loaded = replay.finish(GroupSettings(), 0)
-    assert {group_id: group.generation for group_id, (group, _) in loaded.items()} == {"g": 3, "h": 0}
-    assert replay.unreadable == 1
-    assert replayed(replay, "h") == {0: 1}
+        replay.record(encode_key(GroupMetadataKey(group=group)), encode_value(metadata))
+    replay.record(encode_key(GroupMetadataKey(group="i")), None)
+    replay.record(b"\x00\x03later", b"x")
+    with pytest.raises(MalformedMessageError):
+        replay.record(encode_key(GroupMetadataKey(group="j")), b"\x00\x63")
+    replay.record(None, b"x")
+    groups = replay.machine.groups
+    assert {group_id: group.generation for group_id, group in groups.items()} == {"g": 3, "h": 0}
+    assert replay.offsets("h") == {0: 1}

@@ -6,9 +6,14 @@ from typing import Any
 
 import pytest
 
+from odradek.broker.coordinators.runtime import partition_for
+from odradek.broker.groups.group_coordinator import OFFSETS_TOPIC
 from odradek.controller import NewTopic
-from odradek.model import ErrorCode
+from odradek.coordination import Producer
+from odradek.groups.messages import CommitRequest, FetchOffsetsRequest
+from odradek.model import ErrorCode, TopicPartition
 from odradek.protocol.api import ApiKey
+from odradek.protocol.group_records import OffsetCommitValue
 
 Play = Callable[..., None]
 
@@ -155,17 +160,53 @@ def test_a_fetch_that_requires_stable_offsets_waits_for_pending_writes(play: Pla
     async def scenario(world: Any) -> None:
         client, other = await ready(world), await world.client("other")
         assert await commit(client, {0: 1}) == [ErrorCode.none]
-        shard = world.broker.groups.shard_of("g")
-        writing = shard.commit("g", dict(shard.offsets.of("g")))
-        settled = shard.writes_completed()
-        assert not settled.done()
-        await writing
-        assert settled.done()
-        assert shard.writes_completed().done()
+        groups = world.broker.groups
+        value = OffsetCommitValue(offset=1, commit_timestamp=0)
+        writing = groups.submit("g", CommitRequest(values={TopicPartition("t", 0): value}))
+        fetching = groups.submit("g", FetchOffsetsRequest(require_stable=True))
+        assert not fetching.done()
+        assert (await fetching).values == {TopicPartition("t", 0): value}
+        assert writing.done()
         committing = asyncio.ensure_future(commit(client, {0: 2}))
         assert (await fetch(other, "g", stable=True))["g"]["t-0"] in {1, 2}
         await committing
         assert (await fetch(other, "g", stable=True))["g"]["t-0"] == 2
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_a_marker_makes_the_offsets_of_its_transaction_valid_or_drops_them_at_once(play: Play, is_commit: bool) -> None:
+    """M8. KIP-447."""
+
+    async def scenario(world: Any) -> None:
+        client = await ready(world)
+        groups, key = world.broker.groups, TopicPartition("t", 0)
+        assert await commit(client, {0: 1}) == [ErrorCode.none]
+        for epoch, restarts in enumerate((False, True)):
+            value = OffsetCommitValue(offset=10 + epoch, commit_timestamp=0)
+            producer = Producer(producer_id=7, epoch=epoch)
+            assert await groups.submit("g", CommitRequest(values={key: value}, producer=producer)) is ErrorCode.none
+            assert (await fetch(client, "g"))["g"]["t-0"] == (10 if epoch and is_commit else 1)
+            unstable = await groups.submit("g", FetchOffsetsRequest(require_stable=True))
+            assert unstable.unstable == {key}
+            if restarts:
+                await world.restart()
+                client, groups = await world.client("later"), world.broker.groups
+                await world.pass_time(1)
+                assert (await groups.submit("g", FetchOffsetsRequest(require_stable=True))).unstable == {key}
+            number = partition_for("g", len(world.broker.image.topics[OFFSETS_TOPIC].partitions))
+            marker = {
+                "producer_id": 7,
+                "producer_epoch": epoch,
+                "transaction_result": is_commit,
+                "topics": [{"name": OFFSETS_TOPIC, "partition_indexes": [number]}],
+                "coordinator_epoch": 0,
+            }
+            written = await client.ask(ApiKey.WRITE_TXN_MARKERS, {"markers": [marker]}, 1)
+            assert written.markers[0].topics[0].partitions[0].error_code == ErrorCode.none
+            fetched = await groups.submit("g", FetchOffsetsRequest(require_stable=True))
+            assert (fetched.values[key].offset, fetched.unstable) == (10 + epoch if is_commit else 1, frozenset())
 
     play(scenario)
 

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 from test_groups_in_virtual_time import SEEDS, assert_rounds, write
 
-from odradek.broker.groups.group_coordinator import OFFSETS_TOPIC, partition_for
-from odradek.broker.groups.group_coordinator_shard import GroupCoordinatorShard
+from odradek.broker.coordinators.runtime import partition_for
+from odradek.broker.groups.group_coordinator import OFFSETS_TOPIC
 from odradek.controller import NewPartitions, NewTopic
+from odradek.groups import GroupCoordinatorMachine
 from odradek.metadata import paths
-from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.model import ErrorCode, TopicPartition
 from odradek.protocol.api import ApiKey
 from odradek.protocol.consumer_protocol import (
     Assignment,
@@ -41,20 +42,19 @@ GROUP = "g"
 SESSION_S = 10
 
 
-def shard_of(world: World) -> tuple[int, GroupCoordinatorShard] | None:
-    """The broker that coordinates the group and has loaded it, and where the group is in it."""
+def machine_of(world: World) -> tuple[int, GroupCoordinatorMachine] | None:
+    """Return the broker that coordinates the group and has loaded it, and its machine."""
     for number, broker in world.running.items():
-        try:
-            return number, broker.groups.shard_of(GROUP)
-        except KafkaError:
-            continue
+        machine = broker.groups.machine(GROUP)
+        if machine is not None:
+            return number, machine
     return None
 
 
 async def coordinator(world: World) -> int:
     """The broker that coordinates the group, once there is one."""
-    await until(lambda: shard_of(world) is not None)
-    found = shard_of(world)
+    await until(lambda: machine_of(world) is not None)
+    found = machine_of(world)
     assert found is not None
     return found[0]
 
@@ -385,7 +385,7 @@ def test_phases_4_and_5_a_written_assignment_is_returned_to_members_that_sync_ag
 
 
 def _state(world: World) -> str:
-    found = shard_of(world)
+    found = machine_of(world)
     return "" if found is None or GROUP not in found[1].groups else found[1].groups[GROUP].state.name
 
 

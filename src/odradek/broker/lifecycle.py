@@ -231,7 +231,7 @@ class Broker:
             self.server.let_controller_in()
             await self.metadata_loop.start(prepare=self._prepare_registration)
             await self.partitions.settled()
-            await self.groups.start()
+            self.groups.start()
         except BaseException:
             self.kill()
             raise
@@ -283,7 +283,7 @@ class Broker:
         self.fence.stop()
         self.server.close_listeners()
         self.purgatory.expire_all()
-        await self.groups.stop()
+        self.groups.stop()
         await self.cleaning.stop()
         self.fetchers.stop()
         self.log_dir_events.stop()
@@ -335,6 +335,7 @@ class Broker:
         if new.broker_configs != old.broker_configs:
             self._update_config(new)
         self.partitions.apply(old, new)
+        self.groups.image_changed(old, new)
         self.auto_topic_creation_manager.image_changed()
 
     def _update_config(self, image: ClusterImage) -> None:

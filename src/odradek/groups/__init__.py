@@ -1,53 +1,24 @@
-"""Consumer groups of the classic protocol and their committed offsets, as pure state machines.
+"""The group coordinator as a pure state machine: classic groups and committed offsets (SPEC 6, 7).
 
-`ClassicGroup` (join, sync, heartbeat, leave) and `Offsets` take requests, committed records and the time, and return
-replies and records to append. Sockets, the log and timers are in `broker.groups`.
+`GroupCoordinatorMachine` is the machine of one `__consumer_offsets` partition; `classic_group` has a group's state, and
+`join`, `sync` and `rebalance` its rules. `odradek.broker.coordinators` runs it: logs, sockets and timers are there.
 """
 
-from odradek.groups.classic import ClassicGroup
-from odradek.groups.core import GroupSettings
-from odradek.groups.members import protocols_size
-from odradek.groups.messages import (
-    NO_GENERATION,
-    Append,
-    Effect,
-    JoinedMember,
-    JoinReply,
-    JoinRequest,
-    LeaveReply,
-    LeaveRequest,
-    LeavingMember,
-    PendingMemberExpired,
-    PendingMembersOverdue,
-    RebalanceStarted,
-    SyncReply,
-    SyncRequest,
-)
-from odradek.groups.offsets import Offsets
-from odradek.groups.playback import CoordinatorPlayback
+from odradek.groups.classic_group import ClassicGroup, GroupSettings
+from odradek.groups.group_coordinator_machine import GroupCoordinatorMachine, OffsetSettings
+from odradek.groups.records import GroupMetadataRecord, GroupRecord, GroupRecordCodec, OffsetCommitRecord
 from odradek.groups.states import TRANSITIONS, Event, State
 
 __all__ = [
-    "NO_GENERATION",
     "TRANSITIONS",
-    "Append",
     "ClassicGroup",
-    "CoordinatorPlayback",
-    "Effect",
     "Event",
+    "GroupCoordinatorMachine",
+    "GroupMetadataRecord",
+    "GroupRecord",
+    "GroupRecordCodec",
     "GroupSettings",
-    "JoinReply",
-    "JoinRequest",
-    "JoinedMember",
-    "LeaveReply",
-    "LeaveRequest",
-    "LeavingMember",
-    "Offsets",
-    "PendingMemberExpired",
-    "PendingMembersOverdue",
-    "RebalanceStarted",
+    "OffsetCommitRecord",
+    "OffsetSettings",
     "State",
-    "SyncReply",
-    "SyncRequest",
-    "protocols_size",
 ]

@@ -1,8 +1,8 @@
 """The members of a group: instance ids, the leader, and the protocols that all members support."""
 
 from collections import Counter
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
 
 from odradek.groups.messages import JoinRequest
 from odradek.model.values import dataclass
@@ -14,9 +14,16 @@ _PROTOCOL_BYTES: Final = 256
 """Memory of a protocol besides its name and metadata, in bytes."""
 
 
+class AwaitingJoin(NamedTuple):
+    """A JoinGroup request that waits for the next generation, and the receiver of its reply."""
+
+    request: JoinRequest
+    to: object
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class Member:
-    """A member. Its waiting requests are answered when the group's record is committed."""
+    """A member, as long as this coordinator knows it. Its assignment is in the group's record."""
 
     member_id: str
     instance_id: str | None
@@ -25,13 +32,13 @@ class Member:
     session_timeout_ms: int
     rebalance_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
-    assignment: bytes = b""
     is_new: bool = False
     """Whether the member has had no response yet, so that it cannot send heartbeats."""
     is_loaded: bool = False
     """Whether the member was loaded from a record, which has the metadata of the chosen protocol only."""
-    awaiting_join: JoinRequest | None = None
+    awaiting_join: "AwaitingJoin | None" = None
     awaiting_sync: object | None = None
+    """The receiver of the reply to a SyncGroup request that waits."""
 
     @property
     def size_bytes(self) -> int:
@@ -156,17 +163,17 @@ class GroupMembers:
             if not self._supported_protocols[name]:
                 del self._supported_protocols[name]
 
-    def add_awaiting_join(self, member: Member, request: JoinRequest) -> JoinRequest | None:
+    def add_awaiting_join(self, member: Member, join: AwaitingJoin) -> AwaitingJoin | None:
         """Let a join wait for the next generation; return the join that was waiting before."""
-        before, member.awaiting_join = member.awaiting_join, request
+        before, member.awaiting_join = member.awaiting_join, join
         self._num_awaiting_join += before is None
         return before
 
-    def remove_awaiting_join(self, member: Member) -> JoinRequest | None:
+    def remove_awaiting_join(self, member: Member) -> AwaitingJoin | None:
         """Remove and return the waiting join, if any."""
-        request, member.awaiting_join = member.awaiting_join, None
-        self._num_awaiting_join -= request is not None
-        return request
+        join, member.awaiting_join = member.awaiting_join, None
+        self._num_awaiting_join -= join is not None
+        return join
 
     def maybe_elect_new_joined_leader(self) -> bool:
         """Elect a leader among the members that have joined; return False if none has."""
@@ -190,10 +197,8 @@ class GroupMembers:
         )
         return votes.most_common(1)[0][0]
 
-    def metadata(
-        self, protocol_name: str | None, assignments: dict[str, bytes] | None = None
-    ) -> tuple[MemberMetadata, ...]:
-        """Return the members for a group record; `assignments` by member id replace their current ones."""
+    def metadata(self, protocol_name: str | None, assignments: Mapping[str, bytes]) -> tuple[MemberMetadata, ...]:
+        """Return the members for a group record, with `assignments` by member id."""
         return tuple(
             MemberMetadata(
                 member_id=member.member_id,
@@ -203,7 +208,7 @@ class GroupMembers:
                 rebalance_timeout=member.rebalance_timeout_ms,
                 session_timeout=member.session_timeout_ms,
                 subscription=member.metadata(protocol_name),
-                assignment=member.assignment if assignments is None else assignments.get(member.member_id, b""),
+                assignment=assignments.get(member.member_id, b""),
             )
             for member in self._members.values()
         )

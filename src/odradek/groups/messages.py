@@ -1,11 +1,11 @@
-"""Requests to a group, its replies and its other effects, as values independent of the wire format.
+"""Requests to the group coordinator, its replies, and the events that it reports, independent of the wire format."""
 
-`to` identifies the receiver of a reply; the group never reads it.
-"""
+from collections.abc import Mapping
 
-from odradek.model import ErrorCode
+from odradek.coordination import Producer
+from odradek.model import ErrorCode, TopicPartition
 from odradek.model.values import dataclass
-from odradek.protocol.group_records import GroupMetadataValue
+from odradek.protocol.group_records import OffsetCommitValue
 
 NO_GENERATION = -1
 """The generation of a client that is not a member."""
@@ -15,7 +15,6 @@ NO_GENERATION = -1
 class JoinRequest:
     """A JoinGroup request."""
 
-    to: object
     member_id: str
     """Empty if the member has none yet."""
     new_member_id: str
@@ -36,16 +35,57 @@ class JoinRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JoinedMember:
+    """A member in the leader's JoinGroup response."""
+
+    member_id: str
+    instance_id: str | None
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinReply:
+    """The response to a `JoinRequest`."""
+
+    error: ErrorCode = ErrorCode.none
+    member_id: str = ""
+    generation: int = NO_GENERATION
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    leader: str = ""
+    skip_assignment: bool = False
+    members: tuple[JoinedMember, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SyncRequest:
     """A SyncGroup request; the leader's has the assignments."""
 
-    to: object
     member_id: str
     generation: int
     instance_id: str | None = None
     protocol_type: str | None = None
     protocol_name: str | None = None
     assignments: tuple[tuple[str, bytes], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncReply:
+    """The response to a `SyncRequest`."""
+
+    error: ErrorCode = ErrorCode.none
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignment: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeartbeatRequest:
+    """A Heartbeat request; the reply is an `ErrorCode`."""
+
+    member_id: str
+    instance_id: str | None
+    generation: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,85 +99,124 @@ class LeavingMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaveRequest:
-    """A LeaveGroup request, with more than one member since KIP-345."""
+    """A LeaveGroup request, with more than one member since KIP-345; the reply is an error for each."""
 
-    to: object
     members: tuple[LeavingMember, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JoinedMember:
-    """A member in the leader's JoinGroup response."""
+class CommitRequest:
+    """An OffsetCommit or TxnOffsetCommit request; the reply is an `ErrorCode`."""
+
+    member_id: str = ""
+    instance_id: str | None = None
+    generation: int = NO_GENERATION
+    values: Mapping[TopicPartition, OffsetCommitValue]
+    missing_group_error: ErrorCode = ErrorCode.illegal_generation
+    """The error for a member of a group that does not exist."""
+    producer: Producer | None = None
+    """The producer in whose transaction the offsets are committed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchOffsetsRequest:
+    """A group's part of an OffsetFetch request; the reply is a `FetchedOffsets`."""
+
+    partitions: tuple[TopicPartition, ...] | None = None
+    """The requested partitions; None for all."""
+    require_stable: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchedOffsets:
+    """The offsets that a group has of the requested partitions; an open transaction may change the `unstable` ones."""
+
+    values: Mapping[TopicPartition, OffsetCommitValue]
+    unstable: frozenset[TopicPartition]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeRequest:
+    """A group's part of a DescribeGroups request; the reply is a `GroupDescription`, None for an unknown group."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberDescription:
+    """One member of a `GroupDescription`."""
 
     member_id: str
     instance_id: str | None
+    client_id: str
+    client_host: str
     metadata: bytes
+    assignment: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JoinReply:
-    """The response to a `JoinRequest`."""
+class GroupDescription:
+    """The present state of a group. Only a stable one has a protocol by which all metadata can be read."""
 
-    to: object
-    error: ErrorCode = ErrorCode.none
-    member_id: str = ""
-    generation: int = NO_GENERATION
-    protocol_type: str | None = None
-    protocol_name: str | None = None
-    leader: str = ""
-    skip_assignment: bool = False
-    members: tuple[JoinedMember, ...] = ()
+    group_id: str
+    state: str
+    protocol_type: str
+    protocol_name: str
+    members: tuple[MemberDescription, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SyncReply:
-    """The response to a `SyncRequest`."""
-
-    to: object
-    error: ErrorCode = ErrorCode.none
-    protocol_type: str | None = None
-    protocol_name: str | None = None
-    assignment: bytes = b""
+class DeleteGroupRequest:
+    """A group's part of a DeleteGroups request; the reply is an `ErrorCode`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeaveReply:
-    """The response to a `LeaveRequest`, with an error for each member."""
+class DeleteOffsetsRequest:
+    """An OffsetDelete request; the reply is an error for the group and one for each partition."""
 
-    to: object
-    error: ErrorCode = ErrorCode.none
-    members: tuple[tuple[LeavingMember, ErrorCode], ...] = ()
+    partitions: tuple[TopicPartition, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Append:
-    """Append this record with the current time; afterwards call `committed` or `failed` with `append_id`."""
-
-    append_id: int
-    metadata: GroupMetadataValue
+Request = (
+    JoinRequest
+    | SyncRequest
+    | HeartbeatRequest
+    | LeaveRequest
+    | CommitRequest
+    | FetchOffsetsRequest
+    | DescribeRequest
+    | DeleteGroupRequest
+    | DeleteOffsetsRequest
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebalanceStarted:
-    """A rebalance was started; the caller logs it."""
+    """A rebalance was started."""
 
+    group_id: str
     generation: int
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingMembersOverdue:
-    """A rebalance continues without pending members that did not join in time; the caller logs it."""
+    """A rebalance continues without pending members that did not join in time."""
 
+    group_id: str
     member_ids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingMemberExpired:
-    """A pending member was removed because it did not join within the session timeout; the caller logs it."""
+    """A pending member was removed because it did not join within the session timeout."""
 
+    group_id: str
     member_id: str
 
 
-ForTheLog = RebalanceStarted | PendingMembersOverdue | PendingMemberExpired
-Effect = JoinReply | SyncReply | LeaveReply | Append | ForTheLog
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetsDeleted:
+    """Offsets were deleted, or had expired, and perhaps the group with them."""
+
+    group_id: str
+    count: int
+    with_group: bool

@@ -1,6 +1,5 @@
 """The group coordinator of the `__consumer_offsets` partitions that this broker leads.
 
-`group_coordinator` maps a request's group to its shard. A `group_coordinator_shard` holds the groups of one partition:
-the state machines of `odradek.groups`, their timers and the futures of waiting requests. `group_log` reads and appends
-records.
+`group_coordinator` gives `broker.coordinators` the topic and the machine of `odradek.groups`, takes the handlers'
+requests, and logs what groups do.
 """

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from odradek.broker.cooperation import cooperatively
 from odradek.broker.serving.context import RequestContext
-from odradek.groups import ClassicGroup, State
+from odradek.groups import State
+from odradek.groups.messages import DescribeRequest, GroupDescription
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages import optional
 from odradek.security import NOT_ASKED_FOR, AclOperation, ResourceType
@@ -24,25 +25,25 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
     wants_operations = optional(message, "include_authorized_operations", False)
     return {
         "groups": [
-            _describe(broker, context, group_id, wants_operations=wants_operations)
+            await _describe(broker, context, group_id, wants_operations=wants_operations)
             async for group_id in cooperatively(dict.fromkeys(message.groups))
         ]
     }
 
 
-def _describe(broker: "Broker", context: RequestContext, group_id: str, *, wants_operations: bool) -> dict[str, Any]:
+async def _describe(
+    broker: "Broker", context: RequestContext, group_id: str, *, wants_operations: bool
+) -> dict[str, Any]:
     try:
         context.check(AclOperation.DESCRIBE, ResourceType.GROUP, group_id)
-        if not group_id:
-            raise KafkaError(ErrorCode.invalid_group_id)
-        group = broker.groups.shard_of(group_id).groups.get(group_id)
+        group: GroupDescription | None = await broker.groups.submit(group_id, DescribeRequest())
     except KafkaError as error:
         return _without_group(group_id, error.code, "", str(error))
     operations = context.authorized_operations(ResourceType.GROUP, group_id) if wants_operations else NOT_ASKED_FOR
     if group is None:
         missing = context.api_version >= _NOT_FOUND_FROM
         error_code = ErrorCode.group_id_not_found if missing else ErrorCode.none
-        answer = _without_group(group_id, error_code, State.DEAD.shown, f"group {group_id} is not there")
+        answer = _without_group(group_id, error_code, State.DEAD, f"group {group_id} is not there")
         return answer | {"authorized_operations": operations}
     return _known(group) | {"authorized_operations": operations}
 
@@ -60,25 +61,20 @@ def _without_group(group_id: str, error: ErrorCode, state: str, message: str) ->
     }
 
 
-def _known(group: ClassicGroup) -> dict[str, Any]:
-    """Return a group's description.
-
-    Only a stable group has a protocol that all members' metadata can be decoded with.
-    """
-    protocol_name = group.protocol_name if group.state is State.STABLE else None
+def _known(group: GroupDescription) -> dict[str, Any]:
     return {
         "error_message": None,
         "group_id": group.group_id,
-        "group_state": group.state.shown,
-        "protocol_type": group.protocol_type or "",
-        "protocol_data": protocol_name or "",
+        "group_state": group.state,
+        "protocol_type": group.protocol_type,
+        "protocol_data": group.protocol_name,
         "members": [
             {
                 "member_id": member.member_id,
                 "group_instance_id": member.instance_id,
                 "client_id": member.client_id,
                 "client_host": member.client_host,
-                "member_metadata": b"" if protocol_name is None else member.metadata(protocol_name),
+                "member_metadata": member.metadata,
                 "member_assignment": member.assignment,
             }
             for member in group.members

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.serving.context import RequestContext
+from odradek.groups.messages import HeartbeatRequest
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages import optional
 
@@ -10,18 +11,16 @@ if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker
 
 
-def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
-    """Return the member's error code; while groups are loaded, there is none for any member, as in Kafka."""
+async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+    """Restart the member's session. While groups load, every member gets no error, as in Kafka."""
     del context
-    if not message.group_id:
-        return {"error_code": ErrorCode.invalid_group_id}
+    request = HeartbeatRequest(
+        member_id=message.member_id,
+        instance_id=optional(message, "group_instance_id", None),
+        generation=message.generation_id,
+    )
     try:
-        shard = broker.groups.shard_of(message.group_id)
+        return {"error_code": await broker.groups.submit(message.group_id, request)}
     except KafkaError as error:
         loading = error.code is ErrorCode.coordinator_load_in_progress
         return {"error_code": ErrorCode.none if loading else error.code}
-    group = shard.groups.get(message.group_id)
-    if group is None:
-        return {"error_code": ErrorCode.unknown_member_id}
-    instance_id = optional(message, "group_instance_id", None)
-    return {"error_code": group.heartbeat(message.member_id, instance_id, message.generation_id, shard.now_ms)}

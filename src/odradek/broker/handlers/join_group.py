@@ -5,12 +5,11 @@ in the response, 8 the client's reason (KIP-800), 9 a leader may skip the assign
 protocol's name may not be null.
 """
 
-import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-from odradek.broker.groups.group_coordinator_shard import GroupCoordinatorShard
 from odradek.broker.serving.context import RequestContext
-from odradek.groups import JoinReply, JoinRequest, protocols_size
+from odradek.groups.members import protocols_size
+from odradek.groups.messages import JoinReply, JoinRequest
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages import milliseconds, optional
 from odradek.runtime import uuid4
@@ -30,33 +29,27 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
 
     GROUP_MAX_SIZE_REACHED also means that there is no memory for the member.
     """
-    future: asyncio.Future[JoinReply] = asyncio.get_running_loop().create_future()
-    request = _request(broker, context, message, future)
-    config = broker.config
+    request = _request(broker, context, message)
+    shortest, longest = broker.config.group_min_session_timeout_ms, broker.config.group_max_session_timeout_ms
+    member_id = message.member_id
     try:
-        if not message.group_id:
-            raise KafkaError(ErrorCode.invalid_group_id)
-        shortest, longest = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
-        if not shortest <= request.session_timeout_ms <= longest:
+        if message.group_id and not shortest <= request.session_timeout_ms <= longest:
             raise KafkaError(ErrorCode.invalid_session_timeout)
-        shard = broker.groups.shard_of(message.group_id)
+        if not _may_join(broker, message, request):
+            raise KafkaError(ErrorCode.group_max_size_reached)
+        joining = broker.groups.submit(message.group_id, request)
+        if not joining.done():
+            # Until everybody has joined only what the group keeps is kept, and the group counts it.
+            kept_bytes = len(request.protocol_type) + len(request.reason)
+            context.session.connection.forget_request(kept_bytes=kept_bytes)
+        del message, request
+        return _message(context, await joining)
     except KafkaError as error:
-        return _message(context, JoinReply(to=None, error=error.code, member_id=message.member_id))
-    if not _may_join(broker, shard, message, request):
-        full = JoinReply(to=None, error=ErrorCode.group_max_size_reached, member_id=message.member_id)
-        return _message(context, full)
-    group = shard.group(message.group_id)
-    shard.apply_effects(group, group.join(request, shard.now_ms))
-    if not future.done():
-        # While the member waits, only what the group keeps of the request stays in memory, and the group counts that.
-        kept_bytes = len(request.protocol_type) + len(request.reason)
-        context.session.connection.forget_request(kept_bytes=kept_bytes)
-    del message, request
-    return _message(context, await future)
+        return _message(context, JoinReply(error=error.code, member_id=member_id))
 
 
-def _may_join(broker: "Broker", shard: GroupCoordinatorShard, message: Any, request: JoinRequest) -> bool:
-    """Return whether there is memory for the member's protocols.
+def _may_join(broker: "Broker", message: Any, request: JoinRequest) -> bool:
+    """Whether there is memory for what the member says of itself: a member that comes again may say as much as before.
 
     A member that rejoins may have as many bytes as before. Protocols beyond a batch of `__consumer_offsets` could
     never be stored.
@@ -64,20 +57,19 @@ def _may_join(broker: "Broker", shard: GroupCoordinatorShard, message: Any, requ
     size = protocols_size(request.protocols)
     if size > broker.config.message_max_bytes:
         return False
-    group = shard.groups.get(message.group_id)
+    group = broker.groups.find(message.group_id)
     known = None if group is None else group.members.get(message.member_id)
     more = size - protocols_size(known.protocols) if known is not None else size + len(request.client_id)
     return more <= 0 or broker.groups.has_room_for(more)
 
 
-def _request(broker: "Broker", context: RequestContext, message: Any, future: object) -> JoinRequest:
+def _request(broker: "Broker", context: RequestContext, message: Any) -> JoinRequest:
     instance_id = optional(message, "group_instance_id", None)
     name = context.client_id if instance_id is None else instance_id
     session_timeout_ms = milliseconds(message.session_timeout)
     rebalance_timeout = getattr(message, "rebalance_timeout", None)
     rebalance_timeout_ms = -1 if rebalance_timeout is None else milliseconds(rebalance_timeout)
     return JoinRequest(
-        to=future,
         member_id=message.member_id,
         new_member_id=f"{name[:_LONGEST_NAME]}-{uuid4(broker.runtime.entropy)}",
         instance_id=instance_id,

@@ -23,7 +23,7 @@ def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str,
     states = _filter(message, "states_filter")
     types = _filter(message, "types_filter")
     try:
-        groups = [group for shard in broker.groups.shards() for group in shard.groups.values()]
+        groups = [group for machine in broker.groups.machines() for group in machine.groups.values()]
     except KafkaError as error:
         return {"error_code": error.code, "groups": []}
     if types and _CLASSIC not in types:
@@ -31,7 +31,7 @@ def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str,
     if not context.allows(AclOperation.DESCRIBE, ResourceType.CLUSTER):
         denied = context.denied(AclOperation.DESCRIBE, ResourceType.GROUP, (group.group_id for group in groups))
         groups = [group for group in groups if group.group_id not in denied]
-    return {"groups": [_listed(group) for group in groups if not states or group.state.shown.lower() in states]}
+    return {"groups": [_listed(group) for group in groups if not states or group.state.lower() in states]}
 
 
 def _filter(message: Any, field: str) -> set[str]:
@@ -43,6 +43,6 @@ def _listed(group: ClassicGroup) -> dict[str, Any]:
     return {
         "group_id": group.group_id,
         "protocol_type": group.protocol_type or "",
-        "group_state": group.state.shown,
+        "group_state": group.state,
         "group_type": _CLASSIC,
     }

@@ -7,8 +7,8 @@ in place of names.
 
 from typing import TYPE_CHECKING, Any, Final
 
-from odradek.broker.groups.group_coordinator_shard import GroupCoordinatorShard
 from odradek.broker.serving.context import RequestContext
+from odradek.groups.messages import CommitRequest
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.group_records import OffsetCommitValue
 from odradek.protocol.messages import milliseconds, optional
@@ -62,27 +62,19 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
 async def _commit(
     broker: "Broker", context: RequestContext, message: Any, values: dict[TopicPartition, OffsetCommitValue]
 ) -> ErrorCode:
+    has_code = context.api_version >= _GROUP_ID_NOT_FOUND_FROM
+    request = CommitRequest(
+        member_id=message.member_id,
+        instance_id=optional(message, "group_instance_id", None),
+        generation=message.generation_id_or_member_epoch,
+        values=values,
+        missing_group_error=ErrorCode.group_id_not_found if has_code else ErrorCode.illegal_generation,
+    )
     try:
-        shard = broker.groups.shard_of(message.group_id)
-        _check_group(shard, context, message)
-    except KafkaError as error:
-        return error.code
-    return await shard.commit(message.group_id, values)
-
-
-def _check_group(shard: GroupCoordinatorShard, context: RequestContext, message: Any) -> None:
-    """Raise the group's error for this commit; a group that does not exist accepts commits without a generation."""
-    generation = message.generation_id_or_member_epoch
-    group = shard.groups.get(message.group_id)
-    if group is None:
-        if generation >= 0:
-            has_code = context.api_version >= _GROUP_ID_NOT_FOUND_FROM
-            raise KafkaError(ErrorCode.group_id_not_found if has_code else ErrorCode.illegal_generation)
-        return
-    instance_id = optional(message, "group_instance_id", None)
-    error = group.validate_offset_commit(message.member_id, instance_id, generation, shard.now_ms)
-    if error is not ErrorCode.none:
-        raise KafkaError(error)
+        error: ErrorCode = await broker.groups.submit(message.group_id, request)
+    except KafkaError as refused:
+        return refused.code
+    return error
 
 
 def _expire_timestamp(broker: "Broker", message: Any) -> int:

@@ -4,13 +4,11 @@ A group with members keeps the offsets of subscribed topics, and all of them if 
 response is sent, the deletion is committed.
 """
 
-from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.serving.context import RequestContext
-from odradek.groups import ClassicGroup, State
+from odradek.groups.messages import DeleteOffsetsRequest
 from odradek.model import ErrorCode, KafkaError, TopicPartition
-from odradek.protocol.consumer_protocol import PROTOCOL_TYPE
 from odradek.security import AclOperation, ResourceType
 
 if TYPE_CHECKING:
@@ -38,38 +36,12 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
 
 
 async def _delete(broker: "Broker", group_id: str, wanted: dict[TopicPartition, ErrorCode]) -> None:
-    """Delete the offsets that may be deleted, and put the errors of others into `wanted`.
-
-    Raises `KafkaError` for all.
-    """
-    if not group_id:
-        raise KafkaError(ErrorCode.invalid_group_id)
-    await broker.groups.shard_of(group_id).writes_completed()
-    shard = broker.groups.shard_of(group_id)
-    group = shard.groups.get(group_id)
-    if group is None:
-        raise KafkaError(ErrorCode.group_id_not_found)
-    kept_topics = _kept_topics(group)
+    """Delete those of `wanted` that can be, and note what keeps the others. Raises `KafkaError` for all of them."""
     for partition, refused in wanted.items():
-        if refused:
-            continue
-        if broker.image.partition(partition) is None:
+        if not refused and broker.image.partition(partition) is None:
             wanted[partition] = ErrorCode.unknown_topic_or_partition
-        elif kept_topics is None or partition.topic in kept_topics:
-            wanted[partition] = ErrorCode.group_subscribed_to_topic
-    deletable = {partition for partition, error in wanted.items() if error is ErrorCode.none}
-    error = await shard.delete_offsets(group_id, deletable)
-    if error is not ErrorCode.none:
-        raise KafkaError(error)
-
-
-def _kept_topics(group: ClassicGroup) -> Collection[str] | None:
-    """Return the topics that members need, None for all.
-
-    Raises `KafkaError` NON_EMPTY_GROUP for other protocol types.
-    """
-    if group.state is State.EMPTY:
-        return ()
-    if group.protocol_type != PROTOCOL_TYPE:
-        raise KafkaError(ErrorCode.non_empty_group)
-    return group.subscribed_topics()
+    deletable = tuple(partition for partition, error in wanted.items() if error is ErrorCode.none)
+    reply = await broker.groups.submit(group_id, DeleteOffsetsRequest(partitions=deletable))
+    if isinstance(reply, ErrorCode):
+        raise KafkaError(reply)
+    wanted.update(reply)

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from odradek.broker.cooperation import cooperatively
-from odradek.broker.groups.group_coordinator_shard import GroupCoordinatorShard
 from odradek.broker.serving.context import RequestContext
+from odradek.groups.messages import FetchedOffsets, FetchOffsetsRequest
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.messages import optional
 from odradek.security import AclOperation, ResourceType
@@ -39,43 +39,41 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
 async def _fetch(broker: "Broker", context: RequestContext, wanted: Any, *, require_stable: bool) -> dict[str, Any]:
     try:
         context.check(AclOperation.DESCRIBE, ResourceType.GROUP, wanted.group_id)
-        shard = broker.groups.shard_of(wanted.group_id)
-        if require_stable:
-            await shard.writes_completed()
+        request = FetchOffsetsRequest(partitions=_partitions(broker, context, wanted), require_stable=require_stable)
+        fetched: FetchedOffsets = await broker.groups.submit(wanted.group_id, request)
     except KafkaError as error:
         topics = _failed(wanted, error.code) if context.api_version < _GROUP_ERROR_FROM else []
         return {"group_id": wanted.group_id, "error_code": error.code, "topics": topics}
     by_id = context.api_version >= _TOPIC_IDS_FROM
-    fetch = _Fetch(broker, context, shard, wanted.group_id, by_id=by_id, stable=require_stable)
+    fetch = _Fetch(broker, context, fetched, by_id=by_id)
     topics = fetch.all() if wanted.topics is None else [fetch.topic(topic) for topic in wanted.topics]
     return {"group_id": wanted.group_id, "topics": topics}
+
+
+def _partitions(broker: "Broker", context: RequestContext, wanted: Any) -> tuple[TopicPartition, ...] | None:
+    if wanted.topics is None:
+        return None
+    found = []
+    for topic in wanted.topics:
+        image = broker.image.topic_by_id(topic.topic_id) if context.api_version >= _TOPIC_IDS_FROM else topic
+        if image is not None:
+            found += [TopicPartition(image.name, number) for number in topic.partition_indexes]
+    return tuple(found)
 
 
 class _Fetch:
     """One group's offsets in the form of a response."""
 
-    def __init__(
-        self,
-        broker: "Broker",
-        context: RequestContext,
-        shard: GroupCoordinatorShard,
-        group_id: str,
-        *,
-        by_id: bool,
-        stable: bool,
-    ) -> None:
+    def __init__(self, broker: "Broker", context: RequestContext, fetched: FetchedOffsets, *, by_id: bool) -> None:
         self._context = context
         self._image = broker.image
-        self._offsets = shard.offsets
-        self._values = shard.offsets.of(group_id)
-        self._group_id = group_id
+        self._fetched = fetched
         self._by_id = by_id
-        self._stable = stable
 
     def all(self) -> list[dict[str, Any]]:
         """Return every offset; by topic id, those of existing topics."""
         by_topic: dict[str, list[int]] = {}
-        for topic, number in self._values:
+        for topic, number in (*self._fetched.values, *self._fetched.unstable):
             by_topic.setdefault(topic, []).append(number)
         answers = []
         denied = self._context.denied(AclOperation.DESCRIBE, ResourceType.TOPIC, by_topic)
@@ -111,9 +109,9 @@ class _Fetch:
         return [self._partition(TopicPartition(topic, number)) for number in numbers]
 
     def _partition(self, partition: TopicPartition) -> dict[str, Any]:
-        if self._stable and self._offsets.has_pending_transactional_offsets(self._group_id, partition):
+        if partition in self._fetched.unstable:
             return _nothing(partition.partition, ErrorCode.unstable_offset_commit)
-        value = self._values.get(partition)
+        value = self._fetched.values.get(partition)
         if value is None:
             return _nothing(partition.partition, ErrorCode.none)
         return {

@@ -69,10 +69,9 @@ class _Writes:
             if marker.producer_id < 0 or marker.producer_epoch < 0:
                 raise KafkaError(ErrorCode.invalid_request)
             partition = self._broker.partitions.leader(*topic_partition)
+            is_commit = bool(marker.transaction_result)
             info = partition.append_marker(
-                EndTransactionMarker(
-                    ControlType.COMMIT if marker.transaction_result else ControlType.ABORT, marker.coordinator_epoch
-                ),
+                EndTransactionMarker(ControlType.COMMIT if is_commit else ControlType.ABORT, marker.coordinator_epoch),
                 producer_id=marker.producer_id,
                 producer_epoch=marker.producer_epoch,
                 transaction_version=optional(marker, "transaction_version", 0),
@@ -81,6 +80,8 @@ class _Writes:
         except KafkaError as error:
             errors[topic_partition] = error.code
         else:
+            end_offset = info.last_offset + 1
+            self._broker.groups.marker_appended(topic_partition, marker.producer_id, end_offset, is_commit=is_commit)
             self._waiting += 1
             partition.when_acknowledged(
                 info, acks=ACKS_ALL, waiter=partial(self._acknowledged, errors, topic_partition)

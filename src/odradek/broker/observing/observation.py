@@ -233,9 +233,9 @@ def _cleaner(broker: "Broker") -> Iterator[Family]:
 
 
 def _groups(broker: "Broker") -> Iterator[Family]:
-    shards = broker.groups.loaded_shards
-    states = Counter(group.state.shown for shard in shards for group in shard.groups.values())
+    machines = list(broker.groups.machines(only_loaded=True))
+    states = Counter(str(group.state) for machine in machines for group in machine.groups.values())
     yield _one(catalog.GROUPS, states.total())
-    yield _one(catalog.GROUP_OFFSETS, sum(len(shard.offsets) for shard in shards))
+    yield _one(catalog.GROUP_OFFSETS, sum(len(machine.offsets) for machine in machines))
     for state, metric in catalog.GROUPS_BY_STATE.items():
         yield _one(metric, states[state])

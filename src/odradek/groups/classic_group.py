@@ -1,0 +1,324 @@
+"""The state of a classic group (SPEC 6, generation 2).
+
+| part | what | changed by |
+|---|---|---|
+| durable | `record`: generation, protocol, leader, the members with their metadata and assignments | `apply` alone |
+| not durable | the state, who is known, who waits, the deadlines of sessions and phases | requests and time |
+
+The second part is rebuilt from the first when the group is loaded: sessions start anew, and a generation without an
+assignment is rebalanced. `rebalance`, `join`, `sync` and `leave` have the rules.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from odradek.groups.deadlines import Deadlines
+from odradek.groups.members import AwaitingJoin, GroupMembers, Member
+from odradek.groups.messages import JoinedMember, JoinReply, SyncReply
+from odradek.groups.outcome import Outcome
+from odradek.groups.states import TRANSITIONS, Event, State
+from odradek.model import ErrorCode, TopicPartition
+from odradek.model.values import dataclass
+from odradek.protocol.consumer_protocol import PROTOCOL_TYPE, decode_assignment, decode_subscription
+from odradek.protocol.errors import MalformedMessageError
+from odradek.protocol.group_records import GroupMetadataValue
+
+JOIN_PHASE: Final = "join"
+SYNC_PHASE: Final = "sync"
+PENDING_MEMBERS: Final = "pending members"
+SESSION: Final = "session"
+PENDING_MEMBER: Final = "pending member"
+"""Kinds of deadlines; the last two have a member's id, too."""
+_PENDING_BYTES: Final = 1024
+"""Memory taken by a pending member and its deadline, in bytes."""
+_NO_ASSIGNMENTS: Final[Mapping[str, bytes]] = MappingProxyType({})
+
+DeadlineKey = tuple[str, str, str]
+"""Group id, kind, and the member's id or nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSettings:
+    """The broker's configuration of classic groups."""
+
+    initial_rebalance_delay_ms: int = 3_000
+    max_size: int = 2**31 - 1
+    new_member_join_timeout_ms: int = 300_000
+    """How long a member without any response so far may wait for one: it cannot send heartbeats."""
+
+
+class ClassicGroup:
+    """One classic group; `deadlines` are those of all groups of its coordinator."""
+
+    def __init__(self, group_id: str, settings: GroupSettings, deadlines: Deadlines[DeadlineKey]) -> None:
+        self.group_id = group_id
+        self.settings = settings
+        self.record: GroupMetadataValue | None = None
+        self._assignments = _NO_ASSIGNMENTS
+        self._deadlines = deadlines
+        self.state = State.EMPTY
+        self.protocol_type: str | None = None
+        self.members = GroupMembers()
+        self.pending_members: dict[str, bool] = {}
+        """Member ids that were handed out and not used yet (KIP-394) → whether the current rebalance waits for them."""
+        self.pending_syncs: set[str] = set()
+        """Members of the generation that have sent no SyncGroup request yet."""
+        self.remaining_initial_delay_ms: int | None = None
+        """How much longer the first rebalance of an empty group may be delayed; None in other rebalances."""
+        self.new_member_added = False
+        """Whether a member joined during the current delay of the first rebalance."""
+
+    # -- durable state -------------------------------------------------------------------------------------------------
+
+    def apply(self, value: GroupMetadataValue) -> None:
+        """Take over a record of the group."""
+        self.record = value
+        self._assignments = {member.member_id: member.assignment for member in value.members}
+
+    @property
+    def generation(self) -> int:
+        """Return the last generation that was recorded."""
+        return 0 if self.record is None else self.record.generation
+
+    @property
+    def protocol_name(self) -> str | None:
+        """Return the protocol of that generation."""
+        return None if self.record is None else self.record.protocol
+
+    def assignment(self, member_id: str) -> bytes:
+        """Return a member's assignment in that generation."""
+        return self._assignments.get(member_id, b"")
+
+    @property
+    def assignments(self) -> Mapping[str, bytes]:
+        """Return the assignments in that generation by member id."""
+        return self._assignments
+
+    # -- what is rebuilt from it ---------------------------------------------------------------------------------------
+
+    def rebuild(self, now_ms: int) -> None:
+        """Forget what is not durable, and start with the members of the record."""
+        self.clear_deadlines()
+        self.members = GroupMembers()
+        self.pending_members, self.pending_syncs = {}, set()
+        self.remaining_initial_delay_ms, self.new_member_added = None, False
+        self.state, self.protocol_type = State.EMPTY, None
+        record = self.record
+        if record is None:
+            return
+        self.protocol_type = record.protocol_type or None
+        for each in record.members:
+            member = Member(
+                member_id=each.member_id,
+                instance_id=each.group_instance_id,
+                client_id=each.client_id,
+                client_host=each.client_host,
+                session_timeout_ms=each.session_timeout,
+                # Records of Kafka before 0.10.1 have no rebalance timeout.
+                rebalance_timeout_ms=each.session_timeout if each.rebalance_timeout < 0 else each.rebalance_timeout,
+                protocols=((record.protocol or "", each.subscription),),
+                is_loaded=True,
+            )
+            self.members.add(member)
+            self.reschedule_heartbeat(member, now_ms)
+        if self.members:
+            self.state = State.STABLE
+            if record.leader is not None and record.leader in self.members:
+                self.members.leader = record.leader
+
+    @property
+    def has_assignment(self) -> bool:
+        """Return whether the recorded generation has an assignment for any member."""
+        return any(self._assignments.values())
+
+    # -- questions -----------------------------------------------------------------------------------------------------
+
+    @property
+    def size_bytes(self) -> int:
+        """Return about how many bytes of memory members and pending members take."""
+        return self.members.size_bytes + _PENDING_BYTES * len(self.pending_members)
+
+    @property
+    def is_unused(self) -> bool:
+        """Return whether the object can be dropped: it has no member, no pending member and no record."""
+        return self.state is State.EMPTY and not self.pending_members and self.record is None
+
+    @property
+    def is_deletable(self) -> bool:
+        """Return whether only its record is left: no member, no pending member."""
+        return self.state is State.EMPTY and not self.pending_members and self.record is not None
+
+    def subscribed_topics(self) -> frozenset[str] | None:
+        """Return the topics that members subscribe to with the chosen protocol.
+
+        None if their metadata cannot be read.
+        """
+        if self.protocol_type != PROTOCOL_TYPE:
+            return None
+        topics: set[str] = set()
+        for member in self.members:
+            try:
+                topics.update(decode_subscription(member.metadata(self.protocol_name)).topics)
+            except MalformedMessageError:
+                return None
+        return frozenset(topics)
+
+    def assignment_matches(self, partition_counts: Mapping[str, int]) -> bool:
+        """Return whether the members' assignments are exactly the partitions of their subscribed topics.
+
+        `partition_counts` has every topic that exists. Return True if metadata or assignments cannot be read, as with
+        other protocol types than the consumer's.
+        """
+        subscribed = self.subscribed_topics()
+        if subscribed is None:
+            return True
+        assigned: set[TopicPartition] = set()
+        try:
+            for data in self._assignments.values():
+                assigned.update(decode_assignment(data).partitions)
+        except MalformedMessageError:
+            return True
+        existing = subscribed & partition_counts.keys()
+        return assigned == {
+            TopicPartition(topic, number) for topic in existing for number in range(partition_counts[topic])
+        }
+
+    @property
+    def offset_expiration_condition(self) -> tuple[int, frozenset[str]] | None:
+        """Return since when offsets may expire, in ms since 1970, and the topics whose offsets may not.
+
+        None: none may (KIP-211). The offsets of an empty group expire after its last record; -1 means that each
+        expires after its own commit.
+        """
+        if self.protocol_type is None:
+            return -1, frozenset()
+        if self.state is State.EMPTY:
+            return -1 if self.record is None else self.record.current_state_timestamp, frozenset()
+        topics = self.subscribed_topics() if self.state is State.STABLE else None
+        return None if topics is None else (-1, topics)
+
+    # -- checks --------------------------------------------------------------------------------------------------------
+
+    def validate_member_id(self, member_id: str, instance_id: str | None) -> ErrorCode:
+        """Return an error if the member is unknown, or fenced by another member with its instance id (KIP-345)."""
+        if instance_id is not None:
+            current = self.members.static_member_id(instance_id)
+            if current is not None and current != member_id:
+                return ErrorCode.fenced_instance_id
+            if current is None:
+                return ErrorCode.unknown_member_id
+        return ErrorCode.none if member_id in self.members else ErrorCode.unknown_member_id
+
+    def validate_member(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+        """Return an error if the member is unknown, fenced, or in another generation."""
+        error = self.validate_member_id(member_id, instance_id)
+        if error is ErrorCode.none and generation != self.generation:
+            return ErrorCode.illegal_generation
+        return error
+
+    # -- changes -------------------------------------------------------------------------------------------------------
+
+    def transition(self, event: Event) -> None:
+        """Change the state as the table says."""
+        self.state = TRANSITIONS[self.state][event]
+
+    def new_record(
+        self, generation: int, protocol_name: str | None, assignments: Mapping[str, bytes], wall_ms: int
+    ) -> GroupMetadataValue:
+        """Return the record of the present members in a generation."""
+        return GroupMetadataValue(
+            protocol_type=self.protocol_type or "",
+            generation=generation,
+            protocol=protocol_name,
+            leader=self.members.leader,
+            current_state_timestamp=wall_ms,
+            members=self.members.metadata(protocol_name, assignments),
+        )
+
+    def set_deadline(self, kind: str, at_ms: int, member_id: str = "") -> None:
+        """Set or replace a deadline."""
+        self._deadlines.set((self.group_id, kind, member_id), at_ms)
+
+    def clear_deadline(self, kind: str, member_id: str = "") -> None:
+        """Remove a deadline, if it is set."""
+        self._deadlines.clear((self.group_id, kind, member_id))
+
+    def clear_deadlines(self) -> None:
+        """Remove every deadline."""
+        for kind in (JOIN_PHASE, SYNC_PHASE, PENDING_MEMBERS):
+            self.clear_deadline(kind)
+        for member in self.members:
+            self.cancel_heartbeat(member.member_id)
+        for member_id in self.pending_members:
+            self.clear_deadline(PENDING_MEMBER, member_id)
+
+    def has_deadline(self, kind: str) -> bool:
+        """Return whether a deadline is set."""
+        return (self.group_id, kind, "") in self._deadlines
+
+    def reschedule_heartbeat(self, member: Member, now_ms: int) -> None:
+        """Restart the session timeout of a member, unless a request of it is waiting here."""
+        if member.awaiting_join is None and member.awaiting_sync is None:
+            self.set_deadline(SESSION, now_ms + member.session_timeout_ms, member.member_id)
+
+    def cancel_heartbeat(self, member_id: str) -> None:
+        """Let a member's session last until it is restarted."""
+        self.clear_deadline(SESSION, member_id)
+
+    def remove_member(self, member_id: str) -> None:
+        """Remove a member or pending member; its waiting requests must have been answered."""
+        self.members.remove(member_id)
+        self.pending_members.pop(member_id, None)
+        self.pending_syncs.discard(member_id)
+        self.cancel_heartbeat(member_id)
+        self.clear_deadline(PENDING_MEMBER, member_id)
+
+    # -- replies -------------------------------------------------------------------------------------------------------
+
+    def fail_join(self, member: Member, error: ErrorCode, member_id: str, out: Outcome) -> None:
+        """Answer the member's waiting join, if any, with an error."""
+        waiting = self.members.remove_awaiting_join(member)
+        if waiting is not None:
+            out.reply(waiting.to, JoinReply(error=error, member_id=member_id))
+
+    def fail_sync(self, member: Member, error: ErrorCode, out: Outcome) -> None:
+        """Answer the member's waiting sync, if any, with an error."""
+        if member.awaiting_sync is not None:
+            out.reply(member.awaiting_sync, SyncReply(error=error))
+            member.awaiting_sync = None
+
+    def join_reply(self, member: Member, generation: int, protocol_name: str | None) -> JoinReply:
+        """Return the JoinGroup response of a member of a generation; only the leader's has the members."""
+        leads = member.member_id == self.members.leader
+        return JoinReply(
+            member_id=member.member_id,
+            generation=generation,
+            protocol_type=self.protocol_type,
+            protocol_name=protocol_name,
+            leader=self.members.leader or "",
+            members=self._joined_members(protocol_name) if leads else (),
+        )
+
+    def _joined_members(self, protocol_name: str | None) -> tuple[JoinedMember, ...]:
+        return tuple(
+            JoinedMember(
+                member_id=member.member_id,
+                instance_id=member.instance_id,
+                metadata=member.metadata(protocol_name),
+            )
+            for member in self.members
+        )
+
+    def sync_reply(self, assignment: bytes) -> SyncReply:
+        """Return the SyncGroup response with an assignment."""
+        return SyncReply(protocol_type=self.protocol_type, protocol_name=self.protocol_name, assignment=assignment)
+
+    def await_join(self, member: Member, join: AwaitingJoin, out: Outcome) -> None:
+        """Let a known member's join wait for the next generation; an earlier one fails."""
+        self.members.update(member, join.request)
+        before = self.members.add_awaiting_join(member, join)
+        if before is not None:
+            out.reply(before.to, JoinReply(error=ErrorCode.rebalance_in_progress, member_id=member.member_id))
+        if not member.is_new:
+            self.cancel_heartbeat(member.member_id)

@@ -1,0 +1,389 @@
+"""A coordinator's machine: the classic groups and committed offsets of one `__consumer_offsets` partition.
+
+`odradek.coordination` says what a machine may do when. A group that only has offsets has no members.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from odradek.coordination import NO_PRODUCER, Now, Step
+from odradek.groups.classic_group import (
+    JOIN_PHASE,
+    PENDING_MEMBER,
+    PENDING_MEMBERS,
+    SESSION,
+    SYNC_PHASE,
+    ClassicGroup,
+    DeadlineKey,
+    GroupSettings,
+)
+from odradek.groups.deadlines import Deadlines
+from odradek.groups.join import join
+from odradek.groups.messages import (
+    CommitRequest,
+    DeleteGroupRequest,
+    DeleteOffsetsRequest,
+    DescribeRequest,
+    FetchedOffsets,
+    FetchOffsetsRequest,
+    GroupDescription,
+    HeartbeatRequest,
+    JoinRequest,
+    LeaveRequest,
+    MemberDescription,
+    OffsetsDeleted,
+    PendingMemberExpired,
+    Request,
+    SyncReply,
+    SyncRequest,
+)
+from odradek.groups.offsets import Offsets
+from odradek.groups.outcome import Outcome, answer
+from odradek.groups.rebalance import (
+    expire_join_phase,
+    expire_pending_members,
+    expire_session,
+    expire_sync_phase,
+    maybe_complete_join_phase,
+    prepare_rebalance,
+)
+from odradek.groups.records import GroupMetadataRecord, GroupRecord, OffsetCommitRecord
+from odradek.groups.states import State
+from odradek.groups.sync import heartbeat, leave, sync, validate_commit
+from odradek.metadata.image import ClusterImage
+from odradek.model import ErrorCode, TopicPartition
+from odradek.model.values import dataclass
+from odradek.protocol.consumer_protocol import PROTOCOL_TYPE
+
+_EXPIRE_OFFSETS: Final = "expire offsets"
+_NOBODY: Final = ""
+
+_READS: Final = (DescribeRequest, FetchOffsetsRequest, HeartbeatRequest)
+"""Requests that never need a record."""
+
+_Step = Step[GroupRecord]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetSettings:
+    """The broker's configuration of committed offsets."""
+
+    retention_ms: int = 7 * 24 * 3_600_000
+    check_interval_ms: int = 600_000
+
+
+class GroupCoordinatorMachine:
+    """The groups and offsets of one partition."""
+
+    def __init__(self, settings: Callable[[], GroupSettings], offset_settings: Callable[[], OffsetSettings]) -> None:
+        self.groups: dict[str, ClassicGroup] = {}
+        self.offsets = Offsets()
+        self.size_bytes = 0
+        self._settings = settings
+        self._offset_settings = offset_settings
+        self._deadlines: Deadlines[DeadlineKey] = Deadlines()
+        self._sizes: dict[str, int] = {}
+        self._image = ClusterImage()
+        self._expiring: list[str] = []
+        """Groups whose offsets are to be looked at in the present check."""
+        self._handlers: Final[dict[type, Callable[[str, Any, object, Now], _Step]]] = {
+            JoinRequest: self._join,
+            SyncRequest: self._sync,
+            HeartbeatRequest: self._heartbeat,
+            LeaveRequest: self._leave,
+            CommitRequest: self._commit,
+            FetchOffsetsRequest: self._fetch_offsets,
+            DescribeRequest: self._describe,
+            DeleteGroupRequest: self._delete_group,
+            DeleteOffsetsRequest: self._delete_offsets,
+        }
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        return self._deadlines.next_ms
+
+    # -- durable state -------------------------------------------------------------------------------------------------
+
+    def apply(self, record: GroupRecord, offset: int, producer_id: int) -> None:
+        if isinstance(record, GroupMetadataRecord):
+            if record.value is None:
+                self._forget(record.group_id)
+            else:
+                self._group(record.group_id).apply(record.value)
+        elif record.value is None:
+            self.offsets.remove(record.group_id, record.partition)
+            self._forget_if_unused(record.group_id)
+        elif producer_id == NO_PRODUCER:
+            self._group(record.group_id)
+            self.offsets.put(record.group_id, record.partition, record.value, offset)
+        else:
+            self._group(record.group_id)
+            self.offsets.put_transactional(producer_id, record.group_id, record.partition, record.value, offset)
+
+    def end_transaction(self, producer_id: int, *, committed: bool) -> None:
+        self.offsets.end_transaction(producer_id, committed=committed)
+        if not committed:
+            for group_id in list(self.groups):
+                self._forget_if_unused(group_id)
+
+    def _group(self, group_id: str) -> ClassicGroup:
+        group = self.groups.get(group_id)
+        if group is None:
+            group = self.groups[group_id] = ClassicGroup(group_id, self._settings(), self._deadlines)
+        return group
+
+    def _forget(self, group_id: str) -> None:
+        group = self.groups.pop(group_id, None)
+        if group is not None:
+            group.clear_deadlines()
+            self.size_bytes -= self._sizes.pop(group_id, 0)
+
+    def _forget_if_unused(self, group_id: str) -> None:
+        """Drop a group of which nothing is left: no record, no offset, nobody that joins."""
+        group = self.groups.get(group_id)
+        if group is None or not group.is_unused:
+            return
+        if not self.offsets.of(group_id) and not self.offsets.has_open_transactions(group_id):
+            self._forget(group_id)
+
+    # -- election, images, failed appends ------------------------------------------------------------------------------
+
+    def on_elected(self, image: ClusterImage, now: Now) -> Iterator[_Step]:
+        """Rebalance groups that need it: without an assignment, too large, or whose topics changed meanwhile."""
+        self._image = image
+        self._deadlines.set((_NOBODY, _EXPIRE_OFFSETS, ""), now.ms + self._offset_settings().check_interval_ms)
+        counts = {name: len(topic.partitions) for name, topic in image.topics.items()}
+        for group in list(self.groups.values()):
+            group.rebuild(now.ms)
+            yield self._rebalance_loaded(group, counts, now)
+
+    def _rebalance_loaded(self, group: ClassicGroup, counts: Mapping[str, int], now: Now) -> _Step:
+        out, limit = Outcome(group.group_id), group.settings.max_size
+        if group.state is State.STABLE:
+            if not group.has_assignment:
+                prepare_rebalance(group, "the last generation has no assignment", now, out)
+            elif len(group.members) > limit:
+                prepare_rebalance(group, f"there are more than group.max.size={limit} members", now, out)
+            elif not group.assignment_matches(counts):
+                reason = "topics or partitions changed while the group had no coordinator"
+                prepare_rebalance(group, reason, now, out)
+        return self._decided(group, out)
+
+    def on_image(self, old: ClusterImage, new: ClusterImage, now: Now) -> Iterator[_Step]:
+        """Remove the offsets of deleted topics, also if a topic of the same name was created since."""
+        del now
+        self._image = new
+        gone = frozenset(
+            name
+            for name in new.changed_topics(old)
+            if name in old.topics and (name not in new.topics or new.topics[name].topic_id != old.topics[name].topic_id)
+        )
+        by_group: dict[str, list[TopicPartition]] = {}
+        for group_id, partition in self.offsets.of_topics(gone) if gone else ():
+            by_group.setdefault(group_id, []).append(partition)
+        for group_id, partitions in by_group.items():
+            yield self._deletion(group_id, partitions, with_group=False)
+
+    def reset(self, key: str, now: Now) -> _Step:
+        group = self.groups.get(key)
+        if group is None:
+            return Step(key=key)
+        group.rebuild(now.ms)
+        counts = {name: len(topic.partitions) for name, topic in self._image.topics.items()}
+        return self._rebalance_loaded(group, counts, now)
+
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    def expire(self, now: Now) -> _Step | None:
+        if self._expiring:
+            return self._expire_offsets(self._expiring.pop(), now)
+        due = self._deadlines.pop_due(now.ms)
+        if due is None:
+            return None
+        group_id, kind, member_id = due
+        if kind == _EXPIRE_OFFSETS:
+            self._deadlines.set(due, now.ms + self._offset_settings().check_interval_ms)
+            self._expiring = list(self.groups)
+            return Step(key=_NOBODY)
+        group, out = self.groups[group_id], Outcome(group_id)
+        if kind == JOIN_PHASE:
+            expire_join_phase(group, now, out)
+        elif kind == SYNC_PHASE:
+            expire_sync_phase(group, now, out)
+        elif kind == PENDING_MEMBERS:
+            expire_pending_members(group, now, out)
+        elif kind == PENDING_MEMBER:
+            del group.pending_members[member_id]
+            out.events.append(PendingMemberExpired(group_id=group_id, member_id=member_id))
+            maybe_complete_join_phase(group, now, out)
+        elif kind == SESSION and (member := group.members.get(member_id)) is not None:
+            expire_session(group, member, now, out)
+        return self._decided(group, out)
+
+    def _expire_offsets(self, group_id: str, now: Now) -> _Step:
+        """Remove a group's expired offsets, and the group if it then has neither offsets nor members."""
+        group = self.groups.get(group_id)
+        condition = None if group is None else group.offset_expiration_condition
+        if group is None or condition is None:
+            return Step(key=group_id)
+        idle_since_ms, subscribed = condition
+        expired = self.offsets.expired(
+            group_id,
+            idle_since_ms=idle_since_ms,
+            subscribed=subscribed,
+            now_ms=now.wall_ms,
+            retention_ms=self._offset_settings().retention_ms,
+        )
+        nothing_left = len(expired) == len(self.offsets.of(group_id))
+        is_over = group.is_deletable and nothing_left and not self.offsets.has_open_transactions(group_id)
+        if not expired and not is_over:
+            return Step(key=group_id)
+        return self._deletion(group_id, expired, with_group=is_over)
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    def is_read(self, request: Request) -> bool:
+        return isinstance(request, _READS)
+
+    def handle(self, key: str, request: Request, to: object, now: Now) -> _Step:
+        return self._handlers[type(request)](key, request, to, now)
+
+    def _decided(self, group: ClassicGroup, out: Outcome) -> _Step:
+        """Return the decision about a group; drop the group if it is unused afterwards."""
+        size = group.size_bytes
+        self.size_bytes += size - self._sizes.pop(group.group_id, 0)
+        if size:
+            self._sizes[group.group_id] = size
+        if not out.records:
+            self._forget_if_unused(group.group_id)
+        return out.step()
+
+    def _join(self, key: str, request: JoinRequest, to: object, now: Now) -> _Step:
+        group, out = self._group(key), Outcome(key)
+        join(group, request, to, now, out)
+        return self._decided(group, out)
+
+    def _sync(self, key: str, request: SyncRequest, to: object, now: Now) -> _Step:
+        group = self.groups.get(key)
+        if group is None:
+            return answer(key, to, SyncReply(error=ErrorCode.unknown_member_id))
+        out = Outcome(key)
+        sync(group, request, to, now, out)
+        return self._decided(group, out)
+
+    def _heartbeat(self, key: str, request: HeartbeatRequest, to: object, now: Now) -> _Step:
+        group = self.groups.get(key)
+        return answer(key, to, ErrorCode.unknown_member_id if group is None else heartbeat(group, request, now))
+
+    def _leave(self, key: str, request: LeaveRequest, to: object, now: Now) -> _Step:
+        group = self.groups.get(key)
+        if group is None:
+            return answer(key, to, tuple((each, ErrorCode.unknown_member_id) for each in request.members))
+        out = Outcome(key)
+        leave(group, request, to, now, out)
+        return self._decided(group, out)
+
+    def _commit(self, key: str, request: CommitRequest, to: object, now: Now) -> _Step:
+        """Record offsets. A group that does not exist takes those of a consumer in no group, and is created."""
+        group = self.groups.get(key)
+        if group is not None:
+            error = validate_commit(group, request.member_id, request.instance_id, request.generation, now)
+        else:
+            error = request.missing_group_error if request.generation >= 0 else ErrorCode.none
+        if error is not ErrorCode.none:
+            return answer(key, to, error)
+        records = [OffsetCommitRecord(key, partition, value) for partition, value in request.values.items()]
+        out = Outcome(key)
+        out.records += records
+        out.reply(to, ErrorCode.none)
+        return out.step(producer=request.producer)
+
+    def _fetch_offsets(self, key: str, request: FetchOffsetsRequest, to: object, now: Now) -> _Step:
+        del now
+        known = self.offsets.of(key)
+        wanted = tuple(known) if request.partitions is None else request.partitions
+        unstable = frozenset(
+            each
+            for each in wanted
+            if request.require_stable and self.offsets.has_pending_transactional_offsets(key, each)
+        )
+        values = {each: known[each] for each in wanted if each in known and each not in unstable}
+        return answer(key, to, FetchedOffsets(values=values, unstable=unstable))
+
+    def _describe(self, key: str, request: DescribeRequest, to: object, now: Now) -> _Step:
+        del request, now
+        group = self.groups.get(key)
+        if group is None:
+            return answer(key, to, None)
+        protocol_name = group.protocol_name if group.state is State.STABLE else None
+        members = tuple(
+            MemberDescription(
+                member_id=member.member_id,
+                instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                metadata=b"" if protocol_name is None else member.metadata(protocol_name),
+                assignment=group.assignment(member.member_id),
+            )
+            for member in group.members
+        )
+        description = GroupDescription(
+            group_id=key,
+            state=group.state,
+            protocol_type=group.protocol_type or "",
+            protocol_name=protocol_name or "",
+            members=members,
+        )
+        return answer(key, to, description)
+
+    # -- deletion ------------------------------------------------------------------------------------------------------
+
+    def _delete_group(self, key: str, request: DeleteGroupRequest, to: object, now: Now) -> _Step:
+        """Delete a group without members, and its offsets (KIP-229)."""
+        del request, now
+        group = self.groups.get(key)
+        if group is None:
+            return answer(key, to, ErrorCode.group_id_not_found)
+        if group.state is not State.EMPTY:
+            return answer(key, to, ErrorCode.non_empty_group)
+        return self._deletion(key, list(self.offsets.of(key)), with_group=True, to=to)
+
+    def _delete_offsets(self, key: str, request: DeleteOffsetsRequest, to: object, now: Now) -> _Step:
+        """Delete the offsets that no member needs (KIP-496); the reply is an error for each partition.
+
+        A group with members keeps those of subscribed topics, and all of them if its members do not say what they
+        subscribe to.
+        """
+        del now
+        group = self.groups.get(key)
+        if group is None:
+            return answer(key, to, ErrorCode.group_id_not_found)
+        if group.state is not State.EMPTY and group.protocol_type != PROTOCOL_TYPE:
+            return answer(key, to, ErrorCode.non_empty_group)
+        kept_topics = frozenset[str]() if group.state is State.EMPTY else group.subscribed_topics()
+        errors: dict[TopicPartition, ErrorCode] = {}
+        for partition in request.partitions:
+            is_kept = kept_topics is None or partition.topic in kept_topics
+            errors[partition] = ErrorCode.group_subscribed_to_topic if is_kept else ErrorCode.none
+        known = self.offsets.of(key)
+        gone = [each for each, error in errors.items() if error is ErrorCode.none and each in known]
+        return self._deletion(key, gone, with_group=False, to=to, reply=errors)
+
+    def _deletion(
+        self,
+        group_id: str,
+        partitions: list[TopicPartition],
+        *,
+        with_group: bool,
+        to: object = None,
+        reply: object = ErrorCode.none,
+    ) -> _Step:
+        out = Outcome(group_id)
+        out.records += [OffsetCommitRecord(group_id, each, None) for each in partitions]
+        if with_group:
+            out.records.append(GroupMetadataRecord(group_id, None))
+        if out.records:
+            out.events.append(OffsetsDeleted(group_id=group_id, count=len(partitions), with_group=with_group))
+        if to is not None:
+            out.reply(to, reply)
+        return out.step()

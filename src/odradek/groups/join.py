@@ -1,0 +1,172 @@
+"""JoinGroup: a member joins the next generation of a classic group, or joins it again.
+
+The checks are those that Kafka makes, in Kafka's order. Differences: a static member that did not join the rebalance
+stays a member until its session expires; of two joins of one member, the first gets REBALANCE_IN_PROGRESS; a member id
+that was handed out and not used delays a rebalance by 3 s, not until it expires.
+"""
+
+from odradek.coordination import Now
+from odradek.groups.classic_group import PENDING_MEMBER, SESSION, ClassicGroup
+from odradek.groups.members import AwaitingJoin, Member
+from odradek.groups.messages import JoinReply, JoinRequest
+from odradek.groups.outcome import Outcome
+from odradek.groups.rebalance import maybe_complete_join_phase, members_changed
+from odradek.groups.records import GroupMetadataRecord
+from odradek.groups.states import State
+from odradek.model import ErrorCode
+
+
+def join(group: ClassicGroup, request: JoinRequest, to: object, now: Now, out: Outcome) -> None:
+    """Add a member, let a known one join again, or hand out a member id."""
+    if not _accept_joining_member(group, request.member_id):
+        _reject_join_of_full_group(group, request, to, now, out)
+    elif not _supports_protocols(group, request):
+        _reject(request, to, ErrorCode.inconsistent_group_protocol, out)
+    elif not request.member_id:
+        _join_new_member(group, request, to, now, out)
+    elif request.member_id in group.pending_members and request.instance_id is None:
+        _add_member(group, request, to, request.member_id, now, out)
+    else:
+        error = group.validate_member_id(request.member_id, request.instance_id)
+        if error is ErrorCode.none:
+            _join_existing_member(group, group.members[request.member_id], request, to, now, out)
+        else:
+            _reject(request, to, error, out)
+
+
+def _reject(request: JoinRequest, to: object, error: ErrorCode, out: Outcome) -> None:
+    out.reply(to, JoinReply(error=error, member_id=request.member_id))
+
+
+def _accept_joining_member(group: ClassicGroup, member_id: str) -> bool:
+    """Check `group.max.size`; while a rebalance is prepared, the members that have joined it count."""
+    if group.state is State.EMPTY:
+        return True
+    member = group.members.get(member_id)
+    if group.state is State.PREPARING_REBALANCE:
+        has_joined = member is not None and member.awaiting_join is not None
+        return has_joined or group.members.num_awaiting_join < group.settings.max_size
+    return member is not None or len(group.members) < group.settings.max_size
+
+
+def _reject_join_of_full_group(group: ClassicGroup, request: JoinRequest, to: object, now: Now, out: Outcome) -> None:
+    out.reply(to, JoinReply(error=ErrorCode.group_max_size_reached))
+    was_member = request.member_id in group.members
+    group.remove_member(request.member_id)
+    if was_member:
+        members_changed(group, f"{request.member_id} was rejected: the group is full", now, out)
+    else:
+        maybe_complete_join_phase(group, now, out)
+
+
+def _supports_protocols(group: ClassicGroup, request: JoinRequest) -> bool:
+    """Return whether the group, with this member, still has a protocol that all members support."""
+    if not group.members:
+        return bool(request.protocol_type and request.protocols)
+    return request.protocol_type == group.protocol_type and group.members.supports_protocols(request.protocols)
+
+
+def _join_new_member(group: ClassicGroup, request: JoinRequest, to: object, now: Now, out: Outcome) -> None:
+    """Add a new member, replace a restarted static one, or first hand out an id to a dynamic one (KIP-394)."""
+    new_id = request.new_member_id
+    if request.instance_id is not None:
+        old_id = group.members.static_member_id(request.instance_id)
+        if old_id is not None:
+            _replace_static_member(group, group.members[old_id], request, to, now, out)
+            return
+    elif request.requires_member_id:
+        group.pending_members[new_id] = True
+        group.set_deadline(PENDING_MEMBER, now.ms + request.session_timeout_ms, new_id)
+        out.reply(to, JoinReply(error=ErrorCode.member_id_required, member_id=new_id))
+        return
+    _add_member(group, request, to, new_id, now, out)
+
+
+def _new_member(request: JoinRequest, to: object, member_id: str) -> Member:
+    return Member(
+        member_id=member_id,
+        instance_id=request.instance_id,
+        client_id=request.client_id,
+        client_host=request.client_host,
+        session_timeout_ms=request.session_timeout_ms,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        protocols=request.protocols,
+        awaiting_join=AwaitingJoin(request, to),
+    )
+
+
+def _add_member(group: ClassicGroup, request: JoinRequest, to: object, member_id: str, now: Now, out: Outcome) -> None:
+    group.remove_member(member_id)
+    member = _new_member(request, to, member_id)
+    member.is_new = True
+    if not group.members:
+        group.protocol_type = request.protocol_type
+    group.members.add(member)
+    group.new_member_added = True
+    # A member without a response has no id for heartbeats, and lost connections are not seen here: without a deadline,
+    # a client that retries would leave one dead member behind for each attempt.
+    group.set_deadline(SESSION, now.ms + group.settings.new_member_join_timeout_ms, member_id)
+    members_changed(group, _with_client_reason(f"{member_id} joined", request), now, out)
+
+
+def _join_existing_member(
+    group: ClassicGroup, member: Member, request: JoinRequest, to: object, now: Now, out: Outcome
+) -> None:
+    """Join again; outside a rebalance this starts one only if the member changed or is the leader of a stable group."""
+    is_same, leads = member.matches(request.protocols), member.member_id == group.members.leader
+    if group.state is State.PREPARING_REBALANCE:
+        group.await_join(member, AwaitingJoin(request, to), out)
+        members_changed(group, "", now, out)
+    elif is_same and not (group.state is State.STABLE and leads):
+        group.members.update(member, request)
+        group.reschedule_heartbeat(member, now.ms)
+        out.reply(to, group.join_reply(member, group.generation, group.protocol_name))
+    else:
+        group.await_join(member, AwaitingJoin(request, to), out)
+        who = "the leader" if leads else member.member_id
+        members_changed(group, _with_client_reason(f"{who} joined again", request), now, out)
+
+
+def _replace_static_member(
+    group: ClassicGroup, old: Member, request: JoinRequest, to: object, now: Now, out: Outcome
+) -> None:
+    """Replace a restarted static member by one with a new id (KIP-345); requests with the old id are fenced.
+
+    In a stable group no rebalance is needed, unless another protocol would be selected now. Only JoinGroup 9 and later
+    may tell the new member that it is the leader.
+    """
+    leader_before = group.members.leader or ""
+    group.fail_join(old, ErrorCode.fenced_instance_id, old.member_id, out)
+    group.fail_sync(old, ErrorCode.fenced_instance_id, out)
+    member = _new_member(request, to, request.new_member_id)
+    group.members.replace(old.member_id, member)
+    group.pending_syncs.discard(old.member_id)
+    group.cancel_heartbeat(old.member_id)
+    if group.state is not State.STABLE or group.members.select_protocol() != group.protocol_name:
+        reason = f"static member {request.instance_id} was replaced by {member.member_id}"
+        members_changed(group, _with_client_reason(reason, request), now, out)
+        return
+    assignments = dict(group.assignments)
+    assignments[member.member_id] = assignments.pop(old.member_id, b"")
+    value = group.new_record(group.generation, group.protocol_name, assignments, now.wall_ms)
+    out.records.append(GroupMetadataRecord(group.group_id, value))
+    group.members.remove_awaiting_join(member)
+    group.reschedule_heartbeat(member, now.ms)
+    skips, leads = request.can_skip_assignment, member.member_id == group.members.leader
+    reply = group.join_reply(member, group.generation, group.protocol_name)
+    out.reply(
+        to,
+        JoinReply(
+            member_id=reply.member_id,
+            generation=reply.generation,
+            protocol_type=reply.protocol_type,
+            protocol_name=reply.protocol_name,
+            leader=reply.leader if skips else leader_before,
+            members=reply.members if skips else (),
+            skip_assignment=leads and skips,
+        ),
+    )
+
+
+def _with_client_reason(what: str, request: JoinRequest) -> str:
+    return f"{what} ({request.reason})" if request.reason else what

@@ -1,0 +1,109 @@
+"""SyncGroup, Heartbeat and LeaveGroup of a classic group."""
+
+from odradek.coordination import Now
+from odradek.groups.classic_group import SYNC_PHASE, ClassicGroup
+from odradek.groups.messages import HeartbeatRequest, LeaveRequest, LeavingMember, SyncReply, SyncRequest
+from odradek.groups.outcome import Outcome
+from odradek.groups.rebalance import members_changed
+from odradek.groups.records import GroupMetadataRecord
+from odradek.groups.states import Event, State
+from odradek.model import ErrorCode
+
+
+def sync(group: ClassicGroup, request: SyncRequest, to: object, now: Now, out: Outcome) -> None:
+    """Answer with the member's assignment, at once or when the leader has sent those of all members."""
+    error = _validate_sync(group, request)
+    if error is not ErrorCode.none:
+        out.reply(to, SyncReply(error=error))
+        return
+    member = group.members[request.member_id]
+    group.pending_syncs.discard(member.member_id)
+    if not group.pending_syncs:
+        group.clear_deadline(SYNC_PHASE)
+    if group.state is State.STABLE:
+        group.reschedule_heartbeat(member, now.ms)
+        out.reply(to, group.sync_reply(group.assignment(member.member_id)))
+        return
+    group.fail_sync(member, ErrorCode.rebalance_in_progress, out)
+    member.awaiting_sync = to
+    group.cancel_heartbeat(member.member_id)
+    if member.member_id == group.members.leader:
+        _assign(group, {key: data for key, data in request.assignments if key in group.members}, now, out)
+
+
+def _assign(group: ClassicGroup, assignments: dict[str, bytes], now: Now, out: Outcome) -> None:
+    """Record the assignment and answer all members that wait for it."""
+    group.transition(Event.LEADER_SYNCED)
+    value = group.new_record(group.generation, group.protocol_name, assignments, now.wall_ms)
+    out.records.append(GroupMetadataRecord(group.group_id, value))
+    for member in group.members:
+        if member.awaiting_sync is not None:
+            out.reply(member.awaiting_sync, group.sync_reply(assignments.get(member.member_id, b"")))
+            member.awaiting_sync = None
+            group.reschedule_heartbeat(member, now.ms)
+
+
+def _validate_sync(group: ClassicGroup, request: SyncRequest) -> ErrorCode:
+    error = group.validate_member(request.member_id, request.instance_id, request.generation)
+    if error is not ErrorCode.none:
+        return error
+    for theirs, ours in ((request.protocol_type, group.protocol_type), (request.protocol_name, group.protocol_name)):
+        if theirs is not None and ours is not None and theirs != ours:
+            return ErrorCode.inconsistent_group_protocol
+    is_preparing = group.state is State.PREPARING_REBALANCE
+    return ErrorCode.rebalance_in_progress if is_preparing else ErrorCode.none
+
+
+def heartbeat(group: ClassicGroup, request: HeartbeatRequest, now: Now) -> ErrorCode:
+    """Restart the member's session."""
+    error = group.validate_member(request.member_id, request.instance_id, request.generation)
+    if error is not ErrorCode.none:
+        return error
+    group.reschedule_heartbeat(group.members[request.member_id], now.ms)
+    is_preparing = group.state is State.PREPARING_REBALANCE
+    return ErrorCode.rebalance_in_progress if is_preparing else ErrorCode.none
+
+
+def validate_commit(
+    group: ClassicGroup, member_id: str, instance_id: str | None, generation: int, now: Now
+) -> ErrorCode:
+    """Return whether the member may commit offsets now; a valid commit counts as a heartbeat."""
+    if generation < 0 and group.state is State.EMPTY:
+        return ErrorCode.none
+    if generation < 0 and not member_id and instance_id is None:
+        return ErrorCode.unknown_member_id
+    error = group.validate_member(member_id, instance_id, generation)
+    if error is ErrorCode.none and group.state is State.COMPLETING_REBALANCE:
+        return ErrorCode.rebalance_in_progress
+    if error is ErrorCode.none:
+        group.reschedule_heartbeat(group.members[member_id], now.ms)
+    return error
+
+
+def leave(group: ClassicGroup, request: LeaveRequest, to: object, now: Now, out: Outcome) -> None:
+    """Remove members. If the last one leaves, the reply waits for the record that ends the generation."""
+    answers = tuple((each, _remove_leaving_member(group, each, out)) for each in request.members)
+    left = [each.member_id or str(each.instance_id) for each, error in answers if error is ErrorCode.none]
+    if left:
+        members_changed(group, f"{', '.join(left)} left", now, out)
+    out.reply(to, answers)
+
+
+def _remove_leaving_member(group: ClassicGroup, leaver: LeavingMember, out: Outcome) -> ErrorCode:
+    member_id = leaver.member_id
+    if not member_id:
+        # An administrator removes a static member by its instance id.
+        static_id = group.members.static_member_id(leaver.instance_id) if leaver.instance_id is not None else None
+        if static_id is None:
+            return ErrorCode.unknown_member_id
+        member_id = static_id
+    elif member_id not in group.pending_members:
+        error = group.validate_member_id(member_id, leaver.instance_id)
+        if error is not ErrorCode.none:
+            return error
+    member = group.members.get(member_id)
+    if member is not None:
+        group.fail_join(member, ErrorCode.unknown_member_id, "", out)
+        group.fail_sync(member, ErrorCode.unknown_member_id, out)
+    group.remove_member(member_id)
+    return ErrorCode.none

@@ -1,0 +1,95 @@
+"""The group coordinator's machine over a log in memory, without a runtime: commits and losses are a test's decision."""
+
+from collections.abc import Callable, Iterable
+
+from odradek.coordination import NO_PRODUCER, Now, Reply, Step
+from odradek.groups import ClassicGroup, GroupCoordinatorMachine, GroupRecord, GroupSettings, OffsetSettings
+from odradek.groups.messages import Request
+from odradek.metadata.image import ClusterImage
+from odradek.model import ErrorCode
+
+
+class MachineLog:
+    """A machine, what is committed and what is only appended, and the replies that wait for commits.
+
+    `send` gets every reply when it leaves; one that fails has an `ErrorCode` in place of its value.
+    """
+
+    def __init__(self, settings: GroupSettings, send: Callable[[Reply], None]) -> None:
+        self.settings = settings
+        self.committed: list[GroupRecord] = []
+        self.appended: list[GroupRecord] = []
+        self.refuses = False
+        """Whether appends fail."""
+        self.on_step: Callable[[Step[GroupRecord]], None] = lambda _: None
+        self._send = send
+        self._open: dict[int, tuple[str, object]] = {}
+        self._waiting: list[tuple[int, Reply]] = []
+        self.load(0)
+
+    def load(self, now_ms: int) -> None:
+        """Start a machine from what is committed."""
+        self.machine = GroupCoordinatorMachine(lambda: self.settings, OffsetSettings)
+        for offset, record in enumerate(self.committed):
+            self.machine.apply(record, offset, NO_PRODUCER)
+        self._take(self.machine.on_elected(ClusterImage(), Now(now_ms, now_ms)), now_ms)
+
+    def group(self, group_id: str) -> ClassicGroup | None:
+        """Return a group as the machine has it."""
+        return self.machine.groups.get(group_id)
+
+    def handle(self, group_id: str, request: Request, to: object, now_ms: int) -> None:
+        """Handle a request."""
+        self._open[id(to)] = group_id, to
+        self._take([self.machine.handle(group_id, request, to, Now(now_ms, now_ms))], now_ms)
+
+    def expire(self, now_ms: int) -> None:
+        """Handle all deadlines that are due."""
+        while (step := self.machine.expire(Now(now_ms, now_ms))) is not None:
+            self._take([step], now_ms)
+
+    def _take(self, steps: Iterable[Step[GroupRecord]], now_ms: int) -> None:
+        for step in steps:
+            if step.records and self.refuses:
+                self.fail([each for each in self._open.values() if each[0] == step.key])
+                self._take([self.machine.reset(step.key, Now(now_ms, now_ms))], now_ms)
+                continue
+            self.on_step(step)
+            for record in step.records:
+                self.machine.apply(record, len(self.committed) + len(self.appended), NO_PRODUCER)
+                self.appended.append(record)
+            end = len(self.committed) + len(self.appended)
+            self._waiting += [(end, reply) for reply in step.replies]
+            self._release()
+
+    def commit(self, count: int | None = None) -> None:
+        """Commit the first records that are appended, or all."""
+        count = len(self.appended) if count is None else count
+        self.committed += self.appended[:count]
+        del self.appended[:count]
+        self._release()
+
+    def _release(self) -> None:
+        end = len(self.committed)
+        due = [reply for offset, reply in self._waiting if offset <= end]
+        self._waiting = [each for each in self._waiting if each[0] > end]
+        for reply in due:
+            if self._open.pop(id(reply.to), None) is not None:
+                self._send(reply)
+
+    def lose(self, now_ms: int, error: ErrorCode) -> None:
+        """Lose what is not committed: all requests fail, and the machine is loaded again."""
+        self.appended.clear()
+        self.unload(error)
+        self.load(now_ms)
+
+    def unload(self, error: ErrorCode) -> None:
+        """Let all requests fail."""
+        self._waiting.clear()
+        self.fail(list(self._open.values()), error)
+
+    def fail(self, requests: list[tuple[str, object]], error: ErrorCode = ErrorCode.coordinator_not_available) -> None:
+        """Let these requests fail."""
+        for _, to in requests:
+            if self._open.pop(id(to), None) is not None:
+                self._send(Reply(to=to, value=error))

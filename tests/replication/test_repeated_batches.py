@@ -149,6 +149,36 @@ def test_batches_after_one_refused_before_the_broker_led_get_the_same_error(writ
     World(1, brokers=3).play(scene)
 
 
+def test_a_gap_after_an_election_is_retried_in_order_and_later_it_is_out_of_order() -> None:
+    """librdkafka sends the new leader a batch before the one that the former leader refused."""
+
+    async def scene(world: World) -> None:
+        former, _ = await create(world)
+        async with connected(world, former) as connection:
+            assert await produce(connection, 0) == (ErrorCode.none, 0)
+        await world.kill(former)
+        await until(lambda: any(broker.partitions.get(T0) for broker in world.running.values()))
+        leader = next(number for number, broker in world.running.items() if broker.partitions.get(T0))
+        async with connected(world, leader) as connection:
+            assert (await produce(connection, 2))[0] is ErrorCode.not_leader_or_follower
+            for sequence in (1, 2):
+                assert await produce(connection, sequence) == (ErrorCode.none, sequence)
+            await asyncio.sleep(20)
+            assert (await produce(connection, 9))[0] is ErrorCode.out_of_order_sequence_number
+
+    World(1, brokers=3).play(scene)
+
+
+def test_the_first_leader_of_a_partition_refuses_a_gap_as_out_of_order() -> None:
+    async def scene(world: World) -> None:
+        leader, _ = await create(world)
+        async with connected(world, leader) as connection:
+            assert await produce(connection, 0) == (ErrorCode.none, 0)
+            assert (await produce(connection, 2))[0] is ErrorCode.out_of_order_sequence_number
+
+    World(1, brokers=3).play(scene)
+
+
 def test_refused_batches_of_an_unknown_topic_id_are_remembered_too() -> None:
     async def scene(world: World) -> None:
         leader, _ = await create(world)

@@ -98,6 +98,16 @@ class SoakCluster:
                 raise BusyError(name)
             yield name, server
 
+    def check_ensemble_is_settled(self) -> None:
+        """Raise `BusyError` unless every ZooKeeper server serves.
+
+        In ZooKeeper 3.8.0, a follower that dies while it synchronises loses acknowledged transactions, and its tree
+        differs from the others' from then on (ZOOKEEPER-4646, ZOOKEEPER-4785).
+        """
+        for name, server in zip(ZOOKEEPERS, self.ensemble.servers, strict=True):
+            if not server.runs or server.mode() is None:
+                raise BusyError(f"{name} does not serve now")
+
     def resolve(self, target: str) -> str:
         """The name of the server that has a role now. Raises `BusyError` if there is none."""
         if target == ZOOKEEPER_LEADER:

@@ -116,6 +116,7 @@ def _limited(cluster: SoakCluster, target: str, which: int, limit: Callable[[int
 @contextmanager
 def zookeeper_killed(cluster: SoakCluster, target: str) -> Iterator[str]:
     with cluster.zookeeper(target) as (name, server):
+        cluster.check_ensemble_is_settled()
         server.kill()
         yield name
         server.launch()
@@ -132,6 +133,7 @@ def zookeeper_stopped(cluster: SoakCluster, target: str) -> Iterator[str]:
 @contextmanager
 def zookeeper_restarted(cluster: SoakCluster, target: str) -> Iterator[str]:
     with cluster.zookeeper(target) as (name, server):
+        cluster.check_ensemble_is_settled()
         server.stop()
         yield name
         server.launch()
@@ -141,6 +143,7 @@ def zookeeper_restarted(cluster: SoakCluster, target: str) -> Iterator[str]:
 def zookeeper_quorum_lost(cluster: SoakCluster, target: str) -> Iterator[str]:
     """The target and one more are killed: the third server serves nobody."""
     with cluster.zookeeper(target) as (name, server), cluster.zookeeper(_after(name, ZOOKEEPERS)) as (other, second):
+        cluster.check_ensemble_is_settled()
         server.kill()
         second.kill()
         yield f"{name} and {other}"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from odradek.broker.replication.delayed_fetch import DelayedFetch, FetchIsolation
+from odradek.broker.replication.refused_appends import is_consequence_of_election
 from odradek.log.errors import DamagedSegmentError, LogStorageError
 from odradek.log.log import AppendInfo, Log
 from odradek.metadata.image import PartitionImage
@@ -47,6 +48,7 @@ class Partition:
     __slots__ = (
         "_alter_partition_manager",
         "_committed",
+        "_elected_ms",
         "_followers",
         "_is_over",
         "_patient_until_ms",
@@ -154,13 +156,15 @@ class Partition:
                 self.log.refused.note_batch(records, error, now_ms)
                 raise
             return duplicate
-        info = self.log.append(
-            records,
-            leader_epoch=self.leader_epoch,
-            now_ms=now_ms,
-            from_client=from_client,
-            transactional=transactional,
-        )
+        epoch = self.leader_epoch
+        try:
+            info = self.log.append(
+                records, leader_epoch=epoch, now_ms=now_ms, from_client=from_client, transactional=transactional
+            )
+        except KafkaError as error:
+            if is_consequence_of_election(error, epoch, self._elected_ms, self._alter_partition_manager.now_ms()):
+                raise KafkaError(ErrorCode.not_leader_or_follower, str(error)) from error
+            raise
         if not info.duplicate:
             self._writer.mark(self)
         return info
@@ -245,7 +249,7 @@ class Partition:
     def _begin(self, image: PartitionImage, before: LeaderReplication | None = None) -> LeaderReplication:
         """Start to lead in a new epoch, or again in the epoch of `before`; followers' positions are unknown."""
         log, sets = self.log, self._alter_partition_manager
-        now_ms = sets.now_ms()
+        self._elected_ms = now_ms = sets.now_ms()
         self.leader_epoch = image.leader_epoch
         if len(image.replicas) > 1:
             log.begin_epoch(image.leader_epoch)

@@ -1,0 +1,220 @@
+"""Why a group was rebalanced, who was waited for, and how long each partition had no owner: the rebalance journal.
+
+`Ownership` follows which member may read a partition. A member gives up what a JoinGroup request does not list among
+its owned partitions (an eager member lists none), what a SyncGroup response takes from it, and everything when it
+leaves or was last heard of before its session expired. It owns its assignment when the SyncGroup response leaves.
+`RebalanceTrace` watches one rebalance, from its cause to the last SyncGroup response, and ends as a
+`RebalanceCompleted`. Nothing here is durable: a new coordinator starts with the recorded assignment.
+"""
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Final
+
+from odradek.coordination import Now
+from odradek.model import TopicPartition
+from odradek.model.values import dataclass
+from odradek.protocol.consumer_protocol import decode_assignment, decode_subscription
+from odradek.protocol.errors import MalformedMessageError
+
+MOST_WAITED_FOR: Final = 10
+"""Members in `RebalanceCompleted.waited_for`: those that took longest."""
+
+
+class CauseKind(StrEnum):
+    """The kinds of causes of a rebalance."""
+
+    JOINED = "joined"
+    REJOINED = "joined again"
+    LEFT = "left"
+    SESSION_EXPIRED = "session expired"
+    REBALANCE_TIMEOUT = "rebalance timeout"
+    METADATA_CHANGED = "metadata changed"
+    PARTITIONS_REVOKED = "partitions revoked"
+    COORDINATOR_MOVED = "coordinator moved"
+    FENCED = "fenced"
+    GROUP_FULL = "group full"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """The cause of a rebalance; `text` says it for people, with the client's own reason."""
+
+    kind: CauseKind
+    text: str
+    members: tuple[str, ...] = ()
+
+
+class RebalanceOutcome(StrEnum):
+    """How a rebalance ended: all members synced, another one began before that, or no member is left."""
+
+    STABLE = "stable"
+    OVERTAKEN = "overtaken"
+    EMPTY = "empty"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RebalanceCompleted:
+    """One rebalance. Times in ms; `started_ms` since 1970, the others are durations."""
+
+    group_id: str
+    generation: int
+    outcome: RebalanceOutcome
+    cause: Cause
+    started_ms: int
+    duration_ms: int
+    join_ms: int | None
+    """From the cause until all had joined; None if it was overtaken before."""
+    assign_ms: int | None
+    """From then until the leader's assignment was recorded."""
+    protocol_type: str
+    protocol_name: str
+    members: int
+    waited_for: tuple[tuple[str, int], ...]
+    """The members that joined last, and how long after the cause, the longest first."""
+    timed_out: tuple[str, ...]
+    """Members that were removed because they did not join in time."""
+    moved: tuple[TopicPartition, ...]
+    """Partitions that have another owner than before."""
+    unowned_ms: Mapping[TopicPartition, int]
+    """How long each partition that got an owner had none."""
+
+
+class Ownership:
+    """The members that own the partitions of a group of consumers; for other protocols there are none."""
+
+    def __init__(self, assignments: Mapping[str, bytes]) -> None:
+        self._owned: dict[str, set[TopicPartition]] = {}
+        self._last_owner: dict[TopicPartition, str] = {}
+        self._unowned_since_ms: dict[TopicPartition, int] = {}
+        for member_id, data in assignments.items():
+            self._owned[member_id] = set(_assigned(data))
+            self._last_owner.update(dict.fromkeys(self._owned[member_id], member_id))
+
+    def joined(self, member_id: str, metadata: bytes, now_ms: int) -> None:
+        """Take from a member what its JoinGroup request does not list."""
+        if self._owned.get(member_id):
+            self._keep(member_id, _listed(metadata), now_ms)
+
+    def removed(self, member_id: str, since_ms: int) -> None:
+        """Take everything from a member; it may have read until `since_ms`."""
+        self._keep(member_id, frozenset(), since_ms)
+        self._owned.pop(member_id, None)
+
+    def replaced(self, old_id: str, new_id: str) -> None:
+        """Give a restarted static member what it had under its old id."""
+        owned = self._owned.pop(old_id, None)
+        if owned is not None:
+            self._owned[new_id] = owned
+            self._last_owner.update(dict.fromkeys(owned, new_id))
+
+    def synced(
+        self, member_id: str, assignment: bytes, now_ms: int
+    ) -> tuple[list[TopicPartition], dict[TopicPartition, int]]:
+        """Give a member its assignment; return those that another one had, and how long each new one had no owner."""
+        assigned = frozenset(_assigned(assignment))
+        self._keep(member_id, assigned, now_ms)
+        owned = self._owned.setdefault(member_id, set())
+        moved, unowned_ms = [], {}
+        for partition in assigned - owned:
+            since_ms = self._unowned_since_ms.pop(partition, None)
+            if since_ms is not None:
+                unowned_ms[partition] = now_ms - since_ms
+            if self._last_owner.get(partition, member_id) != member_id:
+                moved.append(partition)
+            self._last_owner[partition] = member_id
+        owned |= assigned
+        return moved, unowned_ms
+
+    def clear(self) -> None:
+        """Forget everything: the group has no members."""
+        self._owned.clear()
+        self._last_owner.clear()
+        self._unowned_since_ms.clear()
+
+    def _keep(self, member_id: str, kept: frozenset[TopicPartition], now_ms: int) -> None:
+        owned = self._owned.get(member_id)
+        if not owned:
+            return
+        for partition in owned - kept:
+            self._unowned_since_ms[partition] = now_ms
+        owned &= kept
+
+
+class RebalanceTrace:
+    """One rebalance that is going on."""
+
+    def __init__(self, cause: Cause, now: Now, waiting: Iterable[str]) -> None:
+        self.cause = cause
+        self._started = now
+        self._joined_ms = dict.fromkeys(waiting, 0)
+        self._timed_out: list[str] = []
+        self._join_ms: int | None = None
+        self._assign_ms: int | None = None
+        self._moved: list[TopicPartition] = []
+        self._unowned_ms: dict[TopicPartition, int] = {}
+
+    def joined(self, member_id: str, now_ms: int) -> None:
+        """Note when a member joined; only its last request counts."""
+        self._joined_ms[member_id] = now_ms - self._started.ms
+
+    def timed_out(self, member_id: str) -> None:
+        """Note that a member was removed because it did not join."""
+        self._timed_out.append(member_id)
+
+    def join_phase_completed(self, now_ms: int) -> None:
+        """Note that all have joined, or that the others are no longer waited for."""
+        self._join_ms = now_ms - self._started.ms
+
+    def assigned(self, now_ms: int) -> None:
+        """Note that the leader has sent the assignment."""
+        self._assign_ms = now_ms - self._started.ms - (self._join_ms or 0)
+
+    def synced(self, moved: Iterable[TopicPartition], unowned_ms: Mapping[TopicPartition, int]) -> None:
+        """Note what a member got."""
+        self._moved += moved
+        self._unowned_ms.update(unowned_ms)
+
+    def completed(
+        self,
+        group_id: str,
+        generation: int,
+        outcome: RebalanceOutcome,
+        now_ms: int,
+        *,
+        protocol: tuple[str, str],
+        members: int,
+    ) -> RebalanceCompleted:
+        """Return the rebalance as it ended. `protocol` is its type and its name."""
+        slowest = sorted(self._joined_ms.items(), key=lambda each: -each[1])[:MOST_WAITED_FOR]
+        return RebalanceCompleted(
+            group_id=group_id,
+            generation=generation,
+            outcome=outcome,
+            cause=self.cause,
+            started_ms=self._started.wall_ms,
+            duration_ms=now_ms - self._started.ms,
+            join_ms=self._join_ms,
+            assign_ms=self._assign_ms,
+            protocol_type=protocol[0],
+            protocol_name=protocol[1],
+            members=members,
+            waited_for=tuple((member_id, waited_ms) for member_id, waited_ms in slowest if waited_ms > 0),
+            timed_out=tuple(self._timed_out),
+            moved=tuple(self._moved),
+            unowned_ms=self._unowned_ms,
+        )
+
+
+def _assigned(data: bytes) -> tuple[TopicPartition, ...]:
+    try:
+        return decode_assignment(data).partitions if data else ()
+    except MalformedMessageError:
+        return ()
+
+
+def _listed(metadata: bytes) -> frozenset[TopicPartition]:
+    try:
+        return frozenset(decode_subscription(metadata).owned_partitions)
+    except MalformedMessageError:
+        return frozenset()

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from toy import Add, AddUnsafely, Await, ControlledPartition, Counters, Get, MemoryLog, Request, TotalCodec
+from toy import Add, Await, ControlledPartition, Counters, Get, MemoryLog, Request, TotalCodec
 
 from odradek.broker.coordinators.shard import CoordinatorShard, ShardState
 from odradek.coordination import Producer
@@ -311,20 +311,6 @@ def test_malformed_and_unknown_records_are_skipped_counted_and_named(caplog: pyt
     assert "Skipped 1 malformed records, and 1 of unknown types, of __toys-0" in caplog.text
 
 
-def test_a_machine_that_fails_answers_with_an_error_and_is_loaded_again(caplog: pytest.LogCaptureFixture) -> None:
-    async def scene(at: Scene) -> None:
-        await at.start()
-        added = at.shard.submit("a", Add(1))
-        at.partition.commit()
-        await added
-        assert await code_of(at.shard.submit("b", AddUnsafely())) is ErrorCode.unknown_server_error
-        await at.until_active()
-        assert await at.total() == 1
-
-    play(scene)
-    assert "The coordinator of __toys-0 failed" in caplog.text
-
-
 @pytest.mark.parametrize("committed", [False, True])
 @pytest.mark.parametrize("is_live", [False, True])
 def test_records_of_a_transaction_count_from_its_marker_on(committed: bool, is_live: bool) -> None:
@@ -340,6 +326,29 @@ def test_records_of_a_transaction_count_from_its_marker_on(committed: bool, is_l
             await at.elect(at.partition.log)
             at.shard.marker_appended(7, 1, committed=committed)
         assert await at.total() == (3 if committed else 0)
+
+    play(scene)
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_a_marker_that_is_appended_while_the_end_of_a_replay_is_not_committed_is_applied_once(committed: bool) -> None:
+    async def scene(at: Scene) -> None:
+        await at.start()
+        at.shard.submit("a", Add(3, Producer(producer_id=7, epoch=0)))
+        at.partition.write()
+        log = at.partition.log
+        at.shard.kill()
+        at.partition = ControlledPartition(log)
+        at.partition.high_watermark = 0
+        at.shard = at.new_shard()
+        at.shard.start()
+        await asyncio.sleep(1)
+        assert at.shard.state is ShardState.LOADING
+        at.shard.marker_appended(7, at.partition.append_marker(7, committed=committed), committed=committed)
+        at.partition.commit()
+        await at.until_active()
+        assert await at.total() == (3 if committed else 0)
+        assert at.machine.pending == {}
 
     play(scene)
 

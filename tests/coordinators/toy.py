@@ -10,6 +10,7 @@ from odradek.coordination import NO_PRODUCER, Now, Producer, Reply, Step
 from odradek.log.log import AppendInfo
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.protocol.control_records import ControlType, EndTransactionMarker, encode_marker
 from odradek.protocol.errors import MalformedMessageError
 from odradek.protocol.record_batch import assign_offset, read_header
 
@@ -27,6 +28,13 @@ class Get(NamedTuple):
     """Read a counter."""
 
 
+class Clear(NamedTuple):
+    """Remove all counters; the reply is their number."""
+
+    is_atomic: bool
+    is_only_records: bool = False
+
+
 class Await(NamedTuple):
     """Reply with the value after the next addition, or None after `patience_ms`."""
 
@@ -37,7 +45,7 @@ class AddUnsafely(NamedTuple):
     """Wait in vain, and add a number whose record cannot be encoded."""
 
 
-Request = Add | Get | Await | AddUnsafely
+Request = Add | Get | Clear | Await | AddUnsafely
 
 
 class Total(NamedTuple):
@@ -86,6 +94,12 @@ class Counters:
     def handle(self, key: str, request: Request, to: object, now: Now) -> Step[Total]:
         if isinstance(request, Get):
             return Step(key=key, replies=[Reply(to=to, value=self.totals.get(key, 0))])
+        if isinstance(request, Clear):
+            return Step(
+                key=key, records=[Total(each, None) for each in self.totals],
+                replies=[Reply(to=to, value=len(self.totals))],
+                is_atomic=request.is_atomic, is_only_records=request.is_only_records,
+            )  # fmt: skip
         if isinstance(request, Await):
             self.waiting.setdefault(key, []).append((now.ms + request.patience_ms, to))
             return Step(key=key)
@@ -137,6 +151,8 @@ class MemoryLog:
     """Batches with their offsets."""
 
     def __init__(self) -> None:
+        self.most_bytes = 1 << 20
+        """A larger batch is refused."""
         self.batches: list[bytes] = []
         self.log_start_offset = 0
         self.log_end_offset = 0
@@ -164,6 +180,13 @@ class ControlledPartition:
         """The error of the next append."""
         self._waiters: list[tuple[int, int, Waiter]] = []
 
+    @property
+    def has_only_damaged_copy(self) -> bool:
+        return False
+
+    def read_error(self, error: KafkaError) -> KafkaError:
+        return error
+
     def append_error(self) -> KafkaError | None:
         return self.refusal
 
@@ -171,12 +194,22 @@ class ControlledPartition:
         error, self.surprise = self.refusal or self.surprise, None
         if error is not None:
             raise error
+        if len(records) > self.log.most_bytes:
+            raise KafkaError(ErrorCode.message_too_large)
         first = self.log.log_end_offset
-        batch = bytearray(records)
-        assign_offset(memoryview(batch), 0, first, 0)
+        self._append(bytearray(records))
+        return AppendInfo(first, self.log.log_end_offset - 1, -1, 0, False)
+
+    def _append(self, batch: bytearray) -> None:
+        assign_offset(memoryview(batch), 0, self.log.log_end_offset, 0)
         self.log.batches.append(bytes(batch))
         self.log.log_end_offset = read_header(batch).next_offset
-        return AppendInfo(first, self.log.log_end_offset - 1, -1, 0, False)
+
+    def append_marker(self, producer_id: int, *, committed: bool) -> int:
+        """Append the marker of a transaction, and return the offset behind it."""
+        marker = EndTransactionMarker(ControlType.COMMIT if committed else ControlType.ABORT, 0)
+        self._append(encode_marker(marker, producer_id=producer_id, producer_epoch=0, now_ms=0))
+        return self.log.log_end_offset
 
     def when_reached(self, offset: int, *, acks: int, waiter: Waiter) -> None:
         self._waiters.append((offset, acks, waiter))

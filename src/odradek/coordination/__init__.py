@@ -61,6 +61,10 @@ class Step(Generic[RecordT]):
     replies: Sequence[Reply] = ()
     producer: Producer | None = None
     events: Sequence[object] = ()
+    is_atomic: bool = True
+    """Whether the records must not be spread over several batches, even if one would be too large."""
+    is_only_records: bool = False
+    """Whether nothing but durable state changes, so that the key needs no reset if the records cannot be appended."""
 
 
 class Machine(Protocol[RequestT_contra, RecordT]):

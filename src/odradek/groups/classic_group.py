@@ -109,6 +109,8 @@ class ClassicGroup:
             return
         self.protocol_type = record.protocol_type or None
         for each in record.members:
+            if each.member_id in self.members or each.group_instance_id in self.members.instance_ids:
+                continue  # no coordinator writes such a record, and it must not keep the others from being loaded
             member = Member(
                 member_id=each.member_id,
                 instance_id=each.group_instance_id,

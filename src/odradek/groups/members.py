@@ -1,7 +1,7 @@
 """The members of a group: instance ids, the leader, and the protocols that all members support."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from odradek.groups.messages import JoinRequest
@@ -96,6 +96,11 @@ class GroupMembers:
     def static_member_id(self, instance_id: str) -> str | None:
         """Return the current member id of a static member."""
         return self._static.get(instance_id)
+
+    @property
+    def instance_ids(self) -> Collection[str]:
+        """Return the instance ids of static members."""
+        return self._static.keys()
 
     @property
     def num_awaiting_join(self) -> int:

@@ -2,17 +2,20 @@
 
 import asyncio
 import logging
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import Final, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from odradek.broker.replication.partition import ACKS_ALL, ACKS_LEADER, Waiter
 from odradek.coordination import NO_PRODUCER, Machine, RecordCodec
+from odradek.log.errors import DamagedSegmentError
 from odradek.log.log import AppendInfo
+from odradek.log.names import parent_of
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.model.values import dataclass
 from odradek.protocol.control_records import ControlType, decode_marker
-from odradek.protocol.errors import MalformedMessageError
-from odradek.protocol.record_batch import BatchHeader, iterate_batches
+from odradek.protocol.errors import CorruptBatchError, MalformedMessageError
+from odradek.protocol.record_batch import BatchHeader, iterate_batches, verify_crc
 from odradek.protocol.records import decode_records
 from odradek.runtime import Buffer
 
@@ -55,6 +58,13 @@ class LedPartition(Protocol):
     def log(self) -> ReadableLog:
         """Return its log."""
 
+    @property
+    def has_only_damaged_copy(self) -> bool:
+        """Return whether its log is known to be damaged, and no other replica is in sync."""
+
+    def read_error(self, error: DamagedSegmentError) -> KafkaError:
+        """Return the error for a reader of a damaged place."""
+
     def append_error(self) -> KafkaError | None:
         """Return why records would be refused now."""
 
@@ -74,6 +84,8 @@ class Replayed:
     unknown: int = 0
     """Records of types that this release does not know, as a newer one writes them."""
     malformed: int = 0
+    damaged: int = 0
+    """Offsets of batches that are damaged in the file."""
     is_committed: bool = False
 
 
@@ -83,26 +95,20 @@ async def replay(
     """Apply a partition's records up to its end, a piece in each turn, and return when that end is committed.
 
     The high watermark is not enough: a new leader learns it late, and the records behind it will be committed unless
-    this broker dies first. If too few replicas are in sync, the wait ends after `timeout_ms`. A record that cannot be
-    decoded is skipped, and named in the log. Raises `KafkaError` if this broker no longer leads the partition.
+    this broker dies first. If too few replicas are in sync, the wait ends after `timeout_ms`. Markers that are appended
+    during the wait are applied, too. A record that cannot be decoded is skipped, and named in the log. Raises
+    `KafkaError` if this broker no longer leads the partition, or if another replica has what is damaged here.
     """
-    log = partition.log
-    found = Replayed(end_offset=log.log_start_offset)
-    while found.end_offset < log.log_end_offset:
-        if found.end_offset >= log.written_offset:
-            await _wait_until(partition, log.log_end_offset, ACKS_LEADER)
-        before = found.end_offset
-        data = log.read(before, READ_BYTES, up_to_offset=log.written_offset)
-        for position, header in iterate_batches(data):
-            batch = memoryview(data)[position : position + header.size]
-            _apply_batch(partition, machine, codec, header, batch, found)
-            found.end_offset = header.next_offset
-        if found.end_offset == before:
+    log, replaying = partition.log, _Replay(partition, machine, codec)
+    found = replaying.found
+    while True:
+        await replaying.read_to_end(timeout_ms)
+        found.is_committed = False
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_ms / 1000):
+                found.is_committed = await _wait_until(partition, found.end_offset, ACKS_ALL)
+        if found.end_offset >= log.log_end_offset:
             break
-        await asyncio.sleep(0)
-    with suppress(TimeoutError):
-        async with asyncio.timeout(timeout_ms / 1000):
-            found.is_committed = await _wait_until(partition, found.end_offset, ACKS_ALL)
     if found.malformed or found.unknown:
         _log.warning(
             "Skipped %d malformed records, and %d of unknown types, of %s",
@@ -111,33 +117,115 @@ async def replay(
     return found
 
 
-def _apply_batch(
-    partition: LedPartition,
-    machine: Machine[RequestT, RecordT],
-    codec: RecordCodec[RecordT],
-    header: BatchHeader,
-    batch: memoryview,
-    found: Replayed,
-) -> None:
-    if header.is_control:
-        marker = decode_marker(batch)
-        if marker is not None:
-            machine.end_transaction(header.producer_id, committed=marker.type is ControlType.COMMIT)
-        return
-    producer_id = header.producer_id if header.is_transactional else NO_PRODUCER
-    for each in decode_records(batch):
+class _Replay(Generic[RequestT, RecordT]):
+    """One replay of a partition's records."""
+
+    def __init__(
+        self, partition: LedPartition, machine: Machine[RequestT, RecordT], codec: RecordCodec[RecordT]
+    ) -> None:
+        self.found = Replayed(end_offset=partition.log.log_start_offset)
+        self._partition = partition
+        self._machine = machine
+        self._codec = codec
+
+    async def read_to_end(self, timeout_ms: int) -> None:
+        """Apply all records, those that are appended meanwhile included."""
+        log, found = self._partition.log, self.found
+        while found.end_offset < log.log_end_offset:
+            if found.end_offset >= log.written_offset:
+                await self._wait_until_written(log.log_end_offset, timeout_ms)
+            written = log.written_offset
+            data = self._read(written)
+            if not data:
+                found.end_offset = written  # compaction has removed the rest
+            for header, batch in _sound_batches(data):
+                self._apply(header, batch)
+                found.end_offset = header.next_offset
+            await asyncio.sleep(0)
+
+    async def _wait_until_written(self, offset: int, timeout_ms: int) -> None:
         try:
-            record = codec.decode(each.key, each.value)
-        except MalformedMessageError as error:
-            found.malformed += 1
-            if found.malformed <= _MOST_NAMED:
-                _log.warning("Record %d of %s is malformed: %s", each.offset, partition.topic_partition, error)
-            continue
-        if record is None:
-            found.unknown += 1
-            continue
-        found.records += 1
-        machine.apply(record, each.offset, producer_id)
+            async with asyncio.timeout(timeout_ms / 1000):
+                await _wait_until(self._partition, offset, ACKS_LEADER)
+        except TimeoutError:
+            raise KafkaError(ErrorCode.kafka_storage_error, "its last records cannot be written") from None
+
+    def _read(self, end: int) -> Buffer:
+        """Return batches from `found.end_offset` on. Skips what is damaged, if no other replica has it."""
+        log, offset = self._partition.log, self.found.end_offset
+        try:
+            return log.read(offset, READ_BYTES, up_to_offset=end)
+        except DamagedSegmentError as error:
+            if not self._partition.has_only_damaged_copy:
+                raise self._partition.read_error(error) from error
+            behind = _first_readable(log, offset, end)
+            self.found.damaged += behind - offset
+            self.found.end_offset = behind
+            _log.error(
+                "Skipped the offsets %d to %d of %s: %s; what they changed is as it was before, such as committed "
+                "offsets. No other replica is in sync; `odradek log verify %s` shows the damage",
+                offset, behind - 1, self._partition.topic_partition, error, parent_of(error.path),
+            )  # fmt: skip
+        return b"" if behind == end else log.read(behind, READ_BYTES, up_to_offset=end)
+
+    def _apply(self, header: BatchHeader, batch: memoryview) -> None:
+        if header.is_control:
+            marker = decode_marker(batch)
+            if marker is not None:
+                self._machine.end_transaction(header.producer_id, committed=marker.type is ControlType.COMMIT)
+            return
+        producer_id = header.producer_id if header.is_transactional else NO_PRODUCER
+        try:
+            records = decode_records(batch)
+        except CorruptBatchError as error:
+            self._skip(f"Batch of offsets {header.base_offset} to {header.last_offset}", error, header.record_count)
+            return
+        for each in records:
+            try:
+                record = self._codec.decode(each.key, each.value)
+            except MalformedMessageError as error:
+                self._skip(f"Record {each.offset}", error)
+                continue
+            if record is None:
+                self.found.unknown += 1
+                continue
+            self.found.records += 1
+            self._machine.apply(record, each.offset, producer_id)
+
+    def _skip(self, what: str, error: KafkaError, count: int = 1) -> None:
+        """Count malformed records, and name the first ones."""
+        if self.found.malformed < _MOST_NAMED:
+            _log.warning("%s of %s is malformed: %s", what, self._partition.topic_partition, error)
+        self.found.malformed += count
+
+
+def _sound_batches(data: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """Yield batches up to the first damaged one: the next read begins there, so that the log learns of the damage."""
+    with suppress(CorruptBatchError):
+        for position, header in iterate_batches(data):
+            if not verify_crc(data, position, header):
+                return
+            yield header, memoryview(data)[position : position + header.size]
+
+
+def _first_readable(log: ReadableLog, offset: int, end: int) -> int:
+    """Return the offset behind the damage at `offset`, or `end` if nothing behind it can be read."""
+
+    def is_damaged(candidate: int) -> bool:
+        try:
+            log.read(candidate, 1, up_to_offset=end)
+        except DamagedSegmentError:
+            return True
+        return False
+
+    step = 1
+    while is_damaged(min(offset + step, end)):
+        step *= 2
+    damaged, readable = offset + step // 2, min(offset + step, end)
+    while readable - damaged > 1:
+        middle = (damaged + readable) // 2
+        damaged, readable = (middle, readable) if is_damaged(middle) else (damaged, middle)
+    return readable
 
 
 async def _wait_until(partition: LedPartition, offset: int, acks: int) -> bool:

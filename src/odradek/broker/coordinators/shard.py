@@ -11,8 +11,9 @@ A request is handled at once if the partition takes records now. The step's reco
 applied; the replies leave when the log is committed up to where it ended then, so no reply shows what may be lost.
 While the partition refuses records, the machine is not called and its clock stands still.
 
-No machine needs undo code. If a step's records cannot be appended, nothing of it was applied: its key is reset, as if
-it had just been loaded. If records that were appended are lost before they are written, the machine is loaded again.
+No machine needs undo code. If a request cannot be handled, or a step's records cannot be appended, nothing of it was
+applied: its key is reset, as if it had just been loaded. If appended records are lost before they are written, the
+machine is loaded again, with a back-off if that happens repeatedly.
 """
 
 import asyncio
@@ -22,9 +23,9 @@ from enum import Enum, auto
 from functools import partial
 from typing import Final, Generic, TypeVar
 
-from odradek.broker.coordinators.replay import LedPartition, replay
+from odradek.broker.coordinators.replay import LedPartition, Replayed, replay
 from odradek.broker.replication.partition import ACKS_ALL
-from odradek.coordination import NO_PRODUCER, Machine, Now, RecordCodec, Reply, Step
+from odradek.coordination import NO_PRODUCER, Machine, Now, Producer, RecordCodec, Reply, Step
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError, OdradekError
 from odradek.protocol.records import encode_batch
@@ -32,6 +33,8 @@ from odradek.runtime import Clock
 
 _INITIAL_RELOAD_BACKOFF_S: Final = 1.0
 _MAX_RELOAD_BACKOFF_S: Final = 60.0
+_CALM_S: Final = 60.0
+"""How long a machine must have been active to be loaded again without a back-off."""
 _PAUSED_CHECK_S: Final = 0.5
 """How often a shard whose partition refuses records looks whether it takes them again."""
 _log = logging.getLogger("odradek.coordinators")
@@ -47,6 +50,10 @@ _RESPONSE_ERRORS: Final = {
     ErrorCode.record_list_too_large: ErrorCode.unknown_server_error,
 }
 """An append's error → the response's, which tells the client whether to look for another coordinator."""
+_RESIGNED: Final = (ErrorCode.not_leader_or_follower, ErrorCode.unknown_topic_or_partition)
+_TOO_LARGE: Final = (ErrorCode.message_too_large, ErrorCode.record_list_too_large)
+_MOST_KEY_CHARACTERS: Final = 200
+"""Characters of a client's key in a line of the log."""
 
 RequestT = TypeVar("RequestT")
 RecordT = TypeVar("RecordT")
@@ -107,6 +114,11 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
         """The requests that have no reply yet, with their keys."""
         self._pending: dict[_Pending, None] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._image_before: ClusterImage | None = None
+        """The image before the changes on which the machine has not decided yet; None if there are none."""
+        self._active_since_s = 0.0
+        self._reloads = 0
+        """How often the machine was loaded again in a row."""
         self._paused_at_ms: int | None = None
         self._paused_ms = 0
 
@@ -114,39 +126,58 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
 
     def start(self) -> None:
         """Load the machine from the partition's records, again and again until it is done."""
-        self._loading = self._loop.create_task(self._load_until_done(), name=f"loading {self._name}")
+        self._begin_loading(after_s=0)
 
-    async def _load_until_done(self) -> None:
+    def _begin_loading(self, *, after_s: float) -> None:
+        self.state = ShardState.LOADING
+        self.machine = self._new_machine()
+        self._loading = self._loop.create_task(self._load_until_done(after_s), name=f"loading {self._name}")
+
+    async def _load_until_done(self, after_s: float) -> None:
+        await asyncio.sleep(after_s)
         delay_s = _INITIAL_RELOAD_BACKOFF_S
         while True:
+            began_s = self._clock.monotonic()
             try:
                 found = await replay(self.partition, self.machine, self._codec, timeout_ms=self._commit_timeout_ms)
-                if not found.is_committed:
-                    self._wait_until_committed(found.end_offset)
-                self.state = ShardState.ACTIVE
-                self._loading = None
-                self._run(lambda now: self.machine.on_elected(self._image(), now))
             except Exception as error:
                 _log.error(
                     "Failed to load %s: %s; it has no coordinator, the next attempt is in %.0f s",
                     self._name, error, delay_s, exc_info=None if isinstance(error, OdradekError) else error,
                 )  # fmt: skip
             else:
+                self._loaded(found, began_s)
                 return
             self.state = ShardState.FAILED
-            self._loading = asyncio.current_task()
             self.machine = self._new_machine()
             await asyncio.sleep(delay_s)
             delay_s = min(delay_s * 2, _MAX_RELOAD_BACKOFF_S)
             self.state = ShardState.LOADING
 
+    def _loaded(self, found: Replayed, began_s: float) -> None:
+        if not found.is_committed:
+            self._wait_until_committed(found.end_offset)
+        self.state = ShardState.ACTIVE
+        self._loading = None
+        self._active_since_s = self._clock.monotonic()
+        if found.records:
+            took_ms = (self._active_since_s - began_s) * 1000
+            _log.info("Finished loading of metadata from %s in %.0f ms: %d records", self._name, took_ms, found.records)
+        self._run(lambda now: self.machine.on_elected(self._image(), now))
+        if self.state is ShardState.ACTIVE and self._refusal() is None:
+            self._follow_image()
+
     def _reload(self, error: KafkaError) -> None:
         """Drop what the machine has decided and what is not in the log; all requests get `error`."""
-        _log.warning("Loading %s again: %s", self._name, error)
+        if self._clock.monotonic() - self._active_since_s >= _CALM_S:
+            self._reloads = 0
+        after_s = (
+            min(_INITIAL_RELOAD_BACKOFF_S * 2 ** (self._reloads - 1), _MAX_RELOAD_BACKOFF_S) if self._reloads else 0
+        )
+        self._reloads += 1
+        _log.warning("Loading %s again in %.0f s: %s", self._name, after_s, error)
         self._drop(error)
-        self.state = ShardState.LOADING
-        self.machine = self._new_machine()
-        self.start()
+        self._begin_loading(after_s=after_s)
 
     def unload(self, error: ErrorCode = ErrorCode.not_coordinator) -> None:
         """Answer all requests with `error`: another broker is coordinator, or this one stops."""
@@ -182,16 +213,30 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
         while nothing can be written, or what the machine answers.
         """
         future: asyncio.Future[object] = self._loop.create_future()
+        refusal = self._refusal() if self.state is ShardState.ACTIVE else None
         if self.state is not ShardState.ACTIVE:
             is_loading = self.state is ShardState.LOADING
             code = ErrorCode.coordinator_load_in_progress if is_loading else ErrorCode.not_coordinator
             future.set_exception(KafkaError(code))
-        elif (refusal := self._refusal()) is not None and not self._is_served_meanwhile(request, refusal):
+        elif refusal is not None and not self._is_served_meanwhile(request, refusal):
             future.set_exception(refusal)
         else:
             self._requests[future] = key
-            self._run(lambda now: iter((self.machine.handle(key, request, future, now),)))
+            self._run(lambda now: iter((self._handle(key, request, future, now),)))
         return future
+
+    def _handle(self, key: str, request: RequestT, future: "asyncio.Future[object]", now: Now) -> Step[RecordT]:
+        """Return the machine's decision; reset the key if the machine fails, so that other keys do not notice."""
+        try:
+            return self.machine.handle(key, request, future, now)
+        except Exception as error:
+            _log.exception("The coordinator of %s failed to handle a request for %s", self._name, _shown(key))
+            return self._reset(key, KafkaError(ErrorCode.unknown_server_error, str(error)))
+
+    def _reset(self, key: str, error: KafkaError) -> Step[RecordT]:
+        """Let all requests of a key fail, and forget what is not durable of it."""
+        self._fail(key, error)
+        return self.machine.reset(key, self.now)
 
     def _is_served_meanwhile(self, request: RequestT, refusal: KafkaError) -> bool:
         """Return whether a request is handled although too few replicas are in sync for records.
@@ -201,28 +246,41 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
         return refusal.code is ErrorCode.coordinator_not_available and self.machine.is_read(request)
 
     def on_image(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Have the machine decide on changes of topics and brokers."""
-        if self.state is ShardState.ACTIVE:
-            self._run(lambda now: self.machine.on_image(old, new, now))
+        """Have the machine decide on changes of topics and brokers, as soon as it is loaded and can append records."""
+        del new
+        if self._image_before is None:
+            self._image_before = old
+        if self.state is ShardState.ACTIVE and self._refusal() is None:
+            self._follow_image()
+
+    def _follow_image(self) -> None:
+        old, self._image_before = self._image_before, None
+        if old is not None:
+            self._run(lambda now: self.machine.on_image(old, self._image(), now))
 
     def marker_appended(self, producer_id: int, end_offset: int, *, committed: bool) -> None:
         """Apply the marker of a transaction that was appended to the partition up to `end_offset`."""
-        if self.state is ShardState.ACTIVE:
+
+        def apply(_: Now) -> Iterator[Step[RecordT]]:
             self.machine.end_transaction(producer_id, committed=committed)
             self._wait_until_committed(end_offset)
+            return iter(())
+
+        if self.state is ShardState.ACTIVE:
+            self._run(apply)
 
     def _refusal(self) -> KafkaError | None:
         """Return why nothing can be written now, and stop the machine's clock then; None if something can be."""
         error = self.partition.append_error()
         now_ms = int(self._clock.monotonic() * 1000)
-        if error is None:
-            if self._paused_at_ms is not None:
-                self._paused_ms += now_ms - self._paused_at_ms
-                self._paused_at_ms = None
-            return None
-        if self._paused_at_ms is None:
+        if error is not None and self._paused_at_ms is None:
             self._paused_at_ms = now_ms
-        return _response_error(error)
+            self._schedule()
+        elif error is None and self._paused_at_ms is not None:
+            self._paused_ms += now_ms - self._paused_at_ms
+            self._paused_at_ms = None
+            self._follow_image()
+        return None if error is None else _response_error(error)
 
     @property
     def now(self) -> Now:
@@ -258,13 +316,14 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
         """
         if step.records:
             try:
-                self._append(step)
+                self._append(step, step.records)
             except KafkaError as error:
-                _log.warning("Failed to append records for %r to %s: %s", step.key, self._name, error)
-                self._fail(step.key, _response_error(error))
-                step = self.machine.reset(step.key, self.now)
-                if step.records:
-                    self._append(step)
+                _log.warning("Failed to append records for %s to %s: %s", _shown(step.key), self._name, error)
+                if step.is_only_records:
+                    self._send([Reply(to=each.to, value=_response_error(error)) for each in step.replies])
+                    return
+                step = self._reset(step.key, _response_error(error))
+                self._append(step, step.records)
         for event in step.events:
             self._on_event(event)
         if step.replies:
@@ -277,21 +336,37 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
             if not future.done():
                 future.set_exception(error)
 
-    def _append(self, step: Step[RecordT]) -> None:
-        now_ms = self._clock.now_ms()
-        records = [(now_ms, *self._codec.encode(record), ()) for record in step.records]
-        producer = step.producer
-        if producer is None:
-            batch = encode_batch(records)
-        else:
-            batch = encode_batch(
-                records, producer_id=producer.producer_id, producer_epoch=producer.epoch, is_transactional=True
-            )
-        info = self.partition.append_records(memoryview(batch), acks=ACKS_ALL, now_ms=now_ms, from_client=False)
-        producer_id = NO_PRODUCER if producer is None else producer.producer_id
-        for offset, record in enumerate(step.records, info.first_offset):
+    def _append(self, step: Step[RecordT], records: Sequence[RecordT]) -> None:
+        """Append and apply records of a step as one batch, or as several if they are too large and may be separate."""
+        if not records:
+            return
+        batch, now_ms = self._encode(step.producer, records), self._clock.now_ms()
+        try:
+            info = self.partition.append_records(memoryview(batch), acks=ACKS_ALL, now_ms=now_ms, from_client=False)
+        except KafkaError as error:
+            if step.is_atomic or error.code not in _TOO_LARGE or len(records) == 1:
+                raise
+            self._append(step, records[: len(records) // 2])
+            self._append(step, records[len(records) // 2 :])
+            return
+        producer_id = NO_PRODUCER if step.producer is None else step.producer.producer_id
+        for offset, record in enumerate(records, info.first_offset):
             self.machine.apply(record, offset, producer_id)
         self._wait_until_committed(info.last_offset + 1)
+
+    def _encode(self, producer: Producer | None, records: Sequence[RecordT]) -> bytearray:
+        """Return a batch. Raises `KafkaError` for a value that has no place in a record."""
+        now_ms = self._clock.now_ms()
+        try:
+            encoded = [(now_ms, *self._codec.encode(record), ()) for record in records]
+        except Exception as error:
+            _log.exception("Failed to encode records for %s", self._name)
+            raise KafkaError(ErrorCode.unknown_server_error, f"a record cannot be encoded: {error}") from error
+        if producer is None:
+            return encode_batch(encoded)
+        return encode_batch(
+            encoded, producer_id=producer.producer_id, producer_epoch=producer.epoch, is_transactional=True
+        )
 
     def _wait_until_committed(self, offset: int) -> None:
         pending = _Pending(offset)
@@ -327,6 +402,8 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
         elif error.code is ErrorCode.not_enough_replicas_after_append:
             self._fail_replies(pending, error)
             self.partition.when_reached(pending.offset, acks=ACKS_ALL, waiter=partial(self._committed, pending))
+        elif error.code in _RESIGNED:
+            self.unload()
         elif self.state is ShardState.ACTIVE:
             self._reload(_response_error(error))
 
@@ -346,12 +423,14 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
 
     def _schedule(self) -> None:
         """Set the timer to the machine's next deadline; a timer that is set earlier is kept."""
-        deadline_ms = self.machine.next_deadline_ms
-        if self.state is not ShardState.ACTIVE or deadline_ms is None:
+        if self.state is not ShardState.ACTIVE:
             return
-        delay_s = max(deadline_ms - self._now_ms, 1) / 1000  # rounding must not wake it before its deadline
         if self._paused_at_ms is not None:
             delay_s = _PAUSED_CHECK_S
+        elif (deadline_ms := self.machine.next_deadline_ms) is not None:
+            delay_s = max(deadline_ms - self._now_ms, 1) / 1000  # rounding must not wake it before its deadline
+        else:
+            return
         when = self._loop.time() + delay_s
         if self._timer is not None:
             if self._timer.when() <= when:
@@ -361,10 +440,10 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
 
     def _on_timer(self) -> None:
         self._timer = None
-        if self._refusal() is None:
-            self._run(self._expired)
-        else:
+        if self._refusal() is not None:
             self._schedule()
+        elif self.state is ShardState.ACTIVE:
+            self._run(self._expired)
 
     def _expired(self, now: Now) -> Iterator[Step[RecordT]]:
         while (step := self.machine.expire(now)) is not None:
@@ -382,3 +461,7 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
 
 def _response_error(error: KafkaError) -> KafkaError:
     return KafkaError(_RESPONSE_ERRORS.get(error.code, error.code), str(error))
+
+
+def _shown(key: str) -> str:
+    return repr(key[:_MOST_KEY_CHARACTERS])

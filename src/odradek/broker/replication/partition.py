@@ -451,6 +451,11 @@ class Partition:
             return KafkaError(ErrorCode.kafka_storage_error, str(error))
         return error
 
+    @property
+    def has_only_damaged_copy(self) -> bool:
+        """Whether the log is known to be damaged, and no other replica is in sync to take over."""
+        return self.log.damage is not None and len(self.isr) == 1
+
     def divergence(self, fetch_offset: int, last_fetched_epoch: int) -> Divergence | None:
         """Return where the log of a reader diverges from this one, if it does (see `replication.divergence`)."""
         log = self.log

@@ -1,0 +1,199 @@
+"""Failures of a machine, of its codec and of appends: they reset a key, or the machine is loaded again (M6).
+
+The shard runs on a `VirtualLoop`.
+"""
+
+import asyncio
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from test_shard import Scene, code_of, play
+from toy import Add, AddUnsafely, Await, Clear, Counters, Get
+
+from odradek.broker.coordinators.shard import ShardState
+from odradek.metadata.image import ClusterImage
+from odradek.model import ErrorCode, KafkaError
+
+
+def test_a_request_whose_records_cannot_be_encoded_resets_its_key_alone(caplog: pytest.LogCaptureFixture) -> None:
+    async def scene(at: Scene) -> None:
+        await at.start()
+        waiting, other = at.shard.submit("a", Await(10_000)), at.shard.submit("b", Await(10_000))
+        assert await code_of(at.shard.submit("a", AddUnsafely())) is ErrorCode.unknown_server_error
+        assert await code_of(waiting) is ErrorCode.unknown_server_error
+        assert at.shard.state is ShardState.ACTIVE
+        added = at.shard.submit("b", Add(1))
+        at.partition.commit()
+        assert (await other, await added) == (1, 1)
+
+    play(scene)
+    assert "Failed to encode records for __toys-0" in caplog.text
+
+
+def test_a_machine_that_fails_at_a_request_resets_its_key_alone(caplog: pytest.LogCaptureFixture) -> None:
+    async def scene(at: Scene) -> None:
+        await at.start()
+        waiting, other = at.shard.submit("a", Await(10_000)), at.shard.submit("b", Await(10_000))
+        handle = at.machine.handle
+        at.machine.handle = broken  # type: ignore[method-assign]
+        assert await code_of(at.shard.submit("a", Add(1))) is ErrorCode.unknown_server_error
+        at.machine.handle = handle  # type: ignore[method-assign]
+        assert await code_of(waiting) is ErrorCode.unknown_server_error
+        added = at.shard.submit("b", Add(1))
+        at.partition.commit()
+        assert (await other, await added) == (1, 1)
+
+    play(scene)
+    assert "The coordinator of __toys-0 failed to handle a request for 'a'" in caplog.text
+
+
+def broken(*_: object) -> Any:
+    raise ValueError("a bug")
+
+
+def test_a_machine_that_fails_to_apply_what_is_in_the_log_is_loaded_again(caplog: pytest.LogCaptureFixture) -> None:
+    async def scene(at: Scene) -> None:
+        await at.start()
+        at.machine.apply = broken  # type: ignore[method-assign]
+        assert await code_of(at.shard.submit("b", Add(1))) is ErrorCode.unknown_server_error
+        at.partition.commit()
+        await at.until_active()
+        assert await at.total("b") == 1
+
+    play(scene)
+    assert "The coordinator of __toys-0 failed" in caplog.text
+
+
+def test_a_machine_that_fails_again_and_again_is_loaded_with_back_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene(at: Scene) -> None:
+        elected_at_s: list[float] = []
+
+        def fail(*_: object) -> Any:
+            elected_at_s.append(at.simulation.clock.elapsed_s)
+            raise ValueError("a bug")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Counters, "on_elected", fail)
+            at.shard.start()
+            await asyncio.sleep(20)
+        pauses = [round(later - earlier) for earlier, later in pairwise(elected_at_s)]
+        assert pauses == [0, 1, 2, 4, 8]
+        assert await code_of(at.shard.submit("a", Get())) is ErrorCode.coordinator_load_in_progress
+        await at.until_active()
+        await asyncio.sleep(100)
+        at.machine.apply = broken  # type: ignore[method-assign]
+        at.shard.submit("b", Add(1)).cancel()
+        at.partition.commit()
+        async with asyncio.timeout(1):
+            await at.until_active()
+
+    play(scene)
+
+
+def test_writes_that_are_lost_again_and_again_do_not_keep_the_shard_busy(caplog: pytest.LogCaptureFixture) -> None:
+    async def scene(at: Scene) -> None:
+        await at.start()
+        for _ in range(100):
+            at.shard.submit("a", Add(1)).add_done_callback(lambda future: future.exception())
+            at.partition.lose()
+            await asyncio.sleep(0.1)
+
+    play(scene)
+    assert caplog.text.count("Loading __toys-0 again") == 5, "at once, and after 1, 2, 4 and 8 seconds"
+
+
+def test_a_partition_that_another_broker_leads_is_not_loaded_again(caplog: pytest.LogCaptureFixture) -> None:
+    async def scene(at: Scene) -> None:
+        await at.start()
+        added = at.shard.submit("a", Add(1))
+        at.partition.resign()
+        assert await code_of(added) is ErrorCode.not_coordinator
+        assert at.shard.state is ShardState.CLOSED
+        at.shard.unload()
+
+    play(scene)
+    assert "Loading" not in caplog.text
+
+
+@pytest.mark.parametrize("is_atomic", [False, True])
+def test_records_that_are_too_large_for_a_batch_are_spread_over_several_if_they_may_be(is_atomic: bool) -> None:
+    async def scene(at: Scene) -> None:
+        await at.start()
+        for number in range(10):
+            at.shard.submit(str(number), Add(1))
+        at.partition.commit()
+        at.partition.log.most_bytes = 90
+        batches = len(at.partition.log.batches)
+        clearing = at.shard.submit("all", Clear(is_atomic))
+        await asyncio.sleep(1)
+        if is_atomic:
+            assert await code_of(clearing) is ErrorCode.unknown_server_error
+            assert len(at.machine.totals) == 10
+            return
+        assert at.machine.totals == {}
+        assert len(at.partition.log.batches) > batches + 1
+        at.partition.commit(at.partition.log.log_end_offset - 1)
+        await asyncio.sleep(1)
+        assert not clearing.done(), "its last record is not committed"
+        at.partition.commit()
+        assert await clearing == 10
+
+    play(scene)
+
+
+def test_a_step_of_records_alone_that_cannot_be_appended_leaves_its_key_as_it_is() -> None:
+    async def scene(at: Scene) -> None:
+        await at.start()
+        waiting = at.shard.submit("a", Await(1_000_000))
+        added = at.shard.submit("b", Add(1))
+        at.partition.commit()
+        await added
+        at.partition.surprise = KafkaError(ErrorCode.message_too_large)
+        clearing = at.shard.submit("a", Clear(is_atomic=True, is_only_records=True))
+        assert await code_of(clearing) is ErrorCode.unknown_server_error
+        added = at.shard.submit("a", Add(5))
+        at.partition.commit()
+        assert (await waiting, await added) == (5, 5)
+
+    play(scene)
+
+
+@pytest.mark.parametrize("is_loading", [False, True])
+def test_changes_of_topics_wait_until_records_can_be_appended(is_loading: bool) -> None:
+    async def scene(at: Scene) -> None:
+        await at.start()
+        added = at.shard.submit("a", Add(1))
+        at.partition.commit()
+        await added
+        if is_loading:
+            at.shard.kill()
+            at.shard = at.new_shard()
+            at.shard.start()
+        else:
+            at.partition.refusal = KafkaError(ErrorCode.not_enough_replicas)
+        topics = ClusterImage(topics={"a": None})  # type: ignore[dict-item]
+        at.shard.on_image(topics, ClusterImage())
+        at.shard.on_image(ClusterImage(), ClusterImage())
+        await at.until_active()
+        if not is_loading:
+            assert at.machine.totals == {"a": 1}
+        at.partition.refusal = None
+        await asyncio.sleep(1)
+        assert at.machine.totals == {}
+
+    play(scene)
+
+
+def test_the_clock_of_a_shard_stands_still_no_longer_than_its_partition_refuses_records() -> None:
+    async def scene(at: Scene) -> None:
+        await at.start()
+        waiting = at.shard.submit("a", Await(10_000))
+        at.partition.refusal = KafkaError(ErrorCode.not_enough_replicas)
+        assert await code_of(at.shard.submit("a", Add(1))) is ErrorCode.coordinator_not_available
+        await asyncio.sleep(2)
+        at.partition.refusal = None
+        async with asyncio.timeout(11):
+            assert await waiting is None
+
+    play(scene)

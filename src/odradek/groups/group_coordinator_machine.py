@@ -6,7 +6,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from odradek.coordination import NO_PRODUCER, Now, Step
+from odradek.coordination import NO_PRODUCER, Now, Reply, Step
 from odradek.groups.classic_group import (
     JOIN_PHASE,
     PENDING_MEMBER,
@@ -108,6 +108,7 @@ class GroupCoordinatorMachine:
         if isinstance(record, GroupMetadataRecord):
             if record.value is None:
                 self._forget(record.group_id)
+                self._keep_if_used(record.group_id)
             else:
                 self._group(record.group_id).apply(record.value)
         elif record.value is None:
@@ -121,10 +122,9 @@ class GroupCoordinatorMachine:
             self.offsets.put_transactional(producer_id, record.group_id, record.partition, record.value, offset)
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
-        self.offsets.end_transaction(producer_id, committed=committed)
-        if not committed:
-            for group_id in list(self.groups):
-                self._forget_if_unused(group_id)
+        for group_id in self.offsets.end_transaction(producer_id, committed=committed):
+            self._keep_if_used(group_id)
+            self._forget_if_unused(group_id)
 
     def _group(self, group_id: str) -> ClassicGroup:
         group = self.groups.get(group_id)
@@ -137,6 +137,11 @@ class GroupCoordinatorMachine:
         if group is not None:
             group.clear_deadlines()
             self.size_bytes -= self._sizes.pop(group_id, 0)
+
+    def _keep_if_used(self, group_id: str) -> None:
+        """Have a group for offsets that are there without a record of the group, as of consumers in no group."""
+        if self.offsets.of(group_id) or self.offsets.has_open_transactions(group_id):
+            self._group(group_id)
 
     def _forget_if_unused(self, group_id: str) -> None:
         """Drop a group of which nothing is left: no record, no offset, nobody that joins."""
@@ -175,13 +180,10 @@ class GroupCoordinatorMachine:
         self._image = new
         gone = frozenset(
             name
-            for name in new.changed_topics(old)
+            for name in self.offsets.topics
             if name in old.topics and (name not in new.topics or new.topics[name].topic_id != old.topics[name].topic_id)
         )
-        by_group: dict[str, list[TopicPartition]] = {}
-        for group_id, partition in self.offsets.of_topics(gone) if gone else ():
-            by_group.setdefault(group_id, []).append(partition)
-        for group_id, partitions in by_group.items():
+        for group_id, partitions in list(self.offsets.of_topics(gone)) if gone else ():
             yield self._deletion(group_id, partitions, with_group=False)
 
     def reset(self, key: str, now: Now) -> _Step:
@@ -292,11 +294,13 @@ class GroupCoordinatorMachine:
             error = request.missing_group_error if request.generation >= 0 else ErrorCode.none
         if error is not ErrorCode.none:
             return answer(key, to, error)
-        records = [OffsetCommitRecord(key, partition, value) for partition, value in request.values.items()]
-        out = Outcome(key)
-        out.records += records
-        out.reply(to, ErrorCode.none)
-        return out.step(producer=request.producer)
+        return Step(
+            key=key,
+            records=[OffsetCommitRecord(key, partition, value) for partition, value in request.values.items()],
+            replies=(Reply(to=to, value=ErrorCode.none),),
+            producer=request.producer,
+            is_only_records=True,
+        )
 
     def _fetch_offsets(self, key: str, request: FetchOffsetsRequest, to: object, now: Now) -> _Step:
         del now
@@ -346,7 +350,7 @@ class GroupCoordinatorMachine:
             return answer(key, to, ErrorCode.group_id_not_found)
         if group.state is not State.EMPTY:
             return answer(key, to, ErrorCode.non_empty_group)
-        return self._deletion(key, list(self.offsets.of(key)), with_group=True, to=to)
+        return self._deletion(key, self.offsets.partitions(key), with_group=True, to=to)
 
     def _delete_offsets(self, key: str, request: DeleteOffsetsRequest, to: object, now: Now) -> _Step:
         """Delete the offsets that no member needs (KIP-496); the reply is an error for each partition.
@@ -365,7 +369,7 @@ class GroupCoordinatorMachine:
         for partition in request.partitions:
             is_kept = kept_topics is None or partition.topic in kept_topics
             errors[partition] = ErrorCode.group_subscribed_to_topic if is_kept else ErrorCode.none
-        known = self.offsets.of(key)
+        known = frozenset(self.offsets.partitions(key))
         gone = [each for each, error in errors.items() if error is ErrorCode.none and each in known]
         return self._deletion(key, gone, with_group=False, to=to, reply=errors)
 
@@ -378,12 +382,15 @@ class GroupCoordinatorMachine:
         to: object = None,
         reply: object = ErrorCode.none,
     ) -> _Step:
-        out = Outcome(group_id)
-        out.records += [OffsetCommitRecord(group_id, each, None) for each in partitions]
+        records: list[GroupRecord] = [OffsetCommitRecord(group_id, each, None) for each in partitions]
         if with_group:
-            out.records.append(GroupMetadataRecord(group_id, None))
-        if out.records:
-            out.events.append(OffsetsDeleted(group_id=group_id, count=len(partitions), with_group=with_group))
-        if to is not None:
-            out.reply(to, reply)
-        return out.step()
+            records.append(GroupMetadataRecord(group_id, None))
+        deleted = OffsetsDeleted(group_id=group_id, count=len(partitions), with_group=with_group)
+        return Step(
+            key=group_id,
+            records=records,
+            replies=() if to is None else (Reply(to=to, value=reply),),
+            events=(deleted,) if records else (),
+            is_atomic=False,
+            is_only_records=True,
+        )

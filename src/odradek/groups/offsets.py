@@ -4,11 +4,12 @@ A committed offset is the next offset to read (SPEC 7). Offsets of open transact
 transaction's marker. Times are in ms since 1970.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
 
 from odradek.model import TopicPartition
-from odradek.model.values import dataclass, field
+from odradek.model.values import dataclass
 from odradek.protocol.group_records import OffsetCommitValue
 
 _NOTHING: Mapping[TopicPartition, OffsetCommitValue] = MappingProxyType({})
@@ -22,20 +23,17 @@ class _Commit:
     record_offset: int
 
 
-@dataclass(slots=True)
-class _Transaction:
-    """The pending offsets of one producer's open transaction, by group."""
-
-    commits: dict[str, dict[TopicPartition, _Commit]] = field(default_factory=dict)
-
-
 class Offsets:
     """Committed offsets by group and partition."""
 
     def __init__(self) -> None:
         self._values: dict[str, dict[TopicPartition, OffsetCommitValue]] = {}
         self._record_offsets: dict[tuple[str, TopicPartition], int] = {}
-        self._transactions: dict[int, _Transaction] = {}
+        self._count_by_topic: Counter[str] = Counter()
+        self._transactions: dict[int, dict[str, dict[TopicPartition, _Commit]]] = {}
+        """The pending offsets of open transactions, by producer and group."""
+        self._producers: dict[str, set[int]] = {}
+        """The producers of the open transactions that have offsets of a group."""
 
     def __len__(self) -> int:
         return sum(map(len, self._values.values()))
@@ -51,7 +49,10 @@ class Offsets:
 
     def put(self, group_id: str, partition: TopicPartition, value: OffsetCommitValue, record_offset: int) -> None:
         """Apply a commit that was recorded at `record_offset`."""
-        self._values.setdefault(group_id, {})[partition] = value
+        values = self._values.setdefault(group_id, {})
+        if partition not in values:
+            self._count_by_topic[partition.topic] += 1
+        values[partition] = value
         self._record_offsets[group_id, partition] = record_offset
 
     def remove(self, group_id: str, partition: TopicPartition) -> None:
@@ -59,10 +60,16 @@ class Offsets:
         values = self._values.get(group_id)
         if values is not None and values.pop(partition, None) is not None:
             del self._record_offsets[group_id, partition]
+            self._count_by_topic[partition.topic] -= 1
+            if not self._count_by_topic[partition.topic]:
+                del self._count_by_topic[partition.topic]
             if not values:
                 del self._values[group_id]
-        for transaction in self._transactions.values():
-            transaction.commits.get(group_id, {}).pop(partition, None)
+        for producer_id in tuple(self._producers.get(group_id, ())):
+            commits = self._transactions[producer_id][group_id]
+            commits.pop(partition, None)
+            if not commits:
+                self._drop_pending(producer_id, group_id)
 
     # -- transactions --------------------------------------------------------------------------------------------------
 
@@ -70,36 +77,64 @@ class Offsets:
         self, producer_id: int, group_id: str, partition: TopicPartition, value: OffsetCommitValue, record_offset: int
     ) -> None:
         """Apply a commit that was recorded in an open transaction."""
-        transaction = self._transactions.setdefault(producer_id, _Transaction())
-        commit = _Commit(value=value, record_offset=record_offset)
-        transaction.commits.setdefault(group_id, {})[partition] = commit
+        commits = self._transactions.setdefault(producer_id, {}).setdefault(group_id, {})
+        commits[partition] = _Commit(value=value, record_offset=record_offset)
+        self._producers.setdefault(group_id, set()).add(producer_id)
 
-    def end_transaction(self, producer_id: int, *, committed: bool) -> None:
-        """Apply a transaction's marker. Commits outside the transaction that were recorded later take precedence."""
-        transaction = self._transactions.pop(producer_id, None)
-        if transaction is None or not committed:
-            return
-        for group_id, commits in transaction.commits.items():
-            for partition, commit in commits.items():
+    def end_transaction(self, producer_id: int, *, committed: bool) -> Collection[str]:
+        """Apply a transaction's marker, and return the groups that have offsets in the transaction.
+
+        Commits outside the transaction that were recorded later take precedence.
+        """
+        transaction = dict(self._transactions.get(producer_id, ()))
+        for group_id, commits in transaction.items():
+            self._drop_pending(producer_id, group_id)
+            for partition, commit in commits.items() if committed else ():
                 if commit.record_offset > self._record_offsets.get((group_id, partition), -1):
                     self.put(group_id, partition, commit.value, commit.record_offset)
+        return transaction.keys()
+
+    def _drop_pending(self, producer_id: int, group_id: str) -> None:
+        transaction, producers = self._transactions[producer_id], self._producers[group_id]
+        del transaction[group_id]
+        producers.remove(producer_id)
+        if not transaction:
+            del self._transactions[producer_id]
+        if not producers:
+            del self._producers[group_id]
+
+    def pending(self, group_id: str) -> Iterator[TopicPartition]:
+        """Yield the partitions whose offsets an open transaction may change (KIP-447)."""
+        for producer_id in self._producers.get(group_id, ()):
+            yield from self._transactions[producer_id][group_id]
 
     def has_pending_transactional_offsets(self, group_id: str, partition: TopicPartition) -> bool:
         """Return whether an open transaction may still change the offset (KIP-447)."""
-        return any(partition in open_.commits.get(group_id, ()) for open_ in self._transactions.values())
+        producers = self._producers.get(group_id, ())
+        return any(partition in self._transactions[producer_id][group_id] for producer_id in producers)
 
     def has_open_transactions(self, group_id: str) -> bool:
         """Return whether an open transaction has committed offsets of the group."""
-        return any(open_.commits.get(group_id) for open_ in self._transactions.values())
+        return group_id in self._producers
 
     # -- deletion and expiry -------------------------------------------------------------------------------------------
 
-    def of_topics(self, topics: Collection[str]) -> Iterator[tuple[str, TopicPartition]]:
-        """Yield `(group id, partition)` of every offset in one of `topics`."""
-        for group_id, values in self._values.items():
-            for partition in values:
-                if partition.topic in topics:
-                    yield group_id, partition
+    def partitions(self, group_id: str) -> list[TopicPartition]:
+        """Return the partitions that have an offset of the group, pending ones included."""
+        return list(dict.fromkeys((*self.of(group_id), *self.pending(group_id))))
+
+    @property
+    def topics(self) -> Collection[str]:
+        """Return the topics that have an offset of any group, pending ones included."""
+        pending = (partition.topic for group_id in self._producers for partition in self.pending(group_id))
+        return self._count_by_topic.keys() | set(pending)
+
+    def of_topics(self, topics: Collection[str]) -> Iterator[tuple[str, list[TopicPartition]]]:
+        """Yield every group with the partitions of `topics` that have an offset of it, pending ones included."""
+        for group_id in dict.fromkeys((*self._values, *self._producers)):
+            found = [partition for partition in self.partitions(group_id) if partition.topic in topics]
+            if found:
+                yield group_id, found
 
     def expired(
         self, group_id: str, *, idle_since_ms: int, subscribed: Collection[str], now_ms: int, retention_ms: int

@@ -1,0 +1,135 @@
+"""Pending offsets of open transactions: deletion, deleted topics, markers, and what each of them costs (M8)."""
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from odradek.coordination import NO_PRODUCER, Now, Step
+from odradek.groups import (
+    GroupCoordinatorMachine,
+    GroupMetadataRecord,
+    GroupRecord,
+    GroupSettings,
+    OffsetCommitRecord,
+    OffsetSettings,
+)
+from odradek.groups.messages import DeleteGroupRequest, DeleteOffsetsRequest, FetchOffsetsRequest
+from odradek.metadata.image import ClusterImage, TopicImage
+from odradek.model import TopicPartition
+from odradek.protocol.group_records import GroupMetadataValue, OffsetCommitValue
+
+NOW = Now(0, 0)
+PRODUCER = 7
+
+
+class Scene:
+    """A machine whose records are applied as a coordinator does it."""
+
+    def __init__(self) -> None:
+        self.machine = GroupCoordinatorMachine(GroupSettings, OffsetSettings)
+        self.next_offset = 0
+
+    def apply(self, record: GroupRecord, producer_id: int = NO_PRODUCER) -> None:
+        self.machine.apply(record, self.next_offset, producer_id)
+        self.next_offset += 1
+
+    def commit(self, group: str, number: int, offset: int, producer_id: int = NO_PRODUCER, topic: str = "t") -> None:
+        value = OffsetCommitValue(offset=offset, commit_timestamp=0)
+        self.apply(OffsetCommitRecord(group, TopicPartition(topic, number), value), producer_id)
+
+    def take(self, step: Step[GroupRecord]) -> Any:
+        """Apply a step's records, and return the reply, if any."""
+        for record in step.records:
+            self.apply(record)
+        return step.replies[0].value if step.replies else None
+
+    def offsets(self, group: str) -> dict[int, int]:
+        fetched = self.take(self.machine.handle(group, FetchOffsetsRequest(), None, NOW))
+        return {partition.partition: value.offset for partition, value in fetched.values.items()}
+
+
+def test_a_deleted_group_has_no_offsets_when_a_transaction_commits_later() -> None:
+    at = Scene()
+    at.commit("g", 0, 1)
+    at.commit("g", 0, 2, PRODUCER)
+    at.commit("g", 1, 3, PRODUCER)
+    at.take(at.machine.handle("g", DeleteGroupRequest(), object(), NOW))
+    at.machine.end_transaction(PRODUCER, committed=True)
+    assert (at.machine.groups, at.offsets("g")) == ({}, {})
+
+
+def test_a_pending_offset_can_be_deleted() -> None:
+    at = Scene()
+    at.commit("g", 0, 2, PRODUCER)
+    at.commit("g", 1, 3, PRODUCER)
+    at.take(at.machine.handle("g", DeleteOffsetsRequest(partitions=(TopicPartition("t", 0),)), object(), NOW))
+    at.machine.end_transaction(PRODUCER, committed=True)
+    assert at.offsets("g") == {1: 3}
+
+
+def test_offsets_of_a_group_whose_record_was_deleted_keep_a_group_that_can_be_listed_and_expire() -> None:
+    """As of a log in which Kafka has turned a classic group into one of another kind."""
+    at = Scene()
+    value = GroupMetadataValue(protocol_type="consumer", generation=3, protocol=None, leader=None)
+    at.commit("g", 0, 1)
+    at.apply(GroupMetadataRecord("g", value))
+    at.apply(GroupMetadataRecord("g", None))
+    assert at.machine.groups["g"].generation == 0
+    at.apply(OffsetCommitRecord("g", TopicPartition("t", 0), None))
+    assert at.machine.groups == {}
+
+
+def test_a_committed_transaction_has_a_group_for_its_offsets_though_the_record_of_the_group_was_deleted() -> None:
+    at = Scene()
+    at.commit("g", 0, 1, PRODUCER)
+    at.apply(GroupMetadataRecord("g", None))
+    at.machine.end_transaction(PRODUCER, committed=True)
+    assert list(at.machine.groups) == ["g"]
+    assert at.offsets("g") == {0: 1}
+
+
+def image(**topics: int) -> ClusterImage:
+    found = {name: TopicImage(name=name, topic_id=UUID(int=number), partitions={}) for name, number in topics.items()}
+    return ClusterImage(topics=found)
+
+
+@pytest.mark.parametrize("later", [{"u": 2}, {"t": 3, "u": 2}], ids=["deleted", "created again"])
+def test_pending_offsets_of_a_deleted_topic_do_not_become_valid(later: dict[str, int]) -> None:
+    at = Scene()
+    at.commit("g", 0, 1, PRODUCER)
+    at.commit("g", 0, 5, PRODUCER, topic="u")
+    for step in at.machine.on_image(image(t=1, u=2), image(**later), NOW):
+        at.take(step)
+    at.machine.end_transaction(PRODUCER, committed=True)
+    assert {partition.topic for partition in at.machine.offsets.of("g")} == {"u"}
+
+
+class Unread(dict[str, Any]):
+    """A mapping that is too large to be walked through."""
+
+    def __iter__(self) -> Iterator[str]:
+        raise AssertionError("walked through")
+
+    keys = values = items = __iter__  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_a_marker_does_not_look_at_groups_outside_its_transaction(committed: bool) -> None:
+    at = Scene()
+    at.commit("other", 0, 1)
+    at.commit("g", 0, 1, PRODUCER)
+    at.machine.groups = Unread(at.machine.groups)
+    at.machine.end_transaction(PRODUCER, committed=committed)
+    assert ("g" in at.machine.groups) is committed
+
+
+def test_a_new_image_costs_as_much_as_there_are_topics_with_offsets() -> None:
+    at = Scene()
+    at.commit("g", 0, 1)
+    old, new = image(t=1), image()
+    unread = [ClusterImage(topics=Unread(each.topics)) for each in (old, new)]
+    for step in at.machine.on_image(*unread, NOW):
+        at.take(step)
+    assert at.offsets("g") == {}

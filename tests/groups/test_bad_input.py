@@ -9,8 +9,10 @@ import pytest
 from odradek.broker.coordinators.runtime import partition_for
 from odradek.broker.groups.group_coordinator import OFFSETS_TOPIC
 from odradek.broker.replication.partition import ACKS_ALL
+from odradek.groups.messages import JoinRequest
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
+from odradek.protocol.consumer_protocol import Subscription, encode_subscription
 from odradek.protocol.group_records import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -192,5 +194,260 @@ def test_a_record_that_names_a_member_twice_does_not_keep_its_partition_from_loa
         assert (
             await client.ask(ApiKey.DESCRIBE_GROUPS, {"groups": [GROUP], "include_authorized_operations": False}, 5)
         ).groups[0].group_state == "Empty"
+
+    play(scenario)
+
+
+# ---- requests --------------------------------------------------------------------------------------------------------
+
+
+def test_a_join_that_is_too_large_at_a_broker_that_is_not_coordinator_gets_not_coordinator(play: Play) -> None:
+    """M6. GROUP_MAX_SIZE_REACHED would be final for the client."""
+
+    async def scenario(world: Any) -> None:
+        client = await world.client()
+        joined = await client.ask(ApiKey.JOIN_GROUP, large_join(1_200_000))
+        assert joined.error_code == ErrorCode.not_coordinator
+
+    play(scenario)
+
+
+def large_join(size: int, **more: Any) -> dict[str, Any]:
+    return join_message(protocols=[{"name": "range", "metadata": bytes(size)}], **more)
+
+
+def test_ten_megabytes_of_user_data_are_refused_and_the_group_goes_on(play: Play) -> None:
+    """M6."""
+
+    async def scenario(world: Any) -> None:
+        client, other = await ready(world), await world.client("other")
+        joined = await stable_member(client)
+        refused = await other.ask(ApiKey.JOIN_GROUP, large_join(10_000_000))
+        assert refused.error_code == ErrorCode.group_max_size_reached
+        assert await alive(client, joined) is ErrorCode.none
+
+    play(scenario)
+
+
+def test_a_group_whose_members_do_not_fit_into_a_record_keeps_its_last_generation(play: Play) -> None:
+    """M6. Each member fits; the error is the one that Kafka has for it."""
+
+    async def scenario(world: Any) -> None:
+        client, other = await ready(world), await world.client("other")
+        joined = await stable_member(client, protocols=[{"name": "range", "metadata": bytes(700_000)}])
+        joining = other.request(ApiKey.JOIN_GROUP, large_join(700_000), 3)
+        await world.pass_time(1)
+        again = await client.ask(ApiKey.JOIN_GROUP, large_join(700_000, member_id=joined.member_id), 3)
+        assert again.error_code == (await joining).error_code == ErrorCode.unknown_server_error
+        assert await alive(client, joined) is ErrorCode.none
+        assert await commit(
+            client, {0: 5}, member_id=joined.member_id, generation_id_or_member_epoch=joined.generation_id
+        ) == [ErrorCode.none]
+
+    play(scenario)
+
+
+def test_an_assignment_that_does_not_fit_into_a_record_fails_its_sync_and_starts_another_rebalance(play: Play) -> None:
+    """M6."""
+
+    async def scenario(world: Any) -> None:
+        client = await ready(world)
+        joined = await client.ask(ApiKey.JOIN_GROUP, join_message(), 3)
+        sync = {
+            "group_id": GROUP,
+            "generation_id": joined.generation_id,
+            "member_id": joined.member_id,
+            "assignments": [{"member_id": joined.member_id, "assignment": bytes(2_000_000)}],
+        }
+        assert (await client.ask(ApiKey.SYNC_GROUP, sync, 2)).error_code == ErrorCode.unknown_server_error
+        assert await alive(client, joined) is ErrorCode.rebalance_in_progress
+        again = await client.ask(ApiKey.JOIN_GROUP, join_message(member_id=joined.member_id), 3)
+        assert (again.error_code, again.generation_id) == (ErrorCode.none, 2)
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("offset", [-(2**63), -1, 2**63 - 1])
+def test_negative_and_huge_offsets_are_kept_as_kafka_keeps_them(play: Play, offset: int) -> None:
+    """M8. Clients decide what an offset means; a restart changes nothing."""
+
+    async def scenario(world: Any) -> None:
+        client = await ready(world)
+        assert await commit(client, {0: offset}) == [ErrorCode.none]
+        await world.restart()
+        await world.pass_time(1)
+        assert await offsets_of(await ready(world, "later")) == {0: offset}
+
+    play(scenario)
+
+
+def test_commits_for_partitions_that_do_not_exist_are_refused_one_by_one(play: Play) -> None:
+    """M8."""
+
+    async def scenario(world: Any) -> None:
+        client = await ready(world)
+        missing = ErrorCode.unknown_topic_or_partition
+        assert await commit(client, {-1: 1, 3: 1, 2**31 - 1: 1, 1: 1}) == [missing, missing, missing, ErrorCode.none]
+        assert await offsets_of(client) == {1: 1}
+
+    play(scenario)
+
+
+def test_metadata_of_an_offset_has_a_limit(play: Play) -> None:
+    """M8. `offset.metadata.max.bytes` counts characters, as in Kafka."""
+
+    async def scenario(world: Any) -> None:
+        client = await ready(world)
+        assert await commit(client, {0: 1}, metadata="ä" * 4096) == [ErrorCode.none]
+        assert await commit(client, {0: 2}, metadata="ä" * 4097) == [ErrorCode.offset_metadata_too_large]
+        assert await offsets_of(client) == {0: 1}
+
+    play(scenario)
+
+
+def test_a_commit_that_is_too_large_for_a_batch_fails_and_leaves_the_group_as_it_is(play: Play) -> None:
+    """M8."""
+
+    async def scenario(world: Any) -> None:
+        client = await ready(world)
+        joined = await stable_member(client)
+        rejoining = client.request(ApiKey.JOIN_GROUP, join_message(), 3)
+        await world.pass_time(1)
+        member = {"member_id": joined.member_id, "generation_id_or_member_epoch": joined.generation_id}
+        other = await world.client("other")
+        await world.create_topic("wide", 400)
+        topics = [
+            {
+                "name": "wide",
+                "partitions": [
+                    {"partition_index": number, "committed_offset": 1, "committed_metadata": "x" * 4000}
+                    for number in range(400)
+                ],
+            }
+        ]
+        message = {"group_id": GROUP, "topics": topics} | member
+        answer = await other.ask(ApiKey.OFFSET_COMMIT, message, 8)
+        assert {each.error_code for each in answer.topics[0].partitions} == {ErrorCode.unknown_server_error}
+        await world.pass_time(1)
+        assert not rejoining.done(), "the other member still waits for this one"
+        again = await other.ask(ApiKey.JOIN_GROUP, join_message(member_id=joined.member_id), 3)
+        assert (again.generation_id, (await rejoining).generation_id) == (2, 2)
+
+    play(scenario)
+
+
+def test_a_retention_time_beyond_all_times_does_not_disturb_other_groups(play: Play) -> None:
+    """M8. Versions 2 to 4."""
+
+    async def scenario(world: Any) -> None:
+        client = await ready(world)
+        joined = await stable_member(client)
+        codes = await commit(client, {0: 1}, 4, group_id="other", retention_time=2**63 - 1)
+        assert codes == [ErrorCode.none]
+        assert await alive(client, joined) is ErrorCode.none
+        assert await offsets_of(client, "other") == {0: 1}
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("length", [0, 32_767])
+def test_the_longest_and_the_empty_group_id(play: Play, length: int) -> None:
+    """M6. Old clients commit to the group with an empty id."""
+
+    async def scenario(world: Any) -> None:
+        group = "g" * length
+        client = await ready(world)
+        assert await commit(client, {0: 7}, group_id=group) == [ErrorCode.none]
+        joined = await client.ask(ApiKey.JOIN_GROUP, join_message(group_id=group), 3)
+        assert joined.error_code == (ErrorCode.none if length else ErrorCode.invalid_group_id)
+        await world.restart()
+        await world.pass_time(1)
+        client = await ready(world, "later")
+        assert await offsets_of(client, group) == {0: 7}
+        listed = await client.ask(ApiKey.LIST_GROUPS, {})
+        assert [each.group_id for each in listed.groups] == [group]
+
+    play(scenario)
+
+
+def test_a_group_id_longer_than_a_string_of_the_protocol_ends_the_connection_alone(play: Play) -> None:
+    """M6. A compact string could be longer."""
+
+    async def scenario(world: Any) -> None:
+        client, other = await ready(world), await world.client("other")
+        joined = await stable_member(client)
+        with pytest.raises(ConnectionResetError):
+            await other.ask(ApiKey.JOIN_GROUP, join_message(group_id="g" * 40_000), 9)
+        assert await alive(client, joined) is ErrorCode.none
+
+    play(scenario)
+
+
+def test_a_member_that_joins_and_never_syncs_is_removed(play: Play) -> None:
+    """M6."""
+
+    async def scenario(world: Any) -> None:
+        client, silent = await ready(world), await world.client("silent")
+        first = await stable_member(client, session_timeout=300_000)
+        joining = silent.request(ApiKey.JOIN_GROUP, join_message(session_timeout=300_000), 3)
+        await world.pass_time(1)
+        again = await client.ask(ApiKey.JOIN_GROUP, join_message(member_id=first.member_id, session_timeout=300_000), 3)
+        assert (await joining).generation_id == again.generation_id == 2
+        sync = {"group_id": GROUP, "generation_id": 2, "member_id": first.member_id, "assignments": []}
+        assert (await client.ask(ApiKey.SYNC_GROUP, sync, 2)).error_code == ErrorCode.none
+        await world.pass_time(61)
+        assert await alive(client, again) is ErrorCode.rebalance_in_progress
+        third = await client.ask(ApiKey.JOIN_GROUP, join_message(member_id=first.member_id, session_timeout=300_000), 3)
+        assert (third.generation_id, len(third.members)) == (3, 1)
+
+    play(scenario)
+
+
+def test_five_thousand_joins_at_once_make_one_generation(play: Play) -> None:
+    """M6."""
+    count = 5000
+
+    async def scenario(world: Any) -> None:
+        await ready(world)
+        groups = world.broker.groups
+        joining = [
+            groups.submit(
+                GROUP,
+                JoinRequest(
+                    member_id="", new_member_id=f"m{number}", session_timeout_ms=10_000, rebalance_timeout_ms=60_000,
+                    protocol_type="consumer", protocols=(("range", b"x"),), requires_member_id=False,
+                    can_skip_assignment=True,
+                ),
+            )
+            for number in range(count)
+        ]  # fmt: skip
+        replies = await asyncio.gather(*joining)
+        assert {(each.error, each.generation) for each in replies} == {(ErrorCode.none, 1)}
+        assert [len(each.members) for each in replies if each.members] == [count]
+        await world.pass_time(100)
+        listed = await (await world.client()).ask(ApiKey.LIST_GROUPS, {})
+        assert [each.group_state for each in listed.groups] == ["Empty"], "nobody came back"
+        assert groups.runtime.size_bytes == 0
+
+    play(scenario, group_initial_rebalance_delay_ms="3000")
+
+
+def test_a_subscription_of_ten_thousand_topics(play: Play) -> None:
+    """M6."""
+
+    async def scenario(world: Any) -> None:
+        client = await ready(world)
+        topics = tuple(f"topic-of-the-customer-{number}" for number in range(10_000))
+        data = encode_subscription(Subscription(topics=topics))
+        joined = await stable_member(client, protocols=[{"name": "range", "metadata": data}])
+        message = {"group_id": GROUP, "topics": [{"name": "t", "partitions": [{"partition_index": 0}]}]}
+        assert (await client.ask(ApiKey.OFFSET_DELETE, message)).error_code == ErrorCode.none
+        await world.restart()
+        await world.pass_time(1)
+        client = await ready(world, "later")
+        described = await client.ask(
+            ApiKey.DESCRIBE_GROUPS, {"groups": [GROUP], "include_authorized_operations": False}, 5
+        )
+        assert described.groups[0].members[0].member_id == joined.member_id
 
     play(scenario)

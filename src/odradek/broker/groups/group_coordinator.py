@@ -6,9 +6,10 @@ coordinator. `odradek.groups` has the machine; here are the topic, the configura
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
+from odradek.broker.cooperation import cooperatively
 from odradek.broker.coordinators.runtime import CoordinatorKind, CoordinatorRuntime, LeaderPartitions, partition_for
 from odradek.broker.coordinators.shard import ShardState
 from odradek.broker.metadata_cache import MetadataCache
@@ -126,9 +127,18 @@ class GroupCoordinator:
         """
         if group_id or isinstance(request, _MAY_HAVE_NO_GROUP_ID):
             return self.runtime.submit(group_id, request)
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        future.set_exception(KafkaError(ErrorCode.invalid_group_id))
-        return future
+        return _failed(KafkaError(ErrorCode.invalid_group_id))
+
+    async def submit_all(self, requests: Iterable[tuple[str, Request | KafkaError]]) -> list[Any]:
+        """Return the replies to requests of several groups, or their errors; they wait for commits at the same time.
+
+        A `KafkaError` in place of a request is its reply.
+        """
+        replies = [
+            _failed(request) if isinstance(request, KafkaError) else self.submit(group_id, request)
+            async for group_id, request in cooperatively(requests)
+        ]
+        return await asyncio.gather(*replies, return_exceptions=True)
 
     def machine(self, group_id: str) -> GroupCoordinatorMachine | None:
         """Return the machine of a group's partition if this broker coordinates it and has loaded it."""
@@ -190,6 +200,12 @@ class GroupCoordinator:
             await self._create(topic)
         except (KafkaError, UnavailableError) as error:
             raise KafkaError(ErrorCode.coordinator_not_available, f"{OFFSETS_TOPIC}: {error}") from error
+
+
+def _failed(error: KafkaError) -> "asyncio.Future[Any]":
+    future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    future.set_exception(error)
+    return future
 
 
 def _log_event(event: object) -> None:

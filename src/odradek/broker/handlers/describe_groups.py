@@ -23,22 +23,29 @@ _NOT_FOUND_FROM: Final = 6
 async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
     """Return one description per group; NOT_COORDINATOR for groups of other brokers."""
     wants_operations = optional(message, "include_authorized_operations", False)
+    names = tuple(dict.fromkeys(message.groups))
+    replies = await broker.groups.submit_all((name, _request(context, name)) for name in names)
     return {
         "groups": [
-            await _describe(broker, context, group_id, wants_operations=wants_operations)
-            async for group_id in cooperatively(dict.fromkeys(message.groups))
+            _described(context, name, reply, wants_operations=wants_operations)
+            async for name, reply in cooperatively(zip(names, replies, strict=True))
         ]
     }
 
 
-async def _describe(
-    broker: "Broker", context: RequestContext, group_id: str, *, wants_operations: bool
-) -> dict[str, Any]:
+def _request(context: RequestContext, group_id: str) -> DescribeRequest | KafkaError:
     try:
         context.check(AclOperation.DESCRIBE, ResourceType.GROUP, group_id)
-        group: GroupDescription | None = await broker.groups.submit(group_id, DescribeRequest())
     except KafkaError as error:
-        return _without_group(group_id, error.code, "", str(error))
+        return error
+    return DescribeRequest()
+
+
+def _described(
+    context: RequestContext, group_id: str, group: GroupDescription | KafkaError | None, *, wants_operations: bool
+) -> dict[str, Any]:
+    if isinstance(group, KafkaError):
+        return _without_group(group_id, group.code, "", str(group))
     operations = context.authorized_operations(ResourceType.GROUP, group_id) if wants_operations else NOT_ASKED_FOR
     if group is None:
         missing = context.api_version >= _NOT_FOUND_FROM

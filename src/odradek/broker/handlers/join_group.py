@@ -49,16 +49,18 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
 
 
 def _may_join(broker: "Broker", message: Any, request: JoinRequest) -> bool:
-    """Whether there is memory for what the member says of itself: a member that comes again may say as much as before.
+    """Return whether there is memory for the member's protocols.
 
     A member that rejoins may have as many bytes as before. Protocols beyond a batch of `__consumer_offsets` could
     never be stored.
     """
+    if broker.groups.machine(message.group_id) is None:
+        return True  # the answer says that this broker is no coordinator, or not yet
+    group = broker.groups.find(message.group_id)
+    known = None if group is None else group.members.get(message.member_id)
     size = protocols_size(request.protocols)
     if size > broker.config.message_max_bytes:
         return False
-    group = broker.groups.find(message.group_id)
-    known = None if group is None else group.members.get(message.member_id)
     more = size - protocols_size(known.protocols) if known is not None else size + len(request.client_id)
     return more <= 0 or broker.groups.has_room_for(more)
 

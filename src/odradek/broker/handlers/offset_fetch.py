@@ -27,23 +27,32 @@ _NO_OFFSET: Final = -1
 async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
     """Return the offsets of each group; a repeated group has one answer."""
     require_stable = optional(message, "require_stable", False)
-    if context.api_version < _MANY_GROUPS_FROM:
-        return await _fetch(broker, context, message, require_stable=require_stable)
+    has_many = context.api_version >= _MANY_GROUPS_FROM
+    wanted = tuple(dict.fromkeys(message.groups)) if has_many else (message,)
+    requests = ((each.group_id, _request(broker, context, each, require_stable=require_stable)) for each in wanted)
+    replies = await broker.groups.submit_all(requests)
     groups = [
-        await _fetch(broker, context, group, require_stable=require_stable)
-        async for group in cooperatively(dict.fromkeys(message.groups))
+        _fetched(broker, context, each, reply) async for each, reply in cooperatively(zip(wanted, replies, strict=True))
     ]
-    return {"groups": groups}
+    return {"groups": groups} if has_many else groups[0]
 
 
-async def _fetch(broker: "Broker", context: RequestContext, wanted: Any, *, require_stable: bool) -> dict[str, Any]:
+def _request(
+    broker: "Broker", context: RequestContext, wanted: Any, *, require_stable: bool
+) -> FetchOffsetsRequest | KafkaError:
     try:
         context.check(AclOperation.DESCRIBE, ResourceType.GROUP, wanted.group_id)
-        request = FetchOffsetsRequest(partitions=_partitions(broker, context, wanted), require_stable=require_stable)
-        fetched: FetchedOffsets = await broker.groups.submit(wanted.group_id, request)
     except KafkaError as error:
-        topics = _failed(wanted, error.code) if context.api_version < _GROUP_ERROR_FROM else []
-        return {"group_id": wanted.group_id, "error_code": error.code, "topics": topics}
+        return error
+    return FetchOffsetsRequest(partitions=_partitions(broker, context, wanted), require_stable=require_stable)
+
+
+def _fetched(
+    broker: "Broker", context: RequestContext, wanted: Any, fetched: FetchedOffsets | KafkaError
+) -> dict[str, Any]:
+    if isinstance(fetched, KafkaError):
+        topics = _failed(wanted, fetched.code) if context.api_version < _GROUP_ERROR_FROM else []
+        return {"group_id": wanted.group_id, "error_code": fetched.code, "topics": topics}
     by_id = context.api_version >= _TOPIC_IDS_FROM
     fetch = _Fetch(broker, context, fetched, by_id=by_id)
     topics = fetch.all() if wanted.topics is None else [fetch.topic(topic) for topic in wanted.topics]

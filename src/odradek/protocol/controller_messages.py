@@ -23,15 +23,7 @@ from kio.static.primitive import i8, i16, i32, i64
 
 from odradek.model.values import dataclass, field
 from odradek.protocol.api import ApiKey
-
-_BOOL: Final = {"kafka_type": "bool"}
-_INT8: Final = {"kafka_type": "int8"}
-_INT16: Final = {"kafka_type": "int16"}
-_INT32: Final = {"kafka_type": "int32"}
-_INT64: Final = {"kafka_type": "int64"}
-_STRING: Final = {"kafka_type": "string"}
-_UUID: Final = {"kafka_type": "uuid"}
-_ERROR_CODE: Final = {"kafka_type": "error_code"}
+from odradek.protocol.schemas import BOOL, ERROR_CODE, INT8, INT16, INT32, INT64, STRING, UUID
 
 
 class _Part:
@@ -93,25 +85,25 @@ class LeaderAndIsrPartitionState(_LeaderAndIsr):
     already. `leader_recovery_state` is 1 after an unclean election, until the leader has recovered.
     """
 
-    partition_index: i32 = field(metadata=_INT32)
-    controller_epoch: i32 = field(metadata=_INT32)
-    leader: BrokerId = field(metadata=_INT32)
-    leader_epoch: i32 = field(metadata=_INT32)
-    isr: tuple[BrokerId, ...] = field(metadata=_INT32)
-    partition_epoch: i32 = field(metadata=_INT32)
-    replicas: tuple[BrokerId, ...] = field(metadata=_INT32)
-    adding_replicas: tuple[BrokerId, ...] = field(metadata=_INT32)
-    removing_replicas: tuple[BrokerId, ...] = field(metadata=_INT32)
-    is_new: bool = field(metadata=_BOOL, default=False)
-    leader_recovery_state: i8 = field(metadata=_INT8, default=i8(0))
+    partition_index: i32 = field(metadata=INT32)
+    controller_epoch: i32 = field(metadata=INT32)
+    leader: BrokerId = field(metadata=INT32)
+    leader_epoch: i32 = field(metadata=INT32)
+    isr: tuple[BrokerId, ...] = field(metadata=INT32)
+    partition_epoch: i32 = field(metadata=INT32)
+    replicas: tuple[BrokerId, ...] = field(metadata=INT32)
+    adding_replicas: tuple[BrokerId, ...] = field(metadata=INT32)
+    removing_replicas: tuple[BrokerId, ...] = field(metadata=INT32)
+    is_new: bool = field(metadata=BOOL, default=False)
+    leader_recovery_state: i8 = field(metadata=INT8, default=i8(0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderAndIsrTopicState(_LeaderAndIsr):
     """Partition states of one topic."""
 
-    topic_name: TopicName = field(metadata=_STRING)
-    topic_id: uuid.UUID | None = field(metadata=_UUID)
+    topic_name: TopicName = field(metadata=STRING)
+    topic_id: uuid.UUID | None = field(metadata=UUID)
     partition_states: tuple[LeaderAndIsrPartitionState, ...]
 
 
@@ -119,9 +111,9 @@ class LeaderAndIsrTopicState(_LeaderAndIsr):
 class LeaderAndIsrLiveLeader(_LeaderAndIsr):
     """The endpoint, for brokers, of a leader that the request names."""
 
-    broker_id: BrokerId = field(metadata=_INT32)
-    host_name: str = field(metadata=_STRING)
-    port: i32 = field(metadata=_INT32)
+    broker_id: BrokerId = field(metadata=INT32)
+    host_name: str = field(metadata=STRING)
+    port: i32 = field(metadata=INT32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,11 +123,11 @@ class LeaderAndIsrRequest(_Request, _LeaderAndIsr):
     `broker_epoch` is the epoch of the receiver's registration: a command for an earlier registration is refused.
     """
 
-    controller_id: BrokerId = field(metadata=_INT32)
-    is_k_raft_controller: bool = field(metadata=_BOOL, default=False)
-    controller_epoch: i32 = field(metadata=_INT32)
-    broker_epoch: i64 = field(metadata=_INT64, default=i64(-1))
-    type: i8 = field(metadata=_INT8)
+    controller_id: BrokerId = field(metadata=INT32)
+    is_k_raft_controller: bool = field(metadata=BOOL, default=False)
+    controller_epoch: i32 = field(metadata=INT32)
+    broker_epoch: i64 = field(metadata=INT64, default=i64(-1))
+    type: i8 = field(metadata=INT8)
     topic_states: tuple[LeaderAndIsrTopicState, ...]
     live_leaders: tuple[LeaderAndIsrLiveLeader, ...]
 
@@ -144,15 +136,15 @@ class LeaderAndIsrRequest(_Request, _LeaderAndIsr):
 class LeaderAndIsrPartitionError(_LeaderAndIsr):
     """The result for one partition."""
 
-    partition_index: i32 = field(metadata=_INT32)
-    error_code: ErrorCode = field(metadata=_ERROR_CODE)
+    partition_index: i32 = field(metadata=INT32)
+    error_code: ErrorCode = field(metadata=ERROR_CODE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderAndIsrTopicError(_LeaderAndIsr):
     """The results for one topic's partitions."""
 
-    topic_id: uuid.UUID | None = field(metadata=_UUID)
+    topic_id: uuid.UUID | None = field(metadata=UUID)
     partition_errors: tuple[LeaderAndIsrPartitionError, ...]
 
 
@@ -160,7 +152,7 @@ class LeaderAndIsrTopicError(_LeaderAndIsr):
 class LeaderAndIsrResponse(_Response, _LeaderAndIsr):
     """The response; `error_code` is STALE_CONTROLLER_EPOCH or STALE_BROKER_EPOCH if the whole request was refused."""
 
-    error_code: ErrorCode = field(metadata=_ERROR_CODE)
+    error_code: ErrorCode = field(metadata=ERROR_CODE)
     topics: tuple[LeaderAndIsrTopicError, ...]
 
 
@@ -171,16 +163,16 @@ class LeaderAndIsrResponse(_Response, _LeaderAndIsr):
 class StopReplicaPartitionState(_StopReplica):
     """A replica to stop; `leader_epoch` -2 means that its topic is being deleted, so the epoch is not compared."""
 
-    partition_index: i32 = field(metadata=_INT32)
-    leader_epoch: i32 = field(metadata=_INT32, default=i32(-1))
-    delete_partition: bool = field(metadata=_BOOL)
+    partition_index: i32 = field(metadata=INT32)
+    leader_epoch: i32 = field(metadata=INT32, default=i32(-1))
+    delete_partition: bool = field(metadata=BOOL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopReplicaTopicState(_StopReplica):
     """Replicas of one topic to stop."""
 
-    topic_name: TopicName = field(metadata=_STRING)
+    topic_name: TopicName = field(metadata=STRING)
     partition_states: tuple[StopReplicaPartitionState, ...]
 
 
@@ -188,10 +180,10 @@ class StopReplicaTopicState(_StopReplica):
 class StopReplicaRequest(_Request, _StopReplica):
     """Replicas to stop; each partition state says whether the log is deleted too."""
 
-    controller_id: BrokerId = field(metadata=_INT32)
-    is_k_raft_controller: bool = field(metadata=_BOOL, default=False)
-    controller_epoch: i32 = field(metadata=_INT32)
-    broker_epoch: i64 = field(metadata=_INT64, default=i64(-1))
+    controller_id: BrokerId = field(metadata=INT32)
+    is_k_raft_controller: bool = field(metadata=BOOL, default=False)
+    controller_epoch: i32 = field(metadata=INT32)
+    broker_epoch: i64 = field(metadata=INT64, default=i64(-1))
     topic_states: tuple[StopReplicaTopicState, ...]
 
 
@@ -199,16 +191,16 @@ class StopReplicaRequest(_Request, _StopReplica):
 class StopReplicaPartitionError(_StopReplica):
     """The result for one replica; FENCED_LEADER_EPOCH if the broker knows a newer leader (KIP-570)."""
 
-    topic_name: TopicName = field(metadata=_STRING)
-    partition_index: i32 = field(metadata=_INT32)
-    error_code: ErrorCode = field(metadata=_ERROR_CODE)
+    topic_name: TopicName = field(metadata=STRING)
+    partition_index: i32 = field(metadata=INT32)
+    error_code: ErrorCode = field(metadata=ERROR_CODE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopReplicaResponse(_Response, _StopReplica):
     """The response; `error_code` is STALE_CONTROLLER_EPOCH or STALE_BROKER_EPOCH if the whole request was refused."""
 
-    error_code: ErrorCode = field(metadata=_ERROR_CODE)
+    error_code: ErrorCode = field(metadata=ERROR_CODE)
     partition_errors: tuple[StopReplicaPartitionError, ...]
 
 
@@ -222,22 +214,22 @@ class UpdateMetadataPartitionState(_UpdateMetadata):
     `zk_version`: the version of its znode.
     """
 
-    partition_index: i32 = field(metadata=_INT32)
-    controller_epoch: i32 = field(metadata=_INT32)
-    leader: BrokerId = field(metadata=_INT32)
-    leader_epoch: i32 = field(metadata=_INT32)
-    isr: tuple[BrokerId, ...] = field(metadata=_INT32)
-    zk_version: i32 = field(metadata=_INT32)
-    replicas: tuple[BrokerId, ...] = field(metadata=_INT32)
-    offline_replicas: tuple[BrokerId, ...] = field(metadata=_INT32)
+    partition_index: i32 = field(metadata=INT32)
+    controller_epoch: i32 = field(metadata=INT32)
+    leader: BrokerId = field(metadata=INT32)
+    leader_epoch: i32 = field(metadata=INT32)
+    isr: tuple[BrokerId, ...] = field(metadata=INT32)
+    zk_version: i32 = field(metadata=INT32)
+    replicas: tuple[BrokerId, ...] = field(metadata=INT32)
+    offline_replicas: tuple[BrokerId, ...] = field(metadata=INT32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateMetadataTopicState(_UpdateMetadata):
     """A topic's partitions that are new or changed."""
 
-    topic_name: TopicName = field(metadata=_STRING)
-    topic_id: uuid.UUID | None = field(metadata=_UUID)
+    topic_name: TopicName = field(metadata=STRING)
+    topic_id: uuid.UUID | None = field(metadata=UUID)
     partition_states: tuple[UpdateMetadataPartitionState, ...]
 
 
@@ -245,10 +237,10 @@ class UpdateMetadataTopicState(_UpdateMetadata):
 class UpdateMetadataEndpoint(_UpdateMetadata):
     """An endpoint of a broker. `security_protocol`: 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL."""
 
-    port: i32 = field(metadata=_INT32)
-    host: str = field(metadata=_STRING)
-    listener: str = field(metadata=_STRING)
-    security_protocol: i16 = field(metadata=_INT16)
+    port: i32 = field(metadata=INT32)
+    host: str = field(metadata=STRING)
+    listener: str = field(metadata=STRING)
+    security_protocol: i16 = field(metadata=INT16)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,10 +251,10 @@ class UpdateMetadataBroker(_UpdateMetadata):
     from the one before (KIP-841). Kafka's message lacks this field.
     """
 
-    id: BrokerId = field(metadata=_INT32)
+    id: BrokerId = field(metadata=INT32)
     endpoints: tuple[UpdateMetadataEndpoint, ...]
-    rack: str | None = field(metadata=_STRING)
-    epoch: i64 = field(metadata={**_INT64, "tag": 0}, default=i64(-1))
+    rack: str | None = field(metadata=STRING)
+    epoch: i64 = field(metadata={**INT64, "tag": 0}, default=i64(-1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,11 +264,11 @@ class UpdateMetadataRequest(_Request, _UpdateMetadata):
     `type`: 0 unknown, 1 some partitions, 2 all of them (KIP-866).
     """
 
-    controller_id: BrokerId = field(metadata=_INT32)
-    is_k_raft_controller: bool = field(metadata=_BOOL, default=False)
-    type: i8 = field(metadata={**_INT8, "tag": 0}, default=i8(0))
-    controller_epoch: i32 = field(metadata=_INT32)
-    broker_epoch: i64 = field(metadata=_INT64, default=i64(-1))
+    controller_id: BrokerId = field(metadata=INT32)
+    is_k_raft_controller: bool = field(metadata=BOOL, default=False)
+    type: i8 = field(metadata={**INT8, "tag": 0}, default=i8(0))
+    controller_epoch: i32 = field(metadata=INT32)
+    broker_epoch: i64 = field(metadata=INT64, default=i64(-1))
     topic_states: tuple[UpdateMetadataTopicState, ...]
     live_brokers: tuple[UpdateMetadataBroker, ...]
 
@@ -285,7 +277,7 @@ class UpdateMetadataRequest(_Request, _UpdateMetadata):
 class UpdateMetadataResponse(_Response, _UpdateMetadata):
     """The response; `error_code` is STALE_CONTROLLER_EPOCH or STALE_BROKER_EPOCH if the request was refused."""
 
-    error_code: ErrorCode = field(metadata=_ERROR_CODE)
+    error_code: ErrorCode = field(metadata=ERROR_CODE)
 
 
 # ---- ControlledShutdown ---------------------------------------------------------------------------------------------
@@ -295,23 +287,23 @@ class UpdateMetadataResponse(_Response, _UpdateMetadata):
 class ControlledShutdownRequest(_Request, _ControlledShutdown):
     """A broker's announcement that it stops."""
 
-    broker_id: BrokerId = field(metadata=_INT32)
-    broker_epoch: i64 = field(metadata=_INT64, default=i64(-1))
+    broker_id: BrokerId = field(metadata=INT32)
+    broker_epoch: i64 = field(metadata=INT64, default=i64(-1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemainingPartition(_ControlledShutdown):
     """A partition that the broker still leads."""
 
-    topic_name: TopicName = field(metadata=_STRING)
-    partition_index: i32 = field(metadata=_INT32)
+    topic_name: TopicName = field(metadata=STRING)
+    partition_index: i32 = field(metadata=INT32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlledShutdownResponse(_Response, _ControlledShutdown):
     """The partitions that the broker still leads: it repeats the request while there are any."""
 
-    error_code: ErrorCode = field(metadata=_ERROR_CODE)
+    error_code: ErrorCode = field(metadata=ERROR_CODE)
     remaining_partitions: tuple[RemainingPartition, ...]
 
 

@@ -8,6 +8,9 @@ left.
 The result is Python source, one function per struct. Neighbouring fields of fixed size share one `struct.unpack_from`,
 and the frozen dataclass is filled through its slots, without `__init__`.
 
+A record's class has the fields of all its versions: its decoder reads those of one version, and gives the others their
+defaults.
+
 A metered decoder also counts entries: array items and tagged fields. A decoded entry may take fifty times its bytes,
 so their number is limited in requests from clients (`messages.decode_request`).
 """
@@ -43,7 +46,7 @@ from odradek.protocol.primitives import (
     skip_tags,
     tag_ended,
 )
-from odradek.protocol.schemas import Decoder, MeteredDecoder
+from odradek.protocol.schemas import Decoder, Layout, MeteredDecoder
 
 _ERRORS: Final = {int(code): code for code in ErrorCode}
 _UNKNOWN_ERROR: Final = ErrorCode.unknown_server_error
@@ -61,22 +64,27 @@ def compile_decoder(entity_type: Any) -> Decoder:
     For malformed bytes the decoder raises `MalformedMessageError`, one of `DECODE_ERRORS`, or `OverflowError`. Error
     codes that kio does not know become UNKNOWN_SERVER_ERROR, as in Kafka's clients.
     """
-    decode: Decoder = _compile(entity_type, metered=False)
+    decode: Decoder = _compile(entity_type, Layout(flexible=entity_type.__flexible__))
     return decode
 
 
 def compile_metered_decoder(entity_type: Any) -> MeteredDecoder:
     """Return a decoder that takes a `Meter` as its third argument."""
-    decode: MeteredDecoder = _compile(entity_type, metered=True)
+    decode: MeteredDecoder = _compile(entity_type, Layout(flexible=entity_type.__flexible__), metered=True)
     return decode
 
 
-def _compile(entity_type: Any, *, metered: bool) -> Any:
-    source = _Source(metered=metered)
+def compile_record_decoder(entity_type: Any, layout: Layout) -> Decoder:
+    """Return the decoder of a record's key or value in one version. It raises what other decoders raise."""
+    decode: Decoder = _compile(entity_type, layout)
+    return decode
+
+
+def _compile(entity_type: Any, layout: Layout, *, metered: bool = False) -> Any:
+    source = _Source(layout, metered=metered)
     root = source.struct(entity_type)
-    code = compile(
-        "\n".join(source.functions), f"<decoder of {entity_type.__name__} v{entity_type.__version__}>", "exec"
-    )
+    version = entity_type.__version__ if layout.version is None else layout.version
+    code = compile("\n".join(source.functions), f"<decoder of {entity_type.__name__} v{version}>", "exec")
     exec(code, source.names)
     return source.names[root]
 
@@ -84,7 +92,8 @@ def _compile(entity_type: Any, *, metered: bool) -> Any:
 class _Source:
     """The functions written so far, and the constants that they refer to."""
 
-    def __init__(self, *, metered: bool) -> None:
+    def __init__(self, layout: Layout, *, metered: bool) -> None:
+        self.layout = layout
         self.metered = metered
         self.meter = ", m" if metered else ""
         """The further parameter that functions take and pass on."""
@@ -118,21 +127,23 @@ class _Source:
         if entity_type in self._structs:
             return self._structs[entity_type]
         name = self._structs[entity_type] = f"s{len(self._structs)}"
-        body = _Body(self, flexible=entity_type.__flexible__)
+        body = _Body(self, flexible=self.layout.flexible)
         tagged = []
-        for field in fields(entity_type):
+        present = self.layout.fields(entity_type)
+        for field in present:
             tag = get_field_tag(field)
             if tag is None:
                 body.field(field)
             else:
                 tagged.append((int(tag), field))
         body.flush()
-        if entity_type.__flexible__:
+        if self.layout.flexible:
             self._tags(body, tagged)
         body.lines.append(f"    o = new({self.constant(entity_type)})")
         for field in fields(entity_type):
             setter = self.constant(getattr(entity_type, field.name).__set__)
-            body.lines.append(f"    {setter}(o, v_{field.name})")
+            value = f"v_{field.name}" if field in present else self.constant(field.default)
+            body.lines.append(f"    {setter}(o, {value})")
         body.lines.append("    return o, p")
         self.functions.append(f"def {name}(b, p{self.meter}):\n" + "\n".join(body.lines))
         return name
@@ -149,7 +160,7 @@ class _Source:
         body.lines.append(f"        t, e = tags(b, p, {known}{self.meter})")
         for tag, field in tagged:
             inner = _Body(self, flexible=True, indent="            ")
-            inner.field(field)
+            inner.field(field, tagged=True)
             inner.flush()
             body.lines += [
                 f"        if {tag} in t:",
@@ -178,7 +189,7 @@ class _Body:
             self.lines += self._after_run
             self._run, self._after_run = [], []
 
-    def field(self, field: Field[Any]) -> None:
+    def field(self, field: Field[Any], *, tagged: bool = False) -> None:
         """Write the code that reads the field into the variable `v_<name>`."""
         target = f"v_{field.name}"
         kind = classify_field(field)
@@ -188,11 +199,11 @@ class _Body:
             read = self._source.struct(kind.type_)
             meter = self._source.meter
             if kind.is_array:
-                size = smallest_size(kind.type_)
+                size = smallest_size(kind.type_, self._source.layout)
                 self._array(target, size, lambda: self._items(target, f"{read}(b, p{meter})"), nullable=nullable)
             elif nullable:
-                # The first byte says whether the struct is present: negative is null.
-                self._line("if b[p] > 127: " + f"{target} = None; p += 1")
+                # The first byte says whether the struct is present: negative is null, in a tagged field 0 is.
+                self._line(f"if b[p] {'== 0' if tagged else '> 127'}: {target} = None; p += 1")
                 self._line(f"else: {target}, p = {read}(b, p + 1{meter})")
             else:
                 self._line(f"{target}, p = {read}(b, p{meter})")
@@ -278,18 +289,18 @@ def _moment(ms: int) -> datetime.datetime:
 
 
 @cache
-def smallest_size(entity_type: Any) -> int:
+def smallest_size(entity_type: Any, layout: Layout) -> int:
     """Return the fewest bytes that an `entity_type` takes; at least one, so that no array item is free."""
-    flexible = entity_type.__flexible__
+    flexible = layout.flexible
     size = 1 if flexible else 0
-    for field in fields(entity_type):
+    for field in layout.fields(entity_type):
         if get_field_tag(field) is not None:
             continue
         kind = classify_field(field)
         if kind.is_array:
             size += 1 if flexible else 4
         elif isinstance(kind, EntityField | EntityTupleField):
-            size += 1 if is_optional(field) else smallest_size(kind.type_)
+            size += 1 if is_optional(field) else smallest_size(kind.type_, layout)
         else:
             size += _smallest_primitive(get_schema_field_type(field), flexible=flexible)
     return max(size, 1)

@@ -5,6 +5,9 @@ default (0 for `error_code` and `throttle_time`), so one dict serves every versi
 Values are plain: int (also for time spans, times in ms and error codes), str, bytes, bool, `uuid.UUID`, lists; None
 where the schema allows it.
 
+A record's key or value is an object of its class, which has the fields of all versions; it is written without those
+that the version lacks.
+
 The result is Python source, one function per struct, where neighbouring fields of fixed size share one `struct.pack`.
 A Metadata response of 50 topics × 8 partitions takes a quarter of the time of kio's encoder.
 """
@@ -25,7 +28,7 @@ from kio.serial._introspect import (
     is_optional,
 )
 
-from odradek.protocol.schemas import Encoder
+from odradek.protocol.schemas import Encoder, Layout, RecordEncoder
 from odradek.protocol.varint import write_unsigned_varint
 
 FIXED: Final = {
@@ -53,20 +56,35 @@ def compile_encoder(entity_type: Any) -> Encoder:
 
     It raises `KeyError`, `struct.error` or `TypeError` for an unfit value.
     """
-    source = _Source()
-    root = source.struct(entity_type)
-    code = (
-        "\n".join(source.functions) + f"\ndef encode(m):\n    b = bytearray()\n    {root}(b, m)\n    return bytes(b)\n"
-    )
-    exec(compile(code, f"<encoder of {entity_type.__name__} v{entity_type.__version__}>", "exec"), source.names)
-    encode: Encoder = source.names["encode"]
+    encode: Encoder = _compile(entity_type, Layout(flexible=entity_type.__flexible__), prefix=b"")
     return encode
+
+
+def compile_record_encoder(entity_type: Any, layout: Layout, *, prefix: bytes) -> RecordEncoder:
+    """Return the encoder of a record's key or value in one version, which puts `prefix` first.
+
+    It raises `struct.error`, `AttributeError` or `TypeError` for an unfit value.
+    """
+    encode: RecordEncoder = _compile(entity_type, layout, prefix=prefix)
+    return encode
+
+
+def _compile(entity_type: Any, layout: Layout, *, prefix: bytes) -> Any:
+    source = _Source(layout)
+    root = source.struct(entity_type)
+    code = "\n".join(source.functions)
+    code += f"\ndef encode(m):\n    b = bytearray({prefix!r})\n    {root}(b, m)\n    return bytes(b)\n"
+    version = entity_type.__version__ if layout.version is None else layout.version
+    exec(compile(code, f"<encoder of {entity_type.__name__} v{version}>", "exec"), source.names)
+    return source.names["encode"]
 
 
 class _Source:
     """The functions written so far, and the constants that they refer to."""
 
-    def __init__(self) -> None:
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._is_record = layout.version is not None
         self.functions: list[str] = []
         self.names: dict[str, Any] = {
             name.__name__: name
@@ -84,22 +102,24 @@ class _Source:
         if entity_type in self._structs:
             return self._structs[entity_type]
         name = self._structs[entity_type] = f"s{len(self._structs)}"
-        body = _Body(self, flexible=entity_type.__flexible__)
+        body = _Body(self, flexible=self._layout.flexible)
         tagged = []
-        for field in fields(entity_type):
+        for field in self._layout.fields(entity_type):
             tag = get_field_tag(field)
             if tag is None:
                 body.field(field, self.value(field))
             else:
                 tagged.append((int(tag), field))
         body.flush()
-        if entity_type.__flexible__:
+        if self._layout.flexible:
             self._tags(body, sorted(tagged, key=lambda pair: pair[0]))
         self.functions.append(f"def {name}(b, m):\n" + "\n".join(body.lines or ["    pass"]))
         return name
 
     def value(self, field: Field[Any]) -> str:
-        """Return the expression for a field's value in the dict `m`."""
+        """Return the expression for a field's value in `m`, a dict or a record's key or value."""
+        if self._is_record:
+            return f"m.{field.name}"
         if field.default is MISSING:
             return f"m.get({field.name!r}, 0)" if field.name in _USUALLY_ZERO else f"m[{field.name!r}]"
         return f"m.get({field.name!r}, {self.constant(_plain(field.default))})"
@@ -112,9 +132,13 @@ class _Source:
         for tag, field in tagged:
             inner = _Body(self, flexible=True, indent="        ")
             default = None if field.default is MISSING else _plain(field.default)
-            body.lines.append(f"    v = m.get({field.name!r})")
-            # The default of a tagged array is always the empty one.
-            differs = "v" if default == () else f"v is not None and v != {self.constant(default)}"
+            if self._is_record:
+                read, differs = f"m.{field.name}", f"v != {self.constant(default)}"
+            else:
+                read = f"m.get({field.name!r})"
+                # The default of a tagged array is always the empty one.
+                differs = "v" if default == () else f"v is not None and v != {self.constant(default)}"
+            body.lines.append(f"    v = {read}")
             body.lines.append(f"    if {differs}:")
             body.lines.append("        t, b = b, bytearray()")
             inner.field(field, "v", tagged=True)
@@ -142,13 +166,13 @@ class _Body:
 
     def field(self, field: Field[Any], value: str, *, tagged: bool = False) -> None:
         kind = classify_field(field)
-        nullable = is_optional(field) and not tagged
+        nullable = is_optional(field)
         if isinstance(kind, EntityField | EntityTupleField):
             write = self._source.struct(kind.type_)
             if kind.is_array:
                 self._array(value, lambda: self._line(f"    for x in a: {write}(b, x)"))
             else:
-                self._struct(value, write, nullable=nullable)
+                self._struct(value, write, nullable=nullable, null=0 if tagged else 255)
             return
         type_name = get_schema_field_type(field)
         if kind.is_array:
@@ -171,13 +195,13 @@ class _Body:
         kind = "string" if type_name == "string" else "bytes"
         return f"_compact_{kind}" if self._flexible else f"_{kind}"
 
-    def _struct(self, value: str, write: str, *, nullable: bool) -> None:
+    def _struct(self, value: str, write: str, *, nullable: bool, null: int) -> None:
         self.flush()
         if not nullable:
             self._line(f"{write}(b, {value})")
             return
         self._line(f"x = {value}")
-        self._line("b.append(255 if x is None else 1)")
+        self._line(f"b.append({null} if x is None else 1)")
         self._line(f"if x is not None: {write}(b, x)")
 
     def _array(self, value: str, items: Callable[[], None]) -> None:

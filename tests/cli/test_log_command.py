@@ -13,15 +13,19 @@ from click.testing import CliRunner, Result
 from odradek.cli import main
 from odradek.log import LogConfig, LogManager
 from odradek.model import TopicPartition
+from odradek.protocol.control_records import ControlType, EndTransactionMarker
 from odradek.protocol.group_records import (
+    GROUP_RECORDS,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
     GroupMetadataKey,
     OffsetCommitKey,
     OffsetCommitValue,
-    encode_key,
-    encode_value,
+    TopicPartitions,
 )
 from odradek.protocol.record_batch import read_header
 from odradek.protocol.records import encode_batch
+from odradek.protocol.transaction_records import TRANSACTION_RECORDS, TransactionLogKey, TransactionLogValue
 from odradek.runtime import SystemDisk
 
 NOW = 1_800_000_000_000
@@ -64,7 +68,7 @@ def run(*arguments: object) -> Result:
 
 
 def objects(result: Result) -> list[Any]:
-    return [json.loads(line) for line in result.stdout.splitlines()]
+    return [json.loads(line) for line in result.stdout.rstrip("\n").split("\n")]
 
 
 def test_a_file_is_dumped_in_the_words_of_kafkas_own_tool(data: Path) -> None:
@@ -110,23 +114,125 @@ def test_a_data_directory_is_dumped_as_objects(data: Path) -> None:
     }
 
 
-def test_groups_and_their_offsets_are_decoded_when_asked_for(tmp_path: Path) -> None:
+OFFSET_KEY = OffsetCommitKey(group="g", topic="t", partition=3)
+COMMIT = GROUP_RECORDS.encode(OFFSET_KEY, OffsetCommitValue(offset=42, commit_timestamp=NOW))
+OFFSETS = "__consumer_offsets-0"
+
+
+def contents(shown: Result) -> list[str]:
+    """Key and value of each record, as text."""
+    assert shown.exit_code == 0, shown.output
+    return [line.partition(" headerKeys: [h] ")[2] for line in shown.stdout.splitlines() if line.startswith("| ")]
+
+
+def test_records_of_groups_are_decoded_by_the_name_of_the_topic(tmp_path: Path) -> None:
     manager = new_manager(tmp_path)
-    value = OffsetCommitValue(offset=42, commit_timestamp=NOW)
-    key = encode_key(OffsetCommitKey(group="g", topic="t", partition=3))
-    append(manager, "__consumer_offsets", key, encode_value(value))
-    append(manager, "__consumer_offsets", encode_key(GroupMetadataKey(group="g")), None)
-    append(manager, "__consumer_offsets", b"?", b"?")
+    append(manager, "__consumer_offsets", *COMMIT)
+    append(manager, "__consumer_offsets", *GROUP_RECORDS.encode(GroupMetadataKey(group="g\x9b\u2028"), None))
+    value = ConsumerGroupTargetAssignmentMemberValue(
+        topic_partitions=(TopicPartitions(topic_id=uuid.UUID(int=5), partitions=(0, 7)),)
+    )
+    key = ConsumerGroupTargetAssignmentMemberKey(group_id="g", member_id="m")
+    append(manager, "__consumer_offsets", *GROUP_RECORDS.encode(key, value))
     manager.close()
-    shown = run("dump", tmp_path / "__consumer_offsets-0" / FIRST, "--offsets-decoder", "--json")
-    commit, tombstone, unreadable = (each for each in objects(shown) if each["type"] == "record")
+    assert contents(run("dump", tmp_path / OFFSETS, "--records")) == [
+        (
+            'key: {"type":"1","data":{"group":"g","topic":"t","partition":3}} '
+            f'payload: {{"version":"3","data":{{"offset":42,"leaderEpoch":-1,"metadata":"","commitTimestamp":{NOW}}}}}'
+        ),
+        'key: {"type":"2","data":{"group":"g\\u009b\\u2028"}} payload: <DELETE>',
+        (
+            'key: {"type":"7","data":{"groupId":"g","memberId":"m"}} payload: {"version":"0","data":'
+            '{"topicPartitions":[{"topicId":"AAAAAAAAAAAAAAAAAAAABQ","partitions":[0,7]}]}}'
+        ),
+    ]
+    rows = [row for row in objects(run("dump", tmp_path, "--records", "--json")) if row["type"] == "record"]
+    commit, tombstone, assignment = rows
     assert commit["decoded_key"] == {"group": "g", "topic": "t", "partition": 3}
-    assert commit["decoded_value"]["offset"] == 42
-    assert tombstone["decoded_key"] == {"group": "g"}
-    assert tombstone["decoded_value"] is None
-    assert "decode_error" in unreadable
-    text = run("dump", tmp_path / "__consumer_offsets-0", "--offsets-decoder").stdout
-    assert 'decoded_key: {"group":"g","topic":"t","partition":3}' in text
+    assert commit["decoded_value"] == {"offset": 42, "leader_epoch": -1, "metadata": "", "commit_timestamp": NOW}
+    assert (commit["record_type"], commit["value_version"], commit["decode_error"]) == (1, 3, None)
+    assert base64.b64decode(commit["key"]) == COMMIT[0]
+    assert (tombstone["value_version"], tombstone["decoded_value"]) == (None, None)
+    assert assignment["decoded_value"] == {
+        "topic_partitions": [{"topic_id": "AAAAAAAAAAAAAAAAAAAABQ", "partitions": [0, 7]}]
+    }
+
+
+def test_records_that_cannot_be_decoded_are_shown_as_such_and_do_not_end_the_dump(tmp_path: Path) -> None:
+    manager = new_manager(tmp_path)
+    key, value = COMMIT
+    assert value is not None
+    for record in [
+        (b"\0\x63later", b"x"),
+        (key[:4], value),
+        (key, value[:9]),
+        (key, b"\0\5" + value[2:]),
+        (None, b"x"),
+    ]:
+        append(manager, "__consumer_offsets", *record)
+    append(manager, "__consumer_offsets", key, value)
+    manager.close()
+    shown = contents(run("dump", tmp_path / OFFSETS, "--records"))
+    offset_key = '{"type":"1","data":{"group":"g","topic":"t","partition":3}}'
+    assert shown[:-1] == [
+        "key: <unknown record type 99>",
+        "key: <malformed message: 1 bytes at 4 where 4 are all>",
+        f"key: {offset_key} payload: <malformed value of a record: it ends too early>",
+        f"key: {offset_key} payload: <OffsetCommitValue has version 5; this release knows 0 to 4>",
+        "key: <the record has no key that names its type>",
+    ]
+    assert shown[-1].startswith(f'key: {offset_key} payload: {{"version":"3"')
+    rows = [row for row in objects(run("dump", tmp_path, "--records", "--json")) if row["type"] == "record"]
+    assert [row["record_type"] for row in rows] == [99, 1, 1, 1, None, 1]
+    assert [row["decode_error"] is None for row in rows] == [False] * 5 + [True]
+    assert [row["decoded_key"] is None for row in rows] == [True, True, False, False, True, False]
+
+
+def test_transactions_and_their_markers_are_decoded(tmp_path: Path) -> None:
+    manager = new_manager(tmp_path)
+    value = TransactionLogValue(
+        producer_id=7,
+        producer_epoch=1,
+        transaction_timeout_ms=60_000,
+        transaction_status=0,
+        transaction_partitions=None,
+        transaction_last_update_timestamp_ms=5,
+        transaction_start_timestamp_ms=4,
+    )
+    append(manager, "__transaction_state", *TRANSACTION_RECORDS.encode(TransactionLogKey(transactional_id="id"), value))
+    log = manager.get_or_create(TopicPartition("__transaction_state", 0), topic_id=uuid.UUID(int=9), now_ms=NOW)
+    marker = EndTransactionMarker(ControlType.COMMIT, 4)
+    log.append_marker(marker, producer_id=7, producer_epoch=1, transaction_version=1, leader_epoch=0, now_ms=NOW)
+    log.write()
+    manager.close()
+    shown = run("dump", tmp_path / "__transaction_state-0", "--records")
+    assert contents(shown)[0] == (
+        'key: {"type":"0","data":{"transactionalId":"id"}} payload: {"version":"1","data":{"producerId":7,'
+        '"producerEpoch":1,"transactionTimeoutMs":60000,"transactionStatus":0,"transactionPartitions":null,'
+        '"transactionLastUpdateTimestampMs":5,"transactionStartTimestampMs":4}}'
+    )
+    assert " headerKeys: [] endTxnMarker: COMMIT coordinatorEpoch: 4\n" in shown.stdout
+
+
+def test_a_copied_file_is_decoded_when_asked_for_and_others_never_are(tmp_path: Path) -> None:
+    manager = new_manager(tmp_path)
+    append(manager, "copied", *COMMIT)
+    append(manager, "__consumer_offsets", *COMMIT)
+    manager.close()
+    file = tmp_path / "copied-0" / FIRST
+    assert not contents(run("dump", file, "--records"))[0].startswith("key: {")
+    assert contents(run("dump", file, "--offsets-decoder"))[0].startswith('key: {"type":"1"')
+    assert contents(run("dump", file, "--transaction-log-decoder")) == ["key: <unknown record type 1>"]
+    assert contents(run("dump", tmp_path / OFFSETS)) == [], "records are printed when asked for"
+
+
+@pytest.mark.parametrize("suffix", ["", f".{7:032x}-delete", f".{7:032x}-stray"])
+def test_the_topic_is_known_by_the_directory_also_when_that_is_put_aside(tmp_path: Path, suffix: str) -> None:
+    manager = new_manager(tmp_path)
+    append(manager, "__consumer_offsets", *COMMIT)
+    manager.close()
+    folder = (tmp_path / "__consumer_offsets-0").rename(tmp_path / f"__consumer_offsets-0{suffix}")
+    assert contents(run("dump", folder / FIRST, "--records"))[0].startswith('key: {"type":"1"')
 
 
 def test_a_damaged_file_is_dumped_up_to_the_damage(data: Path) -> None:

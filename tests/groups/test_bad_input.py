@@ -14,12 +14,11 @@ from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
 from odradek.protocol.consumer_protocol import Subscription, encode_subscription
 from odradek.protocol.group_records import (
+    GROUP_RECORDS,
     GroupMetadataKey,
     GroupMetadataValue,
     MemberMetadata,
     OffsetCommitKey,
-    encode_key,
-    encode_value,
 )
 from odradek.protocol.record_batch import iterate_batches
 from odradek.protocol.records import encode_batch
@@ -155,7 +154,7 @@ def test_a_malformed_record_is_skipped_counted_and_named(play: Play, caplog: pyt
     async def scenario(world: Any) -> None:
         client = await ready(world)
         assert await commit(client, {0: 10}) == [ErrorCode.none]
-        key = encode_key(OffsetCommitKey(group=GROUP, topic="t", partition=1))
+        key, _ = GROUP_RECORDS.encode(OffsetCommitKey(group=GROUP, topic="t", partition=1), None)
         await append(world, (key, b"\x00\x03short"), (b"\x00", b""), (b"\x00\x63new", b""))
         assert await commit(client, {2: 12}) == [ErrorCode.none]
         await world.restart()
@@ -181,7 +180,7 @@ def test_a_record_that_names_a_member_twice_does_not_keep_its_partition_from_loa
             for member_id, instance_id in [("a", None), ("a", None), ("b", "i"), ("c", "i")]
         )  # fmt: skip
         value = GroupMetadataValue(protocol_type="x", generation=3, protocol="p", leader="a", members=members)
-        await append(world, (encode_key(GroupMetadataKey(group=GROUP)), encode_value(value)))
+        await append(world, GROUP_RECORDS.encode(GroupMetadataKey(group=GROUP), value))
         await world.restart()
         await world.pass_time(1)
         client = await ready(world, "later")

@@ -19,14 +19,11 @@ from odradek.protocol.api import ApiKey
 from odradek.protocol.consumer_protocol import Assignment, Subscription, encode_assignment, encode_subscription
 from odradek.protocol.errors import MalformedMessageError
 from odradek.protocol.group_records import (
+    GROUP_RECORDS,
     GroupMetadataKey,
     GroupMetadataValue,
     OffsetCommitKey,
     OffsetCommitValue,
-    decode_key,
-    decode_value,
-    encode_key,
-    encode_value,
 )
 from odradek.protocol.record_batch import iterate_batches
 from odradek.protocol.records import decode_records
@@ -66,10 +63,8 @@ def recorded(world: Any) -> list[GroupMetadataValue | None]:
     values: list[GroupMetadataValue | None] = []
     for position, header in iterate_batches(data):
         for record in decode_records(data[position : position + header.size]):
-            key = decode_key(record.key)
+            key, value = GROUP_RECORDS.decode(record.key, record.value)
             if isinstance(key, GroupMetadataKey):
-                value = None if record.value is None else decode_value(key, record.value)
-                assert not isinstance(value, OffsetCommitValue)
                 values.append(value)
     return values
 
@@ -327,8 +322,8 @@ def test_a_groups_name_is_hashed_as_utf_16() -> None:
 
 
 def offset_record(group: str, offset: int | None, partition: int = 0) -> tuple[bytes, bytes | None]:
-    key = encode_key(OffsetCommitKey(group=group, topic="t", partition=partition))
-    return key, None if offset is None else encode_value(OffsetCommitValue(offset=offset, commit_timestamp=0))
+    value = None if offset is None else OffsetCommitValue(offset=offset, commit_timestamp=0)
+    return GROUP_RECORDS.encode(OffsetCommitKey(group=group, topic="t", partition=partition), value)
 
 
 class Replay:
@@ -376,11 +371,11 @@ def test_tombstones_remove_offsets_and_groups_and_unknown_records_are_skipped() 
     replay.record(*offset_record("g", None))
     metadata = GroupMetadataValue(protocol_type="consumer", generation=3, protocol=None, leader=None)
     for group in ("g", "i"):
-        replay.record(encode_key(GroupMetadataKey(group=group)), encode_value(metadata))
-    replay.record(encode_key(GroupMetadataKey(group="i")), None)
-    replay.record(b"\x00\x03later", b"x")
+        replay.record(*GROUP_RECORDS.encode(GroupMetadataKey(group=group), metadata))
+    replay.record(*GROUP_RECORDS.encode(GroupMetadataKey(group="i"), None))
+    replay.record(b"\x00\x63later", b"x")
     with pytest.raises(MalformedMessageError):
-        replay.record(encode_key(GroupMetadataKey(group="j")), b"\x00\x63")
+        replay.record(GROUP_RECORDS.encode(GroupMetadataKey(group="j"), None)[0], b"\x00\x63")
     replay.record(None, b"x")
     groups = replay.machine.groups
     assert {group_id: group.generation for group_id, group in groups.items()} == {"g": 3, "h": 0}

@@ -9,7 +9,7 @@ import pytest
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import ApiKey
 from odradek.protocol.consumer_protocol import Subscription, decode_assignment, encode_subscription
-from odradek.protocol.group_records import GroupMetadataKey, GroupMetadataValue, decode_key, decode_value
+from odradek.protocol.group_records import GROUP_RECORDS, GroupMetadataKey, GroupMetadataValue
 from odradek.testing.world import Member, World, settled, until
 
 PARTITIONS = 6
@@ -40,10 +40,9 @@ async def assert_rounds(world: World, group: str, sizes: Collection[int] = (0, P
     last = 0
     for records in (await world.read_records("__consumer_offsets", COORDINATORS)).values():
         for record in records:
-            key = decode_key(record.key or b"")
-            if not isinstance(key, GroupMetadataKey) or key.group != group or record.value is None:
+            key, value = GROUP_RECORDS.decode(record.key or b"", record.value)
+            if not isinstance(key, GroupMetadataKey) or key.group != group or value is None:
                 continue
-            value = decode_value(key, record.value)
             assert isinstance(value, GroupMetadataValue)
             assert value.generation >= last
             last = value.generation

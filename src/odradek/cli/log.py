@@ -29,14 +29,20 @@ from odradek.log.inspection.file_contents import (
     partition_directories,
 )
 from odradek.log.inspection.findings import Finding, directory_state
+from odradek.log.inspection.internal_records import (
+    OFFSETS_TOPIC,
+    TRANSACTIONS_TOPIC,
+    TYPES_BY_TOPIC,
+    DecodedRecord,
+    decode_internal_record,
+    record_types_of,
+)
 from odradek.log.inspection.verification import Verification
 from odradek.log.names import LOG, parent_of, parse_folder
 from odradek.model import ConfigurationError
-from odradek.protocol.errors import MalformedMessageError
-from odradek.protocol.group_records import UnknownKey, decode_key, decode_value
+from odradek.protocol.record_types import RecordTypes
 from odradek.runtime import Disk, SystemDisk
 
-_OFFSETS_TOPIC: Final = "__consumer_offsets"
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
@@ -60,22 +66,34 @@ def command() -> None:
 @click.option(
     "--records", "--print-data-log", "records", is_flag=True, help="Also print the records, with key and value."
 )
-@click.option("--offsets-decoder", is_flag=True, help=f"Also print the records, decoded as those of {_OFFSETS_TOPIC}.")
+@click.option(
+    "--offsets-decoder",
+    "decoder",
+    flag_value=OFFSETS_TOPIC,
+    help=f"Also print the records, decoded as those of {OFFSETS_TOPIC}, whatever the directory's name is.",
+)
+@click.option(
+    "--transaction-log-decoder", "decoder", flag_value=TRANSACTIONS_TOPIC, help=f"Likewise of {TRANSACTIONS_TOPIC}."
+)
 @json_option
-def dump(*, paths: Sequence[str], records: bool, offsets_decoder: bool, as_json: bool) -> None:
+def dump(*, paths: Sequence[str], records: bool, decoder: str | None, as_json: bool) -> None:
     """Print the contents of FILE, or of all files in DIR: batches, indexes, producers, epochs, checkpoints.
 
-    DIR is a partition's directory or a whole data directory. Exits with 1 if a file can't be read to its end.
+    DIR is a partition's directory or a whole data directory. Records of __consumer_offsets and __transaction_state are
+    decoded. Exits with 1 if a file can't be read to its end.
     """
     disk = SystemDisk()
     is_damaged = False
+    decoded_as = None if decoder is None else TYPES_BY_TOPIC[decoder]
     for path in paths:
         files = list(_files(disk, path))
         if disk.is_directory(path) and not is_partition_directory(disk, path):
             click.echo(_state_json(disk, path) if as_json else _state_text(disk, path))
         for file in files:
             try:
-                is_damaged |= _dump_file(disk, file, records=records, decodes=offsets_decoder, as_json=as_json)
+                types = decoded_as or record_types_of(disk.absolute(file))
+                wanted = records or decoded_as is not None
+                is_damaged |= _dump_file(disk, file, records=wanted, types=types, as_json=as_json)
             except FileNotFoundError:
                 if file == path:
                     raise
@@ -89,14 +107,14 @@ def dump(*, paths: Sequence[str], records: bool, offsets_decoder: bool, as_json:
         raise _DamagedError
 
 
-def _dump_file(disk: Disk, file: str, *, records: bool, decodes: bool, as_json: bool) -> bool:
+def _dump_file(disk: Disk, file: str, *, records: bool, types: RecordTypes | None, as_json: bool) -> bool:
     """Print one file, and return whether it is damaged."""
     write = sys.stdout.write
     if not as_json:
         write(f"Dumping {file}\n")
     is_damaged = False
-    for row in inspect(disk, file, records=records or decodes):
-        write(f"{_row_json(file, row, decodes=decodes) if as_json else _text(row, decodes=decodes)}\n")
+    for row in inspect(disk, file, records=records):
+        write(f"{_row_json(file, row, types) if as_json else _text(row, types)}\n")
         if isinstance(row, Damage):
             is_damaged |= not (row.is_cut and _is_in_use(disk, file))
         elif isinstance(row, Batch):
@@ -144,12 +162,13 @@ def _state_json(disk: Disk, directory: str) -> str:
     )
 
 
-def _row_json(file: str, row: Row, *, decodes: bool) -> str:
+def _row_json(file: str, row: Row, types: RecordTypes | None) -> str:
     fields: dict[str, object] = {field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
     if isinstance(row, LoggedRecord):
         fields["headers"] = [{"key": key, "value": value} for key, value in row.headers]
-        if decodes:
-            fields |= _decoded(row)
+        if types is not None and row.control_type is None:
+            decoded = decode_internal_record(types, row.key, row.value)
+            fields |= {field.name: getattr(decoded, field.name) for field in dataclasses.fields(decoded)}
     return json_line({"file": file, "type": _type_of(row), **fields})
 
 
@@ -159,11 +178,11 @@ def _type_of(row: Row) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", type(row).__name__).lower()
 
 
-def _text(row: Row, *, decodes: bool) -> str:
+def _text(row: Row, types: RecordTypes | None) -> str:
     if isinstance(row, Damage):
         return f"damaged at byte {row.byte}: the file {row.reason}"
     if isinstance(row, LoggedRecord):
-        return _record_text(row, decodes=decodes)
+        return _record_text(row, types)
     if isinstance(row, Batch):
         return _batch_text(row)
     if isinstance(row, Producer):
@@ -198,7 +217,7 @@ def _producer_text(row: Producer) -> str:
     )
 
 
-def _record_text(row: LoggedRecord, *, decodes: bool) -> str:
+def _record_text(row: LoggedRecord, types: RecordTypes | None) -> str:
     keys = ",".join(_printable(key.encode()) for key, _ in row.headers)
     text = (
         f"| offset: {row.offset} {row.timestamp_type}: {row.timestamp} keySize: {row.key_size} "
@@ -206,23 +225,36 @@ def _record_text(row: LoggedRecord, *, decodes: bool) -> str:
     )
     if row.control_type is not None:
         return f"{text} endTxnMarker: {row.control_type} coordinatorEpoch: {row.coordinator_epoch}"
-    if decodes:
-        return " ".join([text, *(f"{name}: {json_line(value)}" for name, value in _decoded(row).items())])
+    if types is not None:
+        return f"{text} {_decoded_text(decode_internal_record(types, row.key, row.value))}"
     if row.key is not None:
         text += f" key: {_printable(row.key)}"
     return text if row.value is None else f"{text} payload: {_printable(row.value)}"
 
 
-def _decoded(row: LoggedRecord) -> Mapping[str, object]:
-    """Return a decoded record of `__consumer_offsets`, or the reason why it can't be decoded."""
-    if row.key is None or row.control_type is not None:
-        return {}
-    try:
-        key = decode_key(row.key)
-        value = None if row.value is None or isinstance(key, UnknownKey) else decode_value(key, row.value)
-    except MalformedMessageError as error:
-        return {"decode_error": str(error)}
-    return {"decoded_key": key, "decoded_value": value}
+def _decoded_text(record: DecodedRecord) -> str:
+    """Return key and value in the form of Kafka's `--offsets-decoder`, with what can't be decoded in brackets."""
+    error = f"<{_printable((record.decode_error or '').encode())}>"
+    if record.decoded_key is None:
+        return f"key: {error}"
+    key = _kafkas_json({"type": str(record.record_type), "data": record.decoded_key})
+    if record.decode_error is not None:
+        return f"key: {key} payload: {error}"
+    if record.decoded_value is None:
+        return f"key: {key} payload: <DELETE>"
+    value = _kafkas_json({"version": str(record.value_version), "data": record.decoded_value})
+    return f"key: {key} payload: {value}"
+
+
+def _kafkas_json(value: object) -> str:
+    """Return JSON with Kafka's names, on one line and without control characters."""
+    return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", json_line(_camel_cased(value)))
+
+
+def _camel_cased(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {_camel_case(name): _camel_cased(each) for name, each in value.items()}
+    return [_camel_cased(each) for each in value] if isinstance(value, list) else value
 
 
 def _camel_case(name: str) -> str:

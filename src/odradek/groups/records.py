@@ -4,14 +4,12 @@ from typing import NamedTuple
 
 from odradek.model import TopicPartition
 from odradek.protocol.group_records import (
+    EXPIRING_VERSION,
+    GROUP_RECORDS,
     GroupMetadataKey,
     GroupMetadataValue,
     OffsetCommitKey,
     OffsetCommitValue,
-    decode_key,
-    decode_value,
-    encode_key,
-    encode_value,
 )
 
 
@@ -34,23 +32,25 @@ GroupRecord = GroupMetadataRecord | OffsetCommitRecord
 
 
 class GroupRecordCodec:
-    """The bytes of keys and values, in Kafka's format."""
+    """The bytes of keys and values, in the versions that Kafka writes."""
 
     def encode(self, record: GroupRecord) -> tuple[bytes, bytes | None]:
-        value = None if record.value is None else encode_value(record.value)
         if isinstance(record, GroupMetadataRecord):
-            return encode_key(GroupMetadataKey(group=record.group_id)), value
+            return GROUP_RECORDS.encode(GroupMetadataKey(group=record.group_id), record.value)
         topic, number = record.partition
-        return encode_key(OffsetCommitKey(group=record.group_id, topic=topic, partition=number)), value
+        expires = record.value is not None and record.value.expire_timestamp >= 0
+        return GROUP_RECORDS.encode(
+            OffsetCommitKey(group=record.group_id, topic=topic, partition=number),
+            record.value,
+            EXPIRING_VERSION if expires else None,
+        )
 
     def decode(self, key: bytes | None, value: bytes | None) -> GroupRecord | None:
-        known = None if key is None else decode_key(key)
-        if isinstance(known, GroupMetadataKey):
-            group = None if value is None else decode_value(known, value)
-            assert group is None or isinstance(group, GroupMetadataValue)
-            return GroupMetadataRecord(known.group, group)
+        if key is None:
+            return None
+        known, decoded = GROUP_RECORDS.decode(key, value)
         if isinstance(known, OffsetCommitKey):
-            offset = None if value is None else decode_value(known, value)
-            assert offset is None or isinstance(offset, OffsetCommitValue)
-            return OffsetCommitRecord(known.group, TopicPartition(known.topic, known.partition), offset)
+            return OffsetCommitRecord(known.group, TopicPartition(known.topic, known.partition), decoded)
+        if isinstance(known, GroupMetadataKey):
+            return GroupMetadataRecord(known.group, decoded)
         return None

@@ -15,3 +15,7 @@ class MalformedMessageError(KafkaError):
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.invalid_request, message)
+
+
+class UnknownRecordVersionError(MalformedMessageError):
+    """A record of an internal topic has a version that this release does not know: a newer one wrote it."""

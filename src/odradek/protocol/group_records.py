@@ -1,287 +1,265 @@
-"""Keys and values of `__consumer_offsets` for classic groups, in Kafka's format.
+"""The records of `__consumer_offsets`, declared as in Kafka 4.2's definitions, with its names, types and versions.
 
-```
-key    version int16: 0, 1 offset commit: group string | topic string | partition int32
-                      2 group metadata:   group string
-value  version int16, then
-  offset commit 0-4   offset int64 | 3+: leader_epoch int32 | metadata string | commit_timestamp int64
-                      1: expire_timestamp int64 | 4+: tag 0 topic_id uuid
-  group metadata 0-4  protocol_type string | generation int32 | protocol string? | leader string?
-                      2+: current_state_timestamp int64 | members [ member_id string | 3+: group_instance_id string?
-                      client_id string | client_host string | 1+: rebalance_timeout int32 | session_timeout int32
-                      subscription bytes | assignment bytes ]
-```
-Version 4 of both is flexible; Kafka writes 3 (and 1 for an offset with an expiry time of its own), and so do we. A
-null value is a tombstone of the offset or the group. Times are ms since 1970, time-outs are ms.
+Committed offsets and classic groups, then groups of the consumer protocol (KIP-848). Groups of other kinds write
+further types, which are decoded as `UnknownKey`. Times are ms since 1970, time-outs are ms.
 """
 
-import struct
 import uuid
 from typing import Final
 
-from odradek.model.values import dataclass
-from odradek.protocol.compression import Buffer
-from odradek.protocol.primitives import (
-    DECODE_ERRORS,
-    INT16,
-    INT32,
-    encode_length,
-    encode_string,
-    encode_tags,
-    malformed,
-    read_count,
-    read_string,
-    read_tags,
-    read_text,
-    read_uuid,
-    read_view,
-    skip_tags,
-)
+from odradek.model.values import dataclass, field
+from odradek.protocol.record_types import RecordType, RecordTypes
+from odradek.protocol.schemas import BYTES, INT8, INT32, INT64, STRING, UUID
 
-_INT64: Final = struct.Struct(">q")
-_OFFSET_KEY_VERSION: Final = 1
-_GROUP_KEY_VERSION: Final = 2
-_VALUE_VERSION: Final = 3
-_EXPIRING_VERSION: Final = 1
-_FLEXIBLE_FROM: Final = 4
-_LAST_VERSION: Final = 4
+_TAG_0: Final = {"tag": 0}
+
+# ---- committed offsets and classic groups ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetCommitKey:
-    """The key of a committed offset."""
+    """The key of a committed offset. Types 0 and 1 have the same fields; 1 is written."""
 
-    group: str
-    topic: str
-    partition: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupMetadataKey:
-    """The key of a group's metadata."""
-
-    group: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnknownKey:
-    """A key of a version that is skipped: KIP-848 and share groups write more kinds into the same topic."""
-
-    version: int
-
-
-Key = OffsetCommitKey | GroupMetadataKey | UnknownKey
+    group: str = field(metadata=STRING)
+    topic: str = field(metadata=STRING)
+    partition: int = field(metadata=INT32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetCommitValue:
     """The next offset to read. `expire_timestamp` is -1 unless the commit asked for its own retention time."""
 
-    offset: int
-    leader_epoch: int = -1
-    metadata: str = ""
-    commit_timestamp: int
-    expire_timestamp: int = -1
-    topic_id: uuid.UUID | None = None
+    offset: int = field(metadata=INT64)
+    leader_epoch: int = field(metadata={**INT32, "versions": "3+"}, default=-1)
+    metadata: str = field(metadata=STRING, default="")
+    commit_timestamp: int = field(metadata=INT64)
+    expire_timestamp: int = field(metadata={**INT64, "versions": "1"}, default=-1)
+    topic_id: uuid.UUID | None = field(metadata={**UUID, **_TAG_0, "versions": "4+"}, default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMetadataKey:
+    """The key of a classic group."""
+
+    group: str = field(metadata=STRING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberMetadata:
     """One member of a classic group; `rebalance_timeout` is -1 in records of version 0, which had none."""
 
-    member_id: str
-    group_instance_id: str | None = None
-    client_id: str
-    client_host: str
-    rebalance_timeout: int = -1
-    session_timeout: int
-    subscription: bytes
-    assignment: bytes
+    member_id: str = field(metadata=STRING)
+    group_instance_id: str | None = field(metadata={**STRING, "versions": "3+"}, default=None)
+    client_id: str = field(metadata=STRING)
+    client_host: str = field(metadata=STRING)
+    rebalance_timeout: int = field(metadata={**INT32, "versions": "1+"}, default=-1)
+    session_timeout: int = field(metadata=INT32)
+    subscription: bytes = field(metadata=BYTES)
+    assignment: bytes = field(metadata=BYTES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMetadataValue:
     """A classic group after a change of its generation; without members it is empty."""
 
-    protocol_type: str
-    generation: int
-    protocol: str | None
-    leader: str | None
-    current_state_timestamp: int = -1
+    protocol_type: str = field(metadata=STRING)
+    generation: int = field(metadata=INT32)
+    protocol: str | None = field(metadata=STRING)
+    leader: str | None = field(metadata=STRING)
+    current_state_timestamp: int = field(metadata={**INT64, "versions": "2+"}, default=-1)
     members: tuple[MemberMetadata, ...] = ()
 
 
-Value = OffsetCommitValue | GroupMetadataValue
+# ---- groups of the consumer protocol --------------------------------------------------------------------------------
 
 
-def encode_key(key: OffsetCommitKey | GroupMetadataKey) -> bytes:
-    """Encode a record's key."""
-    group = encode_string(key.group, flexible=False)
-    if isinstance(key, GroupMetadataKey):
-        return INT16.pack(_GROUP_KEY_VERSION) + group
-    topic = encode_string(key.topic, flexible=False)
-    return INT16.pack(_OFFSET_KEY_VERSION) + group + topic + INT32.pack(key.partition)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupMetadataKey:
+    """The key of a group."""
+
+    group_id: str = field(metadata=STRING)
 
 
-def decode_key(data: Buffer) -> Key:
-    """Decode a record's key. Raises `MalformedMessageError`."""
-    try:
-        (version,) = INT16.unpack_from(data)
-        if not 0 <= version <= _GROUP_KEY_VERSION:
-            return UnknownKey(version=version)
-        group, offset = read_text(data, INT16.size, flexible=False)
-        if version == _GROUP_KEY_VERSION:
-            return GroupMetadataKey(group=group)
-        topic, offset = read_text(data, offset, flexible=False)
-        return OffsetCommitKey(group=group, topic=topic, partition=INT32.unpack_from(data, offset)[0])
-    except DECODE_ERRORS as error:
-        raise malformed("key of a group record", error) from error
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupMetadataValue:
+    """A group's epoch. `metadata_hash` is that of the subscribed topics, since Kafka 4.1 (KIP-1101)."""
+
+    epoch: int = field(metadata=INT32)
+    metadata_hash: int = field(metadata={**INT64, **_TAG_0}, default=0)
 
 
-def encode_value(value: Value, version: int | None = None) -> bytes:
-    """Encode a record's value, in the version that Kafka would write unless `version` names one."""
-    if isinstance(value, GroupMetadataValue):
-        return _encode_group(value, _VALUE_VERSION if version is None else version)
-    if version is None:
-        version = _VALUE_VERSION if value.expire_timestamp < 0 else _EXPIRING_VERSION
-    return _encode_offset(value, version)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupPartitionMetadataKey:
+    """The key of the topics that a group has subscribed to."""
+
+    group_id: str = field(metadata=STRING)
 
 
-def decode_value(key: Key, data: Buffer) -> Value:
-    """Decode the value that belongs to `key`. Raises `MalformedMessageError`, also for a version later than 4."""
-    view = memoryview(data)
-    try:
-        (version,) = INT16.unpack_from(view)
-        if not 0 <= version <= _LAST_VERSION:
-            raise ValueError(f"its version {version} is not known")
-        if isinstance(key, OffsetCommitKey):
-            return _decode_offset(view, version)
-        if isinstance(key, GroupMetadataKey):
-            return _decode_group(view, version)
-        raise ValueError(f"its key has the unknown version {key.version}")
-    except DECODE_ERRORS as error:
-        raise malformed("value of a group record", error) from error
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionMetadata:
+    """The racks of a partition's replicas. Kafka 4.0 and later leave them out."""
+
+    partition: int = field(metadata=INT32)
+    racks: tuple[str, ...] = field(metadata=STRING)
 
 
-def _encode_offset(value: OffsetCommitValue, version: int) -> bytes:
-    flexible = version >= _FLEXIBLE_FROM
-    body = bytearray(INT16.pack(version))
-    body += _INT64.pack(value.offset)
-    if version >= 3:
-        body += INT32.pack(value.leader_epoch)
-    body += encode_string(value.metadata, flexible=flexible)
-    body += _INT64.pack(value.commit_timestamp)
-    if version == _EXPIRING_VERSION:
-        body += _INT64.pack(value.expire_timestamp)
-    if flexible:
-        body += encode_tags([] if value.topic_id is None else [(0, value.topic_id.bytes)])
-    return bytes(body)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicMetadata:
+    """A topic that the group has subscribed to."""
+
+    topic_id: uuid.UUID | None = field(metadata=UUID)
+    topic_name: str = field(metadata=STRING)
+    num_partitions: int = field(metadata=INT32)
+    partition_metadata: tuple[PartitionMetadata, ...] = ()
 
 
-def _decode_offset(view: memoryview, version: int) -> OffsetCommitValue:
-    flexible = version >= _FLEXIBLE_FROM
-    (committed,) = _INT64.unpack_from(view, 2)
-    offset = 10
-    leader_epoch, expire_timestamp, topic_id = -1, -1, None
-    if version >= 3:
-        (leader_epoch,) = INT32.unpack_from(view, offset)
-        offset += 4
-    metadata, offset = read_text(view, offset, flexible=flexible)
-    (commit_timestamp,) = _INT64.unpack_from(view, offset)
-    offset += 8
-    if version == _EXPIRING_VERSION:
-        (expire_timestamp,) = _INT64.unpack_from(view, offset)
-    if flexible:
-        tags, _ = read_tags(view, offset, (0,))
-        if 0 in tags:
-            topic_id, _ = read_uuid(view, tags[0][0])
-    return OffsetCommitValue(
-        offset=committed,
-        leader_epoch=leader_epoch,
-        metadata=metadata,
-        commit_timestamp=commit_timestamp,
-        expire_timestamp=expire_timestamp,
-        topic_id=topic_id,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupPartitionMetadataValue:
+    """The topics that a group has subscribed to, until Kafka 4.0; since then the group has a hash of them."""
+
+    topics: tuple[TopicMetadata, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupMemberMetadataKey:
+    """The key of a member."""
+
+    group_id: str = field(metadata=STRING)
+    member_id: str = field(metadata=STRING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassicProtocol:
+    """An assignor that a member with the classic protocol supports, with its subscription."""
+
+    name: str = field(metadata=STRING)
+    metadata: bytes = field(metadata=BYTES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassicMemberMetadata:
+    """The part of a member that uses the classic protocol in a group of the consumer protocol."""
+
+    session_timeout_ms: int = field(metadata=INT32, default=0)
+    supported_protocols: tuple[ClassicProtocol, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupMemberMetadataValue:
+    """A member. `classic_member_metadata` is None if the member uses the consumer protocol.
+
+    In Kafka an absent tag means the empty struct, so None is written, too. For that reason the field has that default.
+    """
+
+    instance_id: str | None = field(metadata=STRING)
+    rack_id: str | None = field(metadata=STRING)
+    client_id: str = field(metadata=STRING)
+    client_host: str = field(metadata=STRING)
+    subscribed_topic_names: tuple[str, ...] = field(metadata=STRING)
+    subscribed_topic_regex: str | None = field(metadata=STRING)
+    rebalance_timeout_ms: int = field(metadata=INT32, default=-1)
+    server_assignor: str | None = field(metadata=STRING)
+    classic_member_metadata: ClassicMemberMetadata | None = field(metadata=_TAG_0, default=ClassicMemberMetadata())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupTargetAssignmentMetadataKey:
+    """The key of the epoch of a group's target assignment."""
+
+    group_id: str = field(metadata=STRING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupTargetAssignmentMetadataValue:
+    """The group epoch that the target assignment was computed for."""
+
+    assignment_epoch: int = field(metadata=INT32)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupTargetAssignmentMemberKey:
+    """The key of a member's target assignment."""
+
+    group_id: str = field(metadata=STRING)
+    member_id: str = field(metadata=STRING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPartitions:
+    """Partitions of a topic."""
+
+    topic_id: uuid.UUID | None = field(metadata=UUID)
+    partitions: tuple[int, ...] = field(metadata=INT32)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupTargetAssignmentMemberValue:
+    """The partitions that a member shall have."""
+
+    topic_partitions: tuple[TopicPartitions, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupCurrentMemberAssignmentKey:
+    """The key of a member's current assignment."""
+
+    group_id: str = field(metadata=STRING)
+    member_id: str = field(metadata=STRING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupCurrentMemberAssignmentValue:
+    """The partitions that a member has, and those that it has still to give up. `state` is Kafka's MemberState."""
+
+    member_epoch: int = field(metadata=INT32)
+    previous_member_epoch: int = field(metadata=INT32)
+    state: int = field(metadata=INT8)
+    assigned_partitions: tuple[TopicPartitions, ...]
+    partitions_pending_revocation: tuple[TopicPartitions, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupRegularExpressionKey:
+    """The key of a regular expression that members have subscribed to."""
+
+    group_id: str = field(metadata=STRING)
+    regular_expression: str = field(metadata=STRING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupRegularExpressionValue:
+    """The topics that match the expression in a version of the metadata image."""
+
+    topics: tuple[str, ...] = field(metadata=STRING)
+    version: int = field(metadata=INT64)
+    timestamp: int = field(metadata=INT64)
+
+
+# ---- types ----------------------------------------------------------------------------------------------------------
+
+
+def _offset_commit(number: int) -> RecordType:
+    return RecordType(
+        number=number, key=OffsetCommitKey, value=OffsetCommitValue, last_version=4, flexible_from=4, writes=3
     )
 
 
-def _encode_group(value: GroupMetadataValue, version: int) -> bytes:
-    flexible = version >= _FLEXIBLE_FROM
-    body = bytearray(INT16.pack(version))
-    body += encode_string(value.protocol_type, flexible=flexible)
-    body += INT32.pack(value.generation)
-    body += encode_string(value.protocol, flexible=flexible)
-    body += encode_string(value.leader, flexible=flexible)
-    if version >= 2:
-        body += _INT64.pack(value.current_state_timestamp)
-    body += encode_length(len(value.members), flexible=flexible)
-    for member in value.members:
-        body += encode_string(member.member_id, flexible=flexible)
-        if version >= 3:
-            body += encode_string(member.group_instance_id, flexible=flexible)
-        body += encode_string(member.client_id, flexible=flexible)
-        body += encode_string(member.client_host, flexible=flexible)
-        if version >= 1:
-            body += INT32.pack(member.rebalance_timeout)
-        body += INT32.pack(member.session_timeout)
-        for data in (member.subscription, member.assignment):
-            body += encode_length(len(data), flexible=flexible)
-            body += data
-        if flexible:
-            body.append(0)
-    if flexible:
-        body.append(0)
-    return bytes(body)
+def _consumer_group(number: int, key: type, value: type) -> RecordType:
+    return RecordType(number=number, key=key, value=value, flexible_from=0)
 
 
-def _decode_group(view: memoryview, version: int) -> GroupMetadataValue:
-    flexible = version >= _FLEXIBLE_FROM
-    protocol_type, offset = read_text(view, INT16.size, flexible=flexible)
-    (generation,) = INT32.unpack_from(view, offset)
-    protocol, offset = read_string(view, offset + 4, flexible=flexible)
-    leader, offset = read_string(view, offset, flexible=flexible)
-    current_state_timestamp = -1
-    if version >= 2:
-        (current_state_timestamp,) = _INT64.unpack_from(view, offset)
-        offset += 8
-    count, offset = read_count(view, offset, flexible=flexible)
-    members = []
-    for _ in range(count):
-        member, offset = _decode_member(view, offset, version)
-        members.append(member)
-    return GroupMetadataValue(
-        protocol_type=protocol_type,
-        generation=generation,
-        protocol=protocol,
-        leader=leader,
-        current_state_timestamp=current_state_timestamp,
-        members=tuple(members),
-    )
+EXPIRING_VERSION: Final = 1
+"""The version of an `OffsetCommitValue` with an expiry time of its own."""
 
-
-def _decode_member(view: memoryview, offset: int, version: int) -> tuple[MemberMetadata, int]:
-    flexible = version >= _FLEXIBLE_FROM
-    member_id, offset = read_text(view, offset, flexible=flexible)
-    group_instance_id, rebalance_timeout = None, -1
-    if version >= 3:
-        group_instance_id, offset = read_string(view, offset, flexible=flexible)
-    client_id, offset = read_text(view, offset, flexible=flexible)
-    client_host, offset = read_text(view, offset, flexible=flexible)
-    if version >= 1:
-        (rebalance_timeout,) = INT32.unpack_from(view, offset)
-        offset += 4
-    (session_timeout,) = INT32.unpack_from(view, offset)
-    subscription, offset = read_view(view, offset + 4, flexible=flexible)
-    assignment, offset = read_view(view, offset, flexible=flexible)
-    if flexible:
-        offset = skip_tags(view, offset)
-    return MemberMetadata(
-        member_id=member_id,
-        group_instance_id=group_instance_id,
-        client_id=client_id,
-        client_host=client_host,
-        rebalance_timeout=rebalance_timeout,
-        session_timeout=session_timeout,
-        subscription=bytes(subscription or b""),
-        assignment=bytes(assignment or b""),
-    ), offset
+GROUP_RECORDS: Final = RecordTypes(
+    _offset_commit(0),
+    _offset_commit(1),
+    RecordType(number=2, key=GroupMetadataKey, value=GroupMetadataValue, last_version=4, flexible_from=4, writes=3),
+    _consumer_group(3, ConsumerGroupMetadataKey, ConsumerGroupMetadataValue),
+    _consumer_group(4, ConsumerGroupPartitionMetadataKey, ConsumerGroupPartitionMetadataValue),
+    _consumer_group(5, ConsumerGroupMemberMetadataKey, ConsumerGroupMemberMetadataValue),
+    _consumer_group(6, ConsumerGroupTargetAssignmentMetadataKey, ConsumerGroupTargetAssignmentMetadataValue),
+    _consumer_group(7, ConsumerGroupTargetAssignmentMemberKey, ConsumerGroupTargetAssignmentMemberValue),
+    _consumer_group(8, ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue),
+    _consumer_group(16, ConsumerGroupRegularExpressionKey, ConsumerGroupRegularExpressionValue),
+)

@@ -123,7 +123,7 @@ def test_waiters_for_an_abandoned_connection_get_an_error(seed: int) -> None:
 
     async def main() -> None:
         listener = await simulation.runtime("silent").network.listen(asyncio.Protocol, "silent", 9092)
-        peers = Peers(runtime, 1)
+        peers = Peers(runtime, "broker-1")
         silent = BrokerImage(broker_id=2, endpoints=(ListenerAddress(name="PLAINTEXT", host="silent", port=9092),))
         asking = asyncio.create_task(peers.request({2: silent}, 2, ApiKey.ALTER_PARTITION, {}, purpose="a"))
         await asyncio.sleep(1)
@@ -139,7 +139,7 @@ def test_a_backoff_before_a_retry_ends_when_the_controller_changes(seed: int) ->
     simulation = Simulation(seed)
 
     async def main() -> None:
-        peers = Peers(simulation.runtime("one"), 1)
+        peers = Peers(simulation.runtime("one"), "broker-1")
         requests = ControllerRequests(MetadataCache(BrokerConfig()), peers, local_controller=lambda: None)
         pausing = asyncio.create_task(requests.pause(60))
         await asyncio.sleep(1)

@@ -33,6 +33,7 @@ from odradek.broker.cluster.registration import in_live_session
 from odradek.broker.cluster.unclean_registration import wait_until_out_of_isrs
 from odradek.broker.controlling.controller import Controller
 from odradek.broker.groups.group_coordinator import GroupCoordinator
+from odradek.broker.groups.rebalance_journal import JOURNAL_CLIENT, RebalanceJournal
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.producer_ids import ProducerIds
 from odradek.broker.replication.alter_partition_manager import AlterPartitionManager
@@ -113,7 +114,7 @@ class Broker:
         )
         self.server = Server(runtime, self.metadata, self.dispatcher, self.admission, most_connections=most_connections)
         self.fence = Fence(store, runtime.clock)
-        self.peers = Peers(runtime, config.broker_id)
+        self.peers = Peers(runtime, f"broker-{config.broker_id}")
         self.controller_requests: ControllerRequests[Controller] = ControllerRequests(
             self.metadata, self.peers, local_controller=lambda: self.metadata_loop.elected_controller
         )
@@ -136,8 +137,13 @@ class Broker:
         self.controlled_shutdown = ControlledShutdown(
             self.metadata, self.controller_requests, lambda: self.metadata_loop.broker_epoch
         )
+        self.journal_peers = Peers(runtime, JOURNAL_CLIENT)
+        create_topic = self.auto_topic_creation_manager.ensure
+        self.rebalance_journal = RebalanceJournal(
+            self.metadata, runtime.clock, self.partitions, self.journal_peers, create_topic=create_topic
+        )
         self.groups = GroupCoordinator(
-            self.metadata, runtime.clock, self.partitions, create_topic=self.auto_topic_creation_manager.ensure
+            self.metadata, runtime.clock, self.partitions, self.rebalance_journal, create_topic=create_topic
         )
 
     def _make_replicas(self, note: str) -> None:
@@ -284,6 +290,7 @@ class Broker:
         self.server.close_listeners()
         self.purgatory.expire_all()
         self.groups.stop()
+        self.rebalance_journal.stop()
         await self.cleaning.stop()
         self.fetchers.stop()
         self.log_dir_events.stop()
@@ -294,6 +301,7 @@ class Broker:
         await self.server.close_connections()
         self.auto_topic_creation_manager.kill()
         self.peers.close()
+        self.journal_peers.close()
         await self.metadata_loop.stop()
         self.logs.close(threads=self.config.num_recovery_threads_per_data_dir)
         _log.info("broker %d has stopped", self.broker_id)
@@ -305,7 +313,9 @@ class Broker:
         self.server.abort_connections()
         self.auto_topic_creation_manager.kill()
         self.peers.close()
+        self.journal_peers.close()
         self.groups.kill()
+        self.rebalance_journal.stop()
         self.cleaning.kill()
         self.fetchers.stop()
         self.log_dir_events.stop()

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import click
 
 from odradek.cli.common import admin, cluster_options, json_option, print_json, print_table, run
+from odradek.cli.group_history import history
 from odradek.clients.descriptions import GroupDescription, GroupListing
 from odradek.model import TopicPartition
 
@@ -12,6 +13,9 @@ from odradek.model import TopicPartition
 @click.group(name="groups")
 def command() -> None:
     """List, describe and delete consumer groups."""
+
+
+command.add_command(history)
 
 
 @command.command(name="list")

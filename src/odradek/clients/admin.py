@@ -32,6 +32,7 @@ from odradek.clients.reassignments import (
     elect_leaders,
     list_partition_reassignments,
 )
+from odradek.clients.rebalances import rebalance_history
 from odradek.clients.registrations import fenced_brokers, unregister_broker
 from odradek.clients.retry import retrying
 from odradek.clients.settings import ClientSettings, make_settings
@@ -196,6 +197,10 @@ class Admin:
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
         """Return offsets by partition for `EARLIEST`, `LATEST` or a time in ms, as `offsets.list_offsets` does."""
         return await list_offsets(self._cluster, wanted, isolation_level=isolation_level, timeout_ms=self._timeout_ms)
+
+    async def rebalance_history(self, group_id: str, *, limit: int = 20) -> list[dict[str, Any]]:
+        """Return the last rebalances of a group (`rebalances.rebalance_history`)."""
+        return await rebalance_history(self._cluster, group_id, limit=limit, timeout_ms=self._timeout_ms)
 
     # ---- replicas and leaders -----------------------------------------------------------------------------------
 

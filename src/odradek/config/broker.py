@@ -16,6 +16,7 @@ Deliberate deviations:
 | `max.connections.per.ip.overrides` | also names | addresses only | a DNS answer can be forged |
 | `max.connection.creation.rate` | at least 0 | at least 1 | 0 would refuse every connection |
 | `log.flush.mode` | - | `none` | `group` makes every acknowledgement wait for one shared fsync |
+| `group.rebalance.journal.enable` | - | `true` | `__rebalances` says why each group was rebalanced and what it cost |
 | `log.validate.records` | - | `needed` | `all` validates every batch, as Kafka does (docs/decisions/0005) |
 | `log.validate.max.bytes` | no limit | 100 MiB | memory is bounded by configuration |
 | `bench.discard.writes` | - | false | measures a broker without its disk |
@@ -354,6 +355,9 @@ class BrokerConfig:
         "group.initial.rebalance.delay.ms", 3_000, "How long an empty group waits for more members.", minimum=0
     )
     group_max_size: int = integer("group.max.size", INT_MAX, "Members of a group.", minimum=1)
+    group_rebalance_journal_enable: bool = boolean(
+        "group.rebalance.journal.enable", True, "Whether __rebalances has a record of every rebalance."
+    )
     offsets_topic_num_partitions: int = integer(
         "offsets.topic.num.partitions", 16, "Partitions of __consumer_offsets, fixed when it is created.", minimum=1
     )

@@ -6,11 +6,13 @@
 
 from odradek.groups.classic_group import ClassicGroup, GroupSettings
 from odradek.groups.group_coordinator_machine import GroupCoordinatorMachine, OffsetSettings
+from odradek.groups.rebalance_trace import CauseKind, RebalanceCompleted
 from odradek.groups.records import GroupMetadataRecord, GroupRecord, GroupRecordCodec, OffsetCommitRecord
 from odradek.groups.states import TRANSITIONS, Event, State
 
 __all__ = [
     "TRANSITIONS",
+    "CauseKind",
     "ClassicGroup",
     "Event",
     "GroupCoordinatorMachine",
@@ -20,5 +22,6 @@ __all__ = [
     "GroupSettings",
     "OffsetCommitRecord",
     "OffsetSettings",
+    "RebalanceCompleted",
     "State",
 ]

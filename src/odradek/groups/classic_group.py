@@ -17,6 +17,7 @@ from odradek.groups.deadlines import Deadlines
 from odradek.groups.members import AwaitingJoin, GroupMembers, Member
 from odradek.groups.messages import JoinedMember, JoinReply, SyncReply
 from odradek.groups.outcome import Outcome
+from odradek.groups.rebalance_trace import Ownership, RebalanceOutcome, RebalanceTrace
 from odradek.groups.states import TRANSITIONS, Event, State
 from odradek.model import ErrorCode, TopicPartition
 from odradek.model.values import dataclass
@@ -46,6 +47,8 @@ class GroupSettings:
     max_size: int = 2**31 - 1
     new_member_join_timeout_ms: int = 300_000
     """How long a member without any response so far may wait for one: it cannot send heartbeats."""
+    traces_rebalances: bool = False
+    """Whether each rebalance is reported with its cause and its cost (`rebalance_trace`)."""
 
 
 class ClassicGroup:
@@ -66,6 +69,9 @@ class ClassicGroup:
         """Members of the generation that have sent no SyncGroup request yet."""
         self.remaining_initial_delay_ms: int | None = None
         """How much longer the first rebalance of an empty group may be delayed; None in other rebalances."""
+        self.trace: RebalanceTrace | None = None
+        """The rebalance that is going on, if it is traced."""
+        self.ownership: Ownership | None = Ownership({}) if settings.traces_rebalances else None
         self.new_member_added = False
         """Whether a member joined during the current delay of the first rebalance."""
 
@@ -103,7 +109,9 @@ class ClassicGroup:
         self.members = GroupMembers()
         self.pending_members, self.pending_syncs = {}, set()
         self.remaining_initial_delay_ms, self.new_member_added = None, False
-        self.state, self.protocol_type = State.EMPTY, None
+        self.state, self.protocol_type, self.trace = State.EMPTY, None, None
+        if self.ownership is not None:
+            self.ownership = Ownership(self._assignments)
         record = self.record
         if record is None:
             return
@@ -238,6 +246,28 @@ class ClassicGroup:
             members=self.members.metadata(protocol_name, assignments),
         )
 
+    def give(self, member: Member, assignment: bytes, now_ms: int) -> None:
+        """Note that a member gets its assignment."""
+        if self.ownership is not None:
+            moved, unowned_ms = self.ownership.synced(member.member_id, assignment, now_ms)
+            if self.trace is not None:
+                self.trace.synced(moved, unowned_ms)
+
+    def end_trace(self, outcome: RebalanceOutcome, now_ms: int, out: Outcome, generation: int | None = None) -> None:
+        """Report the rebalance that is traced, if one is, with the last generation that is recorded."""
+        if self.trace is None:
+            return
+        completed = self.trace.completed(
+            self.group_id,
+            self.generation if generation is None else generation,
+            outcome,
+            now_ms,
+            protocol=(self.protocol_type or "", self.protocol_name or ""),
+            members=len(self.members),
+        )
+        self.trace = None
+        out.events.append(completed)
+
     def set_deadline(self, kind: str, at_ms: int, member_id: str = "") -> None:
         """Set or replace a deadline."""
         self._deadlines.set((self.group_id, kind, member_id), at_ms)
@@ -268,8 +298,10 @@ class ClassicGroup:
         """Let a member's session last until it is restarted."""
         self.clear_deadline(SESSION, member_id)
 
-    def remove_member(self, member_id: str) -> None:
+    def remove_member(self, member_id: str, last_seen_ms: int) -> None:
         """Remove a member or pending member; its waiting requests must have been answered."""
+        if self.ownership is not None:
+            self.ownership.removed(member_id, last_seen_ms)
         self.members.remove(member_id)
         self.pending_members.pop(member_id, None)
         self.pending_syncs.discard(member_id)
@@ -316,9 +348,13 @@ class ClassicGroup:
         """Return the SyncGroup response with an assignment."""
         return SyncReply(protocol_type=self.protocol_type, protocol_name=self.protocol_name, assignment=assignment)
 
-    def await_join(self, member: Member, join: AwaitingJoin, out: Outcome) -> None:
+    def await_join(self, member: Member, join: AwaitingJoin, now_ms: int, out: Outcome) -> None:
         """Let a known member's join wait for the next generation; an earlier one fails."""
         self.members.update(member, join.request)
+        if self.trace is not None:
+            self.trace.joined(member.member_id, now_ms)
+        if self.ownership is not None:
+            self.ownership.joined(member.member_id, join.request.protocols[0][1], now_ms)
         before = self.members.add_awaiting_join(member, join)
         if before is not None:
             out.reply(before.to, JoinReply(error=ErrorCode.rebalance_in_progress, member_id=member.member_id))

@@ -47,6 +47,7 @@ from odradek.groups.rebalance import (
     maybe_complete_join_phase,
     prepare_rebalance,
 )
+from odradek.groups.rebalance_trace import Cause, CauseKind
 from odradek.groups.records import GroupMetadataRecord, GroupRecord, OffsetCommitRecord
 from odradek.groups.states import State
 from odradek.groups.sync import heartbeat, leave, sync, validate_commit
@@ -166,12 +167,14 @@ class GroupCoordinatorMachine:
         out, limit = Outcome(group.group_id), group.settings.max_size
         if group.state is State.STABLE:
             if not group.has_assignment:
-                prepare_rebalance(group, "the last generation has no assignment", now, out)
+                cause = Cause(kind=CauseKind.COORDINATOR_MOVED, text="the last generation has no assignment")
+                prepare_rebalance(group, cause, now, out)
             elif len(group.members) > limit:
-                prepare_rebalance(group, f"there are more than group.max.size={limit} members", now, out)
+                text = f"there are more than group.max.size={limit} members"
+                prepare_rebalance(group, Cause(kind=CauseKind.GROUP_FULL, text=text), now, out)
             elif not group.assignment_matches(counts):
                 reason = "topics or partitions changed while the group had no coordinator"
-                prepare_rebalance(group, reason, now, out)
+                prepare_rebalance(group, Cause(kind=CauseKind.METADATA_CHANGED, text=reason), now, out)
         return self._decided(group, out)
 
     def on_image(self, old: ClusterImage, new: ClusterImage, now: Now) -> Iterator[_Step]:

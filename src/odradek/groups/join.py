@@ -11,9 +11,11 @@ from odradek.groups.members import AwaitingJoin, Member
 from odradek.groups.messages import JoinReply, JoinRequest
 from odradek.groups.outcome import Outcome
 from odradek.groups.rebalance import maybe_complete_join_phase, members_changed
+from odradek.groups.rebalance_trace import Cause, CauseKind, only_ownership_changed
 from odradek.groups.records import GroupMetadataRecord
 from odradek.groups.states import State
 from odradek.model import ErrorCode
+from odradek.protocol.consumer_protocol import PROTOCOL_TYPE
 
 
 def join(group: ClassicGroup, request: JoinRequest, to: object, now: Now, out: Outcome) -> None:
@@ -52,9 +54,10 @@ def _accept_joining_member(group: ClassicGroup, member_id: str) -> bool:
 def _reject_join_of_full_group(group: ClassicGroup, request: JoinRequest, to: object, now: Now, out: Outcome) -> None:
     out.reply(to, JoinReply(error=ErrorCode.group_max_size_reached))
     was_member = request.member_id in group.members
-    group.remove_member(request.member_id)
+    group.remove_member(request.member_id, now.ms)
     if was_member:
-        members_changed(group, f"{request.member_id} was rejected: the group is full", now, out)
+        text = f"{request.member_id} was rejected: the group is full"
+        members_changed(group, Cause(kind=CauseKind.GROUP_FULL, text=text, members=(request.member_id,)), now, out)
     else:
         maybe_complete_join_phase(group, now, out)
 
@@ -96,7 +99,7 @@ def _new_member(request: JoinRequest, to: object, member_id: str) -> Member:
 
 
 def _add_member(group: ClassicGroup, request: JoinRequest, to: object, member_id: str, now: Now, out: Outcome) -> None:
-    group.remove_member(member_id)
+    group.remove_member(member_id, now.ms)
     member = _new_member(request, to, member_id)
     member.is_new = True
     if not group.members:
@@ -106,7 +109,9 @@ def _add_member(group: ClassicGroup, request: JoinRequest, to: object, member_id
     # A member without a response has no id for heartbeats, and lost connections are not seen here: without a deadline,
     # a client that retries would leave one dead member behind for each attempt.
     group.set_deadline(SESSION, now.ms + group.settings.new_member_join_timeout_ms, member_id)
-    members_changed(group, _with_client_reason(f"{member_id} joined", request), now, out)
+    if group.trace is not None:
+        group.trace.joined(member_id, now.ms)
+    members_changed(group, _cause(CauseKind.JOINED, f"{member_id} joined", member_id, request), now, out)
 
 
 def _join_existing_member(
@@ -115,16 +120,17 @@ def _join_existing_member(
     """Join again; outside a rebalance this starts one only if the member changed or is the leader of a stable group."""
     is_same, leads = member.matches(request.protocols), member.member_id == group.members.leader
     if group.state is State.PREPARING_REBALANCE:
-        group.await_join(member, AwaitingJoin(request, to), out)
-        members_changed(group, "", now, out)
+        group.await_join(member, AwaitingJoin(request, to), now.ms, out)
+        maybe_complete_join_phase(group, now, out)
     elif is_same and not (group.state is State.STABLE and leads):
         group.members.update(member, request)
         group.reschedule_heartbeat(member, now.ms)
         out.reply(to, group.join_reply(member, group.generation, group.protocol_name))
     else:
-        group.await_join(member, AwaitingJoin(request, to), out)
+        kind = _rejoin_kind(group, member, request, is_same=is_same)
+        group.await_join(member, AwaitingJoin(request, to), now.ms, out)
         who = "the leader" if leads else member.member_id
-        members_changed(group, _with_client_reason(f"{who} joined again", request), now, out)
+        members_changed(group, _cause(kind, f"{who} joined again", member.member_id, request), now, out)
 
 
 def _replace_static_member(
@@ -140,11 +146,13 @@ def _replace_static_member(
     group.fail_sync(old, ErrorCode.fenced_instance_id, out)
     member = _new_member(request, to, request.new_member_id)
     group.members.replace(old.member_id, member)
+    if group.ownership is not None:
+        group.ownership.replaced(old.member_id, member.member_id)
     group.pending_syncs.discard(old.member_id)
     group.cancel_heartbeat(old.member_id)
     if group.state is not State.STABLE or group.members.select_protocol() != group.protocol_name:
         reason = f"static member {request.instance_id} was replaced by {member.member_id}"
-        members_changed(group, _with_client_reason(reason, request), now, out)
+        members_changed(group, _cause(CauseKind.FENCED, reason, member.member_id, request), now, out)
         return
     assignments = dict(group.assignments)
     assignments[member.member_id] = assignments.pop(old.member_id, b"")
@@ -168,5 +176,19 @@ def _replace_static_member(
     )
 
 
-def _with_client_reason(what: str, request: JoinRequest) -> str:
-    return f"{what} ({request.reason})" if request.reason else what
+def _rejoin_kind(group: ClassicGroup, member: Member, request: JoinRequest, *, is_same: bool) -> CauseKind:
+    """Return why a known member of a complete generation joins again.
+
+    A leader without a change has seen new topics or partitions. A member that only gave up partitions is in the
+    second step of a cooperative rebalance (KIP-429).
+    """
+    if is_same:
+        return CauseKind.METADATA_CHANGED
+    if group.protocol_type == PROTOCOL_TYPE and only_ownership_changed(member.protocols, request.protocols):
+        return CauseKind.PARTITIONS_REVOKED
+    return CauseKind.REJOINED
+
+
+def _cause(kind: CauseKind, text: str, member_id: str, request: JoinRequest) -> Cause:
+    with_reason = f"{text} ({request.reason})" if request.reason else text
+    return Cause(kind=kind, text=with_reason, members=(member_id,))

@@ -16,6 +16,7 @@ from odradek.groups.classic_group import JOIN_PHASE, PENDING_MEMBERS, SYNC_PHASE
 from odradek.groups.members import Member
 from odradek.groups.messages import PendingMembersOverdue, RebalanceStarted
 from odradek.groups.outcome import Outcome
+from odradek.groups.rebalance_trace import Cause, CauseKind, RebalanceOutcome, RebalanceTrace
 from odradek.groups.records import GroupMetadataRecord
 from odradek.groups.states import Event, State
 from odradek.model import ErrorCode
@@ -25,7 +26,7 @@ PENDING_MEMBERS_TIMEOUT_MS: Final = 3_000
 members learn of the rebalance by heartbeat, every 3 s by default, so it takes that long anyway."""
 
 
-def prepare_rebalance(group: ClassicGroup, reason: str, now: Now, out: Outcome) -> None:
+def prepare_rebalance(group: ClassicGroup, cause: Cause, now: Now, out: Outcome) -> None:
     """Request all members to join again; waiting SyncGroup requests are answered with REBALANCE_IN_PROGRESS."""
     for member in group.members:
         if member.awaiting_sync is not None:
@@ -33,7 +34,11 @@ def prepare_rebalance(group: ClassicGroup, reason: str, now: Now, out: Outcome) 
             group.reschedule_heartbeat(member, now.ms)
     group.pending_syncs.clear()
     group.clear_deadline(SYNC_PHASE)
-    out.events.append(RebalanceStarted(group_id=group.group_id, generation=group.generation, reason=reason))
+    group.end_trace(RebalanceOutcome.OVERTAKEN, now.ms, out)
+    out.events.append(RebalanceStarted(group_id=group.group_id, generation=group.generation, reason=cause.text))
+    if group.settings.traces_rebalances:
+        waiting = [member.member_id for member in group.members if member.awaiting_join is not None]
+        group.trace = RebalanceTrace(cause, now, waiting)
     first = group.state is State.EMPTY
     group.transition(Event.FIRST_MEMBER_JOINED if first else Event.MEMBERS_CHANGED)
     delay_ms = group.settings.initial_rebalance_delay_ms
@@ -48,10 +53,10 @@ def prepare_rebalance(group: ClassicGroup, reason: str, now: Now, out: Outcome) 
         maybe_complete_join_phase(group, now, out)
 
 
-def members_changed(group: ClassicGroup, reason: str, now: Now, out: Outcome) -> None:
+def members_changed(group: ClassicGroup, cause: Cause, now: Now, out: Outcome) -> None:
     """Start a rebalance after a change of members, or check whether the current join phase is complete now."""
     if group.state in (State.STABLE, State.COMPLETING_REBALANCE) or (group.state is State.EMPTY and group.members):
-        prepare_rebalance(group, reason, now, out)
+        prepare_rebalance(group, cause, now, out)
     else:
         maybe_complete_join_phase(group, now, out)
 
@@ -104,7 +109,9 @@ def complete_join_phase(group: ClassicGroup, now: Now, out: Outcome) -> None:
     members = group.members
     for member in members:
         if member.awaiting_join is None and member.instance_id is None:
-            group.remove_member(member.member_id)
+            group.remove_member(member.member_id, now.ms)
+            if group.trace is not None:
+                group.trace.timed_out(member.member_id)
     if members and not members.maybe_elect_new_joined_leader():
         group.set_deadline(JOIN_PHASE, now.ms + members.rebalance_timeout_ms)
         return
@@ -113,7 +120,12 @@ def complete_join_phase(group: ClassicGroup, now: Now, out: Outcome) -> None:
     if not members:
         group.transition(Event.LAST_MEMBER_LEFT)
         _record(group, generation, None, now, out)
+        group.end_trace(RebalanceOutcome.EMPTY, now.ms, out, generation)
+        if group.ownership is not None:
+            group.ownership.clear()
         return
+    if group.trace is not None:
+        group.trace.join_phase_completed(now.ms)
     group.transition(Event.JOIN_PHASE_COMPLETE)
     protocol_name = members.select_protocol()
     _record(group, generation, protocol_name, now, out)
@@ -136,14 +148,17 @@ def expire_sync_phase(group: ClassicGroup, now: Now, out: Outcome) -> None:
     """Remove the members that joined but sent no SyncGroup within the rebalance timeout."""
     silent = sorted(group.pending_syncs)
     for member_id in silent:
-        group.remove_member(member_id)
+        group.remove_member(member_id, now.ms)
     if silent:
-        members_changed(group, f"no SyncGroup from {', '.join(silent)}", now, out)
+        text = f"no SyncGroup from {', '.join(silent)}"
+        members_changed(group, Cause(kind=CauseKind.REBALANCE_TIMEOUT, text=text, members=tuple(silent)), now, out)
 
 
 def expire_session(group: ClassicGroup, member: Member, now: Now, out: Outcome) -> None:
     """Remove a member whose session expired, or whose first join waited too long."""
     group.fail_join(member, ErrorCode.unknown_member_id, "", out)
     group.fail_sync(member, ErrorCode.unknown_member_id, out)
-    group.remove_member(member.member_id)
-    members_changed(group, f"{member.member_id} sent no heartbeat within its session timeout", now, out)
+    group.remove_member(member.member_id, now.ms - member.session_timeout_ms)
+    text = f"{member.member_id} sent no heartbeat within its session timeout"
+    cause = Cause(kind=CauseKind.SESSION_EXPIRED, text=text, members=(member.member_id,))
+    members_changed(group, cause, now, out)

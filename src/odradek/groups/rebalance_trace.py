@@ -17,6 +17,8 @@ from odradek.model.values import dataclass
 from odradek.protocol.consumer_protocol import decode_assignment, decode_subscription
 from odradek.protocol.errors import MalformedMessageError
 
+Protocols = tuple[tuple[str, bytes], ...]
+"""The protocols of a JoinGroup request: names and metadata."""
 MOST_WAITED_FOR: Final = 10
 """Members in `RebalanceCompleted.waited_for`: those that took longest."""
 
@@ -66,7 +68,7 @@ class RebalanceCompleted:
     join_ms: int | None
     """From the cause until all had joined; None if it was overtaken before."""
     assign_ms: int | None
-    """From then until the leader's assignment was recorded."""
+    """From then until the leader's assignment was recorded; None if it was not."""
     protocol_type: str
     protocol_name: str
     members: int
@@ -204,6 +206,16 @@ class RebalanceTrace:
             moved=tuple(self._moved),
             unowned_ms=self._unowned_ms,
         )
+
+
+def only_ownership_changed(before: Protocols, after: Protocols) -> bool:
+    """Return whether the protocols of a consumer differ in the partitions that it owns, and in nothing else."""
+    try:
+        return [(name, decode_subscription(data).topics) for name, data in before] == [
+            (name, decode_subscription(data).topics) for name, data in after
+        ]
+    except MalformedMessageError:
+        return False
 
 
 def _assigned(data: bytes) -> tuple[TopicPartition, ...]:

@@ -5,6 +5,7 @@ from odradek.groups.classic_group import SYNC_PHASE, ClassicGroup
 from odradek.groups.messages import HeartbeatRequest, LeaveRequest, LeavingMember, SyncReply, SyncRequest
 from odradek.groups.outcome import Outcome
 from odradek.groups.rebalance import members_changed
+from odradek.groups.rebalance_trace import Cause, CauseKind, RebalanceOutcome
 from odradek.groups.records import GroupMetadataRecord
 from odradek.groups.states import Event, State
 from odradek.model import ErrorCode
@@ -22,7 +23,10 @@ def sync(group: ClassicGroup, request: SyncRequest, to: object, now: Now, out: O
         group.clear_deadline(SYNC_PHASE)
     if group.state is State.STABLE:
         group.reschedule_heartbeat(member, now.ms)
-        out.reply(to, group.sync_reply(group.assignment(member.member_id)))
+        assignment = group.assignment(member.member_id)
+        out.reply(to, group.sync_reply(assignment))
+        group.give(member, assignment, now.ms)
+        _maybe_complete(group, now, out)
         return
     group.fail_sync(member, ErrorCode.rebalance_in_progress, out)
     member.awaiting_sync = to
@@ -36,11 +40,22 @@ def _assign(group: ClassicGroup, assignments: dict[str, bytes], now: Now, out: O
     group.transition(Event.LEADER_SYNCED)
     value = group.new_record(group.generation, group.protocol_name, assignments, now.wall_ms)
     out.records.append(GroupMetadataRecord(group.group_id, value))
+    if group.trace is not None:
+        group.trace.assigned(now.ms)
     for member in group.members:
         if member.awaiting_sync is not None:
-            out.reply(member.awaiting_sync, group.sync_reply(assignments.get(member.member_id, b"")))
+            assignment = assignments.get(member.member_id, b"")
+            out.reply(member.awaiting_sync, group.sync_reply(assignment))
             member.awaiting_sync = None
             group.reschedule_heartbeat(member, now.ms)
+            group.give(member, assignment, now.ms)
+    _maybe_complete(group, now, out)
+
+
+def _maybe_complete(group: ClassicGroup, now: Now, out: Outcome) -> None:
+    """Report the rebalance when every member has its assignment."""
+    if not group.pending_syncs:
+        group.end_trace(RebalanceOutcome.STABLE, now.ms, out)
 
 
 def _validate_sync(group: ClassicGroup, request: SyncRequest) -> ErrorCode:
@@ -82,14 +97,21 @@ def validate_commit(
 
 def leave(group: ClassicGroup, request: LeaveRequest, to: object, now: Now, out: Outcome) -> None:
     """Remove members. If the last one leaves, the reply waits for the record that ends the generation."""
-    answers = tuple((each, _remove_leaving_member(group, each, out)) for each in request.members)
-    left = [each.member_id or str(each.instance_id) for each, error in answers if error is ErrorCode.none]
+    answers = tuple((each, _remove_leaving_member(group, each, now, out)) for each in request.members)
+    left = [each for each, error in answers if error is ErrorCode.none]
     if left:
-        members_changed(group, f"{', '.join(left)} left", now, out)
+        members_changed(group, _departure(left), now, out)
     out.reply(to, answers)
 
 
-def _remove_leaving_member(group: ClassicGroup, leaver: LeavingMember, out: Outcome) -> ErrorCode:
+def _departure(left: list[LeavingMember]) -> Cause:
+    names = tuple(each.member_id or str(each.instance_id) for each in left)
+    reasons = sorted({each.reason for each in left if each.reason})
+    text = f"{', '.join(names)} left" + (f" ({', '.join(reasons)})" if reasons else "")
+    return Cause(kind=CauseKind.LEFT, text=text, members=names)
+
+
+def _remove_leaving_member(group: ClassicGroup, leaver: LeavingMember, now: Now, out: Outcome) -> ErrorCode:
     member_id = leaver.member_id
     if not member_id:
         # An administrator removes a static member by its instance id.
@@ -105,5 +127,5 @@ def _remove_leaving_member(group: ClassicGroup, leaver: LeavingMember, out: Outc
     if member is not None:
         group.fail_join(member, ErrorCode.unknown_member_id, "", out)
         group.fail_sync(member, ErrorCode.unknown_member_id, out)
-    group.remove_member(member_id)
+    group.remove_member(member_id, now.ms)
     return ErrorCode.none

@@ -286,5 +286,11 @@ GROUPS_BY_STATE: Final = {
     state: _kafkas(f"{_GROUPS}NumGroups{state}", _G, f"Of these, in the state {state}.")
     for state in ("PreparingRebalance", "CompletingRebalance", "Stable", "Empty", "Dead")
 }
+REBALANCES: Final = _own("group_rebalances", _C, "Rebalances of groups, by their cause.", "cause")
+REBALANCE_TIME: Final = _own("group_rebalance_seconds", _C, "Duration of all these rebalances.")
+UNOWNED_TIME: Final = _own(
+    "group_unowned_partition_seconds", _C, "Time for which partitions had no owner because of a rebalance, in sum."
+)
+JOURNAL_DROPPED: Final = _own("group_rebalance_journal_dropped", _C, "Rebalances that are missing in __rebalances.")
 
 ALL: Final[tuple[Metric, ...]] = tuple(_defined)

@@ -25,9 +25,9 @@ _MOST_RESPONSE_BYTES: Final = 128 << 20
 class Peers:
     """One broker's connections to the others."""
 
-    def __init__(self, runtime: Runtime, broker_id: int) -> None:
+    def __init__(self, runtime: Runtime, client_id: str) -> None:
         self._runtime = runtime
-        self._client_id = f"broker-{broker_id}"
+        self._client_id = client_id
         self._open: dict[tuple[int, str], tuple[ListenerAddress, asyncio.Task[ClientConnection]]] = {}
 
     async def request(

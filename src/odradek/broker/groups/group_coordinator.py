@@ -12,10 +12,18 @@ from typing import Any, Final
 from odradek.broker.cooperation import cooperatively
 from odradek.broker.coordinators.runtime import CoordinatorKind, CoordinatorRuntime, LeaderPartitions, partition_for
 from odradek.broker.coordinators.shard import ShardState
+from odradek.broker.groups.rebalance_journal import RebalanceJournal
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.config import BrokerConfig
 from odradek.controller import NewTopic
-from odradek.groups import ClassicGroup, GroupCoordinatorMachine, GroupRecord, GroupRecordCodec, GroupSettings
+from odradek.groups import (
+    ClassicGroup,
+    GroupCoordinatorMachine,
+    GroupRecord,
+    GroupRecordCodec,
+    GroupSettings,
+    RebalanceCompleted,
+)
 from odradek.groups.group_coordinator_machine import OffsetSettings
 from odradek.groups.messages import (
     CommitRequest,
@@ -66,14 +74,16 @@ class GroupCoordinator:
         metadata: MetadataCache,
         clock: Clock,
         partitions: LeaderPartitions,
+        journal: RebalanceJournal,
         *,
         create_topic: Callable[[NewTopic], Awaitable[None]],
     ) -> None:
         self._metadata = metadata
         self._partitions = partitions
+        self._journal = journal
         self._create = create_topic
         kind = CoordinatorKind[Request, GroupRecord](
-            topic=OFFSETS_TOPIC, new_machine=self._new_machine, codec=GroupRecordCodec(), on_event=_log_event
+            topic=OFFSETS_TOPIC, new_machine=self._new_machine, codec=GroupRecordCodec(), on_event=self._on_event
         )
         self.runtime = CoordinatorRuntime(kind, clock, commit_timeout_ms=metadata.config.offsets_commit_timeout_ms)
 
@@ -84,7 +94,9 @@ class GroupCoordinator:
     def _group_settings(self) -> GroupSettings:
         config = self._metadata.config
         return GroupSettings(
-            initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms, max_size=config.group_max_size
+            initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+            max_size=config.group_max_size,
+            traces_rebalances=config.group_rebalance_journal_enable,
         )
 
     def _offset_settings(self) -> OffsetSettings:
@@ -93,6 +105,12 @@ class GroupCoordinator:
             retention_ms=config.offsets_retention_minutes * _MINUTE_MS,
             check_interval_ms=config.offsets_retention_check_interval_ms,
         )
+
+    def _on_event(self, event: object) -> None:
+        if isinstance(event, RebalanceCompleted):
+            self._journal.write(event)
+        else:
+            _log_event(event)
 
     # -- start, stop, images -------------------------------------------------------------------------------------------
 

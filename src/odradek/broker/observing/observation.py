@@ -239,3 +239,8 @@ def _groups(broker: "Broker") -> Iterator[Family]:
     yield _one(catalog.GROUP_OFFSETS, sum(len(machine.offsets) for machine in machines))
     for state, metric in catalog.GROUPS_BY_STATE.items():
         yield _one(metric, states[state])
+    journal = broker.rebalance_journal
+    yield Family(catalog.REBALANCES, [((cause,), count) for cause, count in journal.rebalances.items()])
+    yield _one(catalog.REBALANCE_TIME, journal.duration_ms / 1000)
+    yield _one(catalog.UNOWNED_TIME, journal.unowned_partition_ms / 1000)
+    yield _one(catalog.JOURNAL_DROPPED, journal.dropped)

@@ -1,0 +1,183 @@
+"""The rebalance journal: a record in `__rebalances` for every rebalance of the groups that this broker coordinates.
+
+The key is the group's id, the value is compact JSON (`to_json`). The topic is created with the first record and keeps
+seven days; its retention can be changed like that of any topic. The journal is written on a best-effort basis: records
+that cannot be written after some attempts, or of a broker that dies, are lost, and `dropped` counts them.
+"""
+
+import asyncio
+import json
+import logging
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable
+from heapq import nlargest
+from typing import Any, Final, Protocol
+
+from odradek.broker.cluster.peers import Peers
+from odradek.broker.coordinators.runtime import partition_for
+from odradek.broker.metadata_cache import MetadataCache
+from odradek.broker.replication.partition import ACKS_LEADER, Partition
+from odradek.controller import NewTopic
+from odradek.groups import CauseKind, RebalanceCompleted
+from odradek.model import OdradekError, TopicPartition, UnavailableError
+from odradek.model.errors import ErrorCode, KafkaError
+from odradek.protocol.api import ApiKey
+from odradek.protocol.produce import ProduceTopic, decode_produce_response, encode_produce_request
+from odradek.protocol.records import encode_batch
+from odradek.runtime import Buffer, Clock
+
+JOURNAL_TOPIC: Final = "__rebalances"
+JOURNAL_CLIENT: Final = "__admin_client"
+"""The client id with which a broker may write to an internal topic that another one leads."""
+MOST_PARTITIONS: Final = 1_000
+"""Partitions in one record's `unowned_ms`: those that had no owner for longest."""
+_RETENTION_MS: Final = 7 * 24 * 3_600_000
+_SEGMENT_BYTES: Final = 16 << 20
+_MOST_WAITING: Final = 1_000
+_MOST_ATTEMPTS: Final = 5
+_BACKOFF_S: Final = 1.0
+_PRODUCE_VERSION: Final = 9
+_TIMEOUT_MS: Final = 5_000
+_log = logging.getLogger("odradek.groups")
+
+
+class LeaderLookup(Protocol):
+    """The partitions that this broker leads."""
+
+    def leader(self, topic: str, partition: int) -> Partition:
+        """Return a partition that this broker leads. Raises `KafkaError`."""
+
+
+class RebalanceJournal:
+    """The journal and the figures of one broker's groups. `create_topic` returns when the topic is in the image."""
+
+    def __init__(
+        self,
+        metadata: MetadataCache,
+        clock: Clock,
+        partitions: LeaderLookup,
+        peers: Peers,
+        *,
+        create_topic: Callable[[NewTopic], Awaitable[None]],
+    ) -> None:
+        self.rebalances = Counter[str](dict.fromkeys(CauseKind, 0))
+        """Rebalances by the kind of their cause."""
+        self.duration_ms = 0
+        self.unowned_partition_ms = 0
+        """The time for which partitions had no owner, summed over all of them."""
+        self.dropped = 0
+        self._metadata = metadata
+        self._clock = clock
+        self._partitions = partitions
+        self._peers = peers
+        self._create = create_topic
+        self._waiting: deque[RebalanceCompleted] = deque()
+        self._task: asyncio.Task[None] | None = None
+
+    def write(self, rebalance: RebalanceCompleted) -> None:
+        """Count a rebalance, and append its record soon."""
+        self.rebalances[rebalance.cause.kind] += 1
+        self.duration_ms += rebalance.duration_ms
+        self.unowned_partition_ms += sum(rebalance.unowned_ms.values())
+        self._waiting.append(rebalance)
+        if len(self._waiting) > _MOST_WAITING:
+            self._waiting.popleft()
+            self.dropped += 1
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._write_all(), name="rebalance journal")
+            self._task.add_done_callback(self._done)
+
+    def stop(self) -> None:
+        """Drop what is not written."""
+        self.dropped += len(self._waiting)
+        self._waiting.clear()
+        if self._task is not None:
+            self._task.cancel()
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._task = None
+        if not task.cancelled() and task.exception() is not None:
+            _log.error("The rebalance journal failed", exc_info=task.exception())
+
+    async def _write_all(self) -> None:
+        while self._waiting:
+            rebalance = self._waiting.popleft()
+            record = (rebalance.started_ms, rebalance.group_id.encode(), to_json(rebalance), ())
+            for attempt in range(1, _MOST_ATTEMPTS + 1):
+                try:
+                    await self._write(rebalance.group_id, encode_batch([record]))
+                    break
+                except OdradekError as error:
+                    if attempt == _MOST_ATTEMPTS:
+                        self.dropped += 1
+                        _log.warning("Dropped a record of the rebalance journal: %s", error)
+                    else:
+                        await asyncio.sleep(_BACKOFF_S * attempt)
+
+    async def _write(self, group_id: str, batch: Buffer) -> None:
+        topics = self._metadata.image.topics
+        if JOURNAL_TOPIC not in topics:
+            await self._create(self._topic())
+            topics = self._metadata.image.topics
+        number = partition_for(group_id, max(len(topics[JOURNAL_TOPIC].partitions), 1))
+        image = self._metadata.image.partition(TopicPartition(JOURNAL_TOPIC, number))
+        if image is None or not image.has_leader:
+            raise UnavailableError(f"{JOURNAL_TOPIC}-{number} has no leader")
+        if image.leader == self._metadata.broker_id:
+            partition = self._partitions.leader(JOURNAL_TOPIC, number)
+            now_ms = self._clock.now_ms()
+            partition.append_records(memoryview(batch), acks=ACKS_LEADER, now_ms=now_ms, from_client=False)
+        else:
+            await self._send(image.leader, number, batch)
+
+    async def _send(self, leader: int, number: int, batch: Buffer) -> None:
+        connection = await self._peers.connection(self._metadata.image.brokers, leader)
+        body = encode_produce_request(
+            _PRODUCE_VERSION, [ProduceTopic(JOURNAL_TOPIC, None, [(number, batch)])], acks=1, timeout_ms=_TIMEOUT_MS
+        )
+        reply = await connection.exchange(ApiKey.PRODUCE, _PRODUCE_VERSION, body)
+        response = decode_produce_response(_PRODUCE_VERSION, reply.frame, reply.offset)
+        ((_, _, (answer,)),) = response.topics
+        if answer.error_code:
+            raise KafkaError(ErrorCode(answer.error_code))
+
+    def _topic(self) -> NewTopic:
+        return NewTopic(
+            name=JOURNAL_TOPIC,
+            num_partitions=1,
+            replication_factor=self._metadata.config.offsets_topic_replication_factor,
+            config={"retention.ms": str(_RETENTION_MS), "segment.bytes": str(_SEGMENT_BYTES)},
+        )
+
+
+def to_json(rebalance: RebalanceCompleted) -> bytes:
+    """Return a rebalance as compact JSON: times in ms, partitions as `{topic: {partition: ms}}`."""
+    unowned_ms = rebalance.unowned_ms
+    longest = nlargest(MOST_PARTITIONS, unowned_ms.items(), key=lambda each: each[1])
+    by_topic: dict[str, dict[str, int]] = {}
+    for partition, gap_ms in sorted(longest):
+        by_topic.setdefault(partition.topic, {})[str(partition.partition)] = gap_ms
+    value: dict[str, Any] = {
+        "version": 1,
+        "group": rebalance.group_id,
+        "generation": rebalance.generation,
+        "outcome": rebalance.outcome,
+        "cause": rebalance.cause.kind,
+        "reason": rebalance.cause.text,
+        "caused_by": rebalance.cause.members[:MOST_PARTITIONS],
+        "started_ms": rebalance.started_ms,
+        "duration_ms": rebalance.duration_ms,
+        "join_ms": rebalance.join_ms,
+        "assign_ms": rebalance.assign_ms,
+        "protocol_type": rebalance.protocol_type,
+        "protocol": rebalance.protocol_name,
+        "members": rebalance.members,
+        "waited_for": dict(rebalance.waited_for),
+        "timed_out": rebalance.timed_out[:MOST_PARTITIONS],
+        "moved": len(rebalance.moved),
+        "unowned_partitions": len(unowned_ms),
+        "unowned_partition_ms": sum(unowned_ms.values()),
+        "longest_unowned_ms": max(unowned_ms.values(), default=0),
+        "unowned_ms": by_topic,
+    }
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()

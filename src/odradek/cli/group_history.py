@@ -1,0 +1,66 @@
+"""`odradek groups history`: why a group was rebalanced, and what it cost."""
+
+from datetime import datetime
+from typing import Any
+
+import click
+
+from odradek.cli.common import admin, cluster_options, json_option, print_json, print_table, run
+
+
+@click.command()
+@click.argument("group")
+@click.option("--limit", default=20, show_default=True, metavar="N", type=click.IntRange(1), help="Show the last N.")
+@json_option
+@cluster_options
+def history(*, group: str, limit: int, as_json: bool, bootstrap_server: str | None, command_config: str | None) -> None:
+    """Show why a group was rebalanced, who was waited for, and how long partitions had no owner.
+
+    DURATION is from the cause until the last member had its assignment. UNOWNED sums the time for which each partition
+    had no owner; LONGEST is the worst one's. --json has every partition. Seconds.
+    """
+
+    async def work() -> list[dict[str, Any]]:
+        async with admin(bootstrap_server, command_config) as cluster:
+            return await cluster.rebalance_history(group, limit=limit)
+
+    rebalances = run(work())
+    if as_json:
+        for rebalance in rebalances:
+            print_json(rebalance)
+        return
+    if not rebalances:
+        raise click.ClickException(
+            f"__rebalances has no rebalance of the group {group}: it had none, or the brokers have "
+            "group.rebalance.journal.enable=false"
+        )
+    columns = ("TIME", "GENERATION", "MEMBERS", "DURATION", "MOVED", "UNOWNED", "LONGEST", "WAITED FOR", "CAUSE")
+    print_table(columns, [_row(each) for each in rebalances])
+
+
+def _row(rebalance: dict[str, Any]) -> tuple[object, ...]:
+    outcome = rebalance["outcome"]
+    return (
+        datetime.fromtimestamp(rebalance["started_ms"] / 1000).astimezone().isoformat(" ", "milliseconds"),
+        rebalance["generation"],
+        rebalance["members"],
+        _seconds(rebalance["duration_ms"]),
+        rebalance["moved"],
+        _seconds(rebalance["unowned_partition_ms"]),
+        _seconds(rebalance["longest_unowned_ms"]),
+        _waited_for(rebalance),
+        rebalance["reason"] + ("" if outcome == "stable" else f" ({outcome})"),
+    )
+
+
+def _waited_for(rebalance: dict[str, Any]) -> str | None:
+    """Return the member that took longest, or the ones that never came."""
+    if rebalance["timed_out"]:
+        return f"{', '.join(rebalance['timed_out'])} (in vain)"
+    for member, waited_ms in rebalance["waited_for"].items():
+        return f"{member} {_seconds(waited_ms)}"
+    return None
+
+
+def _seconds(duration_ms: int) -> str:
+    return f"{duration_ms / 1000:.3f}"

@@ -1,0 +1,50 @@
+"""The rebalance journal as clients read it (`__rebalances`; the broker's `groups.rebalance_journal` writes it)."""
+
+import json
+from collections.abc import Iterable
+from typing import Any, Final
+
+from odradek.clients.cluster import Cluster
+from odradek.clients.offsets import EARLIEST, LATEST, list_offsets, partitions_of
+from odradek.clients.reader import PartitionReader
+from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.protocol.record_batch import iterate_batches
+from odradek.protocol.records import decode_records
+
+JOURNAL_TOPIC: Final = "__rebalances"
+
+
+async def rebalance_history(cluster: Cluster, group_id: str, *, limit: int, timeout_ms: int) -> list[dict[str, Any]]:
+    """Return the group's last rebalances, the oldest first, as the journal's JSON objects; times are in ms.
+
+    There are none if there is no journal. Raises `UnavailableError`.
+    """
+    found: list[dict[str, Any]] = []
+    try:
+        numbers = (await partitions_of(cluster, [JOURNAL_TOPIC], timeout_ms=timeout_ms))[JOURNAL_TOPIC]
+    except KafkaError as error:
+        if error.code is not ErrorCode.unknown_topic_or_partition:
+            raise
+        return []
+    for partition in [TopicPartition(JOURNAL_TOPIC, number) for number in numbers]:
+        start = (await list_offsets(cluster, {partition: EARLIEST}, timeout_ms=timeout_ms))[partition].offset
+        end = (await list_offsets(cluster, {partition: LATEST}, timeout_ms=timeout_ms))[partition].offset
+        found += await _read(cluster, partition, start, end, group_id, timeout_ms)
+    found.sort(key=lambda each: (each["started_ms"], each["generation"]))
+    return found[-limit:]
+
+
+async def _read(
+    cluster: Cluster, partition: TopicPartition, start: int, end: int, group_id: str, timeout_ms: int
+) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    async for batches in PartitionReader(cluster, partition, start, end, timeout_ms=timeout_ms):
+        found += _records_of(group_id.encode(), batches)
+    return found
+
+
+def _records_of(key: bytes, batches: memoryview) -> Iterable[dict[str, Any]]:
+    for position, header in iterate_batches(batches):
+        for record in decode_records(batches[position : position + header.size]):
+            if record.key == key and record.value is not None:
+                yield json.loads(record.value)

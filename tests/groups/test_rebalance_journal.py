@@ -1,0 +1,149 @@
+"""The journal in `__rebalances`: what is written, by whom, and what happens when it cannot be (M6)."""
+
+import asyncio
+import json
+from typing import Any
+
+from odradek.broker.groups.rebalance_journal import JOURNAL_TOPIC, MOST_PARTITIONS, to_json
+from odradek.clients import Admin
+from odradek.groups import CauseKind, RebalanceCompleted
+from odradek.groups.rebalance_trace import Cause, RebalanceOutcome
+from odradek.model import TopicPartition, UnavailableError
+from odradek.testing.world import Member, World, settled, until
+
+CONFIG = {
+    "group.initial.rebalance.delay.ms": "200",
+    "num.partitions": "6",
+    "offsets.topic.num.partitions": "3",
+    "offsets.topic.replication.factor": "3",
+    "default.replication.factor": "3",
+}
+SINGLE = CONFIG | {"offsets.topic.replication.factor": "1", "default.replication.factor": "1"}
+
+
+async def journal(world: World) -> list[dict[str, Any]]:
+    """Return the records of the journal, which is one partition."""
+    (records,) = (await world.read_records(JOURNAL_TOPIC, 1)).values()
+    for record in records:
+        assert record.key == json.loads(record.value or b"")["group"].encode()
+    return [json.loads(record.value or b"") for record in records]
+
+
+async def written(world: World, count: int) -> list[dict[str, Any]]:
+    """Return the journal when it has so many records."""
+    async with asyncio.timeout(60):
+        while len(found := await journal(world)) < count:
+            await asyncio.sleep(0.1)
+    return found
+
+
+async def members(world: World, group: str, count: int) -> list[Member]:
+    joined = [await Member(world, f"{group}-{number}", "t", group).start() for number in range(count)]
+    await settled(joined, 6)
+    return joined
+
+
+def test_every_rebalance_of_a_group_is_in_the_journal_whoever_leads_it(seed: int) -> None:
+    """Three groups have their coordinators on three brokers, and the journal is led by one of them."""
+
+    async def scenario(world: World) -> None:
+        async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+            await admin.create_topic("t", partitions=6)
+        groups = ["g", "h", "i", "j"]
+        joined = {group: await members(world, group, 2) for group in groups}
+        coordinators = {
+            number
+            for number, broker in world.running.items()
+            for group in groups
+            if (machine := broker.groups.machine(group)) is not None and group in machine.groups
+        }
+        assert len(coordinators) > 1, "or no record would be sent to another broker"
+        for some in joined.values():
+            await some[0].stop()
+        for some in joined.values():
+            await settled(some[1:], 6)
+        await asyncio.sleep(5)
+        found = await journal(world)
+        for group in groups:
+            records = [each for each in found if each["group"] == group]
+            generations = [each["generation"] for each in records if each["outcome"] == "stable"]
+            assert generations == sorted(set(generations))
+            assert records[0]["cause"] == CauseKind.JOINED
+            last = records[-1]
+            assert (last["cause"], last["outcome"], last["members"]) == (CauseKind.LEFT, "stable", 1)
+            assert last["moved"] == 3
+            assert set(last["unowned_ms"]["t"]) >= {"0", "1", "2"} or set(last["unowned_ms"]["t"]) >= {"3", "4", "5"}
+            assert last["unowned_partition_ms"] == sum(last["unowned_ms"]["t"].values())
+        for some in joined.values():
+            await some[1].stop()
+        assert sum(broker.rebalance_journal.dropped for broker in world.running.values()) == 0
+
+    World(seed, CONFIG, brokers=3).play(scenario)
+
+
+def test_the_departure_of_the_last_member_is_in_the_journal(seed: int) -> None:
+    async def scenario(world: World) -> None:
+        await world.create_topic("t", 6)
+        (first,) = await members(world, "g", 1)
+        before = await written(world, 1)
+        await first.stop()
+        found = await written(world, 2)
+        assert found[: len(before)] == before
+        assert (found[-1]["outcome"], found[-1]["generation"], found[-1]["members"]) == ("empty", 2, 0)
+
+    World(seed, SINGLE).play(scenario)
+
+
+def test_without_the_journal_there_is_no_topic_and_nothing_is_counted(seed: int) -> None:
+    async def scenario(world: World) -> None:
+        await world.create_topic("t", 6)
+        (first,) = await members(world, "g", 1)
+        await first.stop()
+        await asyncio.sleep(5)
+        assert JOURNAL_TOPIC not in world.broker.image.topics
+        assert not world.broker.rebalance_journal.rebalances
+
+    World(seed, SINGLE | {"group.rebalance.journal.enable": "false"}).play(scenario)
+
+
+def test_records_that_cannot_be_written_are_counted_and_groups_go_on(seed: int, monkeypatch: Any) -> None:
+    async def scenario(world: World) -> None:
+        await world.create_topic("t", 6)
+
+        async def fail(*_: Any) -> None:
+            raise UnavailableError("a test")
+
+        monkeypatch.setattr(world.broker.rebalance_journal, "_write", fail)
+        (first,) = await members(world, "g", 1)
+        await until(lambda: world.broker.rebalance_journal.dropped == 1)
+        assert first.owned == set(range(6))
+        await first.stop()
+
+    World(seed, SINGLE).play(scenario)
+
+
+def test_a_record_names_the_partitions_that_waited_longest_up_to_a_limit() -> None:
+    count = MOST_PARTITIONS + 10
+    rebalance = RebalanceCompleted(
+        group_id="g\N{SNOWMAN}",
+        generation=3,
+        outcome=RebalanceOutcome.STABLE,
+        cause=Cause(kind=CauseKind.LEFT, text="a left", members=("a",)),
+        started_ms=1,
+        duration_ms=2,
+        join_ms=1,
+        assign_ms=1,
+        protocol_type="consumer",
+        protocol_name="range",
+        members=1,
+        waited_for=(("b", 1),),
+        timed_out=(),
+        moved=(TopicPartition("t", 0),),
+        unowned_ms={TopicPartition("t", number): number for number in range(count)},
+    )
+    value = json.loads(to_json(rebalance))
+    assert value["group"] == "g\N{SNOWMAN}"
+    assert (value["unowned_partitions"], value["longest_unowned_ms"]) == (count, count - 1)
+    assert value["unowned_partition_ms"] == sum(range(count))
+    assert sorted(map(int, value["unowned_ms"]["t"])) == list(range(10, count))
+    assert b" " not in to_json(rebalance).replace(b"a left", b"")

@@ -9,9 +9,8 @@ import pytest
 
 from odradek.broker.coordinators import shard as coordinator_shard
 from odradek.broker.coordinators.replay import LedPartition, Replayed
-from odradek.broker.coordinators.runtime import partition_for
 from odradek.broker.groups.group_coordinator import OFFSETS_TOPIC
-from odradek.coordination import NO_PRODUCER
+from odradek.coordination import NO_PRODUCER, partition_for
 from odradek.groups import GroupCoordinatorMachine, GroupRecordCodec, GroupSettings, OffsetSettings
 from odradek.groups.messages import CommitRequest, FetchOffsetsRequest
 from odradek.model import ErrorCode, KafkaError, TopicPartition

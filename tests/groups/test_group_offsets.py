@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.coordinators.runtime import partition_for
 from odradek.broker.groups.group_coordinator import OFFSETS_TOPIC
 from odradek.controller import NewTopic
-from odradek.coordination import Producer
+from odradek.coordination import Producer, partition_for
 from odradek.groups.messages import CommitRequest, FetchOffsetsRequest
 from odradek.model import ErrorCode, TopicPartition
 from odradek.protocol.api import ApiKey

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.coordinators.runtime import partition_for
+from odradek.coordination import partition_for
 from odradek.groups.messages import CommitRequest
 from odradek.model import ErrorCode, TopicPartition
 from odradek.protocol.api import ApiKey

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from test_groups_in_virtual_time import SEEDS, assert_rounds, write
 
-from odradek.broker.coordinators.runtime import partition_for
 from odradek.broker.groups.group_coordinator import OFFSETS_TOPIC
 from odradek.controller import NewPartitions, NewTopic
+from odradek.coordination import partition_for
 from odradek.groups import GroupCoordinatorMachine
 from odradek.metadata import paths
 from odradek.model import ErrorCode, TopicPartition

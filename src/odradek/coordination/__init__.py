@@ -117,3 +117,14 @@ class RecordCodec(Protocol[RecordT]):
 
     def decode(self, key: bytes | None, value: bytes | None) -> RecordT | None:
         """Return the record, or None for a type that this release does not know. Raises `MalformedMessageError`."""
+
+
+def partition_for(key: str, partition_count: int) -> int:
+    """Return a key's partition of the topic: Java's `abs(key.hashCode()) % count`."""
+    utf16 = key.encode("utf-16-be", "surrogatepass")
+    code = 0
+    for high, low in zip(utf16[::2], utf16[1::2], strict=True):
+        code = (code * 31 + (high << 8 | low)) & 0xFFFFFFFF
+    if code >= 0x80000000:
+        code = 0x100000000 - code
+    return 0 if code == 0x80000000 else code % partition_count

@@ -9,7 +9,7 @@ from typing import Generic, Protocol, TypeVar
 
 from odradek.broker.coordinators.shard import CoordinatorShard, ShardState
 from odradek.broker.replication.partition import Partition
-from odradek.coordination import Machine, RecordCodec
+from odradek.coordination import Machine, RecordCodec, partition_for
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.model.values import dataclass
@@ -125,14 +125,3 @@ class CoordinatorRuntime(Generic[RequestT, RecordT]):
     def size_bytes(self) -> int:
         """Return about how much memory clients take in all machines, in bytes."""
         return sum(shard.machine.size_bytes for shard in self._shards.values())
-
-
-def partition_for(key: str, partition_count: int) -> int:
-    """Return a key's partition of the topic: Java's `abs(key.hashCode()) % count`."""
-    utf16 = key.encode("utf-16-be", "surrogatepass")
-    code = 0
-    for high, low in zip(utf16[::2], utf16[1::2], strict=True):
-        code = (code * 31 + (high << 8 | low)) & 0xFFFFFFFF
-    if code >= 0x80000000:
-        code = 0x100000000 - code
-    return 0 if code == 0x80000000 else code % partition_count

@@ -10,12 +10,13 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from odradek.broker.cooperation import cooperatively
-from odradek.broker.coordinators.runtime import CoordinatorKind, CoordinatorRuntime, LeaderPartitions, partition_for
+from odradek.broker.coordinators.runtime import CoordinatorKind, CoordinatorRuntime, LeaderPartitions
 from odradek.broker.coordinators.shard import ShardState
 from odradek.broker.groups.rebalance_journal import RebalanceJournal
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.config import BrokerConfig
 from odradek.controller import NewTopic
+from odradek.coordination import partition_for
 from odradek.groups import (
     ClassicGroup,
     GroupCoordinatorMachine,

@@ -317,16 +317,38 @@ def test_groups_are_listed_by_state_and_type(play: Play) -> None:
 
 
 def test_an_unknown_group_is_described_as_dead(play: Play) -> None:
-    """M6. KIP-1043."""
+    """M6. KIP-1043. The empty id is a group's, too."""
 
     async def scenario(world: Any) -> None:
         client = await world.client()
         await find(client)
         for version, error in [(0, ErrorCode.none), (5, ErrorCode.none), (6, ErrorCode.group_id_not_found)]:
             message = {"groups": ["nope", ""], "include_authorized_operations": False}
-            missing, nameless = (await client.ask(ApiKey.DESCRIBE_GROUPS, message, version)).groups
-            assert (missing.error_code, missing.group_state) == (error, "Dead")
-            assert nameless.error_code == ErrorCode.invalid_group_id
+            for missing in (await client.ask(ApiKey.DESCRIBE_GROUPS, message, version)).groups:
+                assert (missing.error_code, missing.group_state) == (error, "Dead")
+                assert version < 6 or missing.error_message == f"Group {missing.group_id} not found."
+
+    play(scenario)
+
+
+def test_the_group_with_an_empty_id_is_listed_described_and_deleted(play: Play) -> None:
+    """M8. Old clients commit without a group id; otherwise their offsets would stay for ever."""
+
+    async def scenario(world: Any) -> None:
+        await world.create_topic("t", 1)
+        client = await world.client()
+        await find(client)
+        partitions = [{"partition_index": 0, "committed_offset": 1, "committed_metadata": None}]
+        commit = {"group_id": "", "member_id": "", "topics": [{"name": "t", "partitions": partitions}]}
+        committed = await client.ask(ApiKey.OFFSET_COMMIT, commit, 9)
+        assert committed.topics[0].partitions[0].error_code == ErrorCode.none
+        assert [each.group_id for each in (await client.ask(ApiKey.LIST_GROUPS, {})).groups] == [""]
+        message = {"groups": [""], "include_authorized_operations": False}
+        (described,) = (await client.ask(ApiKey.DESCRIBE_GROUPS, message)).groups
+        assert (described.error_code, described.group_state) == (ErrorCode.none, "Empty")
+        (deleted,) = (await client.ask(ApiKey.DELETE_GROUPS, {"groups_names": [""]})).results
+        assert deleted.error_code == ErrorCode.none
+        assert (await client.ask(ApiKey.LIST_GROUPS, {})).groups == ()
 
     play(scenario)
 

@@ -28,6 +28,8 @@ from odradek.groups import (
 from odradek.groups.group_coordinator_machine import OffsetSettings
 from odradek.groups.messages import (
     CommitRequest,
+    DeleteGroupRequest,
+    DescribeRequest,
     FetchOffsetsRequest,
     OffsetsDeleted,
     PendingMemberExpired,
@@ -45,8 +47,8 @@ _DEFAULT_REPLICATION_FACTOR: Final = 3
 """Replication factor of Kafka's internal topics."""
 _MAX_LOGGED_MEMBERS: Final = 10
 """Limit of member ids in a log line."""
-_MAY_HAVE_NO_GROUP_ID: Final = (CommitRequest, FetchOffsetsRequest)
-"""Requests that Kafka takes for the group with an empty id, which old clients use."""
+_MAY_HAVE_NO_GROUP_ID: Final = (CommitRequest, FetchOffsetsRequest, DescribeRequest, DeleteGroupRequest)
+"""Requests that Kafka takes for the group with an empty id: old clients commit to it, and tools show and delete it."""
 _log = logging.getLogger("odradek.groups")
 
 

@@ -50,7 +50,7 @@ def _described(
     if group is None:
         missing = context.api_version >= _NOT_FOUND_FROM
         error_code = ErrorCode.group_id_not_found if missing else ErrorCode.none
-        answer = _without_group(group_id, error_code, State.DEAD, f"group {group_id} is not there")
+        answer = _without_group(group_id, error_code, State.DEAD, f"Group {group_id} not found.")
         return answer | {"authorized_operations": operations}
     return _known(group) | {"authorized_operations": operations}
 

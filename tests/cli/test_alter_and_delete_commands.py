@@ -134,7 +134,7 @@ def test_a_group_s_offsets_and_the_group_are_deleted(odradek: Odradek, kafka: An
     assert committed() == [0]
     odradek("groups", "delete", topic)
     assert topic not in odradek("groups", "list").output
-    assert "GROUP_ID_NOT_FOUND" in odradek("groups", "delete", topic, fails=1).output
+    assert "there is no group" in odradek("groups", "delete", topic, fails=1).output
     commit(kafka.bootstrap_servers, topic, TopicPartition(topic, 0), TopicPartition(topic, 1))
     odradek("groups", "offsets-delete", topic, "--topic", topic)
     assert topic not in odradek("groups", "list").output

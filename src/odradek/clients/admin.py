@@ -1,6 +1,5 @@
 """`Admin`: describes and changes topics, groups, offsets, configurations and brokers."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -14,17 +13,25 @@ from odradek.clients.descriptions import (
     ConfigResourceType,
     GroupDescription,
     GroupListing,
-    GroupPartition,
     NewTopic,
     TopicDescription,
     config_entry,
-    group_description,
     topic_description,
 )
-from odradek.clients.group_offsets import OffsetAndMetadata, fetch_group_offsets, find_coordinator
+from odradek.clients.group_generation import GenerationReader
+from odradek.clients.group_offsets import OffsetAndMetadata
+from odradek.clients.groups import (
+    alter_group_offsets,
+    current_metadata,
+    delete_group_offsets,
+    delete_groups,
+    describe_groups,
+    list_group_offsets,
+    list_groups,
+)
 from odradek.clients.log_dirs import LogDirDescription, describe_log_dirs
-from odradek.clients.metadata import ClusterMetadata, merge
-from odradek.clients.offsets import LATEST, OffsetAndTimestamp, by_topic, list_offsets
+from odradek.clients.metadata import ClusterMetadata
+from odradek.clients.offsets import OffsetAndTimestamp, list_offsets
 from odradek.clients.reassignments import (
     ElectionType,
     PartitionReassignment,
@@ -45,8 +52,6 @@ from odradek.runtime import Runtime, system_runtime
 from odradek.wire.client_connection import ClientConnection
 
 T = TypeVar("T")
-_NO_SUCH_GROUP = "Dead"
-"""The state in which brokers before Kafka 4 describe unknown groups."""
 
 
 class Admin:
@@ -240,102 +245,64 @@ class Admin:
 
     # ---- groups -------------------------------------------------------------------------------------------------
 
-    async def list_groups(self, *, states: Iterable[str] = ()) -> list[GroupListing]:
-        """Return the groups of all coordinators by id; `states` (`Stable`, `Empty`, …) filters them."""
-        message = {"states_filter": list(states), "types_filter": []}
+    async def list_groups(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
+        """Return the groups of all coordinators by id, filtered by `states` (`Stable`, …) and `types` (`classic`, …).
 
-        async def ask(node_id: int) -> list[GroupListing]:
-            connection = await self._cluster.connection(node_id)
-            response = await connection.request(ApiKey.LIST_GROUPS, message)
-            _raise(f"broker {node_id}", response)
-            return [
-                GroupListing(
-                    group_id=group.group_id,
-                    protocol_type=group.protocol_type,
-                    group_state=optional(group, "group_state", ""),
-                    group_type=optional(group, "group_type", ""),
-                )
-                for group in response.groups
-            ]
-
-        async def attempt() -> list[GroupListing]:
-            await self._cluster.refresh()
-            answers = await asyncio.gather(*(ask(node_id) for node_id in self._cluster.metadata.nodes))
-            return sorted((group for groups in answers for group in groups), key=lambda group: group.group_id)
-
-        return await self._retry(attempt)
+        Raises `KafkaError` UNSUPPORTED_VERSION if a broker is too old for a filter.
+        """
+        return await list_groups(self._cluster, states=states, types=types, timeout_ms=self._timeout_ms)
 
     async def describe_group(self, group_id: str) -> GroupDescription:
-        """Describe a group: its members, and the committed offset, end offset and lag of each partition.
+        """Describe one group, as `describe_groups` does. Raises `KafkaError` GROUP_ID_NOT_FOUND and others."""
+        found = (await self.describe_groups([group_id]))[group_id]
+        if isinstance(found, KafkaError):
+            raise found
+        return found
 
-        Raises `KafkaError` GROUP_ID_NOT_FOUND for a group that has neither members nor offsets.
+    async def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription | KafkaError]:
+        """Describe groups: members, and the committed offset, end offset and lag of each partition; or errors by group.
+
+        GROUP_ID_NOT_FOUND is the result of a group that has neither members nor offsets.
         """
+        return await describe_groups(self._cluster, group_ids, timeout_ms=self._timeout_ms)
 
-        async def attempt() -> Any:
-            connection = await self._cluster.connection(await find_coordinator(self._cluster, group_id))
-            message = {"groups": [group_id], "include_authorized_operations": False}
-            response = await connection.request(ApiKey.DESCRIBE_GROUPS, message)
-            group = response.groups[0]
-            if group.error_code != ErrorCode.group_id_not_found:
-                _raise(f"group {group_id!r}", group)
-            return group
+    def generation_reader(self, group_id: str) -> GenerationReader:
+        """Return a reader of a classic group's generation, which brokers tell members only."""
+        return GenerationReader(self._cluster, group_id, timeout_ms=self._timeout_ms)
 
-        group = await self._retry(attempt)
-        offsets = await fetch_group_offsets(self._cluster, group_id, timeout_ms=self._timeout_ms)
-        is_unknown = group.error_code == ErrorCode.group_id_not_found or group.group_state == _NO_SUCH_GROUP
-        if is_unknown and not offsets:
-            raise KafkaError(ErrorCode.group_id_not_found, f"there is no group {group_id!r}")
-        described = group_description(group)
-        partitions = await self._group_partitions(offsets, described)
-        return described.with_partitions(partitions)
+    async def list_group_offsets(
+        self, group_ids: Iterable[str], *, require_stable: bool = False
+    ) -> dict[str, dict[TopicPartition, OffsetAndMetadata] | KafkaError]:
+        """Return the committed offsets of groups by partition, empty for unknown groups; or errors by group.
+
+        With `require_stable`, offsets that an open transaction may change are awaited (KIP-447).
+        """
+        return await list_group_offsets(
+            self._cluster, group_ids, require_stable=require_stable, timeout_ms=self._timeout_ms
+        )
+
+    async def alter_group_offsets(self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Commit offsets of a group without members; a group that does not exist is created.
+
+        Raises `KafkaError` UNKNOWN_MEMBER_ID if it has members, and `RefusedPartitionsError` for refused partitions,
+        after the others were committed.
+        """
+        await alter_group_offsets(self._cluster, group_id, offsets, timeout_ms=self._timeout_ms)
 
     async def delete_groups(self, group_ids: Iterable[str]) -> None:
-        """Delete empty groups with their offsets. Raises `KafkaError` NON_EMPTY_GROUP and others."""
-        for group_id in group_ids:
-            await self._delete_group(group_id)
+        """Delete empty groups with their offsets.
 
-    async def _delete_group(self, group_id: str) -> None:
-        async def attempt() -> None:
-            connection = await self._cluster.connection(await find_coordinator(self._cluster, group_id))
-            response = await connection.request(ApiKey.DELETE_GROUPS, {"groups_names": [group_id]})
-            for group in response.results:
-                _raise(f"group {group_id!r}", group)
-
-        await self._retry(attempt)
+        Raises `RefusedGroupsError` (NON_EMPTY_GROUP and others by group) after the other groups were deleted.
+        """
+        await delete_groups(self._cluster, group_ids, timeout_ms=self._timeout_ms)
 
     async def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
-        """Delete offsets of a group. Raises the first error, after all: GROUP_SUBSCRIBED_TO_TOPIC and others."""
-        message = {
-            "group_id": group_id,
-            "topics": [
-                {"name": topic, "partitions": [{"partition_index": each.partition} for each in some]}
-                for topic, some in by_topic(partitions)
-            ],
-        }
+        """Delete offsets of a group.
 
-        async def attempt() -> None:
-            connection = await self._cluster.connection(await find_coordinator(self._cluster, group_id))
-            response = await connection.request(ApiKey.OFFSET_DELETE, message)
-            _raise(f"group {group_id!r}", response)
-            for topic in response.topics:
-                for each in topic.partitions:
-                    _raise_about_topic(topic.name, each)
-
-        await self._retry(attempt)
-
-    async def _group_partitions(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupDescription
-    ) -> list[GroupPartition]:
-        """Return every committed or assigned partition; those of deleted topics have no end offset."""
-        owners = {partition: member for member in group.members for partition in member.assignment}
-        partitions = sorted({*offsets, *owners})
-        metadata = await self._metadata(sorted({partition.topic for partition in partitions}))
-        existing = [partition for partition in partitions if metadata.leader(partition) is not None]
-        ends = await self.list_offsets(dict.fromkeys(existing, LATEST))
-        return [
-            GroupPartition.of(partition, offsets.get(partition), ends.get(partition), owners.get(partition))
-            for partition in partitions
-        ]
+        Raises `RefusedPartitionsError` (GROUP_SUBSCRIBED_TO_TOPIC and others) after the other offsets were deleted, and
+        `KafkaError` for the whole group.
+        """
+        await delete_group_offsets(self._cluster, group_id, partitions, timeout_ms=self._timeout_ms)
 
     # ---- transactions -------------------------------------------------------------------------------------------
 
@@ -454,12 +421,7 @@ class Admin:
     # ---- helper methods -----------------------------------------------------------------------------------------
 
     async def _metadata(self, names: list[str] | None) -> ClusterMetadata:
-        """Return current metadata without adding the topics to those that the cluster refreshes."""
-
-        async def attempt() -> ClusterMetadata:
-            return merge(ClusterMetadata(), await self._cluster.fetch_metadata(names, controller=True))
-
-        return await self._retry(attempt)
+        return await current_metadata(self._cluster, names, timeout_ms=self._timeout_ms)
 
     async def _retry(self, attempt: Callable[[], Awaitable[T]]) -> T:
         return await retrying(self._cluster, attempt, timeout_ms=self._timeout_ms)

@@ -8,7 +8,6 @@ from typing import Any
 
 from odradek.clients.group_offsets import OffsetAndMetadata
 from odradek.clients.metadata import PartitionMetadata, TopicMetadata
-from odradek.clients.offsets import OffsetAndTimestamp
 from odradek.model import KafkaError, TopicPartition
 from odradek.model.values import dataclass, field
 from odradek.protocol.consumer_protocol import PROTOCOL_TYPE, decode_assignment
@@ -113,16 +112,16 @@ class GroupPartition:
         cls,
         partition: TopicPartition,
         committed: OffsetAndMetadata | None,
-        end: OffsetAndTimestamp | None,
+        end_offset: int | None,
         member: MemberDescription | None,
     ) -> "GroupPartition":
         """Combine committed offset, end offset and member of a partition."""
-        lag = max(end.offset - committed.offset, 0) if committed is not None and end is not None else None
+        lag = None if committed is None or end_offset is None else max(end_offset - committed.offset, 0)
         return cls(
             topic=partition.topic,
             partition=partition.partition,
             committed_offset=committed.offset if committed is not None else None,
-            end_offset=end.offset if end is not None else None,
+            end_offset=end_offset,
             lag=lag,
             member_id=member.member_id if member is not None else None,
             client_id=member.client_id if member is not None else None,
@@ -132,12 +131,13 @@ class GroupPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDescription:
-    """A group with its members and its progress."""
+    """A group with its members and its progress. `protocol` is the assignor; only a stable group has one."""
 
     group_id: str
     group_state: str
     protocol_type: str
     protocol: str
+    coordinator: BrokerDescription | None
     members: tuple[MemberDescription, ...]
     partitions: tuple[GroupPartition, ...] = ()
 
@@ -205,13 +205,14 @@ def topic_description(topic: TopicMetadata) -> TopicDescription:
     )
 
 
-def group_description(group: Any) -> GroupDescription:
+def group_description(group: Any, coordinator: BrokerDescription | None) -> GroupDescription:
     """Describe a group from a DescribeGroups response (kio's). Only members of consumer groups have an assignment."""
     return GroupDescription(
         group_id=group.group_id,
         group_state=group.group_state,
         protocol_type=group.protocol_type,
         protocol=group.protocol_data,
+        coordinator=coordinator,
         members=tuple(
             MemberDescription(
                 member_id=member.member_id,

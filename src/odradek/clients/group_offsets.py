@@ -4,7 +4,7 @@ A commit with generation -1 and without member id is accepted while the group ha
 next offset to read (SPEC 7).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from odradek.clients.cluster import Cluster
@@ -19,6 +19,10 @@ NO_GENERATION: Final = -1
 _TOPIC_IDS_FROM: Final = 10
 """First version of OffsetCommit and OffsetFetch with topic ids (KIP-848); all brokers support the versions with
 names."""
+
+
+_MANY_COORDINATORS_FROM: Final = 4
+_MANY_GROUPS_FROM: Final = 8
 
 
 class OffsetAndMetadata(NamedTuple):
@@ -46,13 +50,39 @@ async def find_coordinator(cluster: Cluster, group_id: str) -> int:
     message = {"key": group_id, "key_type": 0, "coordinator_keys": [group_id]}
     response = await connection.request(ApiKey.FIND_COORDINATOR, message)
     found = response.coordinators[0] if hasattr(response, "coordinators") else response
-    if found.error_code != ErrorCode.none:
-        raise KafkaError(
-            found.error_code, f"group {group_id!r}: {optional(found, 'error_message', found.error_code.name)}"
-        )
-    if found.node_id not in cluster.metadata.nodes:
+    node_id = _coordinator(group_id, found)
+    if isinstance(node_id, KafkaError):
+        raise node_id
+    if node_id not in cluster.metadata.nodes:
         await cluster.refresh()
-    return int(found.node_id)
+    return node_id
+
+
+async def find_coordinators(cluster: Cluster, group_ids: Sequence[str]) -> dict[str, int | KafkaError]:
+    """Return the coordinators' broker ids, or errors, by group: one request if the broker supports it (KIP-699)."""
+    connection = await cluster.least_loaded_connection()
+    if connection.version(ApiKey.FIND_COORDINATOR) < _MANY_COORDINATORS_FROM:
+        return {group_id: await _one_coordinator(cluster, group_id) for group_id in group_ids}
+    message = {"key_type": 0, "coordinator_keys": list(group_ids)}
+    response = await connection.request(ApiKey.FIND_COORDINATOR, message)
+    found: dict[str, int | KafkaError] = {each.key: _coordinator(each.key, each) for each in response.coordinators}
+    if any(isinstance(each, int) and each not in cluster.metadata.nodes for each in found.values()):
+        await cluster.refresh()
+    return found
+
+
+async def _one_coordinator(cluster: Cluster, group_id: str) -> int | KafkaError:
+    try:
+        return await find_coordinator(cluster, group_id)
+    except KafkaError as error:
+        return error
+
+
+def _coordinator(group_id: str, found: Any) -> int | KafkaError:
+    if found.error_code == ErrorCode.none:
+        return int(found.node_id)
+    reason = optional(found, "error_message", None) or found.error_code.name.upper()
+    return KafkaError(found.error_code, f"group {group_id!r}: {reason}")
 
 
 async def commit_group_offsets(
@@ -96,6 +126,17 @@ async def commit_once(
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
 ) -> None:
     """Send one OffsetCommit to the coordinator. Raises the first `KafkaError` in its response."""
+    for (topic, number), code in (await commit_each(connection, group_id, committer, offsets)).items():
+        _raise(f"group {group_id!r}, {topic}-{number}", code)
+
+
+async def commit_each(
+    connection: ClientConnection,
+    group_id: str,
+    committer: ConsumerGroupMetadata,
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+) -> dict[TopicPartition, ErrorCode]:
+    """Send one OffsetCommit to the coordinator; return the error codes by partition."""
     topics = [
         {
             "name": name,
@@ -120,10 +161,11 @@ async def commit_once(
         "topics": topics,
     }
     response = await connection.request(ApiKey.OFFSET_COMMIT, message, at_most=_TOPIC_IDS_FROM - 1)
-    for topic in response.topics:
-        for each in topic.partitions:
-            if each.error_code != ErrorCode.none:
-                raise _error(f"group {group_id!r}, {topic.name}-{each.partition_index}", each.error_code)
+    return {
+        TopicPartition(topic.name, each.partition_index): each.error_code
+        for topic in response.topics
+        for each in topic.partitions
+    }
 
 
 async def fetch_once(
@@ -143,7 +185,39 @@ async def fetch_once(
         "require_stable": True,
     }
     response = await connection.request(ApiKey.OFFSET_FETCH, message, at_most=_TOPIC_IDS_FROM - 1)
-    answer = response.groups[0] if hasattr(response, "groups") else response
+    return _offsets(group_id, response.groups[0] if hasattr(response, "groups") else response)
+
+
+async def fetch_many(
+    connection: ClientConnection, group_ids: Sequence[str], *, require_stable: bool
+) -> dict[str, dict[TopicPartition, OffsetAndMetadata] | KafkaError]:
+    """Send the groups' coordinator one OffsetFetch for all offsets of all groups; return errors by group.
+
+    Brokers before version 8 of the API (KIP-709) get a request for each group.
+    """
+    version = connection.version(ApiKey.OFFSET_FETCH, at_most=_TOPIC_IDS_FROM - 1)
+    if version >= _MANY_GROUPS_FROM:
+        groups = [{"group_id": group_id, "topics": None} for group_id in group_ids]
+        message = {"groups": groups, "require_stable": require_stable}
+        answers = (await connection.request(ApiKey.OFFSET_FETCH, message, at_most=version)).groups
+        return {answer.group_id: _offsets_or_error(answer.group_id, answer) for answer in answers}
+    found = {}
+    for group_id in group_ids:
+        message = {"group_id": group_id, "topics": None, "require_stable": require_stable}
+        answer = await connection.request(ApiKey.OFFSET_FETCH, message, at_most=version)
+        found[group_id] = _offsets_or_error(group_id, answer)
+    return found
+
+
+def _offsets_or_error(group_id: str, answer: Any) -> dict[TopicPartition, OffsetAndMetadata] | KafkaError:
+    try:
+        return _offsets(group_id, answer)
+    except KafkaError as error:
+        return error
+
+
+def _offsets(group_id: str, answer: Any) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Return the offsets of one group's answer. Raises its first `KafkaError`."""
     _raise(f"group {group_id!r}", optional(answer, "error_code", ErrorCode.none))
     found: dict[TopicPartition, OffsetAndMetadata] = {}
     for topic in answer.topics:
@@ -162,8 +236,4 @@ def _committed(partition: Any) -> OffsetAndMetadata:
 
 def _raise(what: str, code: ErrorCode) -> None:
     if code != ErrorCode.none:
-        raise _error(what, code)
-
-
-def _error(what: str, code: ErrorCode) -> KafkaError:
-    return KafkaError(code, f"{what}: {code.name.upper()}")
+        raise KafkaError(code, f"{what}: {code.name.upper()}")

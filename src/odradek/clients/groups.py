@@ -1,0 +1,327 @@
+"""Groups as an administrator sees them: list, describe and delete them, and change their committed offsets.
+
+Requests for several groups are sent once to each coordinator. Errors of single groups are results; only those of the
+whole call are raised.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Final, TypeVar
+
+from odradek.clients.cluster import Cluster
+from odradek.clients.descriptions import (
+    BrokerDescription,
+    GroupDescription,
+    GroupListing,
+    GroupPartition,
+    group_description,
+)
+from odradek.clients.group_offsets import (
+    NO_MEMBER,
+    OffsetAndMetadata,
+    commit_each,
+    fetch_many,
+    find_coordinator,
+    find_coordinators,
+)
+from odradek.clients.metadata import ClusterMetadata, merge
+from odradek.clients.offsets import LATEST, by_topic, list_offsets
+from odradek.clients.reassignments import RefusedPartitionsError
+from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS, retrying
+from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.protocol.api import ApiKey
+from odradek.protocol.messages import optional
+from odradek.wire.client_connection import ClientConnection
+
+T = TypeVar("T")
+
+_NO_SUCH_GROUP: Final = "Dead"
+"""The state in which DescribeGroups before version 6 describes unknown groups."""
+_STATES_FROM: Final = 4
+_TYPES_FROM: Final = 5
+_GROUP_REASONS: Final = {
+    ErrorCode.group_id_not_found: "there is no group {0!r}; `odradek groups list` shows the groups",
+    ErrorCode.non_empty_group: "group {0!r} has members; stop them and try again",
+    ErrorCode.unknown_member_id: "group {0!r} has members, which commit its offsets; stop them and try again",
+}
+_PARTITION_REASONS: Final = {
+    ErrorCode.group_subscribed_to_topic: "members of group {0!r} read topic {1.topic!r}; stop them and try again",
+    ErrorCode.unknown_topic_or_partition: "there is no partition {1.topic}-{1.partition}",
+}
+
+
+class RefusedGroupsError(KafkaError):
+    """Some groups of a request were refused, with `errors` by group; the others were changed."""
+
+    retriable = False
+
+    def __init__(self, errors: Mapping[str, KafkaError]) -> None:
+        self.errors = dict(errors)
+        first = next(iter(self.errors.values()))
+        more = f" (and {len(self.errors) - 1} more)" if len(self.errors) > 1 else ""
+        super().__init__(first.code, f"{first}{more}")
+
+
+def no_such_group(group_id: str) -> KafkaError:
+    """Return the error of a group that does not exist."""
+    return _error(ErrorCode.group_id_not_found, group_id)
+
+
+# ---- listing and describing -----------------------------------------------------------------------------------------
+
+
+async def list_groups(
+    cluster: Cluster, *, states: Iterable[str], types: Iterable[str], timeout_ms: int = DEFAULT_API_TIMEOUT_MS
+) -> list[GroupListing]:
+    """Return the groups of all brokers, as `Admin.list_groups` documents."""
+    message = {"states_filter": list(states), "types_filter": list(types)}
+
+    async def ask(node_id: int) -> list[GroupListing]:
+        connection = await cluster.connection(node_id)
+        version = connection.version(ApiKey.LIST_GROUPS)
+        if (message["states_filter"] and version < _STATES_FROM) or (message["types_filter"] and version < _TYPES_FROM):
+            reason = f"broker {node_id} is too old to filter groups by state or type; list all of them"
+            raise KafkaError(ErrorCode.unsupported_version, reason)
+        response = await connection.request(ApiKey.LIST_GROUPS, message)
+        if response.error_code != ErrorCode.none:
+            raise KafkaError(response.error_code, f"broker {node_id}: {response.error_code.name.upper()}")
+        return [
+            GroupListing(
+                group_id=group.group_id,
+                protocol_type=group.protocol_type,
+                group_state=optional(group, "group_state", ""),
+                group_type=optional(group, "group_type", ""),
+            )
+            for group in response.groups
+        ]
+
+    async def attempt() -> list[GroupListing]:
+        await cluster.refresh()
+        answers = await asyncio.gather(*(ask(node_id) for node_id in cluster.metadata.nodes))
+        # While a group's coordinator changes, two brokers may list it.
+        by_id = {group.group_id: group for groups in answers for group in groups}
+        return [group for _, group in sorted(by_id.items())]
+
+    return await retrying(cluster, attempt, timeout_ms=timeout_ms)
+
+
+async def describe_groups(
+    cluster: Cluster, group_ids: Iterable[str], *, timeout_ms: int = DEFAULT_API_TIMEOUT_MS
+) -> dict[str, GroupDescription | KafkaError]:
+    """Describe groups, as `Admin.describe_groups` documents."""
+
+    async def ask(
+        connection: ClientConnection, node_id: int, some: list[str]
+    ) -> dict[str, GroupDescription | KafkaError]:
+        message = {"groups": some, "include_authorized_operations": False}
+        response = await connection.request(ApiKey.DESCRIBE_GROUPS, message)
+        return {
+            group.group_id: _error(group.error_code, group.group_id)
+            if group.error_code != ErrorCode.none
+            else group_description(group, _coordinator(cluster, node_id))
+            for group in response.groups
+        }
+
+    wanted = list(dict.fromkeys(group_ids))
+    answers = await _ask_coordinators(cluster, wanted, ask, timeout_ms=timeout_ms)
+    described = {group_id: answer for group_id, answer in answers.items() if isinstance(answer, GroupDescription)}
+    offsets = await list_group_offsets(cluster, described, timeout_ms=timeout_ms)
+    committed = {group_id: each for group_id, each in offsets.items() if not isinstance(each, KafkaError)}
+    partitions = {
+        group_id: sorted({*committed.get(group_id, ()), *(each for m in group.members for each in m.assignment)})
+        for group_id, group in described.items()
+    }
+    ends = await end_offsets(cluster, (each for some in partitions.values() for each in some), timeout_ms=timeout_ms)
+    found: dict[str, GroupDescription | KafkaError] = {}
+    for group_id in wanted:
+        answer, own_offsets = answers[group_id], offsets.get(group_id)
+        if isinstance(answer, KafkaError):
+            found[group_id] = answer
+        elif isinstance(own_offsets, KafkaError):
+            found[group_id] = own_offsets
+        elif answer.group_state == _NO_SUCH_GROUP and not own_offsets:
+            found[group_id] = no_such_group(group_id)
+        else:
+            owners = {partition: member for member in answer.members for partition in member.assignment}
+            found[group_id] = answer.with_partitions(
+                GroupPartition.of(each, committed[group_id].get(each), ends.get(each), owners.get(each))
+                for each in partitions[group_id]
+            )
+    return found
+
+
+def _coordinator(cluster: Cluster, node_id: int) -> BrokerDescription | None:
+    node = cluster.metadata.nodes.get(node_id)
+    if node is None:
+        return None
+    return BrokerDescription(broker_id=node_id, host=node.host, port=node.port, rack=node.rack)
+
+
+async def list_group_offsets(
+    cluster: Cluster,
+    group_ids: Iterable[str],
+    *,
+    require_stable: bool = False,
+    timeout_ms: int = DEFAULT_API_TIMEOUT_MS,
+) -> dict[str, dict[TopicPartition, OffsetAndMetadata] | KafkaError]:
+    """Return the committed offsets of groups, as `Admin.list_group_offsets` documents."""
+
+    async def ask(
+        connection: ClientConnection, _: int, some: list[str]
+    ) -> dict[str, dict[TopicPartition, OffsetAndMetadata] | KafkaError]:
+        return await fetch_many(connection, some, require_stable=require_stable)
+
+    return await _ask_coordinators(cluster, group_ids, ask, timeout_ms=timeout_ms)
+
+
+async def end_offsets(
+    cluster: Cluster, partitions: Iterable[TopicPartition], *, timeout_ms: int = DEFAULT_API_TIMEOUT_MS
+) -> dict[TopicPartition, int]:
+    """Return the end offsets of those `partitions` that exist and have a leader."""
+    wanted = set(partitions)
+    metadata = await current_metadata(cluster, sorted({each.topic for each in wanted}), timeout_ms=timeout_ms)
+    led = sorted(each for each in wanted if metadata.leader(each) is not None)
+    # Otherwise ListOffsets would look up one topic after the other.
+    cluster.set_topics(each.topic for each in led)
+    await cluster.refresh(timeout_ms=timeout_ms)
+    found = await list_offsets(cluster, dict.fromkeys(led, LATEST), timeout_ms=timeout_ms)
+    return {partition: each.offset for partition, each in found.items()}
+
+
+async def current_metadata(
+    cluster: Cluster, names: list[str] | None, *, timeout_ms: int = DEFAULT_API_TIMEOUT_MS
+) -> ClusterMetadata:
+    """Return the controller's metadata without adding the topics to those that the cluster refreshes."""
+
+    async def attempt() -> ClusterMetadata:
+        return merge(ClusterMetadata(), await cluster.fetch_metadata(names, controller=True))
+
+    return await retrying(cluster, attempt, timeout_ms=timeout_ms)
+
+
+# ---- changing -------------------------------------------------------------------------------------------------------
+
+
+async def alter_group_offsets(
+    cluster: Cluster,
+    group_id: str,
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    *,
+    timeout_ms: int = DEFAULT_API_TIMEOUT_MS,
+) -> None:
+    """Commit offsets as an administrator, as `Admin.alter_group_offsets` documents."""
+
+    async def attempt() -> None:
+        connection = await cluster.connection(await find_coordinator(cluster, group_id))
+        codes = await commit_each(connection, group_id, NO_MEMBER, offsets)
+        _raise_refused(group_id, codes)
+
+    if offsets:
+        await retrying(cluster, attempt, timeout_ms=timeout_ms)
+
+
+async def delete_groups(
+    cluster: Cluster, group_ids: Iterable[str], *, timeout_ms: int = DEFAULT_API_TIMEOUT_MS
+) -> None:
+    """Delete groups, as `Admin.delete_groups` documents."""
+
+    async def ask(connection: ClientConnection, _: int, some: list[str]) -> dict[str, KafkaError | None]:
+        response = await connection.request(ApiKey.DELETE_GROUPS, {"groups_names": some})
+        return {
+            group.group_id: None if group.error_code == ErrorCode.none else _error(group.error_code, group.group_id)
+            for group in response.results
+        }
+
+    results = await _ask_coordinators(cluster, group_ids, ask, timeout_ms=timeout_ms)
+    errors = {group_id: error for group_id, error in results.items() if error is not None}
+    if errors:
+        raise RefusedGroupsError(errors)
+
+
+async def delete_group_offsets(
+    cluster: Cluster, group_id: str, partitions: Iterable[TopicPartition], *, timeout_ms: int = DEFAULT_API_TIMEOUT_MS
+) -> None:
+    """Delete offsets of a group, as `Admin.delete_group_offsets` documents."""
+    topics = [
+        {"name": topic, "partitions": [{"partition_index": each.partition} for each in some]}
+        for topic, some in by_topic(partitions)
+    ]
+
+    async def attempt() -> None:
+        connection = await cluster.connection(await find_coordinator(cluster, group_id))
+        response = await connection.request(ApiKey.OFFSET_DELETE, {"group_id": group_id, "topics": topics})
+        if response.error_code != ErrorCode.none:
+            raise _error(response.error_code, group_id)
+        codes = {
+            TopicPartition(topic.name, each.partition_index): each.error_code
+            for topic in response.topics
+            for each in topic.partitions
+        }
+        _raise_refused(group_id, codes)
+
+    await retrying(cluster, attempt, timeout_ms=timeout_ms)
+
+
+# ---- several groups, several coordinators ---------------------------------------------------------------------------
+
+_Ask = Callable[[ClientConnection, int, list[str]], Awaitable[dict[str, T | KafkaError]]]
+
+
+async def _ask_coordinators(
+    cluster: Cluster, group_ids: Iterable[str], ask: _Ask[T], *, timeout_ms: int
+) -> dict[str, T | KafkaError]:
+    """Call `ask` once for each coordinator with its groups, and again for groups whose errors are retriable."""
+    wanted = list(dict.fromkeys(group_ids))
+    found: dict[str, T | KafkaError] = {}
+
+    async def ask_one(node_id: int, some: list[str]) -> None:
+        found.update(await ask(await cluster.connection(node_id), node_id, some))
+
+    async def attempt() -> None:
+        missing = [group_id for group_id in wanted if group_id not in found or _is_retriable(found[group_id])]
+        by_node: dict[int, list[str]] = {}
+        for group_id, coordinator in (await find_coordinators(cluster, missing)).items():
+            if isinstance(coordinator, KafkaError):
+                found[group_id] = coordinator
+            else:
+                by_node.setdefault(coordinator, []).append(group_id)
+        asked = await asyncio.gather(*(ask_one(*each) for each in by_node.items()), return_exceptions=True)
+        for failure in asked:
+            if failure is not None:
+                raise failure
+        for group_id in missing:
+            answer = found[group_id]
+            if isinstance(answer, KafkaError) and answer.retriable:
+                raise answer
+
+    try:
+        await retrying(cluster, attempt, timeout_ms=timeout_ms)
+    except KafkaError as error:
+        if not any(error is each for each in found.values()):
+            raise
+    return {group_id: found[group_id] for group_id in wanted}
+
+
+def _is_retriable(answer: object) -> bool:
+    return isinstance(answer, KafkaError) and answer.retriable
+
+
+def _error(code: ErrorCode, group_id: str) -> KafkaError:
+    reason = _GROUP_REASONS.get(code, "group {0!r}: " + code.name.upper())
+    return KafkaError(code, reason.format(group_id))
+
+
+def _raise_refused(group_id: str, codes: Mapping[TopicPartition, ErrorCode]) -> None:
+    """Raise the errors of partitions: one that concerns the group or is retriable alone, otherwise all together."""
+    refused = {partition: code for partition, code in codes.items() if code != ErrorCode.none}
+    for code in refused.values():
+        # Waiting does not create a topic that an administrator names.
+        if code in _GROUP_REASONS or (code.retriable and code != ErrorCode.unknown_topic_or_partition):
+            raise _error(code, group_id)
+    if refused:
+        default = "group {0!r}, {1.topic}-{1.partition}: {2}"
+        errors = {
+            each: KafkaError(code, _PARTITION_REASONS.get(code, default).format(group_id, each, code.name.upper()))
+            for each, code in refused.items()
+        }
+        raise RefusedPartitionsError(errors)

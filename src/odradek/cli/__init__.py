@@ -20,7 +20,7 @@ COMMANDS: Final = {
     "serve": "Run one broker until SIGTERM or SIGINT.",
     "up": "Run several brokers on this machine.",
     "topics": "Create, list, describe, alter and delete topics.",
-    "groups": "List, describe and delete consumer groups.",
+    "groups": "List, describe, watch and delete groups; reset their offsets.",
     "configs": "Show and change the configuration of topics and brokers.",
     "partitions": "Describe and reassign partitions, and elect their leaders.",
     "brokers": "List and describe brokers, and move replicas off one.",

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
@@ -21,6 +21,10 @@ from odradek.clients.cluster import NoBrokerError
 from odradek.clients.settings import ClientSettings, settings_of_properties
 from odradek.config import parse_properties
 from odradek.model import ConfigurationError, UnavailableError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -102,19 +106,28 @@ def json_line(value: object) -> str:
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Print aligned columns: numbers to the right, None as a dash. Lines are never cut when they go to a file."""
+    console().print(table(columns, rows))
+
+
+def console() -> "Console":
+    """Return the console of standard output."""
     from rich.console import Console
+
+    made = Console(highlight=False)
+    return made if made.is_terminal else Console(highlight=False, width=10_000)
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> "Table":
+    """Return the table of `print_table`."""
     from rich.table import Table
 
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=10_000)
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    made = Table(box=None, pad_edge=False, header_style="bold")
     for index, column in enumerate(columns):
         is_number = bool(rows) and all(isinstance(row[index], int | None) for row in rows)
-        table.add_column(column, justify="right" if is_number else "left", no_wrap=True)
+        made.add_column(column, justify="right" if is_number else "left", no_wrap=True)
     for row in rows:
-        table.add_row(*("-" if cell is None else str(cell) for cell in row))
-    console.print(table)
+        made.add_row(*("-" if cell is None else str(cell) for cell in row))
+    return made
 
 
 class Progress(Protocol):

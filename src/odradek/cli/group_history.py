@@ -6,10 +6,11 @@ from typing import Any
 import click
 
 from odradek.cli.common import admin, cluster_options, json_option, print_json, print_table, run
+from odradek.cli.group_options import group_option
 
 
 @click.command()
-@click.argument("group")
+@group_option
 @click.option("--limit", default=20, show_default=True, metavar="N", type=click.IntRange(1), help="Show the last N.")
 @json_option
 @cluster_options

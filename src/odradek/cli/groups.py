@@ -1,4 +1,4 @@
-"""`odradek groups`: list, describe and delete consumer groups, and delete their offsets."""
+"""`odradek groups`: list, describe and delete groups and their offsets; other commands are in `group_*`."""
 
 from collections.abc import Sequence
 
@@ -6,75 +6,173 @@ import click
 
 from odradek.cli.common import admin, cluster_options, json_option, print_json, print_table, run
 from odradek.cli.group_history import history
+from odradek.cli.group_options import GroupSelection, group_option, groups_options, report
+from odradek.cli.group_reset import reset
+from odradek.cli.group_views import OFFSET_COLUMNS, assignment_text, coordinator_text, described, offset_rows
+from odradek.cli.group_watch import watch
+from odradek.cli.partition_lists import partitions_of_topics, topic_and_partitions
 from odradek.clients.descriptions import GroupDescription, GroupListing
-from odradek.model import TopicPartition
+from odradek.clients.groups import RefusedGroupsError
+from odradek.model import KafkaError
+
+_STATES = ("PreparingRebalance", "CompletingRebalance", "Stable", "Empty", "Dead", "Assigning", "Reconciling")
+_TYPES = ("classic", "consumer", "share", "streams")
 
 
 @click.group(name="groups")
 def command() -> None:
-    """List, describe and delete consumer groups."""
+    """List, describe, watch and delete groups, and reset their offsets."""
 
 
 command.add_command(history)
+command.add_command(reset)
+command.add_command(watch)
 
 
 @command.command(name="list")
-@click.option("--state", "states", multiple=True, metavar="STATE", help="Stable, Empty, …; may be repeated.")
+@click.option("--state", "states", multiple=True, metavar="STATE[,…]", help="Stable, Empty, …; may be repeated.")
+@click.option("--type", "types", multiple=True, metavar="TYPE[,…]", help="classic, consumer, …; may be repeated.")
 @json_option
 @cluster_options
 def list_groups(
-    *, states: Sequence[str], as_json: bool, bootstrap_server: str | None, command_config: str | None
+    *,
+    states: Sequence[str],
+    types: Sequence[str],
+    as_json: bool,
+    bootstrap_server: str | None,
+    command_config: str | None,
 ) -> None:
     """List the groups."""
+    wanted_states, wanted_types = _words("state", states, _STATES), _words("type", types, _TYPES)
 
     async def work() -> list[GroupListing]:
-        async with admin(bootstrap_server, command_config) as cluster:
-            return await cluster.list_groups(states=states)
+        async with admin(bootstrap_server, command_config) as client:
+            return await client.list_groups(states=wanted_states, types=wanted_types)
 
     groups = run(work())
     if as_json:
         for group in groups:
             print_json(group)
         return
-    rows = [(group.group_id, group.group_state or None, group.protocol_type or None) for group in groups]
-    print_table(("GROUP", "STATE", "PROTOCOL"), rows)
+    rows = [
+        (each.group_id, each.group_type or None, each.group_state or None, each.protocol_type or None)
+        for each in groups
+    ]
+    print_table(("GROUP", "TYPE", "STATE", "PROTOCOL"), rows)
+
+
+def _words(option: str, texts: Sequence[str], known: Sequence[str]) -> list[str]:
+    """Split comma-separated words, of which case does not matter. Raises `click.BadParameter` for unknown ones."""
+    by_lower = {word.lower(): word for word in known}
+    words = [word.strip() for text in texts for word in text.split(",")]
+    for word in words:
+        if word.lower() not in by_lower:
+            raise click.BadParameter(f"{word!r} is none of {', '.join(known)}", param_hint=f"--{option}")
+    return [by_lower[word.lower()] for word in words]
 
 
 @command.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@groups_options
+@click.option("--offsets", "view", flag_value="offsets", help="Only offsets, as `groups offsets` shows them.")
+@click.option("--members", "view", flag_value="members", help="Only members, as `groups members` shows them.")
+@click.option("--state", "view", flag_value="state", help="Only states, coordinators and assignors.")
+@click.option("--verbose", is_flag=True, help="With --members: the partitions of each member.")
 @json_option
 @cluster_options
-def describe(*, names: Sequence[str], as_json: bool, bootstrap_server: str | None, command_config: str | None) -> None:
+@click.pass_context
+def describe(
+    ctx: click.Context,
+    *,
+    selection: GroupSelection,
+    view: str | None,
+    verbose: bool,
+    as_json: bool,
+    bootstrap_server: str | None,
+    command_config: str | None,
+) -> None:
     """Show a group's members, and the committed offset, end offset and lag of each partition."""
-
-    async def work() -> list[GroupDescription]:
-        async with admin(bootstrap_server, command_config) as cluster:
-            return [await cluster.describe_group(name) for name in names]
-
-    for group in run(work()):
-        if as_json:
-            print_json(_described(group))
-        else:
+    groups, errors = _described(selection, bootstrap_server, command_config)
+    if view == "offsets":
+        _print_offsets(groups, as_json=as_json)
+    elif view == "members":
+        _print_members(groups, verbose=verbose, as_json=as_json)
+    elif as_json:
+        for group in groups:
+            print_json(described(group))
+    elif view == "state":
+        _print_states(groups)
+    else:
+        for group in groups:
             _print_group(group)
+    report(ctx, errors)
 
 
 @command.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@groups_options
+@click.option("--verbose", is_flag=True, help="Also the partitions of each member.")
+@json_option
 @cluster_options
-def delete(*, names: Sequence[str], bootstrap_server: str | None, command_config: str | None) -> None:
+@click.pass_context
+def members(
+    ctx: click.Context,
+    *,
+    selection: GroupSelection,
+    verbose: bool,
+    as_json: bool,
+    bootstrap_server: str | None,
+    command_config: str | None,
+) -> None:
+    """Show the members of groups."""
+    groups, errors = _described(selection, bootstrap_server, command_config)
+    _print_members(groups, verbose=verbose, as_json=as_json)
+    report(ctx, errors)
+
+
+@command.command()
+@groups_options
+@json_option
+@cluster_options
+@click.pass_context
+def offsets(
+    ctx: click.Context,
+    *,
+    selection: GroupSelection,
+    as_json: bool,
+    bootstrap_server: str | None,
+    command_config: str | None,
+) -> None:
+    """Show the committed offset, end offset and lag of each partition of groups."""
+    groups, errors = _described(selection, bootstrap_server, command_config)
+    _print_offsets(groups, as_json=as_json)
+    report(ctx, errors)
+
+
+@command.command()
+@groups_options
+@cluster_options
+@click.pass_context
+def delete(
+    ctx: click.Context, *, selection: GroupSelection, bootstrap_server: str | None, command_config: str | None
+) -> None:
     """Delete groups without members, and their offsets."""
 
-    async def work() -> None:
-        async with admin(bootstrap_server, command_config) as cluster:
-            for name in names:
-                await cluster.delete_groups([name])
-                click.echo(f"group {name} deleted")
+    async def work() -> tuple[list[str], dict[str, KafkaError]]:
+        async with admin(bootstrap_server, command_config) as client:
+            group_ids = await selection.group_ids(client)
+            try:
+                await client.delete_groups(group_ids)
+            except RefusedGroupsError as error:
+                return [each for each in group_ids if each not in error.errors], error.errors
+            return group_ids, {}
 
-    run(work())
+    deleted, errors = run(work())
+    for group_id in deleted:
+        click.echo(f"group {group_id} deleted")
+    report(ctx, errors)
 
 
 @command.command(name="offsets-delete")
-@click.argument("name")
+@group_option
 @click.option(
     "--topic",
     "-t",
@@ -86,45 +184,34 @@ def delete(*, names: Sequence[str], bootstrap_server: str | None, command_config
 )
 @cluster_options
 def delete_offsets(
-    *, name: str, topics: Sequence[str], bootstrap_server: str | None, command_config: str | None
+    *, group: str, topics: Sequence[str], bootstrap_server: str | None, command_config: str | None
 ) -> None:
-    """Delete committed offsets of the group NAME, in topics that it no longer reads."""
-    wanted = dict(map(_topic_and_partitions, topics))
+    """Delete committed offsets of a group, in topics that it no longer reads."""
+    named = dict(map(topic_and_partitions, topics))
 
     async def work() -> None:
-        async with admin(bootstrap_server, command_config) as cluster:
-            known = await cluster.describe_topics(wanted)
-            partitions = [
-                TopicPartition(topic, number)
-                for topic, numbers in wanted.items()
-                for number in (known[topic].partitions if numbers is None else numbers)
-            ]
-            await cluster.delete_group_offsets(name, partitions)
-        click.echo(f"deleted the offsets of group {name} for {', '.join(wanted)}")
+        async with admin(bootstrap_server, command_config) as client:
+            await client.delete_group_offsets(group, await partitions_of_topics(client, topics))
 
     run(work())
+    click.echo(f"deleted the offsets of group {group} for {', '.join(named)}")
 
 
-def _topic_and_partitions(text: str) -> tuple[str, list[int] | None]:
-    topic, colon, numbers = text.partition(":")
-    if not colon:
-        return topic, None
-    parts = [part.strip() for part in numbers.split(",")]
-    if not all(part.isascii() and part.isdigit() and len(part) <= 9 for part in parts):
-        raise click.BadParameter(f"{text!r} is not TOPIC or TOPIC:N,N,…")
-    return topic, [int(part) for part in parts]
+# ---- what is printed ------------------------------------------------------------------------------------------------
 
 
-def _described(group: GroupDescription) -> dict[str, object]:
-    return {
-        "group_id": group.group_id,
-        "group_state": group.group_state,
-        "protocol_type": group.protocol_type,
-        "protocol": group.protocol,
-        "lag": group.lag,
-        "members": group.members,
-        "partitions": group.partitions,
-    }
+def _described(
+    selection: GroupSelection, bootstrap_server: str | None, command_config: str | None
+) -> tuple[list[GroupDescription], dict[str, KafkaError]]:
+    """Return the descriptions of groups, and the errors of groups that cannot be described."""
+
+    async def work() -> dict[str, GroupDescription | KafkaError]:
+        async with admin(bootstrap_server, command_config) as client:
+            return await client.describe_groups(await selection.group_ids(client))
+
+    found = run(work())
+    groups = [each for each in found.values() if isinstance(each, GroupDescription)]
+    return groups, {group_id: each for group_id, each in found.items() if isinstance(each, KafkaError)}
 
 
 def _print_group(group: GroupDescription) -> None:
@@ -132,11 +219,54 @@ def _print_group(group: GroupDescription) -> None:
         f"group {group.group_id}  state {group.group_state or '-'}  assignor {group.protocol or '-'}  "
         f"members {len(group.members)}  lag {group.lag}"
     )
-    rows = [
-        (each.topic, each.partition, each.committed_offset, each.end_offset, each.lag, each.member_id, each.client_host)
-        for each in group.partitions
-    ]
-    print_table(("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "MEMBER", "HOST"), rows)
+    _print_table(OFFSET_COLUMNS, offset_rows(group))
     idle = [member.member_id for member in group.members if not member.assignment]
     if idle:
         click.echo(f"members without a partition: {', '.join(idle)}")
+
+
+def _print_offsets(groups: Sequence[GroupDescription], *, as_json: bool) -> None:
+    if not as_json:
+        for group in groups:
+            if not group.partitions:
+                click.echo(f"group {group.group_id} has no partitions and no committed offsets", err=True)
+        _print_table(OFFSET_COLUMNS, [row for group in groups for row in offset_rows(group)])
+        return
+    for group in groups:
+        for each in described(group)["partitions"]:
+            print_json({"group_id": group.group_id, **each})
+
+
+def _print_members(groups: Sequence[GroupDescription], *, verbose: bool, as_json: bool) -> None:
+    if as_json:
+        for group in groups:
+            for member in described(group)["members"]:
+                print_json({"group_id": group.group_id, **member})
+        return
+    for group in groups:
+        if not group.members:
+            click.echo(f"group {group.group_id} has no members", err=True)
+    columns = ["GROUP", "CONSUMER-ID", "GROUP-INSTANCE-ID", "HOST", "CLIENT-ID", "#PARTITIONS"]
+    rows = [
+        (
+            group.group_id, each.member_id, each.group_instance_id, each.client_host, each.client_id,
+            len(each.assignment), *([assignment_text(each.assignment)] if verbose else []),
+        )
+        for group in groups
+        for each in group.members
+    ]  # fmt: skip
+    _print_table((*columns, "ASSIGNMENT") if verbose else columns, rows)
+
+
+def _print_states(groups: Sequence[GroupDescription]) -> None:
+    rows = [
+        (each.group_id, coordinator_text(each), each.protocol or None, each.group_state or None, len(each.members))
+        for each in groups
+    ]
+    _print_table(("GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS"), rows)
+
+
+def _print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print a table that has rows: a line on stderr says why it has none."""
+    if rows:
+        print_table(columns, rows)

@@ -85,6 +85,25 @@ async def partitions_of(client: Admin, topics: Sequence[str], numbers: Sequence[
     return [TopicPartition(name, number) for name in sorted(described) for number in described[name].partitions]
 
 
+def topic_and_partitions(text: str) -> tuple[str, tuple[int, ...] | None]:
+    """Parse `TOPIC` or `TOPIC:N,N,…`, as an option's value; None is all partitions. Raises `click.BadParameter`."""
+    topic, colon, numbers = text.partition(":")
+    if not colon:
+        return topic, None
+    parts = [part.strip() for part in numbers.split(",")]
+    if not all(part.isascii() and part.isdigit() and int(part) < 2**31 for part in parts):
+        raise click.BadParameter(f"{text!r} is not TOPIC or TOPIC:N,N,…")
+    return topic, tuple(map(int, parts))
+
+
+async def partitions_of_topics(client: Admin, texts: Iterable[str]) -> list[TopicPartition]:
+    """Return the partitions of options of the form `TOPIC` or `TOPIC:N,N,…`. Raises `KafkaError` for unknown ones."""
+    found: dict[TopicPartition, None] = {}
+    for topic, numbers in map(topic_and_partitions, texts):
+        found |= dict.fromkeys(await partitions_of(client, [topic], numbers or ()))
+    return sorted(found)
+
+
 def ids(brokers: Iterable[int]) -> str | None:
     """Return broker ids as a table's cell."""
     return ",".join(map(str, brokers)) or None

@@ -14,10 +14,10 @@ from heapq import nlargest
 from typing import Any, Final, Protocol
 
 from odradek.broker.cluster.peers import Peers
-from odradek.broker.coordinators.runtime import partition_for
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.replication.partition import ACKS_LEADER, Partition
 from odradek.controller import NewTopic
+from odradek.coordination import partition_for
 from odradek.groups import CauseKind, RebalanceCompleted
 from odradek.model import OdradekError, TopicPartition, UnavailableError
 from odradek.model.errors import ErrorCode, KafkaError

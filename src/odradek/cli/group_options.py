@@ -1,0 +1,65 @@
+"""Options that name groups: one or several as arguments, or as Kafka's `--group` and `--all-groups`."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from typing import Any
+
+import click
+
+from odradek.clients import Admin
+from odradek.model import KafkaError
+from odradek.model.values import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSelection:
+    """The groups that a command is about."""
+
+    names: tuple[str, ...]
+    is_all: bool = False
+
+    async def group_ids(self, client: Admin) -> list[str]:
+        """Return the ids, each once; those of all groups of the cluster for `--all-groups`."""
+        if self.is_all:
+            return [group.group_id for group in await client.list_groups()]
+        return list(dict.fromkeys(self.names))
+
+
+def groups_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Add `GROUP...`, `--group` and `--all-groups`; the command gets them as `selection`."""
+
+    @wraps(function)
+    def command(*, names: Sequence[str], groups: Sequence[str], all_groups: bool, **options: Any) -> None:
+        if all_groups == bool(names or groups):
+            raise click.UsageError("name groups, as arguments or with --group, or give --all-groups")
+        function(selection=GroupSelection(names=(*names, *groups), is_all=all_groups), **options)
+
+    for option in (
+        click.option("--all-groups", is_flag=True, help="All groups of the cluster."),
+        click.option("--group", "-g", "groups", multiple=True, metavar="GROUP", help="A group; may be repeated."),
+        click.argument("names", nargs=-1, metavar="[GROUP]..."),
+    ):
+        command = option(command)
+    return command
+
+
+def group_option(function: Callable[..., None]) -> Callable[..., None]:
+    """Add `GROUP` and `--group`, of which a command about one group takes one, as `group`."""
+
+    @wraps(function)
+    def command(*, name: str | None, group: str | None, **options: Any) -> None:
+        named = name if group is None else group
+        if named is None or None not in (name, group):
+            raise click.UsageError("name one group, as an argument or with --group")
+        function(group=named, **options)
+
+    command = click.option("--group", "-g", metavar="GROUP", help="The group, instead of the argument.")(command)
+    return click.argument("name", required=False, metavar="[GROUP]")(command)
+
+
+def report(ctx: click.Context, errors: Mapping[str, KafkaError]) -> None:
+    """Print the errors of groups, a line each, and exit with 1 if there are any."""
+    for error in errors.values():
+        click.echo(f"odradek: {error}", err=True)
+    if errors:
+        ctx.exit(1)

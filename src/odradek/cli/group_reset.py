@@ -1,0 +1,303 @@
+"""`odradek groups reset`: set the committed offsets of groups without members, first as a dry run."""
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from typing import IO, Any, Final, NamedTuple
+
+import click
+
+from odradek.cli.common import admin, cluster_options, json_option, print_json, print_table, run
+from odradek.cli.group_options import GroupSelection, groups_options, report
+from odradek.cli.offset_specs import PlannedOffset, duration_ms, read_plan, time_ms
+from odradek.cli.partition_lists import partitions_of_topics, replicas_of, topic_and_partitions
+from odradek.clients import Admin, OffsetAndMetadata
+from odradek.clients.descriptions import GroupDescription
+from odradek.clients.offsets import EARLIEST, LATEST
+from odradek.model import ConfigurationError, ErrorCode, KafkaError, TopicPartition
+from odradek.model.values import dataclass, field
+from odradek.runtime import system_runtime
+
+_INACTIVE: Final = ("Empty", "Dead")
+_OffsetType: Final = click.IntRange(min=0, max=2**63 - 1)
+
+
+class Goal(NamedTuple):
+    """The option that says which offsets are set, such as `to_earliest`, with its value if it has one."""
+
+    option: str
+    value: Any = None
+
+
+class PartitionOffsets(NamedTuple):
+    """A partition's first and end offset, and that of the first record since the wanted time (-1: there is none)."""
+
+    first: int
+    end: int
+    at_time: int = -1
+
+
+def new_offset(goal: Goal, committed: int | None, partition: PartitionOffsets) -> tuple[int, str]:
+    """Return the offset that a reset to `goal` commits, and a remark if that is not the one that was asked for.
+
+    Offsets are kept between the first and the end offset. Without a committed offset `to_current` is the end. Raises
+    `ValueError` with the reason if there is no committed offset to shift.
+    """
+    if goal.option == "to_earliest":
+        return partition.first, ""
+    if goal.option == "to_latest" or (goal.option == "to_current" and committed is None):
+        return partition.end, ""
+    if goal.option in ("to_datetime", "by_duration"):
+        if partition.at_time < 0:
+            return partition.end, "has no record since that time, so its end is used"
+        return partition.at_time, ""
+    if goal.option == "to_current":
+        assert committed is not None
+        return committed, ""
+    if goal.option == "shift_by" and committed is None:
+        raise ValueError("has no committed offset that could be shifted")
+    wanted = goal.value + (committed or 0) if goal.option == "shift_by" else goal.value
+    if wanted < partition.first:
+        return partition.first, f"starts at {partition.first}, which is used instead of {wanted}"
+    if wanted > partition.end:
+        return partition.end, f"ends at {partition.end}, which is used instead of {wanted}"
+    return wanted, ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Scope:
+    """The partitions to reset: those of `topics`, all with committed offsets, or the lines of a plan."""
+
+    selection: GroupSelection
+    topics: tuple[str, ...] = ()
+    file: IO[bytes] | None = None
+
+
+@dataclass(slots=True)
+class _Reset:
+    """The offsets of one group, before and after."""
+
+    group_id: str
+    committed: Mapping[TopicPartition, int]
+    goals: Mapping[TopicPartition, Goal]
+    offsets: dict[TopicPartition, int] = field(default_factory=dict)
+
+
+@click.command()
+@groups_options
+@click.option(
+    "--topic", "-t", "topics", multiple=True, metavar="TOPIC[:N,…]", help="A topic or some partitions; may be repeated."
+)
+@click.option("--all-topics", is_flag=True, help="All partitions with committed offsets.")
+@click.option("--to-earliest", is_flag=True, help="To the first offset.")
+@click.option("--to-latest", is_flag=True, help="To the end.")
+@click.option("--to-current", is_flag=True, help="To the committed offset, or the end where there is none.")
+@click.option("--to-offset", type=_OffsetType, metavar="N", help="To this offset.")
+@click.option("--shift-by", type=int, metavar="N", help="Forward, or with -N back, from the committed offset.")
+@click.option("--to-datetime", type=time_ms, metavar="TIME", help="To the first record since YYYY-MM-DDTHH:mm:SS.sss.")
+@click.option("--by-duration", type=duration_ms, metavar="PnDTnHnMnS", help="To the first record since that long ago.")
+@click.option(
+    "--from-file", type=click.File("rb"), metavar="FILE", help="To the offsets of a CSV file, as of --export."
+)
+@click.option("--execute", is_flag=True, help="Commit the offsets.")
+@click.option("--dry-run", is_flag=True, help="Only show the offsets; the default.")
+@click.option("--export", is_flag=True, help="Print [GROUP,]TOPIC,PARTITION,OFFSET, as CSV.")
+@json_option
+@cluster_options
+@click.pass_context
+def reset(
+    ctx: click.Context,
+    /,
+    *,
+    selection: GroupSelection,
+    topics: Sequence[str],
+    all_topics: bool,
+    execute: bool,
+    dry_run: bool,
+    export: bool,
+    as_json: bool,
+    bootstrap_server: str | None,
+    command_config: str | None,
+    **goals: Any,
+) -> None:
+    """Set committed offsets of groups without members; without --execute only show them.
+
+    The group reads on from these offsets when its members start again. A group that does not exist is created.
+    """
+    goal = _goal(goals)
+    file = goals["from_file"]
+    if execute and dry_run:
+        raise click.UsageError("--execute and --dry-run exclude each other")
+    if export and as_json:
+        raise click.UsageError("--export and --json exclude each other")
+    if file is not None and (topics or all_topics):
+        raise click.UsageError("--from-file names the partitions: give no --topic or --all-topics beside it")
+    if file is None and bool(topics) == all_topics:
+        raise click.UsageError("say which partitions: --topic TOPIC[:N,…], which may be repeated, or --all-topics")
+    for text in topics:
+        topic_and_partitions(text)
+    scope = _Scope(selection=selection, topics=tuple(topics), file=file)
+
+    async def work() -> tuple[list[_Reset], dict[str, KafkaError]]:
+        async with admin(bootstrap_server, command_config) as client:
+            resets, errors = await _plan(client, scope, goal)
+            return (await _execute(client, resets, errors) if execute else resets), errors
+
+    resets, errors = run(work())
+    if export:
+        _export(resets, is_single=len(selection.names) == 1)
+    else:
+        _print(resets, executed=execute, as_json=as_json)
+    if resets and not execute:
+        click.echo("dry run: nothing was changed; add --execute to commit these offsets", err=True)
+    report(ctx, errors)
+
+
+def _goal(options: Mapping[str, Any]) -> Goal:
+    """Return the only goal among the options. Raises `click.UsageError`."""
+    given = [Goal(name, value) for name, value in options.items() if value is not None and value is not False]
+    if len(given) != 1:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in options)
+        raise click.UsageError(f"give exactly one of {names}")
+    return given[0]
+
+
+# ---- the plan -------------------------------------------------------------------------------------------------------
+
+
+async def _plan(client: Admin, scope: _Scope, goal: Goal) -> tuple[list[_Reset], dict[str, KafkaError]]:
+    """Return the offsets to commit, and the errors of groups that cannot be reset."""
+    if scope.file is not None:
+        names = None if scope.selection.is_all else scope.selection.names
+        plan = read_plan(scope.file, names)
+        await _check_partitions(client, scope.file, plan)
+        group_ids = list(dict.fromkeys(each.group for each in plan if names is None) or names or ())
+    else:
+        plan = []
+        group_ids = await scope.selection.group_ids(client)
+    named = await partitions_of_topics(client, scope.topics)
+    resets: list[_Reset] = []
+    errors: dict[str, KafkaError] = {}
+    for group_id, group in (await client.describe_groups(group_ids)).items():
+        refused = _refusal(group_id, group)
+        if refused is not None:
+            errors[group_id] = refused
+            continue
+        if isinstance(group, KafkaError):
+            click.echo(f"odradek: group {group_id!r} does not exist; --execute creates it", err=True)
+        partitions = group.partitions if isinstance(group, GroupDescription) else ()
+        committed = {
+            TopicPartition(each.topic, each.partition): each.committed_offset
+            for each in partitions
+            if each.committed_offset is not None and each.end_offset is not None
+        }
+        goals = {each.partition: Goal("to_offset", each.offset) for each in plan if each.group == group_id}
+        goals = goals or dict.fromkeys(named or (() if plan else committed), goal)
+        if goals:
+            resets.append(_Reset(group_id, committed, goals))
+        else:
+            errors[group_id] = _nothing_to_reset(group_id, scope)
+    await _fill(client, resets, goal, errors)
+    return [each for each in resets if each.group_id not in errors], errors
+
+
+async def _check_partitions(client: Admin, file: IO[bytes], plan: Iterable[PlannedOffset]) -> None:
+    """Raise `ConfigurationError`, with its line, for the first partition that does not exist."""
+    try:
+        await replicas_of(client, {each.partition for each in plan})
+    except KafkaError:
+        for each in plan:
+            try:
+                await replicas_of(client, [each.partition])
+            except KafkaError as error:
+                raise ConfigurationError(f"{getattr(file, 'name', 'stdin')}: line {each.line}: {error}") from None
+
+
+def _refusal(group_id: str, group: GroupDescription | KafkaError) -> KafkaError | None:
+    """Return why a group cannot be reset. A group that does not exist can be."""
+    if isinstance(group, KafkaError):
+        return None if group.code == ErrorCode.group_id_not_found else group
+    if group.group_state in _INACTIVE:
+        return None
+    members = "1 member" if len(group.members) == 1 else f"{len(group.members)} members"
+    return KafkaError(
+        ErrorCode.non_empty_group,
+        f"group {group_id!r} is {group.group_state} with {members}, and only a group without members can be reset; "
+        "stop them and try again",
+    )
+
+
+def _nothing_to_reset(group_id: str, scope: _Scope) -> KafkaError:
+    if scope.file is not None:
+        reason = (
+            f"group {group_id!r} has no line in {getattr(scope.file, 'name', 'stdin')}; add one, or leave the group out"
+        )
+    else:
+        reason = f"group {group_id!r} has no committed offsets, or does not exist; name topics with --topic"
+    return KafkaError(ErrorCode.group_id_not_found, reason)
+
+
+async def _fill(client: Admin, resets: Iterable[_Reset], goal: Goal, errors: dict[str, KafkaError]) -> None:
+    """Look up the offsets of partitions, and set the new ones. Groups with a partition that has none get an error."""
+    partitions = {partition for each in resets for partition in each.goals}
+    first = await client.list_offsets(dict.fromkeys(partitions, EARLIEST))
+    ends = await client.list_offsets(dict.fromkeys(partitions, LATEST))
+    since_ms = goal.value if goal.option == "to_datetime" else None
+    if goal.option == "by_duration":
+        since_ms = system_runtime().clock.now_ms() - goal.value
+    since = {} if since_ms is None else await client.list_offsets(dict.fromkeys(partitions, max(since_ms, 0)))
+    for each in resets:
+        for partition, own_goal in sorted(each.goals.items()):
+            at_time = since[partition].offset if partition in since else -1
+            known = PartitionOffsets(first[partition].offset, ends[partition].offset, at_time)
+            try:
+                each.offsets[partition], remark = new_offset(own_goal, each.committed.get(partition), known)
+            except ValueError as error:
+                reason = f"group {each.group_id!r}: {partition} {error}; give --to-earliest, --to-latest or --to-offset"
+                errors[each.group_id] = KafkaError(ErrorCode.invalid_request, reason)
+                break
+            if remark:
+                click.echo(f"odradek: {partition} {remark}", err=True)
+
+
+async def _execute(client: Admin, resets: Iterable[_Reset], errors: dict[str, KafkaError]) -> list[_Reset]:
+    """Commit the offsets; return the resets that are done."""
+    done = []
+    for each in resets:
+        try:
+            await client.alter_group_offsets(
+                each.group_id, {key: OffsetAndMetadata(offset) for key, offset in each.offsets.items()}
+            )
+        except KafkaError as error:
+            errors[each.group_id] = error
+        else:
+            done.append(each)
+    return done
+
+
+# ---- what is printed ------------------------------------------------------------------------------------------------
+
+
+def _print(resets: Iterable[_Reset], *, executed: bool, as_json: bool) -> None:
+    rows = [
+        (each.group_id, *partition, each.committed.get(partition), offset)
+        for each in resets
+        for partition, offset in each.offsets.items()
+    ]
+    if not as_json:
+        if rows:
+            print_table(("GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "NEW-OFFSET"), rows)
+        return
+    names = ("group_id", "topic", "partition", "committed_offset", "new_offset")
+    for row in rows:
+        print_json({**dict(zip(names, row, strict=True)), "executed": executed})
+
+
+def _export(resets: Iterable[_Reset], *, is_single: bool) -> None:
+    """Print the offsets as Kafka's tool does: without the group if one was named."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    for each in resets:
+        for partition, offset in each.offsets.items():
+            writer.writerow((*partition, offset) if is_single else (each.group_id, *partition, offset))
+    click.echo(text.getvalue(), nl=False)

@@ -1,0 +1,69 @@
+"""Groups as rows of a table, with the columns of Kafka's `kafka-consumer-groups`, and as JSON objects."""
+
+from collections.abc import Iterable
+from itertools import groupby
+from typing import Any, Final
+
+from odradek.clients.descriptions import GroupDescription
+
+OFFSET_COLUMNS: Final = (
+    "GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "HOST", "CLIENT-ID",
+)  # fmt: skip
+
+
+def offset_rows(group: GroupDescription) -> list[tuple[object, ...]]:
+    """Return a row for each partition that is assigned or has a committed offset."""
+    return [
+        (
+            group.group_id, each.topic, each.partition, each.committed_offset, each.end_offset, each.lag,
+            each.member_id, each.client_host, each.client_id,
+        )
+        for each in group.partitions
+    ]  # fmt: skip
+
+
+def assignment_text(partitions: Iterable[tuple[str, int]]) -> str | None:
+    """Return partitions as `a(0,1), b(0)`; None without partitions."""
+    topics = groupby(sorted(partitions), key=lambda partition: partition[0])
+    return ", ".join(f"{topic}({','.join(str(number) for _, number in some)})" for topic, some in topics) or None
+
+
+def coordinator_text(group: GroupDescription) -> str | None:
+    """Return a group's coordinator as `host:port (id)`."""
+    broker = group.coordinator
+    return None if broker is None else f"{broker.host}:{broker.port} ({broker.broker_id})"
+
+
+def described(group: GroupDescription) -> dict[str, Any]:
+    """Return the JSON object of a group."""
+    return {
+        "group_id": group.group_id,
+        "group_state": group.group_state,
+        "protocol_type": group.protocol_type,
+        "protocol": group.protocol,
+        "coordinator": None if group.coordinator is None else group.coordinator.broker_id,
+        "lag": group.lag,
+        "members": [
+            {
+                "member_id": each.member_id,
+                "group_instance_id": each.group_instance_id,
+                "client_id": each.client_id,
+                "client_host": each.client_host,
+                "assignment": each.assignment,
+            }
+            for each in group.members
+        ],
+        "partitions": [
+            {
+                "topic": each.topic,
+                "partition": each.partition,
+                "committed_offset": each.committed_offset,
+                "end_offset": each.end_offset,
+                "lag": each.lag,
+                "member_id": each.member_id,
+                "client_id": each.client_id,
+                "client_host": each.client_host,
+            }
+            for each in group.partitions
+        ],
+    }

@@ -1,0 +1,256 @@
+"""`odradek groups watch`: a live view of a group: state, generation, members, lag and the change of lag."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from odradek.cli.common import admin, cluster_options, console, json_option, print_json, run, table
+from odradek.cli.group_options import group_option
+from odradek.cli.group_views import assignment_text, coordinator_text, described
+from odradek.clients import Admin
+from odradek.clients.descriptions import GroupDescription, GroupPartition
+from odradek.clients.group_generation import GenerationReader
+from odradek.model import ErrorCode, KafkaError, OdradekError
+from odradek.model.values import dataclass
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_PATIENCE_S: Final = 5.0
+"""Time after which the view says that the coordinator does not answer. The next attempt starts anew."""
+_GENERATION_S: Final = 2.0
+"""Time after which the last known generation is shown."""
+
+
+LagChanges = Mapping[tuple[str, int], float]
+"""Change of the lag per second, by topic and partition."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """A group at a time; `trouble` says why it could not be read, and `group` is then the one before."""
+
+    group_id: str
+    at_s: float
+    group: GroupDescription | None
+    generation: int | None = None
+    trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """A sample, and the last one before it that could be read."""
+
+    before: Sample | None
+    now: Sample
+
+    def lag_changes(self) -> LagChanges:
+        """Return the changes of the partitions' lags; those of which both lags are known."""
+        before, now = self.before, self.now
+        if before is None or before.group is None or now.group is None or now.trouble or now.at_s <= before.at_s:
+            return {}
+        lags = {(each.topic, each.partition): each.lag for each in before.group.partitions}
+        return {
+            (each.topic, each.partition): (each.lag - old) / (now.at_s - before.at_s)
+            for each in now.group.partitions
+            if each.lag is not None and (old := lags.get((each.topic, each.partition))) is not None
+        }
+
+
+def lag_per_s(changes: LagChanges, partitions: Iterable[GroupPartition]) -> float | None:
+    """Return the change of the lag of `partitions` together; None if it is not known of any."""
+    known = [change for each in partitions if (change := changes.get((each.topic, each.partition))) is not None]
+    return sum(known) if known else None
+
+
+@click.command()
+@group_option
+@click.option(
+    "--interval", "-i", type=click.FloatRange(min=0.1), default=1.0, show_default=True, help="Seconds between views."
+)
+@click.option("--count", "-c", type=click.IntRange(min=1), help="Exit after this number of views.")
+@click.option("--partitions", "per_partition", is_flag=True, help="A row for each partition, not for each member.")
+@json_option
+@cluster_options
+def watch(
+    *,
+    group: str,
+    interval: float,
+    count: int | None,
+    per_partition: bool,
+    as_json: bool,
+    bootstrap_server: str | None,
+    command_config: str | None,
+) -> None:
+    """Show a group again and again, until Ctrl-C.
+
+    A terminal is redrawn in place; otherwise each view is printed after the one before. The generation is unknown (-)
+    until a rebalance is among the records of __consumer_offsets that were read: the last 10,000 of its partition, and
+    all later ones.
+    """
+
+    async def work() -> None:
+        async with admin(bootstrap_server, command_config) as client:
+            samples = views(client, group, interval)
+            if as_json:
+                await _print(samples, count, as_json=True, per_partition=per_partition)
+            elif (screen := console()).is_terminal and not screen.is_dumb_terminal:
+                await _redraw(samples, count, per_partition=per_partition)
+            else:
+                await _print(samples, count, as_json=False, per_partition=per_partition)
+
+    # The view says what the connections would log, and a line in between would disturb a terminal.
+    logger = logging.getLogger("odradek.clients")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        run(work())
+    finally:
+        logger.setLevel(level)
+
+
+# ---- samples --------------------------------------------------------------------------------------------------------
+
+
+async def views(client: Admin, group_id: str, interval_s: float) -> AsyncIterator[View]:
+    """Yield a view every `interval_s`. Raises `KafkaError` for errors that waiting does not mend."""
+    generations = client.generation_reader(group_id)
+    first = await client.describe_group(group_id)
+    loop = asyncio.get_running_loop()
+    before: Sample | None = None
+    now = Sample(group_id=group_id, at_s=loop.time(), group=first, generation=await _generation(generations))
+    while True:
+        yield View(before=before, now=now)
+        await asyncio.sleep(max(now.at_s + interval_s - loop.time(), 0.0))
+        if not now.trouble:
+            before = now
+        now = await _sample(client, group_id, generations, now)
+
+
+async def _sample(client: Admin, group_id: str, generations: GenerationReader, last: Sample) -> Sample:
+    trouble = f"the coordinator of group {group_id!r} has not answered for {_PATIENCE_S:.0f} s; trying again"
+    at_s = asyncio.get_running_loop().time()
+    try:
+        async with asyncio.timeout(_PATIENCE_S):
+            group = await client.describe_group(group_id)
+        return Sample(group_id=group_id, at_s=at_s, group=group, generation=await _generation(generations))
+    except TimeoutError:
+        pass
+    except OdradekError as error:
+        if isinstance(error, KafkaError) and error.code == ErrorCode.group_id_not_found:
+            return Sample(group_id=group_id, at_s=at_s, group=None)
+        if not error.retriable:
+            raise
+        trouble = f"{error}; trying again"
+    return Sample(group_id=group_id, at_s=at_s, group=last.group, generation=last.generation, trouble=trouble)
+
+
+async def _generation(generations: GenerationReader) -> int | None:
+    with contextlib.suppress(OdradekError, TimeoutError):
+        async with asyncio.timeout(_GENERATION_S):
+            await generations.read()
+    return generations.generation
+
+
+# ---- the view -------------------------------------------------------------------------------------------------------
+
+
+async def _print(samples: AsyncIterator[View], count: int | None, *, as_json: bool, per_partition: bool) -> None:
+    number = 0
+    async for view in samples:
+        if as_json:
+            print_json(_object(view))
+        else:
+            console().print(*render(view, per_partition=per_partition), "", sep="\n")
+        number += 1
+        if number == count:
+            return
+
+
+async def _redraw(samples: AsyncIterator[View], count: int | None, *, per_partition: bool) -> None:
+    from rich.console import Group
+    from rich.live import Live
+
+    number = 0
+    with Live(console=console(), auto_refresh=False) as live:
+        async for view in samples:
+            live.update(Group(*render(view, per_partition=per_partition)), refresh=True)
+            number += 1
+            if number == count:
+                return
+
+
+def render(view: View, *, per_partition: bool) -> "list[RenderableType]":
+    """Return the lines and the table of a view."""
+    from rich.text import Text
+
+    group, changes = view.now.group, view.lag_changes()
+    if group is None:
+        return [Text(f"group {view.now.group_id} does not exist any more")]
+    generation = "-" if view.now.generation is None else view.now.generation
+    head = (
+        f"group {group.group_id}  state {group.group_state or '-'}  generation {generation}  "
+        f"assignor {group.protocol or '-'}  coordinator {coordinator_text(group) or '-'}  "
+        f"members {len(group.members)}  lag {group.lag} ({_signed(lag_per_s(changes, group.partitions))}/s)"
+    )
+    lines: list[RenderableType] = [Text(head)]
+    if view.now.trouble:
+        lines.append(Text(view.now.trouble, style="red"))
+    lines.append(_partition_table(group, changes) if per_partition else _member_table(group, changes))
+    return lines
+
+
+def _member_table(group: GroupDescription, changes: LagChanges) -> "RenderableType":
+    """Return a row for each member, and one for the partitions that no member has."""
+    owned: dict[str | None, list[GroupPartition]] = {member.member_id: [] for member in group.members}
+    for each in group.partitions:
+        owned.setdefault(each.member_id, []).append(each)
+    members = {member.member_id: member for member in group.members}
+    rows = []
+    for member_id, partitions in owned.items():
+        member = members.get(member_id or "")
+        lags = [each.lag for each in partitions if each.lag is not None]
+        rows.append(
+            (
+                member_id, member and member.client_id, member and member.client_host, len(partitions),
+                sum(lags) if lags else None, _signed(lag_per_s(changes, partitions)), _assignment(partitions),
+            )
+        )  # fmt: skip
+    columns = ("CONSUMER-ID", "CLIENT-ID", "HOST", "#PARTITIONS", "LAG", "LAG/S", "PARTITIONS")
+    return table(columns, rows)
+
+
+def _partition_table(group: GroupDescription, changes: LagChanges) -> "RenderableType":
+    rows = [
+        (
+            each.topic, each.partition, each.committed_offset, each.end_offset, each.lag,
+            _signed(lag_per_s(changes, [each])), each.member_id,
+        )
+        for each in group.partitions
+    ]  # fmt: skip
+    columns = ("TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "LAG/S", "CONSUMER-ID")
+    return table(columns, rows)
+
+
+def _assignment(partitions: Iterable[GroupPartition]) -> str | None:
+    return assignment_text((each.topic, each.partition) for each in partitions)
+
+
+def _signed(per_s: float | None) -> str:
+    return "-" if per_s is None else f"{per_s:+.1f}"
+
+
+def _object(view: View) -> dict[str, Any]:
+    """Return the JSON object of a view."""
+    now, group, changes = view.now, view.now.group, view.lag_changes()
+    shown: dict[str, Any] = {"group_id": now.group_id, "generation": now.generation, "trouble": now.trouble or None}
+    if group is None:
+        return shown
+    shown |= described(group) | {"lag_per_s": lag_per_s(changes, group.partitions)}
+    for fields, each in zip(shown["partitions"], group.partitions, strict=True):
+        fields["lag_per_s"] = lag_per_s(changes, [each])
+    return shown

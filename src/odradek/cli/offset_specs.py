@@ -1,0 +1,109 @@
+"""How a command line says which offsets: times and durations in ISO 8601, and plans in CSV as Kafka's tool has them."""
+
+import csv
+import re
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import IO, Final
+
+import click
+
+from odradek.model import ConfigurationError, TopicPartition
+from odradek.model.values import dataclass
+
+_DURATION: Final = re.compile(
+    r"P(?:(?P<days>\d+)D)?(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d{1,9})?)S)?)?", re.I
+)
+_UNIT_MS: Final = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1000}
+_MOST_NAMED: Final = 5
+"""Limit of bad lines in one message."""
+_LINE: Final = "each line is TOPIC,PARTITION,OFFSET or GROUP,TOPIC,PARTITION,OFFSET"
+
+
+def time_ms(text: str) -> int:
+    """Parse a time such as `2025-01-31T23:59:00.000+01:00` to ms since 1970, as an option's `type`.
+
+    A time without a zone is UTC, as for Kafka's tools. Raises `click.BadParameter`.
+    """
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is no time such as 2025-01-31T23:59:00 (UTC) or …+01:00") from None
+    return round((time if time.tzinfo is not None else time.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def duration_ms(text: str) -> int:
+    """Parse a duration such as `P1DT2H30M` to ms, as an option's `type`. Raises `click.BadParameter`."""
+    found = _DURATION.fullmatch(text)
+    parts = {} if found is None else {name: part for name, part in found.groupdict().items() if part is not None}
+    if not parts or text[-1] in "tT":
+        raise click.BadParameter(f"{text!r} is no duration such as P7D, PT12H or P1DT2H30M")
+    return round(sum(float(part) * _UNIT_MS[name] for name, part in parts.items()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedOffset:
+    """A line of a plan."""
+
+    line: int
+    group: str
+    partition: TopicPartition
+    offset: int
+
+
+def read_plan(file: IO[bytes], groups: Sequence[str] | None) -> list[PlannedOffset]:
+    """Return the lines of a CSV file for `groups` (None: any group).
+
+    A line without a group is for the only group. Raises `ConfigurationError`, which names the bad lines.
+    """
+    name = getattr(file, "name", "stdin")
+    try:
+        text = file.read().decode()
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"{name} is not UTF-8 text; {_LINE}") from None
+    planned: dict[tuple[str, TopicPartition], PlannedOffset] = {}
+    bad: list[str] = []
+    for line, fields in _rows(text):
+        try:
+            each = _planned(line, fields, groups)
+            if (each.group, each.partition) in planned:
+                raise ValueError(f"names {each.partition} of group {each.group!r} a second time")
+            planned[each.group, each.partition] = each
+        except ValueError as error:
+            bad.append(f"line {line} {error}")
+    if bad:
+        named = "; ".join(bad[:_MOST_NAMED])
+        more = f"; and {len(bad) - _MOST_NAMED} more lines" if len(bad) > _MOST_NAMED else ""
+        raise ConfigurationError(f"{name}: {named}{more}; {_LINE}")
+    if not planned:
+        raise ConfigurationError(f"{name} has no lines; {_LINE}")
+    return list(planned.values())
+
+
+def _rows(text: str) -> Iterator[tuple[int, list[str]]]:
+    rows = csv.reader(text.splitlines(), skipinitialspace=True)
+    for fields in rows:
+        if fields:
+            yield rows.line_num, [field.strip() for field in fields]
+
+
+def _planned(line: int, fields: Sequence[str], groups: Sequence[str] | None) -> PlannedOffset:
+    """Return a line's offset. Raises `ValueError` with the reason."""
+    if len(fields) == 3:
+        if groups is None or len(groups) != 1:
+            raise ValueError("names no group, which is needed unless one group is named")
+        fields = (groups[0], *fields)
+    if len(fields) != 4:
+        raise ValueError(f"has {len(fields)} instead of 3 or 4 fields")
+    group, topic, number, offset = fields
+    if groups is not None and group not in groups:
+        raise ValueError(f"is for group {group!r}, which is not named by --group")
+    if not _is_number(number, 2**31):
+        raise ValueError(f"has the partition {number!r}, which is no number from 0")
+    if not _is_number(offset, 2**63):
+        raise ValueError(f"has the offset {offset!r}, which is no number from 0")
+    return PlannedOffset(line=line, group=group, partition=TopicPartition(topic, int(number)), offset=int(offset))
+
+
+def _is_number(text: str, limit: int) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 19 and int(text) < limit

@@ -1,0 +1,138 @@
+"""The decisions of `groups reset` that need no broker: times, durations, plans in CSV, new offsets."""
+
+import io
+from collections.abc import Sequence
+
+import click
+import pytest
+
+from odradek.cli.group_reset import Goal, PartitionOffsets, new_offset
+from odradek.cli.offset_specs import duration_ms, read_plan, time_ms
+from odradek.model import ConfigurationError
+
+DAY_MS = 86_400_000
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1970-01-02T00:00:00", DAY_MS),
+        ("1970-01-02T00:00:00.250", DAY_MS + 250),
+        ("1970-01-02T00:00:00Z", DAY_MS),
+        ("1970-01-02T01:00:00+01:00", DAY_MS),
+        ("1970-01-01T23:00:00-0100", DAY_MS),
+        ("1970-01-02", DAY_MS),
+    ],
+)
+def test_a_time_without_a_zone_is_utc(text: str, expected: int) -> None:
+    assert time_ms(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("P1D", DAY_MS),
+        ("PT1H", 3_600_000),
+        ("PT1.5S", 1500),
+        ("pt10m", 600_000),
+        ("P2DT1H1M1S", 2 * DAY_MS + 3_661_000),
+    ],
+)
+def test_a_duration_is_iso_8601(text: str, expected: int) -> None:
+    assert duration_ms(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "P", "PT", "P1DT", "1h", "P1M", "P-1D", "PT1H1D", "P1D "])
+def test_other_durations_are_refused(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="is no duration such as P7D"):
+        duration_ms(text)
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "2025-13-01T00:00:00", "12:00"])
+def test_other_times_are_refused(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="is no time such as"):
+        time_ms(text)
+
+
+# ---- plans ----------------------------------------------------------------------------------------------------------
+
+
+def plan(text: str, groups: Sequence[str] | None = ("g",)) -> list[tuple[int, str, str, int, int]]:
+    file = io.BytesIO(text.encode())
+    file.name = "plan.csv"
+    return [(each.line, each.group, *each.partition, each.offset) for each in read_plan(file, groups)]
+
+
+def test_a_plan_has_a_partition_a_line_with_or_without_its_group() -> None:
+    assert plan("t,0,5\n\n t , 1 , 0 \r\n") == [(1, "g", "t", 0, 5), (3, "g", "t", 1, 0)]
+    assert plan("g,t,0,5\nt,1,6") == [(1, "g", "t", 0, 5), (2, "g", "t", 1, 6)]
+    assert plan('"a,b",t,0,5\ng,t,0,6', None) == [(1, "a,b", "t", 0, 5), (2, "g", "t", 0, 6)]
+
+
+@pytest.mark.parametrize(
+    ("text", "groups", "said"),
+    [
+        ("t,0,1\nt,one,2", ["g"], "line 2 has the partition 'one', which is no number from 0"),
+        ("t,0,-1", ["g"], "line 1 has the offset '-1', which is no number from 0"),
+        ("t,2147483648,1", ["g"], "line 1 has the partition '2147483648'"),
+        ("t,0,9223372036854775808", ["g"], "line 1 has the offset '9223372036854775808'"),
+        ("t,²,1", ["g"], "line 1 has the partition '²'"),
+        ("t,0", ["g"], "line 1 has 2 instead of 3 or 4 fields"),
+        ("topic,partition,offset", ["g"], "line 1 has the partition 'partition'"),
+        ("t,0,1\n\nt,0,2", ["g"], "line 3 names t-0 of group 'g' a second time"),
+        ("h,t,0,1", ["g"], "line 1 is for group 'h', which is not named by --group"),
+        ("t,0,1", ["g", "h"], "line 1 names no group"),
+        ("t,0,1", None, "line 1 names no group"),
+        ("", ["g"], "has no lines"),
+        ("x\n" * 7, ["g"], "line 5 has 1 instead of 3 or 4 fields; and 2 more lines; each line is"),
+    ],
+)
+def test_bad_lines_of_a_plan_are_named_in_one_sentence(text: str, groups: Sequence[str] | None, said: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        plan(text, groups)
+    assert str(refused.value).startswith("plan.csv")
+    assert said in str(refused.value)
+    assert str(refused.value).endswith("; each line is TOPIC,PARTITION,OFFSET or GROUP,TOPIC,PARTITION,OFFSET")
+    assert "\n" not in str(refused.value)
+
+
+def test_a_plan_that_is_not_text_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="is not UTF-8 text"):
+        read_plan(io.BytesIO(b"t,0,\xff"), ["g"])
+
+
+# ---- new offsets ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("goal", "committed", "expected"),
+    [
+        (Goal("to_earliest", True), None, (10, "")),
+        (Goal("to_latest", True), 15, (20, "")),
+        (Goal("to_current", True), 15, (15, "")),
+        (Goal("to_current", True), None, (20, "")),
+        (Goal("to_datetime", 1), None, (12, "")),
+        (Goal("by_duration", 1), 15, (12, "")),
+        (Goal("to_offset", 13), None, (13, "")),
+        (Goal("to_offset", 20), None, (20, "")),
+        (Goal("to_offset", 0), None, (10, "starts at 10, which is used instead of 0")),
+        (Goal("to_offset", 99), None, (20, "ends at 20, which is used instead of 99")),
+        (Goal("shift_by", -3), 15, (12, "")),
+        (Goal("shift_by", -30), 15, (10, "starts at 10, which is used instead of -15")),
+        (Goal("shift_by", 6), 15, (20, "ends at 20, which is used instead of 21")),
+    ],
+)
+def test_a_reset_stays_between_the_first_and_the_end_offset(
+    goal: Goal, committed: int | None, expected: tuple[int, str]
+) -> None:
+    assert new_offset(goal, committed, PartitionOffsets(first=10, end=20, at_time=12)) == expected
+
+
+def test_a_time_after_the_last_record_is_the_end_with_a_remark() -> None:
+    found = new_offset(Goal("to_datetime", 1), 15, PartitionOffsets(first=10, end=20))
+    assert found == (20, "has no record since that time, so its end is used")
+
+
+def test_only_a_committed_offset_is_shifted() -> None:
+    with pytest.raises(ValueError, match="has no committed offset that could be shifted"):
+        new_offset(Goal("shift_by", 1), None, PartitionOffsets(first=0, end=20))

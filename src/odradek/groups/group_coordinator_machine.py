@@ -101,7 +101,7 @@ class GroupCoordinatorMachine:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        return self._deadlines.next_ms
+        return 0 if self._expiring else self._deadlines.next_ms
 
     # -- durable state -------------------------------------------------------------------------------------------------
 
@@ -200,11 +200,9 @@ class GroupCoordinatorMachine:
     # -- time ----------------------------------------------------------------------------------------------------------
 
     def expire(self, now: Now) -> _Step | None:
-        if self._expiring:
-            return self._expire_offsets(self._expiring.pop(), now)
         due = self._deadlines.pop_due(now.ms)
         if due is None:
-            return None
+            return self._expire_offsets(self._expiring.pop(), now) if self._expiring else None
         group_id, kind, member_id = due
         if kind == _EXPIRE_OFFSETS:
             self._deadlines.set(due, now.ms + self._offset_settings().check_interval_ms)

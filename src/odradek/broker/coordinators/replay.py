@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final, Generic, Protocol, TypeVar
 
+from odradek.broker.cooperation import cooperatively_by_time
 from odradek.broker.replication.partition import ACKS_ALL, ACKS_LEADER, Waiter
 from odradek.coordination import NO_PRODUCER, Machine, RecordCodec
 from odradek.log.errors import DamagedSegmentError
@@ -20,7 +21,7 @@ from odradek.protocol.records import decode_records
 from odradek.runtime import Buffer
 
 READ_BYTES: Final = 1 << 20
-"""Bytes that are replayed in a turn of the event loop."""
+"""Bytes that are read at once."""
 _MOST_NAMED: Final = 3
 _log = logging.getLogger("odradek.coordinators")
 
@@ -127,6 +128,7 @@ class _Replay(Generic[RequestT, RecordT]):
         self._partition = partition
         self._machine = machine
         self._codec = codec
+        self._monotonic = asyncio.get_running_loop().time
 
     async def read_to_end(self, timeout_ms: int) -> None:
         """Apply all records, those that are appended meanwhile included."""
@@ -138,7 +140,7 @@ class _Replay(Generic[RequestT, RecordT]):
             data = self._read(written)
             if not data:
                 found.end_offset = written  # compaction has removed the rest
-            for header, batch in _sound_batches(data):
+            async for header, batch in cooperatively_by_time(_sound_batches(data), self._monotonic):
                 self._apply(header, batch)
                 found.end_offset = header.next_offset
             await asyncio.sleep(0)

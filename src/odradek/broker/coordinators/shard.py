@@ -23,7 +23,8 @@ from enum import Enum, auto
 from functools import partial
 from typing import Final, Generic, TypeVar
 
-from odradek.broker.coordinators.replay import LedPartition, Replayed, replay
+from odradek.broker.cooperation import TURN_S, cooperatively_by_time
+from odradek.broker.coordinators.replay import LedPartition, replay
 from odradek.broker.replication.partition import ACKS_ALL
 from odradek.coordination import NO_PRODUCER, Machine, Now, Producer, RecordCodec, Reply, Step
 from odradek.metadata.image import ClusterImage
@@ -33,6 +34,7 @@ from odradek.runtime import Clock
 
 _INITIAL_RELOAD_BACKOFF_S: Final = 1.0
 _MAX_RELOAD_BACKOFF_S: Final = 60.0
+_MAX_BACKOFF_OF_LOST_WRITES_S: Final = 10.0
 _CALM_S: Final = 60.0
 """How long a machine must have been active to be loaded again without a back-off."""
 _PAUSED_CHECK_S: Final = 0.5
@@ -110,6 +112,8 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
         self._on_event = on_event
         self._loop = asyncio.get_running_loop()
         self._loading: asyncio.Task[None] | None = None
+        self._is_replayed = False
+        """Whether the machine has all records of the log, so that it gets the next ones live."""
         self._requests: dict[asyncio.Future[object], str] = {}
         """The requests that have no reply yet, with their keys."""
         self._pending: dict[_Pending, None] = {}
@@ -137,60 +141,68 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
         await asyncio.sleep(after_s)
         delay_s = _INITIAL_RELOAD_BACKOFF_S
         while True:
-            began_s = self._clock.monotonic()
             try:
-                found = await replay(self.partition, self.machine, self._codec, timeout_ms=self._commit_timeout_ms)
+                await self._load()
             except Exception as error:
                 _log.error(
                     "Failed to load %s: %s; it has no coordinator, the next attempt is in %.0f s",
                     self._name, error, delay_s, exc_info=None if isinstance(error, OdradekError) else error,
                 )  # fmt: skip
             else:
-                self._loaded(found, began_s)
                 return
+            self._drop(KafkaError(ErrorCode.not_coordinator))
             self.state = ShardState.FAILED
             self.machine = self._new_machine()
             await asyncio.sleep(delay_s)
             delay_s = min(delay_s * 2, _MAX_RELOAD_BACKOFF_S)
             self.state = ShardState.LOADING
 
-    def _loaded(self, found: Replayed, began_s: float) -> None:
+    async def _load(self) -> None:
+        """Replay the records, and take the steps that follow from them, in turns. The machine's clock stands still."""
+        began_s = self._clock.monotonic()
+        if self._paused_at_ms is None:
+            self._paused_at_ms = int(began_s * 1000)
+        found = await replay(self.partition, self.machine, self._codec, timeout_ms=self._commit_timeout_ms)
         if not found.is_committed:
             self._wait_until_committed(found.end_offset)
+        self._is_replayed = True
+        steps = self.machine.on_elected(self._image(), self.now)
+        async for step in cooperatively_by_time(steps, self._clock.monotonic):
+            self._take(step)
         self.state = ShardState.ACTIVE
         self._loading = None
         self._active_since_s = self._clock.monotonic()
         if found.records:
             took_ms = (self._active_since_s - began_s) * 1000
             _log.info("Finished loading of metadata from %s in %.0f ms: %d records", self._name, took_ms, found.records)
-        self._run(lambda now: self.machine.on_elected(self._image(), now))
-        if self.state is ShardState.ACTIVE and self._refusal() is None:
-            self._follow_image()
+        self._refusal()
+        self._schedule()
 
     def _reload(self, error: KafkaError) -> None:
         """Drop what the machine has decided and what is not in the log; all requests get `error`."""
         if self._clock.monotonic() - self._active_since_s >= _CALM_S:
             self._reloads = 0
-        after_s = (
-            min(_INITIAL_RELOAD_BACKOFF_S * 2 ** (self._reloads - 1), _MAX_RELOAD_BACKOFF_S) if self._reloads else 0
-        )
+        after_s = min(2.0**self._reloads - 1, _MAX_BACKOFF_OF_LOST_WRITES_S)
         self._reloads += 1
         _log.warning("Loading %s again in %.0f s: %s", self._name, after_s, error)
+        self._stop_loading()
         self._drop(error)
         self._begin_loading(after_s=after_s)
+
+    def _stop_loading(self) -> None:
+        if self._loading is not None:
+            self._loading.cancel()
 
     def unload(self, error: ErrorCode = ErrorCode.not_coordinator) -> None:
         """Answer all requests with `error`: another broker is coordinator, or this one stops."""
         self.state = ShardState.CLOSED
-        if self._loading is not None:
-            self._loading.cancel()
+        self._stop_loading()
         self._drop(KafkaError(error))
 
     def kill(self) -> None:
         """Stop without answering."""
         self.state = ShardState.CLOSED
-        if self._loading is not None:
-            self._loading.cancel()
+        self._stop_loading()
         self._requests.clear()
         self._drop(KafkaError(ErrorCode.not_coordinator))
 
@@ -199,6 +211,7 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
         for each in pending:
             each.cancel_timer()
         self._cancel_timer()
+        self._is_replayed = False
         for future in tuple(self._requests):
             if not future.done():
                 future.set_exception(error)
@@ -266,7 +279,7 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
             self._wait_until_committed(end_offset)
             return iter(())
 
-        if self.state is ShardState.ACTIVE:
+        if self._is_replayed:
             self._run(apply)
 
     def _refusal(self) -> KafkaError | None:
@@ -404,7 +417,7 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
             self.partition.when_reached(pending.offset, acks=ACKS_ALL, waiter=partial(self._committed, pending))
         elif error.code in _RESIGNED:
             self.unload()
-        elif self.state is ShardState.ACTIVE:
+        else:
             self._reload(_response_error(error))
 
     def _send(self, replies: Sequence[Reply]) -> None:
@@ -446,8 +459,12 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
             self._run(self._expired)
 
     def _expired(self, now: Now) -> Iterator[Step[RecordT]]:
+        """Decide on what is due, for no longer than a turn; the timer continues."""
+        until_s = self._clock.monotonic() + TURN_S
         while (step := self.machine.expire(now)) is not None:
             yield step
+            if self._clock.monotonic() >= until_s:
+                break
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:

@@ -13,12 +13,15 @@ from click.testing import CliRunner, Result
 from odradek.cli import main
 from odradek.log import LogConfig, LogManager
 from odradek.model import TopicPartition
+from odradek.protocol.consumer_protocol import Subscription, encode_subscription
 from odradek.protocol.control_records import ControlType, EndTransactionMarker
 from odradek.protocol.group_records import (
     GROUP_RECORDS,
     ConsumerGroupTargetAssignmentMemberKey,
     ConsumerGroupTargetAssignmentMemberValue,
     GroupMetadataKey,
+    GroupMetadataValue,
+    MemberMetadata,
     OffsetCommitKey,
     OffsetCommitValue,
     TopicPartitions,
@@ -156,6 +159,31 @@ def test_records_of_groups_are_decoded_by_the_name_of_the_topic(tmp_path: Path) 
     assert assignment["decoded_value"] == {
         "topic_partitions": [{"topic_id": "AAAAAAAAAAAAAAAAAAAABQ", "partitions": [0, 7]}]
     }
+
+
+def test_members_of_consumer_groups_are_decoded_unless_their_bytes_are_something_else(tmp_path: Path) -> None:
+    manager = new_manager(tmp_path)
+    subscription = encode_subscription(Subscription(topics=("t",), owned_partitions=(TopicPartition("t", 3),)))
+    member: Any = {"client_id": "c", "client_host": "/h", "session_timeout": 5, "rebalance_timeout": 6}
+    members = (
+        MemberMetadata(member_id="m", subscription=subscription, assignment=b"\0\3\0\0\0\0\xff\xff\xff\xff", **member),
+        MemberMetadata(member_id="n", subscription=b"\0\x09later", assignment=b"\0", **member),
+    )
+    for protocol_type in ("consumer", "connect"):
+        value = GroupMetadataValue(
+            protocol_type=protocol_type, generation=1, protocol="range", leader="m", members=members
+        )
+        append(manager, "__consumer_offsets", *GROUP_RECORDS.encode(GroupMetadataKey(group="g"), value))
+    manager.close()
+    consumers, others = contents(run("dump", tmp_path / OFFSETS, "--records"))
+    assert (
+        '"subscription":{"topics":["t"],"userData":null,"ownedPartitions":[{"topic":"t","partitions":[3]}],'
+        '"generationId":-1,"rackId":null},"assignment":{"assignedPartitions":[],"userData":null}}'
+    ) in consumers
+    undecoded = f'"subscription":"{base64.b64encode(members[1].subscription).decode()}","assignment":"AA=="}}]'
+    assert undecoded in consumers
+    assert undecoded in others
+    assert "userData" not in others
 
 
 def test_records_that_cannot_be_decoded_are_shown_as_such_and_do_not_end_the_dump(tmp_path: Path) -> None:

@@ -44,20 +44,6 @@ def segment_files(folders: Iterable[Path]) -> list[Path]:
     return [path for path in found if path.stat().st_size or path.suffix == ".log"]
 
 
-def decoded(line: str) -> tuple[Any, Any]:
-    """Key and value of a line of DumpLogSegments with `--offsets-decoder`, named as ours; None for a tombstone."""
-    match = _RECORD.fullmatch(line)
-    assert match is not None, line
-    value = None if match["payload"] == "<DELETE>" else _renamed(json.loads(match["payload"])["data"])
-    return _renamed(json.loads(match["key"])["data"]), value
-
-
-def _renamed(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {_snake(name): _renamed(each) for name, each in value.items()}
-    return [_renamed(each) for each in value] if isinstance(value, list) else value
-
-
 def kafkas_lines(files: Sequence[Path], *flags: str) -> dict[Path, list[str]]:
     """The lines of DumpLogSegments by file, all read by one JVM; what it complains of comes with the last file's."""
     arguments = ("--files", ",".join(map(str, files)), *flags)

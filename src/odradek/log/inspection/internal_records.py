@@ -1,24 +1,33 @@
-"""Records of internal topics, decoded for people: plain values under the field names of their schemas."""
+"""Records of internal topics, decoded for people: plain values under the field names of their schemas.
+
+As in Kafka's dump, the subscriptions and assignments in a group's record are decoded, too, if the group has the
+embedded protocol `consumer`. Coordinators keep them as bytes, which may be anything.
+"""
 
 from collections.abc import Mapping
 from dataclasses import is_dataclass
+from functools import cache
+from importlib import import_module
 from typing import Any, Final
 from uuid import UUID
 
 from odradek.log.names import is_deleted_folder, parent_of, parse_folder, parse_stray_folder
 from odradek.metadata.nodes import encode_topic_id
 from odradek.model.values import dataclass
+from odradek.protocol.consumer_protocol import PROTOCOL_TYPE, VERSION
 from odradek.protocol.errors import MalformedMessageError
-from odradek.protocol.group_records import GROUP_RECORDS
-from odradek.protocol.primitives import INT16
+from odradek.protocol.group_records import GROUP_RECORDS, GroupMetadataValue
+from odradek.protocol.primitives import DECODE_ERRORS, INT16
 from odradek.protocol.record_types import KEY_LAYOUT, RecordTypes, UnknownKey
-from odradek.protocol.schemas import Layout
+from odradek.protocol.schemas import Decoder, Layout
 from odradek.protocol.transaction_records import TRANSACTION_RECORDS
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
 TYPES_BY_TOPIC: Final = {OFFSETS_TOPIC: GROUP_RECORDS, TRANSACTIONS_TOPIC: TRANSACTION_RECORDS}
 _NO_ID: Final = UUID(int=0)
+_EMBEDDED: Final = {"subscription": "ConsumerProtocolSubscription", "assignment": "ConsumerProtocolAssignment"}
+"""Fields of a member → kio's class of their content."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,15 +72,38 @@ def decode_internal_record(types: RecordTypes, key: bytes | None, value: bytes |
     except MalformedMessageError as error:
         return DecodedRecord(record_type=number, decoded_key=decoded_key, decode_error=str(error))
     (version,) = INT16.unpack_from(value)
+    decoded_value = _plain_fields(decoded, types.type_of(known).layout(version))
+    if isinstance(decoded, GroupMetadataValue) and decoded.protocol_type == PROTOCOL_TYPE:
+        decoded_value["members"] = [
+            {name: _embedded(name, each) if name in _EMBEDDED else each for name, each in member.items()}
+            for member in decoded_value["members"]
+        ]
     return DecodedRecord(
-        record_type=number,
-        decoded_key=decoded_key,
-        value_version=version,
-        decoded_value=_plain_fields(decoded, types.type_of(known).layout(version)),
+        record_type=number, decoded_key=decoded_key, value_version=version, decoded_value=decoded_value
     )
 
 
-def _plain_fields(value: Any, layout: Layout) -> Mapping[str, object]:
+def _embedded(name: str, data: bytes) -> object:
+    """Return the fields of a subscription or an assignment; the bytes, if they are something else."""
+    try:
+        (version,) = INT16.unpack_from(data)
+        if not 0 <= version <= VERSION:
+            return data
+        content, _ = _embedded_decoder(name, version)(data, INT16.size)
+    except (*DECODE_ERRORS, OverflowError, MalformedMessageError):
+        return data
+    return _plain_fields(content, Layout(flexible=False))
+
+
+@cache
+def _embedded_decoder(name: str, version: int) -> Decoder:
+    from odradek.protocol.decoder import compile_decoder
+
+    module = import_module(f"kio.schema.consumer_protocol_{name}.v{version}.data")
+    return compile_decoder(getattr(module, _EMBEDDED[name]))
+
+
+def _plain_fields(value: Any, layout: Layout) -> dict[str, Any]:
     shown: dict[str, object] = {}
     for field in layout.fields(type(value)):
         content = getattr(value, field.name)

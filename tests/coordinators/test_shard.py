@@ -26,7 +26,7 @@ class Scene:
         self.partition = ControlledPartition()
         self.shard = self.new_shard()
 
-    def new_shard(self) -> Shard:
+    def new_shard(self, on_event: Callable[[object], None] = lambda _: None) -> Shard:
         return CoordinatorShard(
             self.partition,
             new_machine=Counters,
@@ -34,6 +34,7 @@ class Scene:
             clock=self.simulation.clock,
             commit_timeout_ms=COMMIT_TIMEOUT_MS,
             image=ClusterImage,
+            on_event=on_event,
         )
 
     async def start(self) -> None:

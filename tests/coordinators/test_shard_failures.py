@@ -5,6 +5,7 @@ The shard runs on a `VirtualLoop`.
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -284,3 +285,17 @@ def test_many_deadlines_that_are_due_at_once_are_handled_in_turns(monkeypatch: p
         assert set(done) == {0, 1, 2, 3}
 
     play(scene)
+
+
+def test_an_observer_that_fails_does_not_disturb_the_machine(caplog: pytest.LogCaptureFixture) -> None:
+    async def scene(at: Scene) -> None:
+        at.shard = at.new_shard(on_event=broken)
+        await at.start()
+        handle = at.machine.handle
+        at.machine.handle = lambda *request: replace(handle(*request), events=("something",))  # type: ignore[method-assign]
+        added = at.shard.submit("a", Add(1))
+        at.partition.commit()
+        assert await added == 1
+
+    play(scene)
+    assert "Failed to report an event of __toys-0: 'something'" in caplog.text

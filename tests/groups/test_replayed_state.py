@@ -1,4 +1,4 @@
-"""Durable state after any requests equals that of a machine that replays the log, before and after compaction (M6, M8)."""
+"""Durable state after any requests equals that of a machine that replays the log, compacted or not (M6, M8)."""
 
 from typing import Any, NamedTuple
 from uuid import UUID

@@ -48,6 +48,7 @@ class CoordinatorRuntime(Generic[RequestT, RecordT]):
         self._shards: dict[int, CoordinatorShard[RequestT, RecordT]] = {}
         self._partition_count = 1
         self._image = ClusterImage()
+        self._has_stopped = False
 
     def start(self, partitions: LeaderPartitions, image: ClusterImage) -> None:
         """Load a shard for every partition that this broker leads, now and in future."""
@@ -55,12 +56,14 @@ class CoordinatorRuntime(Generic[RequestT, RecordT]):
         partitions.on_leadership(self._on_leadership)
 
     def stop(self) -> None:
-        """Unload all shards; waiting requests get NOT_COORDINATOR."""
+        """Unload all shards, and load none any more; waiting requests get NOT_COORDINATOR."""
+        self._has_stopped = True
         for number in tuple(self._shards):
             self._shards.pop(number).unload()
 
     def kill(self) -> None:
         """Drop everything without answers, as if the process were killed."""
+        self._has_stopped = True
         for shard in self._shards.values():
             shard.kill()
         self._shards.clear()
@@ -71,7 +74,7 @@ class CoordinatorRuntime(Generic[RequestT, RecordT]):
         before = self._shards.pop(key.partition, None)
         if before is not None:
             before.unload()
-        if partition is not None:
+        if partition is not None and not self._has_stopped:
             shard = self._shards[key.partition] = CoordinatorShard(
                 partition,
                 new_machine=lambda: self._kind.new_machine(key.partition),

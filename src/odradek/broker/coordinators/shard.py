@@ -338,9 +338,16 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
                 step = self._reset(step.key, _response_error(error))
                 self._append(step, step.records)
         for event in step.events:
-            self._on_event(event)
+            self._report(event)
         if step.replies:
             self._reply_when_committed(step.replies)
+
+    def _report(self, event: object) -> None:
+        """Report an event; an observer that fails does not make the machine load again."""
+        try:
+            self._on_event(event)
+        except Exception:
+            _log.exception("Failed to report an event of %s: %r", self._name, event)
 
     def _fail(self, key: str, error: KafkaError) -> None:
         """Let all requests of a key fail that have no reply yet."""

@@ -13,6 +13,7 @@ from toy import Add, Await, Counters, Get, MemoryLog, TotalCodec
 from odradek.broker.coordinators.shard import ShardState
 from odradek.coordination import NO_PRODUCER, Producer
 from odradek.model import ErrorCode, KafkaError
+from odradek.protocol.control_records import ControlType, decode_marker
 from odradek.protocol.record_batch import read_header
 from odradek.protocol.records import decode_records
 
@@ -20,6 +21,7 @@ KEYS = st.sampled_from("ab")
 OPERATIONS = st.one_of(
     st.tuples(st.just("add"), KEYS, st.integers(1, 9)),
     st.tuples(st.just("add in a transaction"), KEYS, st.integers(1, 9)),
+    st.tuples(st.just("mark"), st.booleans()),
     st.tuples(st.just("get"), KEYS),
     st.tuples(st.just("await"), KEYS),
     st.tuples(st.just("write")),
@@ -38,6 +40,12 @@ def totals_of(log: MemoryLog, end_offset: int) -> dict[str, int]:
     machine, codec = Counters(), TotalCodec()
     for batch in log.batches:
         header = read_header(batch)
+        if header.is_control and header.base_offset < end_offset:
+            marker = decode_marker(batch)
+            assert marker is not None
+            machine.end_transaction(header.producer_id, committed=marker.type is ControlType.COMMIT)
+        if header.is_control:
+            continue
         for each in decode_records(memoryview(batch)):
             record = codec.decode(each.key, each.value)
             assert record is not None
@@ -62,6 +70,11 @@ class Witness:
         elif name == "add in a transaction":
             request = Add(arguments[1], Producer(producer_id=7, epoch=0))
             self.asked.append(("pending", arguments[0], at.shard.submit(arguments[0], request)))
+        elif name == "mark" and at.partition.refusal is None:
+            end_offset = at.partition.append_marker(7, committed=arguments[0])
+            at.shard.marker_appended(7, end_offset, committed=arguments[0])
+        elif name == "mark":
+            pass
         elif name == "get":
             self.asked.append(("get", arguments[0], at.shard.submit(arguments[0], Get())))
         elif name == "await":

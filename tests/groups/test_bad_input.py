@@ -9,6 +9,7 @@ import pytest
 from odradek.broker.groups.group_coordinator import OFFSETS_TOPIC
 from odradek.broker.replication.partition import ACKS_ALL
 from odradek.coordination import partition_for
+from odradek.controller import NewTopic
 from odradek.groups.messages import JoinRequest
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
@@ -22,6 +23,7 @@ from odradek.protocol.group_records import (
 )
 from odradek.protocol.record_batch import iterate_batches
 from odradek.protocol.records import encode_batch
+from odradek.testing.world import World
 
 Play = Callable[..., None]
 GROUP = "g"
@@ -89,8 +91,8 @@ async def stable_member(client: Any, **more: Any) -> Any:
 # ---- damaged files and records ---------------------------------------------------------------------------------------
 
 
-def group_partition(world: Any, group: str = GROUP) -> int:
-    return partition_for(group, len(world.broker.image.topics[OFFSETS_TOPIC].partitions))
+def group_partition(world: Any, broker: int = 0) -> int:
+    return partition_for(GROUP, len(world.running[broker].image.topics[OFFSETS_TOPIC].partitions))
 
 
 async def append(world: Any, *records: tuple[bytes | None, bytes | None]) -> None:
@@ -101,9 +103,10 @@ async def append(world: Any, *records: tuple[bytes | None, bytes | None]) -> Non
     await world.pass_time(0.1)
 
 
-def damage(world: Any, number: int, byte: int) -> None:
+def damage(world: Any, number: int, byte: int, broker: int = 0) -> None:
     """Flip a bit of a batch in the file of the group's partition."""
-    disk, path = world.runtime.disk, f"/data/{OFFSETS_TOPIC}-{group_partition(world)}/{0:020d}.log"
+    disk = world.simulation.runtime(world.hosts[broker]).disk
+    path = f"/data/{OFFSETS_TOPIC}-{group_partition(world, broker)}/{0:020d}.log"
     data = bytearray(disk.read_file(path))
     data[[position for position, _ in iterate_batches(data)][number] + byte] ^= 0x40
     file = disk.open(path)
@@ -111,10 +114,10 @@ def damage(world: Any, number: int, byte: int) -> None:
     file.append([bytes(data)])
 
 
-def lead_again(world: Any) -> None:
-    """Have the broker load its groups from the files."""
-    world.broker.partitions.fence()
-    world.broker.partitions.unfence()
+def lead_again(world: Any, broker: int = 0) -> None:
+    """Have a broker load its groups from the files."""
+    world.running[broker].partitions.fence()
+    world.running[broker].partitions.unfence()
 
 
 BYTES = {"length": 9, "magic": 16, "value": 70}
@@ -450,3 +453,48 @@ def test_a_subscription_of_ten_thousand_topics(play: Play) -> None:
         assert described.groups[0].members[0].member_id == joined.member_id
 
     play(scenario)
+
+
+def test_a_replica_that_is_whole_takes_over_from_a_coordinator_with_a_damaged_batch(
+    seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """M8. No commit is skipped, not even for a moment."""
+
+    async def scenario(world: World) -> None:
+        client = await world.client(broker=0)
+        await world.pass_time(5)
+        controller = next(each for each in world.running.values() if each.metadata_loop.is_controller)
+        await controller.create_topics([NewTopic(name="t", num_partitions=3)])
+        await world.pass_time(1)
+        found = await client.ask(ApiKey.FIND_COORDINATOR, {"coordinator_keys": [GROUP]})
+        await world.pass_time(5)
+        leader = found.coordinators[0].node_id
+        client = await world.client("second", broker=leader)
+        for number in range(3):
+            assert await commit(client, {number: 10 + number}) == [ErrorCode.none]
+        await world.pass_time(5)
+        damage(world, 1, BYTES["value"], broker=leader)
+        lead_again(world, broker=leader)
+        known: dict[int, int] = {}
+        for _ in range(60):
+            await world.pass_time(0.5)
+            for number in range(3):
+                message = {"groups": [{"group_id": GROUP, "topics": None}], "require_stable": False}
+                other = await world.client(f"third {number}", broker=number)
+                (answer,) = (await other.ask(ApiKey.OFFSET_FETCH, message, 9)).groups
+                if answer.error_code == ErrorCode.none:
+                    known = {
+                        each.partition_index: each.committed_offset
+                        for topic in answer.topics
+                        for each in topic.partitions
+                    }
+                    assert known == {0: 10, 1: 11, 2: 12}, number
+                other.close()
+        assert known
+
+    config = {
+        "offsets.topic.replication.factor": "3", "offsets.topic.num.partitions": "1", "num.partitions": "3",
+        "default.replication.factor": "3",
+    }  # fmt: skip
+    World(seed, config, brokers=3).play(scenario)
+    assert "Skipped the offsets" not in caplog.text

@@ -316,17 +316,19 @@ def test_watch_prints_a_block_an_interval_without_a_terminal(
     odradek: Odradek, kafka: Any, topic: str, group: str
 ) -> None:
     with member(kafka.bootstrap_servers, group, topic):
-        head, columns, only, nothing, again, *_ = odradek("watch", group, "-i", "0.1", "-c", "2").stdout.splitlines()
-        assert head.startswith(f"group {group}  state Stable  generation 1  assignor range  coordinator ")
+        shown = odradek("watch", group, "-i", "0.1", "-c", "2").stdout.splitlines()
+        head, second, columns, only, nothing, again, *_ = shown
+        assert head.startswith(f"group {group}  state Stable  generation 1  members 1  lag - (-/s)")
+        assert second == f"assignor range  coordinator {kafka.bootstrap_servers} (0)"
         assert columns.split()[:2] == ["CONSUMER-ID", "CLIENT-ID"]
         assert only.split()[1:] == ["one", "/127.0.0.1", "3", "-", "-", f"{topic}(0,1,2)"]
         assert (nothing, again) == ("", head)
-        shown = lines(odradek("watch", "--group", group, "-i", "0.1", "-c", "3", "--json"))
-        assert [(each["group_state"], each["generation"], len(each["members"])) for each in shown] == [
+        objects = lines(odradek("watch", "--group", group, "-i", "0.1", "-c", "3", "--json"))
+        assert [(each["group_state"], each["generation"], len(each["members"])) for each in objects] == [
             ("Stable", 1, 1)
         ] * 3
         per_partition = rows(odradek("watch", group, "-c", "1", "--partitions"))
-        assert [row[:2] for row in per_partition[2:5]] == [[topic, "0"], [topic, "1"], [topic, "2"]]
+        assert [row[:2] for row in per_partition[3:6]] == [[topic, "0"], [topic, "1"], [topic, "2"]]
     assert odradek("watch", "nobody", fails=1).output == (
         "odradek: there is no group 'nobody'; `odradek groups list` shows the groups\n"
     )

@@ -119,6 +119,20 @@ def test_brokers_without_requests_for_several_groups_get_one_for_each(simulation
     assert [len(broker.asked(api)) for api in (ApiKey.FIND_COORDINATOR, ApiKey.OFFSET_FETCH)] == [20, 10]
 
 
+def test_a_group_of_another_protocol_is_described_by_its_offsets(simulation: Simulation, broker: Any) -> None:
+    """DescribeGroups does not find groups of KIP-848."""
+
+    async def scene(admin: Admin) -> None:
+        group = await admin.describe_group("modern")
+        assert (group.group_state, group.members, group.lag) == ("Dead", (), 4)
+
+    answer_groups(broker)
+    missing = {"group_state": "Dead", "protocol_type": "", "protocol_data": "", "members": []}
+    missing |= {"group_id": "modern", "error_code": ErrorCode.group_id_not_found, "error_message": "not found"}
+    broker.answers[ApiKey.DESCRIBE_GROUPS] = lambda _: {"groups": [missing]}
+    play_scripted(simulation, broker, scene)
+
+
 def test_only_groups_whose_coordinator_loads_are_requested_again(simulation: Simulation, broker: Any) -> None:
     loading = [ErrorCode.coordinator_load_in_progress, ErrorCode.none]
 

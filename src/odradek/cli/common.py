@@ -106,7 +106,16 @@ def json_line(value: object) -> str:
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Print aligned columns: numbers to the right, None as a dash. Lines are never cut when they go to a file."""
-    console().print(table(columns, rows))
+    if sys.stdout.isatty():
+        console().print(table(columns, rows))
+        return
+    # Rich lays out every cell anew, a millisecond for each row: a file may get a hundred thousand.
+    cells = [columns, *(["-" if cell is None else str(cell) for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    aligned = [str.rjust if _is_number(rows, index) else str.ljust for index in range(len(columns))]
+    for line in cells:
+        padded = (align(cell, width) for align, cell, width in zip(aligned, line, widths, strict=True))
+        click.echo("  ".join(padded).rstrip())
 
 
 def console() -> "Console":
@@ -118,16 +127,20 @@ def console() -> "Console":
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> "Table":
-    """Return the table of `print_table`."""
+    """Return a table for a terminal."""
     from rich.table import Table
 
     made = Table(box=None, pad_edge=False, header_style="bold")
     for index, column in enumerate(columns):
-        is_number = bool(rows) and all(isinstance(row[index], int | None) for row in rows)
-        made.add_column(column, justify="right" if is_number else "left", no_wrap=True)
+        made.add_column(column, justify="right" if _is_number(rows, index) else "left", no_wrap=True)
     for row in rows:
         made.add_row(*("-" if cell is None else str(cell) for cell in row))
     return made
+
+
+def _is_number(rows: Sequence[Sequence[object]], index: int) -> bool:
+    """Return whether a column has only numbers."""
+    return bool(rows) and all(isinstance(row[index], int | None) for row in rows)
 
 
 class Progress(Protocol):

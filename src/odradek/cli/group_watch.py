@@ -191,13 +191,15 @@ def render(view: View, *, per_partition: bool) -> "list[RenderableType]":
     group, changes = view.now.group, view.lag_changes()
     if group is None:
         return [Text(f"group {view.now.group_id} does not exist any more")]
-    generation = "-" if view.now.generation is None else view.now.generation
+    generation, lag = view.now.generation, _lag(group.partitions)
     head = (
-        f"group {group.group_id}  state {group.group_state or '-'}  generation {generation}  "
-        f"assignor {group.protocol or '-'}  coordinator {coordinator_text(group) or '-'}  "
-        f"members {len(group.members)}  lag {group.lag} ({_signed(lag_per_s(changes, group.partitions))}/s)"
+        f"group {group.group_id}  state {group.group_state or '-'}  generation {_or_dash(generation)}  "
+        f"members {len(group.members)}  lag {_or_dash(lag)} ({_signed(lag_per_s(changes, group.partitions))}/s)"
     )
-    lines: list[RenderableType] = [Text(head)]
+    lines: list[RenderableType] = [
+        Text(head),
+        Text(f"assignor {group.protocol or '-'}  coordinator {coordinator_text(group) or '-'}"),
+    ]
     if view.now.trouble:
         lines.append(Text(view.now.trouble, style="red"))
     lines.append(_partition_table(group, changes) if per_partition else _member_table(group, changes))
@@ -213,11 +215,10 @@ def _member_table(group: GroupDescription, changes: LagChanges) -> "RenderableTy
     rows = []
     for member_id, partitions in owned.items():
         member = members.get(member_id or "")
-        lags = [each.lag for each in partitions if each.lag is not None]
         rows.append(
             (
                 member_id, member and member.client_id, member and member.client_host, len(partitions),
-                sum(lags) if lags else None, _signed(lag_per_s(changes, partitions)), _assignment(partitions),
+                _lag(partitions), _signed(lag_per_s(changes, partitions)), _assignment(partitions),
             )
         )  # fmt: skip
     columns = ("CONSUMER-ID", "CLIENT-ID", "HOST", "#PARTITIONS", "LAG", "LAG/S", "PARTITIONS")
@@ -238,6 +239,16 @@ def _partition_table(group: GroupDescription, changes: LagChanges) -> "Renderabl
 
 def _assignment(partitions: Iterable[GroupPartition]) -> str | None:
     return assignment_text((each.topic, each.partition) for each in partitions)
+
+
+def _lag(partitions: Iterable[GroupPartition]) -> int | None:
+    """Return the lag of partitions together; None if it is not known of any."""
+    lags = [each.lag for each in partitions if each.lag is not None]
+    return sum(lags) if lags else None
+
+
+def _or_dash(number: int | None) -> str:
+    return "-" if number is None else str(number)
 
 
 def _signed(per_s: float | None) -> str:

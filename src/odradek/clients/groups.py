@@ -115,10 +115,11 @@ async def describe_groups(
     ) -> dict[str, GroupDescription | KafkaError]:
         message = {"groups": some, "include_authorized_operations": False}
         response = await connection.request(ApiKey.DESCRIBE_GROUPS, message)
+        # A group of another protocol is not found here, but its offsets are.
         return {
-            group.group_id: _error(group.error_code, group.group_id)
-            if group.error_code != ErrorCode.none
-            else group_description(group, _coordinator(cluster, node_id))
+            group.group_id: group_description(group, _coordinator(cluster, node_id))
+            if group.error_code in (ErrorCode.none, ErrorCode.group_id_not_found)
+            else _error(group.error_code, group.group_id)
             for group in response.groups
         }
 

@@ -8,8 +8,8 @@ import pytest
 
 from odradek.broker.groups.group_coordinator import OFFSETS_TOPIC
 from odradek.broker.replication.partition import ACKS_ALL
-from odradek.coordination import partition_for
 from odradek.controller import NewTopic
+from odradek.coordination import partition_for
 from odradek.groups.messages import JoinRequest
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey

@@ -1,0 +1,261 @@
+"""Members of a group that send every request themselves, and a history of the answers that is checked.
+
+The promises: a generation is announced with one leader and one list of members, and generations rise; in a generation
+a partition has one owner, and a member one assignment; an answer to OffsetFetch is at least every commit that was
+acknowledged, and every offset that was shown, before the request; a commit that is sent after a later generation was
+announced is refused.
+"""
+
+import asyncio
+from typing import Any, Final
+
+from odradek.model import ErrorCode, OdradekError, TopicPartition
+from odradek.protocol.api import ApiKey
+from odradek.protocol.consumer_protocol import (
+    Assignment,
+    Subscription,
+    decode_assignment,
+    encode_assignment,
+    encode_subscription,
+)
+from odradek.testing.wire_client import WireClient
+from odradek.testing.world import World
+
+GROUP: Final = "g"
+PARTITIONS: Final = 4
+SESSION_MS: Final = 6_000
+REBALANCE_MS: Final = 10_000
+_PATIENCE_S: Final = 30.0
+_JOIN_AGAIN: Final = {ErrorCode.rebalance_in_progress, ErrorCode.illegal_generation, ErrorCode.member_id_required}
+
+
+class BrokenPromiseError(AssertionError):
+    """A coordinator's answers contradict each other."""
+
+
+class History:
+    """The answers that members got, checked as they come."""
+
+    def __init__(self) -> None:
+        self.generations: dict[int, tuple[str, frozenset[str]]] = {}
+        self.owners: dict[int, dict[int, str]] = {}
+        self.acknowledged = dict.fromkeys(range(PARTITIONS), -1)
+        self.shown = dict.fromkeys(range(PARTITIONS), -1)
+        self.counters = dict.fromkeys(range(PARTITIONS), 0)
+        self.last_generation = 0
+
+    def joined(self, generation: int, leader: str, members: frozenset[str]) -> None:
+        known_leader, known_members = self.generations.setdefault(generation, (leader, members))
+        if known_leader != leader:
+            raise BrokenPromiseError(f"generation {generation} is led by {known_leader} and by {leader}")
+        if members and known_members and members != known_members:
+            raise BrokenPromiseError(f"generation {generation} has the members {known_members} and {members}")
+        if members:
+            self.generations[generation] = leader, members
+        self.last_generation = max(self.last_generation, generation)
+
+    def assigned(self, generation: int, member: str, partitions: frozenset[int]) -> None:
+        owners = self.owners.setdefault(generation, {})
+        had = {number for number, owner in owners.items() if owner == member}
+        if had and had != partitions:
+            raise BrokenPromiseError(f"{member} was given {had}, then {partitions} in generation {generation}")
+        for number in partitions:
+            if owners.setdefault(number, member) != member:
+                raise BrokenPromiseError(f"{owners[number]} and {member} own {number} in generation {generation}")
+
+    def committed(self, partition: int, offset: int, generation: int, last_generation: int) -> None:
+        """Note a commit of `generation` that was sent when `last_generation` had been announced."""
+        if generation < last_generation:
+            raise BrokenPromiseError(f"a commit of generation {generation} after {last_generation} was accepted")
+        self.acknowledged[partition] = max(self.acknowledged[partition], offset)
+
+    def fetched(self, partition: int, offset: int, least: int) -> None:
+        if offset < least:
+            raise BrokenPromiseError(f"partition {partition} is at {offset} and was at {least}")
+        self.shown[partition] = max(self.shown[partition], offset)
+
+    def least(self, partition: int) -> int:
+        return max(self.acknowledged[partition], self.shown[partition])
+
+
+class Actor:
+    """A member on its own host, which does what the seed says."""
+
+    def __init__(self, world: World, name: str, history: History) -> None:
+        self.name = name
+        self.is_calm = False
+        """Whether it does nothing but stay in the group."""
+        self.owned: frozenset[int] = frozenset()
+        self.generation = -1
+        self._world = world
+        self._history = history
+        self._chance = world.simulation.entropy(name)
+        self._member_id = ""
+        self._topics = 0
+        self._client: WireClient | None = None
+
+    async def live(self) -> None:
+        """Join, and join again whenever that is needed, until cancelled."""
+        while True:
+            try:
+                async with asyncio.timeout(_PATIENCE_S):
+                    await self._connect()
+                await self._take_part()
+            except (OdradekError, OSError, TimeoutError, asyncio.CancelledError) as error:
+                self._drop()
+                if isinstance(error, asyncio.CancelledError):
+                    raise
+            await asyncio.sleep(self._chance.choice((0.05, 0.3)))
+
+    def _drop(self) -> None:
+        if self._client is not None:
+            self._client.transport.abort()
+            self._client = None
+
+    async def _connect(self) -> None:
+        while self._client is None:
+            number = self._chance.choice(sorted(self._world.running) or [0])
+            client = await self._world.client(self.name, broker=number)
+            found = await client.ask(ApiKey.FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": [GROUP]}, 4)
+            (coordinator,) = found.coordinators
+            client.transport.abort()
+            if coordinator.error_code == ErrorCode.none and coordinator.node_id in self._world.running:
+                self._client = await self._world.client(self.name, broker=coordinator.node_id)
+            else:
+                await asyncio.sleep(0.2)
+
+    async def _ask(self, key: ApiKey, message: dict[str, Any], version: int) -> Any:
+        assert self._client is not None
+        async with asyncio.timeout(_PATIENCE_S):
+            return await self._client.ask(key, message, version)
+
+    async def _take_part(self) -> None:
+        while True:
+            error = await self._join_and_sync()
+            while error is ErrorCode.none:
+                await asyncio.sleep(self._chance.choice((0.1, 0.5, 1.0)))
+                error = await (self._beat() if self.is_calm else self._act())
+            if error is ErrorCode.unknown_member_id:
+                self._member_id = ""
+            elif error not in {
+                ErrorCode.rebalance_in_progress,
+                ErrorCode.illegal_generation,
+                ErrorCode.member_id_required,
+            }:
+                raise OdradekError(error.name)
+
+    async def _join_and_sync(self) -> ErrorCode:
+        answer = await self._ask(ApiKey.JOIN_GROUP, self._join_message(), 5)
+        error = ErrorCode(answer.error_code)
+        if error in {ErrorCode.none, ErrorCode.member_id_required}:
+            self._member_id = answer.member_id
+        if error is not ErrorCode.none:
+            return error
+        members = frozenset(each.member_id for each in answer.members)
+        self._history.joined(answer.generation_id, answer.leader, members)
+        if answer.generation_id < self.generation:
+            raise BrokenPromiseError(f"{self.name} was in {self.generation} and is in {answer.generation_id}")
+        self.generation = answer.generation_id
+        return await self._sync(sorted(members))
+
+    async def _sync(self, members: list[str]) -> ErrorCode:
+        given = [
+            {"member_id": member, "assignment": encode_assignment(Assignment(partitions=_share(place, len(members))))}
+            for place, member in enumerate(members)
+        ]
+        generation = self.generation
+        answer = await self._ask(ApiKey.SYNC_GROUP, {**self._who, "assignments": given}, 3)
+        if answer.error_code == ErrorCode.none:
+            places = decode_assignment(answer.assignment).partitions if answer.assignment else ()
+            self.owned = frozenset(place.partition for place in places)
+            self._history.assigned(generation, self._member_id, self.owned)
+        return ErrorCode(answer.error_code)
+
+    def _join_message(self) -> dict[str, Any]:
+        topics = ("t", "u")[: 1 + self._topics]
+        return {
+            "group_id": GROUP,
+            "session_timeout": SESSION_MS,
+            "rebalance_timeout": REBALANCE_MS,
+            "member_id": self._member_id,
+            "group_instance_id": None,
+            "protocol_type": "consumer",
+            "protocols": [{"name": "p", "metadata": encode_subscription(Subscription(topics=topics))}],
+        }
+
+    @property
+    def _who(self) -> dict[str, Any]:
+        return {"group_id": GROUP, "generation_id": self.generation, "member_id": self._member_id}
+
+    # What members do
+
+    async def _act(self) -> ErrorCode:
+        deeds = [self._beat, self._commit, self._commit, self._fetch, self._fetch, self._pause, self._change]
+        deeds += [self._leave, self._vanish, self._join_and_forget]
+        weights = [6, 8, 8, 4, 4, 1, 1, 1, 1, 1]
+        (deed,) = self._chance.choices(deeds, weights)
+        return await deed()
+
+    async def _beat(self) -> ErrorCode:
+        return ErrorCode((await self._ask(ApiKey.HEARTBEAT, self._who, 3)).error_code)
+
+    async def _commit(self) -> ErrorCode:
+        """Commit an owned partition's next offset; after a lost answer that is not known to be acknowledged."""
+        if not self.owned:
+            return await self._beat()
+        partition = self._chance.choice(sorted(self.owned))
+        self._history.counters[partition] += 1
+        offset, last_generation = self._history.counters[partition], self._history.last_generation
+        place = {"partition_index": partition, "committed_offset": offset, "committed_metadata": None}
+        who = {"group_id": GROUP, "generation_id_or_member_epoch": self.generation, "member_id": self._member_id}
+        message = {**who, "topics": [{"name": "t", "partitions": [place]}]}
+        answer = await self._ask(ApiKey.OFFSET_COMMIT, message, 7)
+        error = ErrorCode(answer.topics[0].partitions[0].error_code)
+        if error is ErrorCode.none:
+            self._history.committed(partition, offset, self.generation, last_generation)
+        return error
+
+    async def _fetch(self) -> ErrorCode:
+        least = {number: self._history.least(number) for number in range(PARTITIONS)}
+        topics = [{"name": "t", "partition_indexes": list(least)}]
+        answer = await self._ask(ApiKey.OFFSET_FETCH, {"group_id": GROUP, "topics": topics}, 5)
+        if answer.error_code == ErrorCode.none:
+            for place in answer.topics[0].partitions:
+                self._history.fetched(place.partition_index, place.committed_offset, least[place.partition_index])
+        return ErrorCode(answer.error_code)
+
+    async def _pause(self) -> ErrorCode:
+        """Be away for longer than the session or a little, and go on as if nothing had been."""
+        await asyncio.sleep(self._chance.choice((1.0, 1.5 * SESSION_MS / 1000)))
+        return await self._commit()
+
+    async def _change(self) -> ErrorCode:
+        self._topics = 1 - self._topics
+        return ErrorCode.rebalance_in_progress
+
+    async def _leave(self) -> ErrorCode:
+        await self._ask(ApiKey.LEAVE_GROUP, {"group_id": GROUP, "member_id": self._member_id}, 0)
+        await asyncio.sleep(self._chance.choice((0.1, 3.0)))
+        return ErrorCode.unknown_member_id
+
+    async def _vanish(self) -> ErrorCode:
+        """Die without leaving; a new member comes in its place."""
+        self._drop()
+        self._member_id = ""
+        await asyncio.sleep(self._chance.choice((0.1, 3.0)))
+        raise OdradekError("vanished")
+
+    async def _join_and_forget(self) -> ErrorCode:
+        """Ask to join, lose the connection with the answer, and commit in the generation that is known."""
+        assert self._client is not None
+        joining = self._client.request(ApiKey.JOIN_GROUP, self._join_message(), 5)
+        joining.add_done_callback(lambda future: future.cancelled() or future.exception())
+        await asyncio.sleep(self._chance.choice((0.01, 0.5, 4.0)))
+        self._drop()
+        async with asyncio.timeout(_PATIENCE_S):
+            await self._connect()
+        return await self._commit()
+
+
+def _share(place: int, count: int) -> tuple[TopicPartition, ...]:
+    return tuple(TopicPartition("t", number) for number in range(place, PARTITIONS, count))

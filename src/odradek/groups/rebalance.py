@@ -24,6 +24,8 @@ from odradek.model import ErrorCode
 PENDING_MEMBERS_TIMEOUT_MS: Final = 3_000
 """How long a rebalance waits for pending members. A client joins with its new id after one round trip or never; other
 members learn of the rebalance by heartbeat, every 3 s by default, so it takes that long anyway."""
+_LEAST_EXTENSION_MS: Final = 1_000
+"""The least extension of a join phase for which only static members are missing: their time-out may be zero."""
 
 
 def prepare_rebalance(group: ClassicGroup, cause: Cause, now: Now, out: Outcome) -> None:
@@ -113,7 +115,7 @@ def complete_join_phase(group: ClassicGroup, now: Now, out: Outcome) -> None:
             if group.trace is not None:
                 group.trace.timed_out(member.member_id)
     if members and not members.maybe_elect_new_joined_leader():
-        group.set_deadline(JOIN_PHASE, now.ms + members.rebalance_timeout_ms)
+        group.set_deadline(JOIN_PHASE, now.ms + max(members.rebalance_timeout_ms, _LEAST_EXTENSION_MS))
         return
     group.remaining_initial_delay_ms = None
     generation = group.generation + 1

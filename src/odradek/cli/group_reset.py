@@ -185,12 +185,7 @@ async def _plan(client: Admin, scope: _Scope, goal: Goal) -> tuple[list[_Reset],
             continue
         if isinstance(group, KafkaError):
             click.echo(f"odradek: group {group_id!r} does not exist; --execute creates it", err=True)
-        partitions = group.partitions if isinstance(group, GroupDescription) else ()
-        committed = {
-            TopicPartition(each.topic, each.partition): each.committed_offset
-            for each in partitions
-            if each.committed_offset is not None and each.end_offset is not None
-        }
+        committed = {} if isinstance(group, KafkaError) else _committed(group, warn=not (named or plan))
         goals = {each.partition: Goal("to_offset", each.offset) for each in plan if each.group == group_id}
         goals = goals or dict.fromkeys(named or (() if plan else committed), goal)
         if goals:
@@ -225,6 +220,18 @@ def _refusal(group_id: str, group: GroupDescription | KafkaError) -> KafkaError 
         f"group {group_id!r} is {group.group_state} with {members}, and only a group without members can be reset; "
         "stop them and try again",
     )
+
+
+def _committed(group: GroupDescription, *, warn: bool) -> dict[TopicPartition, int]:
+    """Return the committed offsets of partitions that can be looked up; `warn` of the others."""
+    committed: dict[TopicPartition, int] = {}
+    for each in group.partitions:
+        partition = TopicPartition(each.topic, each.partition)
+        if each.committed_offset is not None and each.end_offset is not None:
+            committed[partition] = each.committed_offset
+        elif each.committed_offset is not None and warn:
+            click.echo(f"odradek: {partition} has no leader or does not exist, and is left out", err=True)
+    return committed
 
 
 def _nothing_to_reset(group_id: str, scope: _Scope) -> KafkaError:

@@ -120,7 +120,7 @@ def lead_again(world: Any, broker: int = 0) -> None:
     world.running[broker].partitions.unfence()
 
 
-BYTES = {"length": 9, "magic": 16, "value": 70}
+BYTES = {"base offset": 7, "length": 9, "magic": 16, "value": 70}
 
 
 @pytest.mark.parametrize("byte", BYTES.values(), ids=BYTES)

@@ -138,11 +138,15 @@ class _Replay(Generic[RequestT, RecordT]):
                 await self._wait_until_written(log.log_end_offset, timeout_ms)
             written = log.written_offset
             data = self._read(written)
-            if not data:
-                found.end_offset = written  # compaction has removed the rest
-            async for header, batch in cooperatively_by_time(_sound_batches(data), self._monotonic):
+            before = found.end_offset
+            batches = _sound_batches(data, before, written)
+            async for header, batch in cooperatively_by_time(batches, self._monotonic):
                 self._apply(header, batch)
                 found.end_offset = header.next_offset
+            if not data:
+                found.end_offset = written  # compaction has removed the rest
+            elif found.end_offset == before:
+                raise CorruptBatchError(f"the batches at offset {before} have offsets before it or behind {written}")
             await asyncio.sleep(0)
 
     async def _wait_until_written(self, offset: int, timeout_ms: int) -> None:
@@ -201,12 +205,17 @@ class _Replay(Generic[RequestT, RecordT]):
         self.found.malformed += count
 
 
-def _sound_batches(data: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Yield batches up to the first damaged one: the next read begins there, so that the log learns of the damage."""
+def _sound_batches(data: Buffer, offset: int, end: int) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """Yield batches from `offset` to `end`, up to the first damaged one.
+
+    The next read begins there, so that the log learns of the damage. No checksum covers a batch's offset.
+    """
     with suppress(CorruptBatchError):
         for position, header in iterate_batches(data):
-            if not verify_crc(data, position, header):
+            is_next = offset < header.next_offset <= end and (not position or header.base_offset >= offset)
+            if not is_next or not verify_crc(data, position, header):
                 return
+            offset = header.next_offset
             yield header, memoryview(data)[position : position + header.size]
 
 

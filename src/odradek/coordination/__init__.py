@@ -10,6 +10,7 @@ waiting requests, is lost when another broker becomes coordinator, or when recor
 """
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from odradek.metadata.image import ClusterImage
@@ -121,10 +122,16 @@ class RecordCodec(Protocol[RecordT]):
 
 def partition_for(key: str, partition_count: int) -> int:
     """Return a key's partition of the topic: Java's `abs(key.hashCode()) % count`."""
+    return _java_hash(key) % partition_count
+
+
+@lru_cache(maxsize=4096)
+def _java_hash(key: str) -> int:
+    """Return Java's `abs(key.hashCode())`, 0 for the one that has no absolute value."""
     utf16 = key.encode("utf-16-be", "surrogatepass")
     code = 0
     for high, low in zip(utf16[::2], utf16[1::2], strict=True):
         code = (code * 31 + (high << 8 | low)) & 0xFFFFFFFF
     if code >= 0x80000000:
         code = 0x100000000 - code
-    return 0 if code == 0x80000000 else code % partition_count
+    return 0 if code == 0x80000000 else code

@@ -18,7 +18,7 @@ machine is loaded again, with a back-off if that happens repeatedly.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum, auto
 from functools import partial
 from typing import Final, Generic, TypeVar
@@ -37,6 +37,7 @@ _MAX_RELOAD_BACKOFF_S: Final = 60.0
 _MAX_BACKOFF_OF_LOST_WRITES_S: Final = 10.0
 _CALM_S: Final = 60.0
 """How long a machine must have been active to be loaded again without a back-off."""
+_AT_ONCE_MS: Final = -1
 _PAUSED_CHECK_S: Final = 0.5
 """How often a shard whose partition refuses records looks whether it takes them again."""
 _log = logging.getLogger("odradek.coordinators")
@@ -118,6 +119,8 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
         """The requests that have no reply yet, with their keys."""
         self._pending: dict[_Pending, None] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = _AT_ONCE_MS
+        """The deadline that the timer is set for."""
         self._image_before: ClusterImage | None = None
         """The image before the changes on which the machine has not decided yet; None if there are none."""
         self._active_since_s = 0.0
@@ -235,7 +238,7 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
             future.set_exception(refusal)
         else:
             self._requests[future] = key
-            self._run(lambda now: iter((self._handle(key, request, future, now),)))
+            self._run((self._handle(key, request, future, self.now),))
         return future
 
     def _handle(self, key: str, request: RequestT, future: "asyncio.Future[object]", now: Now) -> Step[RecordT]:
@@ -269,18 +272,18 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
     def _follow_image(self) -> None:
         old, self._image_before = self._image_before, None
         if old is not None:
-            self._run(lambda now: self.machine.on_image(old, self._image(), now))
+            self._run(self.machine.on_image(old, self._image(), self.now))
 
     def marker_appended(self, producer_id: int, end_offset: int, *, committed: bool) -> None:
         """Apply the marker of a transaction that was appended to the partition up to `end_offset`."""
 
-        def apply(_: Now) -> Iterator[Step[RecordT]]:
+        def apply() -> Iterator[Step[RecordT]]:
             self.machine.end_transaction(producer_id, committed=committed)
             self._wait_until_committed(end_offset)
-            return iter(())
+            yield from ()
 
         if self._is_replayed:
-            self._run(apply)
+            self._run(apply())
 
     def _refusal(self) -> KafkaError | None:
         """Return why nothing can be written now, and stop the machine's clock then; None if something can be."""
@@ -309,10 +312,10 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 
-    def _run(self, decide: Callable[[Now], Iterator[Step[RecordT]]]) -> None:
-        """Have the machine decide, and do what it says. A failure of the machine makes the shard load again."""
+    def _run(self, steps: Iterable[Step[RecordT]]) -> None:
+        """Do what the machine decides. If it fails meanwhile, the shard loads again."""
         try:
-            for step in decide(self.now):
+            for step in steps:
                 self._take(step)
         except KafkaError as error:
             self._reload(_response_error(error))
@@ -445,25 +448,21 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
         """Set the timer to the machine's next deadline; a timer that is set earlier is kept."""
         if self.state is not ShardState.ACTIVE:
             return
-        if self._paused_at_ms is not None:
-            delay_s = _PAUSED_CHECK_S
-        elif (deadline_ms := self.machine.next_deadline_ms) is not None:
-            delay_s = max(deadline_ms - self._now_ms, 1) / 1000  # rounding must not wake it before its deadline
-        else:
+        deadline_ms = self.machine.next_deadline_ms if self._paused_at_ms is None else _AT_ONCE_MS
+        if deadline_ms is None or (self._timer is not None and self._timer_ms <= deadline_ms):
             return
-        when = self._loop.time() + delay_s
-        if self._timer is not None:
-            if self._timer.when() <= when:
-                return
-            self._timer.cancel()
-        self._timer = self._loop.call_at(when, self._on_timer)
+        self._cancel_timer()
+        # At least 1 ms: rounding must not wake it before its deadline.
+        delay_s = max(deadline_ms - self._now_ms, 1) / 1000 if self._paused_at_ms is None else _PAUSED_CHECK_S
+        self._timer_ms = deadline_ms
+        self._timer = self._loop.call_later(delay_s, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
         if self._refusal() is not None:
             self._schedule()
         elif self.state is ShardState.ACTIVE:
-            self._run(self._expired)
+            self._run(self._expired(self.now))
 
     def _expired(self, now: Now) -> Iterator[Step[RecordT]]:
         """Decide on what is due, for no longer than a turn; the timer continues."""

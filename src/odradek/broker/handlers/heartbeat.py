@@ -1,5 +1,7 @@
 """Heartbeat: a member is alive, and learns of a rebalance. Versions: 3 static members (KIP-345), 4 flexible."""
 
+import asyncio
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.serving.context import RequestContext
@@ -11,16 +13,31 @@ if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker
 
 
-async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
-    """Restart the member's session. While groups load, every member gets no error, as in Kafka."""
+def handle(
+    broker: "Broker", context: RequestContext, message: Any
+) -> dict[str, Any] | Coroutine[Any, Any, dict[str, Any]]:
+    """Restart the member's session. While groups load, every member gets no error, as in Kafka.
+
+    The response is a coroutine only if it waits for a commit: a task for each heartbeat would take half the time.
+    """
     del context
     request = HeartbeatRequest(
         member_id=message.member_id,
         instance_id=optional(message, "group_instance_id", None),
         generation=message.generation_id,
     )
+    reply = broker.groups.submit(message.group_id, request)
+    return _message(reply) if reply.done() else _when_committed(reply)
+
+
+async def _when_committed(reply: "asyncio.Future[ErrorCode]") -> dict[str, Any]:
+    await asyncio.wait([reply])
+    return _message(reply)
+
+
+def _message(reply: "asyncio.Future[ErrorCode]") -> dict[str, Any]:
     try:
-        return {"error_code": await broker.groups.submit(message.group_id, request)}
+        return {"error_code": reply.result()}
     except KafkaError as error:
-        loading = error.code is ErrorCode.coordinator_load_in_progress
-        return {"error_code": ErrorCode.none if loading else error.code}
+        is_loading = error.code is ErrorCode.coordinator_load_in_progress
+        return {"error_code": ErrorCode.none if is_loading else error.code}

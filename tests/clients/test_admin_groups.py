@@ -221,6 +221,30 @@ def test_a_description_survives_the_death_of_the_coordinator(seed: int) -> None:
     play(seed, scene, brokers=3)
 
 
+def test_a_partition_whose_leader_dies_meanwhile_is_described_without_its_end(seed: int) -> None:
+    world = World(seed, QUICK | {"offsets.topic.replication.factor": "2"}, brokers=2, noticed_at_once=False)
+
+    async def scenario(_: World) -> None:
+        async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+            await admin.create_topic("t", partitions=2, replication_factor=1)
+            await admin.alter_group_offsets("g", {T0: OffsetAndMetadata(0), T1: OffsetAndMetadata(0)})
+            leaders = {
+                number: each.leader for number, each in (await admin.describe_topics(["t"]))["t"].partitions.items()
+            }
+            coordinator = (await admin.describe_group("g")).coordinator
+            assert coordinator is not None
+            await world.kill(1 - coordinator.broker_id)
+            started = world.now_s
+            group = await admin.describe_group("g")
+            assert world.now_s - started < 30
+            assert {each.partition: each.end_offset for each in group.partitions} == {
+                number: 0 if leader == coordinator.broker_id else None for number, leader in leaders.items()
+            }
+            assert set(leaders.values()) == {0, 1}
+
+    world.play(scenario)
+
+
 # ---- offsets --------------------------------------------------------------------------------------------------------
 
 

@@ -37,6 +37,8 @@ T = TypeVar("T")
 
 _NO_SUCH_GROUP: Final = "Dead"
 """The state in which DescribeGroups before version 6 describes unknown groups."""
+_LEADER_TIMEOUT_MS: Final = 5_000
+"""Time after which a partition whose leader does not answer is looked up again: it may have none any more."""
 _STATES_FROM: Final = 4
 _TYPES_FROM: Final = 5
 _GROUP_REASONS: Final = {
@@ -180,13 +182,19 @@ async def end_offsets(
 ) -> dict[TopicPartition, int]:
     """Return the end offsets of those `partitions` that exist and have a leader."""
     wanted = set(partitions)
-    metadata = await current_metadata(cluster, sorted({each.topic for each in wanted}), timeout_ms=timeout_ms)
-    led = sorted(each for each in wanted if metadata.leader(each) is not None)
-    # Otherwise ListOffsets would look up one topic after the other.
-    cluster.set_topics(each.topic for each in led)
-    await cluster.refresh(timeout_ms=timeout_ms)
-    found = await list_offsets(cluster, dict.fromkeys(led, LATEST), timeout_ms=timeout_ms)
-    return {partition: each.offset for partition, each in found.items()}
+    topics = sorted({each.topic for each in wanted})
+
+    async def attempt() -> dict[TopicPartition, int]:
+        metadata = await current_metadata(cluster, topics, timeout_ms=timeout_ms)
+        led = sorted(each for each in wanted if metadata.leader(each) is not None)
+        # Otherwise ListOffsets would look up one topic after the other.
+        cluster.set_topics(each.topic for each in led)
+        await cluster.refresh(timeout_ms=timeout_ms)
+        limit_ms = min(timeout_ms, _LEADER_TIMEOUT_MS)
+        found = await list_offsets(cluster, dict.fromkeys(led, LATEST), timeout_ms=limit_ms)
+        return {partition: each.offset for partition, each in found.items()}
+
+    return await retrying(cluster, attempt, timeout_ms=timeout_ms)
 
 
 async def current_metadata(

@@ -1,0 +1,162 @@
+"""M6. Kafka's own consumers and its group tool, beside librdkafka, in groups that our broker coordinates."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import confluent_kafka
+import pytest
+from click.testing import CliRunner
+
+from bench.peers.kafka_peer import kafka_home
+from odradek.cli import main
+from odradek.clients import Admin, Producer
+from odradek.testing import eventually
+
+pytestmark = pytest.mark.needs("kafka")
+
+CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+PARTITIONS = 6
+WITHIN_S = 90.0
+
+
+class JavaMember:
+    """Kafka's console consumer as a member of a group."""
+
+    def __init__(self, servers: str, topic: str, group: str, **properties: str) -> None:
+        settings = {"session.timeout.ms": "6000", "heartbeat.interval.ms": "300", "auto.offset.reset": "earliest"}
+        settings |= {key.replace("_", "."): value for key, value in properties.items()}
+        flags = [part for key, value in settings.items() for part in ("--consumer-property", f"{key}={value}")]
+        arguments = ["--bootstrap-server", servers, "--topic", topic, "--group", group, *flags]
+        self._process = subprocess.Popen(
+            kafka_home().command(CONSUMER, *arguments), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+
+    def end(self, sign: signal.Signals) -> None:
+        """Send a signal, and wait for the end."""
+        if self._process.poll() is None:
+            os.kill(self._process.pid, sign)
+        self._process.wait(30)
+
+
+@pytest.fixture
+def members() -> Iterator[list[JavaMember]]:
+    """Members that do not outlive the test."""
+    started: list[JavaMember] = []
+    yield started
+    for member in started:
+        with suppress(ProcessLookupError):
+            member.end(signal.SIGKILL)
+
+
+@pytest.fixture
+def topic(kafka: Any) -> str:
+    """A topic with a record in each partition."""
+    name = f"t-{uuid.uuid4().hex}"
+
+    async def create() -> None:
+        async with Admin(bootstrap_servers=kafka.bootstrap_servers) as admin:
+            await admin.create_topic(name, partitions=PARTITIONS)
+        async with Producer(bootstrap_servers=kafka.bootstrap_servers) as producer:
+            for number in range(PARTITIONS):
+                await producer.send(name, b"value", partition=number)
+            await producer.flush()
+
+    asyncio.run(create())
+    return name
+
+
+def ours(servers: str, *arguments: str) -> list[dict[str, Any]]:
+    done = CliRunner().invoke(main, ["groups", *arguments, "--bootstrap-server", servers, "--json"])
+    return [json.loads(line) for line in done.stdout.splitlines()] if done.exit_code == 0 else []
+
+
+def sizes(servers: str, group: str) -> list[int]:
+    """Return how many partitions each member has, the most first; nothing while the group is not stable."""
+    stable = {each["group_id"] for each in ours(servers, "list", "--state", "Stable")}
+    if group not in stable:
+        return []
+    found = ours(servers, "members", group)
+    return sorted((len(each["assignment"]) for each in found), reverse=True)
+
+
+def test_java_and_librdkafka_share_a_group_and_a_dead_member_is_replaced(
+    kafka: Any, topic: str, members: list[JavaMember]
+) -> None:
+    servers, group = kafka.bootstrap_servers, f"g-{uuid.uuid4().hex}"
+    strategy = "org.apache.kafka.clients.consumer.RangeAssignor"
+    members += [JavaMember(servers, topic, group, partition_assignment_strategy=strategy) for _ in range(2)]
+    librdkafka = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": group,
+            "session.timeout.ms": 6000,
+            "heartbeat.interval.ms": 300,
+            "partition.assignment.strategy": "range",
+        }
+    )
+    librdkafka.subscribe([topic])
+
+    def is_shared(expected: list[int]) -> Callable[[], bool]:
+        def check() -> bool:
+            librdkafka.poll(0.2)
+            return sizes(servers, group) == expected
+
+        return check
+
+    assert eventually(is_shared([2, 2, 2]), within_s=WITHIN_S)
+    members[0].end(signal.SIGKILL)
+    assert eventually(is_shared([3, 3]), within_s=WITHIN_S)
+    members[1].end(signal.SIGTERM)
+    assert eventually(is_shared([6]), within_s=WITHIN_S)
+    librdkafka.close()
+    causes = [each["cause"] for each in ours(servers, "history", group)]
+    assert causes.count("session expired") == 1
+    assert causes.count("left") == 2
+
+
+def test_a_static_java_member_comes_back_without_a_rebalance(kafka: Any, topic: str, members: list[JavaMember]) -> None:
+    """KIP-345."""
+    servers, group = kafka.bootstrap_servers, f"g-{uuid.uuid4().hex}"
+    patient = {"session_timeout_ms": "60000"}
+    members += [JavaMember(servers, topic, group, group_instance_id=name, **patient) for name in ("one", "two")]
+    assert eventually(lambda: sizes(servers, group) == [3, 3], within_s=WITHIN_S)
+    before = [(each["generation"], each["cause"]) for each in ours(servers, "history", group)]
+    first_id = {each["group_instance_id"]: each["member_id"] for each in ours(servers, "members", group)}["one"]
+    members[0].end(signal.SIGTERM)
+    members.append(JavaMember(servers, topic, group, group_instance_id="one", **patient))
+
+    def is_back() -> bool:
+        found = {each["group_instance_id"]: each["member_id"] for each in ours(servers, "members", group)}
+        return found.get("one") not in (None, first_id)
+
+    assert eventually(is_back, within_s=WITHIN_S)
+    assert sizes(servers, group) == [3, 3]
+    assert [(each["generation"], each["cause"]) for each in ours(servers, "history", group)] == before
+
+
+def test_kafkas_group_tool_lists_describes_resets_and_deletes(kafka: Any, topic: str) -> None:
+    servers, group = kafka.bootstrap_servers, f"g-{uuid.uuid4().hex}"
+
+    def tool(*arguments: str) -> str:
+        return kafka_home().tool(TOOL, "--bootstrap-server", servers, *arguments)
+
+    tool("--reset-offsets", "--group", group, "--topic", topic, "--to-latest", "--execute")
+    assert group in tool("--list").split()
+    rows = [line.split()[:6] for line in tool("--describe", "--group", group).splitlines() if topic in line]
+    assert rows == [[group, topic, str(number), "1", "1", "0"] for number in range(PARTITIONS)]
+    tool("--reset-offsets", "--group", group, "--topic", f"{topic}:0,1", "--shift-by", "-1", "--execute")
+    offsets = {each["partition"]: each["committed_offset"] for each in ours(servers, "offsets", group)}
+    assert offsets == {number: 0 if number < 2 else 1 for number in range(PARTITIONS)}
+    assert "Empty" in tool("--describe", "--group", group, "--state")
+    tool("--delete-offsets", "--group", group, "--topic", f"{topic}:5")
+    assert len(ours(servers, "offsets", group)) == PARTITIONS - 1
+    assert "deletion of requested consumer groups" in tool("--delete", "--group", group).lower()
+    assert group not in tool("--list").split()

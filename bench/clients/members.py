@@ -1,0 +1,172 @@
+"""Headless members of a classic group: every request by hand, in one event loop, an eager range assignment."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+from odradek.model import ErrorCode, TopicPartition
+from odradek.protocol.api import ApiKey
+from odradek.protocol.consumer_protocol import (
+    Assignment,
+    Subscription,
+    decode_assignment,
+    encode_assignment,
+    encode_subscription,
+)
+from odradek.runtime import SystemNetwork
+from odradek.testing.wire_client import WireClient
+
+HEARTBEAT_S: Final = 0.1
+SESSION_MS: Final = 6_000
+_REBALANCE_MS: Final = 60_000
+
+
+class HeadlessGroup:
+    """A group, and what its members saw: how long partitions had no owner, and whether all have the same generation."""
+
+    def __init__(self, address: str, group_id: str, topic: str, partitions: int) -> None:
+        self.address = address
+        self.group_id = group_id
+        self.topic = topic
+        self.partitions = partitions
+        self.members: list[HeadlessMember] = []
+        self.unowned_partition_s = 0.0
+        self._released_at: dict[int, float] = {}
+
+    def released(self, numbers: frozenset[int], at_s: float) -> None:
+        """Note that these partitions have no owner since a time."""
+        self._released_at.update(dict.fromkeys(numbers, at_s))
+
+    def taken(self, numbers: frozenset[int]) -> None:
+        """Note that these partitions have an owner."""
+        now_s = time.monotonic()
+        for number in numbers:
+            released_at = self._released_at.pop(number, None)
+            if released_at is not None:
+                self.unowned_partition_s += now_s - released_at
+
+    async def add(self, count: int) -> None:
+        """Let members join, without waiting for the end of the rebalance."""
+        for _ in range(count):
+            member = HeadlessMember(self)
+            self.members.append(member)
+            await member.start()
+
+    async def until_stable(self) -> None:
+        """Return when every partition has an owner in one generation of all members."""
+        while not self._is_stable():  # noqa: ASYNC110 - the members' answers change it
+            await asyncio.sleep(0.002)
+
+    def _is_stable(self) -> bool:
+        generations = {member.generation for member in self.members}
+        return len(generations) == 1 and sum(len(member.owned) for member in self.members) == self.partitions
+
+    async def close(self) -> None:
+        """End all members without a word."""
+        for member in self.members:
+            await member.die()
+
+
+class HeadlessMember:
+    """One member with a connection of its own."""
+
+    def __init__(self, group: HeadlessGroup) -> None:
+        self.owned: frozenset[int] = frozenset()
+        self.generation = -1
+        self._group = group
+        self._member_id = ""
+        self._last_seen_s = 0.0
+        self._client: WireClient
+        self._life: asyncio.Task[None]
+
+    async def start(self) -> None:
+        """Connect and join."""
+        host, port = self._group.address.rsplit(":", 1)
+        self._client = await WireClient.connect(SystemNetwork(), host, int(port), client_id="member")
+        self._life = asyncio.create_task(self._live())
+
+    async def leave(self) -> None:
+        """Leave the group."""
+        self._life.cancel()
+        await asyncio.wait([self._life])
+        message = {"group_id": self._group.group_id, "member_id": self._member_id}
+        await self._client.ask(ApiKey.LEAVE_GROUP, message, 0)
+        self._group.released(self.owned, time.monotonic())
+        self._client.transport.abort()
+
+    async def die(self) -> None:
+        """Close the connection; its partitions have no owner since its last heartbeat."""
+        self._life.cancel()
+        await asyncio.wait([self._life])
+        self._group.released(self.owned, self._last_seen_s)
+        self._client.transport.abort()
+
+    async def _live(self) -> None:
+        while True:
+            await self._rejoin()
+            is_member = True
+            while is_member:
+                await asyncio.sleep(HEARTBEAT_S)
+                is_member = await self._beat()
+
+    async def _beat(self) -> bool:
+        answer = await self._client.ask(ApiKey.HEARTBEAT, self._who, 3)
+        self._last_seen_s = time.monotonic()
+        return bool(answer.error_code == ErrorCode.none)
+
+    async def _rejoin(self) -> None:
+        self._group.released(self.owned, time.monotonic())
+        self.owned, self.generation = frozenset(), -1
+        while True:
+            joined = await self._client.ask(ApiKey.JOIN_GROUP, self._join_message(), 5)
+            if joined.error_code in {ErrorCode.none, ErrorCode.member_id_required}:
+                self._member_id = joined.member_id
+            elif joined.error_code == ErrorCode.unknown_member_id:
+                self._member_id = ""
+            elif joined.error_code != ErrorCode.rebalance_in_progress:
+                await asyncio.sleep(HEARTBEAT_S)
+            if joined.error_code == ErrorCode.none and await self._sync(joined):
+                return
+
+    async def _sync(self, joined: Any) -> bool:
+        generation = self.generation = joined.generation_id
+        given = self._split(sorted(each.member_id for each in joined.members))
+        synced = await self._client.ask(ApiKey.SYNC_GROUP, {**self._who, "assignments": given}, 3)
+        if synced.error_code != ErrorCode.none:
+            self.generation = -1
+            return False
+        places = decode_assignment(synced.assignment).partitions if synced.assignment else ()
+        self.owned = frozenset(place.partition for place in places)
+        self.generation, self._last_seen_s = generation, time.monotonic()
+        self._group.taken(self.owned)
+        return True
+
+    def _split(self, member_ids: Sequence[str]) -> list[dict[str, Any]]:
+        group, count = self._group, len(member_ids)
+        shares = [range(place, group.partitions, count) for place in range(count)]
+        return [
+            {
+                "member_id": member_id,
+                "assignment": encode_assignment(
+                    Assignment(partitions=tuple(TopicPartition(group.topic, number) for number in share))
+                ),
+            }
+            for member_id, share in zip(member_ids, shares, strict=True)
+        ]
+
+    def _join_message(self) -> dict[str, Any]:
+        metadata = encode_subscription(Subscription(topics=(self._group.topic,)))
+        return {
+            "group_id": self._group.group_id,
+            "session_timeout": SESSION_MS,
+            "rebalance_timeout": _REBALANCE_MS,
+            "member_id": self._member_id,
+            "group_instance_id": None,
+            "protocol_type": "consumer",
+            "protocols": [{"name": "range", "metadata": metadata}],
+        }
+
+    @property
+    def _who(self) -> dict[str, Any]:
+        return {"group_id": self._group.group_id, "generation_id": self.generation, "member_id": self._member_id}

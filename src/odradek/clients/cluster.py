@@ -256,6 +256,8 @@ class Cluster:
         try:
             connection = await (self.controller() if controller else self.least_loaded_connection())
             return await self._request_metadata(connection, message)
+        except NoBrokerError:
+            raise  # every address was tried: the caller decides about another attempt
         except UnavailableError:
             # That connection is closed now, so this request goes to another broker.
             return await self._request_metadata(await self.least_loaded_connection(), message)

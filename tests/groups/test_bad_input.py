@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.groups.group_coordinator import OFFSETS_TOPIC
 from odradek.broker.replication.partition import ACKS_ALL
 from odradek.controller import NewTopic
 from odradek.coordination import partition_for
 from odradek.groups.messages import JoinRequest
 from odradek.model import ErrorCode
+from odradek.model.names import OFFSETS_TOPIC
 from odradek.protocol.api import ApiKey
 from odradek.protocol.consumer_protocol import Subscription, encode_subscription
 from odradek.protocol.group_records import (

@@ -9,11 +9,11 @@ import pytest
 
 from odradek.broker.coordinators import shard as coordinator_shard
 from odradek.broker.coordinators.replay import LedPartition, Replayed
-from odradek.broker.groups.group_coordinator import OFFSETS_TOPIC
 from odradek.coordination import NO_PRODUCER, partition_for
 from odradek.groups import GroupCoordinatorMachine, GroupRecordCodec, GroupSettings, OffsetSettings
 from odradek.groups.messages import CommitRequest, FetchOffsetsRequest
 from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.model.names import OFFSETS_TOPIC
 from odradek.protocol.api import ApiKey
 from odradek.protocol.consumer_protocol import Assignment, Subscription, encode_assignment, encode_subscription
 from odradek.protocol.errors import MalformedMessageError

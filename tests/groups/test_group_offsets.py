@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.groups.group_coordinator import OFFSETS_TOPIC
 from odradek.controller import NewTopic
 from odradek.coordination import Producer, partition_for
 from odradek.groups.messages import CommitRequest, FetchOffsetsRequest
 from odradek.model import ErrorCode, TopicPartition
+from odradek.model.names import OFFSETS_TOPIC
 from odradek.protocol.api import ApiKey
 from odradek.protocol.group_records import OffsetCommitValue
 

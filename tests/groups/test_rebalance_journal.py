@@ -4,11 +4,12 @@ import asyncio
 import json
 from typing import Any
 
-from odradek.broker.groups.rebalance_journal import JOURNAL_TOPIC, MOST_PARTITIONS, to_json
+from odradek.broker.groups.rebalance_journal import MOST_PARTITIONS, to_json
 from odradek.clients import Admin
 from odradek.groups import CauseKind, RebalanceCompleted
 from odradek.groups.rebalance_trace import Cause, RebalanceOutcome
 from odradek.model import TopicPartition, UnavailableError
+from odradek.model.names import JOURNAL_TOPIC
 from odradek.testing.world import Member, World, settled, until
 
 CONFIG = {

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from test_groups_in_virtual_time import SEEDS, assert_rounds, write
 
-from odradek.broker.groups.group_coordinator import OFFSETS_TOPIC
 from odradek.controller import NewPartitions, NewTopic
 from odradek.coordination import partition_for
 from odradek.groups import GroupCoordinatorMachine
 from odradek.metadata import paths
 from odradek.model import ErrorCode, TopicPartition
+from odradek.model.names import OFFSETS_TOPIC
 from odradek.protocol.api import ApiKey
 from odradek.protocol.consumer_protocol import (
     Assignment,

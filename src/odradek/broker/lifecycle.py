@@ -33,7 +33,7 @@ from odradek.broker.cluster.registration import in_live_session
 from odradek.broker.cluster.unclean_registration import wait_until_out_of_isrs
 from odradek.broker.controlling.controller import Controller
 from odradek.broker.groups.group_coordinator import GroupCoordinator
-from odradek.broker.groups.rebalance_journal import JOURNAL_CLIENT, RebalanceJournal
+from odradek.broker.groups.rebalance_journal import RebalanceJournal
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.producer_ids import ProducerIds
 from odradek.broker.replication.alter_partition_manager import AlterPartitionManager
@@ -52,10 +52,11 @@ from odradek.controller import NewPartitions, NewTopic, TopicCreation
 from odradek.log.batch_contents import compiled_check
 from odradek.log.directories.loading_progress import LoadingStoppedError
 from odradek.log.directories.log_manager import LogManager
-from odradek.metadata.image import INTERNAL_TOPICS, ClusterImage
+from odradek.metadata.image import ClusterImage
 from odradek.metadata.store import Store
 from odradek.metrics.counters import BrokerCounters
 from odradek.model import KafkaError, StorageError, TopicPartition
+from odradek.model.names import ADMIN_CLIENT_ID, INTERNAL_TOPICS
 from odradek.runtime import Runtime
 from odradek.security import ALLOW_ALL
 
@@ -137,7 +138,7 @@ class Broker:
         self.controlled_shutdown = ControlledShutdown(
             self.metadata, self.controller_requests, lambda: self.metadata_loop.broker_epoch
         )
-        self.journal_peers = Peers(runtime, JOURNAL_CLIENT)
+        self.journal_peers = Peers(runtime, ADMIN_CLIENT_ID)
         create_topic = self.auto_topic_creation_manager.ensure
         self.rebalance_journal = RebalanceJournal(
             self.metadata, runtime.clock, self.partitions, self.journal_peers, create_topic=create_topic

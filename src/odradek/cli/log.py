@@ -30,8 +30,6 @@ from odradek.log.inspection.file_contents import (
 )
 from odradek.log.inspection.findings import Finding, directory_state
 from odradek.log.inspection.internal_records import (
-    OFFSETS_TOPIC,
-    TRANSACTIONS_TOPIC,
     TYPES_BY_TOPIC,
     DecodedRecord,
     decode_internal_record,
@@ -40,6 +38,7 @@ from odradek.log.inspection.internal_records import (
 from odradek.log.inspection.verification import Verification
 from odradek.log.names import LOG, parent_of, parse_folder
 from odradek.model import ConfigurationError
+from odradek.model.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from odradek.protocol.record_types import RecordTypes
 from odradek.runtime import Disk, SystemDisk
 

@@ -7,11 +7,11 @@ from odradek.clients.offsets import EARLIEST, LATEST, list_offsets
 from odradek.clients.reader import PartitionReader
 from odradek.coordination import partition_for
 from odradek.model import TopicPartition
+from odradek.model.names import OFFSETS_TOPIC
 from odradek.protocol.group_records import GROUP_RECORDS, GroupMetadataKey, GroupMetadataValue
 from odradek.protocol.record_batch import iterate_batches
 from odradek.protocol.records import decode_records
 
-OFFSETS_TOPIC: Final = "__consumer_offsets"
 _FIRST_RECORDS: Final = 10_000
 """Limit of the offsets before the end that the first read covers: commits of all groups are in the same partition."""
 

@@ -2,16 +2,15 @@
 
 import json
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any
 
 from odradek.clients.cluster import Cluster
 from odradek.clients.offsets import EARLIEST, LATEST, list_offsets, partitions_of
 from odradek.clients.reader import PartitionReader
 from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.model.names import JOURNAL_TOPIC
 from odradek.protocol.record_batch import iterate_batches
 from odradek.protocol.records import decode_records
-
-JOURNAL_TOPIC: Final = "__rebalances"
 
 
 async def rebalance_history(cluster: Cluster, group_id: str, *, limit: int, timeout_ms: int) -> list[dict[str, Any]]:

@@ -11,9 +11,10 @@ from odradek.controller.placement import ClusterLoad, Replicas, place
 from odradek.controller.topic_creation import MAX_PARTITIONS, check_replicas, check_replication_factor
 from odradek.metadata.image import BrokerImage, TopicImage
 from odradek.model import ErrorCode, KafkaError
+from odradek.model.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from odradek.model.values import dataclass
 
-_FIXED = frozenset({"__consumer_offsets", "__transaction_state"})
+_FIXED = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

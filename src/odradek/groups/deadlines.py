@@ -32,12 +32,6 @@ class Deadlines(Generic[K]):
         """Remove the deadline of `key`, if it has one."""
         self._at_ms.pop(key, None)
 
-    def clear_all(self) -> None:
-        """Remove every deadline."""
-        self._at_ms.clear()
-        self._queued_ms.clear()
-        self._heap.clear()
-
     def __contains__(self, key: K) -> bool:
         return key in self._at_ms
 

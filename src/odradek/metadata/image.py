@@ -11,9 +11,9 @@ from uuid import UUID
 from odradek.config import ListenerAddress
 from odradek.metadata.nodes import NO_LEADER, RECOVERED
 from odradek.model import TopicPartition
+from odradek.model.names import INTERNAL_TOPICS
 from odradek.model.values import dataclass, field
 
-INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__rebalances"})
 NO_CONTROLLER: Final = -1
 UNNAMED: Final = UUID(int=0)
 """The topic id of a topic created by an old tool, until the controller assigns one."""

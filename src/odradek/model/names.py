@@ -1,10 +1,17 @@
-"""Topic-partitions, and the rule for topic names (Kafka's `Topic.validate`)."""
+"""Topic-partitions, the internal topics, and the rule for topic names (Kafka's `Topic.validate`)."""
 
 import re
 from typing import Final, NamedTuple
 
 from odradek.model.errors import ErrorCode, KafkaError
 
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
+JOURNAL_TOPIC: Final = "__rebalances"
+"""The rebalance journal; Kafka does not have it."""
+INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, JOURNAL_TOPIC})
+ADMIN_CLIENT_ID: Final = "__admin_client"
+"""The only client id that may write to internal topics, as in Kafka."""
 MAX_TOPIC_NAME_LENGTH: Final = 249
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 

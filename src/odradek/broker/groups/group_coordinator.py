@@ -39,9 +39,9 @@ from odradek.groups.messages import (
 )
 from odradek.metadata.image import BrokerImage, ClusterImage
 from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError
+from odradek.model.names import OFFSETS_TOPIC
 from odradek.runtime import Clock
 
-OFFSETS_TOPIC: Final = "__consumer_offsets"
 _MINUTE_MS: Final = 60_000
 _DEFAULT_REPLICATION_FACTOR: Final = 3
 """Replication factor of Kafka's internal topics."""

@@ -21,14 +21,12 @@ from odradek.coordination import partition_for
 from odradek.groups import CauseKind, RebalanceCompleted
 from odradek.model import OdradekError, TopicPartition, UnavailableError
 from odradek.model.errors import ErrorCode, KafkaError
+from odradek.model.names import JOURNAL_TOPIC
 from odradek.protocol.api import ApiKey
 from odradek.protocol.produce import ProduceTopic, decode_produce_response, encode_produce_request
 from odradek.protocol.records import encode_batch
 from odradek.runtime import Buffer, Clock
 
-JOURNAL_TOPIC: Final = "__rebalances"
-JOURNAL_CLIENT: Final = "__admin_client"
-"""The client id with which a broker may write to an internal topic that another one leads."""
 MOST_PARTITIONS: Final = 1_000
 """Partitions in one record's `unowned_ms`: those that had no owner for longest."""
 _RETENTION_MS: Final = 7 * 24 * 3_600_000

@@ -23,6 +23,7 @@ from odradek.broker.serving.responses import frame as response_frame
 from odradek.log.batch_contents import InvalidRecordsError
 from odradek.metrics.counters import TopicTraffic
 from odradek.model import ErrorCode, KafkaError
+from odradek.model.names import ADMIN_CLIENT_ID
 from odradek.protocol.compression import Codec
 from odradek.protocol.primitives import Meter
 from odradek.protocol.produce import (
@@ -40,8 +41,6 @@ from odradek.wire import NO_REPLY, Buffers, PendingReply, Reply
 if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker
 
-_ADMIN_CLIENT: Final = "__admin_client"
-"""The only client id that Kafka lets write to internal topics."""
 _ZSTD_FROM: Final = 7
 _NOT_LED: Final = frozenset(
     {
@@ -80,7 +79,7 @@ def handle(broker: "Broker", context: RequestContext, frame: memoryview) -> Repl
                     raise KafkaError(ErrorCode.unknown_topic_id)
                 if topic in denied:
                     raise authorization_error(ResourceType.TOPIC)
-                if topic[:2] == "__" and broker.is_internal(topic) and context.client_id != _ADMIN_CLIENT:
+                if topic[:2] == "__" and broker.is_internal(topic) and context.client_id != ADMIN_CLIENT_ID:
                     raise KafkaError(
                         ErrorCode.invalid_topic_exception, f"clients can't append to the internal topic {topic}"
                     )

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from odradek.log.names import is_deleted_folder, parent_of, parse_folder, parse_stray_folder
 from odradek.metadata.nodes import encode_topic_id
+from odradek.model.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from odradek.model.values import dataclass
 from odradek.protocol.consumer_protocol import PROTOCOL_TYPE, VERSION
 from odradek.protocol.errors import MalformedMessageError
@@ -22,8 +23,6 @@ from odradek.protocol.record_types import KEY_LAYOUT, RecordTypes, UnknownKey
 from odradek.protocol.schemas import Decoder, Layout
 from odradek.protocol.transaction_records import TRANSACTION_RECORDS
 
-OFFSETS_TOPIC: Final = "__consumer_offsets"
-TRANSACTIONS_TOPIC: Final = "__transaction_state"
 TYPES_BY_TOPIC: Final = {OFFSETS_TOPIC: GROUP_RECORDS, TRANSACTIONS_TOPIC: TRANSACTION_RECORDS}
 _NO_ID: Final = UUID(int=0)
 _EMBEDDED: Final = {"subscription": "ConsumerProtocolSubscription", "assignment": "ConsumerProtocolAssignment"}

@@ -80,7 +80,7 @@ class Machine(Protocol[RequestT_contra, RecordT]):
 
     @property
     def size_bytes(self) -> int:
-        """Return about how much memory clients take here, in bytes."""
+        """Return the approximate memory that the state of clients takes, in bytes."""
 
     def handle(self, key: str, request: RequestT_contra, to: object, now: Now) -> Step[RecordT]:
         """Decide on a request for `key`. Its reply is in this step or in a later one of that key."""
@@ -98,9 +98,9 @@ class Machine(Protocol[RequestT_contra, RecordT]):
         """Decide, key by key, on changes of topics and brokers."""
 
     def reset(self, key: str, now: Now) -> Step[RecordT]:
-        """Drop all of `key` that is not durable, as if it had just been loaded: its last step was not appended.
+        """Discard the state of `key` that is not durable, and decide as after loading: its last step was not appended.
 
-        The requests of the key that wait have been answered.
+        The caller has answered the waiting requests of the key.
         """
 
     def apply(self, record: RecordT, offset: int, producer_id: int) -> None:
@@ -111,7 +111,7 @@ class Machine(Protocol[RequestT_contra, RecordT]):
 
 
 class RecordCodec(Protocol[RecordT]):
-    """How a machine's records look in its topic."""
+    """The bytes of a machine's records in its topic."""
 
     def encode(self, record: RecordT) -> tuple[bytes, bytes | None]:
         """Return key and value; a value of None is a tombstone."""
@@ -127,7 +127,7 @@ def partition_for(key: str, partition_count: int) -> int:
 
 @lru_cache(maxsize=4096)
 def _java_hash(key: str) -> int:
-    """Return Java's `abs(key.hashCode())`, 0 for the one that has no absolute value."""
+    """Return Java's `abs(key.hashCode())`; 0 for `Integer.MIN_VALUE`, as Kafka does."""
     utf16 = key.encode("utf-16-be", "surrogatepass")
     code = 0
     for high, low in zip(utf16[::2], utf16[1::2], strict=True):

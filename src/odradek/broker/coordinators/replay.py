@@ -21,8 +21,9 @@ from odradek.protocol.records import decode_records
 from odradek.runtime import Buffer
 
 READ_BYTES: Final = 1 << 20
-"""Bytes that are read at once."""
+"""Limit of one read from the log."""
 _MOST_NAMED: Final = 3
+"""Limit of malformed records and batches that are named in the log."""
 _log = logging.getLogger("odradek.coordinators")
 
 RequestT = TypeVar("RequestT")
@@ -30,7 +31,7 @@ RecordT = TypeVar("RecordT")
 
 
 class ReadableLog(Protocol):
-    """A partition's log, as far as a replay reads it."""
+    """The part of a partition's log that a replay uses."""
 
     @property
     def log_start_offset(self) -> int:
@@ -42,38 +43,38 @@ class ReadableLog(Protocol):
 
     @property
     def written_offset(self) -> int:
-        """Return the end of what is in the file."""
+        """Return the offset behind the last record that is in the file."""
 
     def read(self, offset: int, max_bytes: int, *, up_to_offset: int) -> Buffer:
-        """Return whole batches from the one that has `offset` on."""
+        """Return whole batches from the one that contains `offset` on. Raises `DamagedSegmentError`."""
 
 
 class LedPartition(Protocol):
-    """A partition that this broker leads, as far as coordinators need it (see `replication.partition`)."""
+    """The part of `replication.partition.Partition`, which this broker leads, that coordinators use."""
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """Return its name."""
+        """Return the partition's topic and number."""
 
     @property
     def log(self) -> ReadableLog:
-        """Return its log."""
+        """Return the partition's log."""
 
     @property
     def has_only_damaged_copy(self) -> bool:
-        """Return whether its log is known to be damaged, and no other replica is in sync."""
+        """Return whether the log is known to be damaged, and no other replica is in sync."""
 
     def read_error(self, error: DamagedSegmentError) -> KafkaError:
-        """Return the error for a reader of a damaged place."""
+        """Return the error of a read that failed with `error`."""
 
     def append_error(self) -> KafkaError | None:
-        """Return why records would be refused now."""
+        """Return the error that an append with acks=all would raise now; None if it would not."""
 
     def append_records(self, records: memoryview, *, acks: int, now_ms: int, from_client: bool) -> AppendInfo:
         """Append a batch. Raises `KafkaError`."""
 
     def when_reached(self, offset: int, *, acks: int, waiter: Waiter) -> None:
-        """Call `waiter` when everything before `offset` is committed, or with what went wrong."""
+        """Call `waiter` when all before `offset` is written (acks=1) or committed (acks=all), or with an error."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -83,7 +84,7 @@ class Replayed:
     end_offset: int
     records: int = 0
     unknown: int = 0
-    """Records of types that this release does not know, as a newer one writes them."""
+    """Records of types that this release does not know: a newer release wrote them."""
     malformed: int = 0
     damaged: int = 0
     """Offsets of batches that are damaged in the file."""
@@ -154,7 +155,8 @@ class _Replay(Generic[RequestT, RecordT]):
             async with asyncio.timeout(timeout_ms / 1000):
                 await _wait_until(self._partition, offset, ACKS_LEADER)
         except TimeoutError:
-            raise KafkaError(ErrorCode.kafka_storage_error, "its last records cannot be written") from None
+            reason = f"the last records of {self._partition.topic_partition} cannot be written to the log"
+            raise KafkaError(ErrorCode.kafka_storage_error, reason) from None
 
     def _read(self, end: int) -> Buffer:
         """Return batches from `found.end_offset` on. Skips what is damaged, if no other replica has it."""
@@ -168,8 +170,8 @@ class _Replay(Generic[RequestT, RecordT]):
             self.found.damaged += behind - offset
             self.found.end_offset = behind
             _log.error(
-                "Skipped the offsets %d to %d of %s: %s; what they changed is as it was before, such as committed "
-                "offsets. No other replica is in sync; `odradek log verify %s` shows the damage",
+                "Skipped the offsets %d to %d of %s, which are damaged: %s; changes in them, such as committed "
+                "offsets, are lost, as no other replica is in sync. `odradek log verify %s` shows the damage",
                 offset, behind - 1, self._partition.topic_partition, error, parent_of(error.path),
             )  # fmt: skip
         return b"" if behind == end else log.read(behind, READ_BYTES, up_to_offset=end)

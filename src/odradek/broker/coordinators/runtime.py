@@ -68,16 +68,17 @@ class CoordinatorRuntime(Generic[RequestT, RecordT]):
             shard.kill()
         self._shards.clear()
 
-    def _on_leadership(self, key: TopicPartition, partition: Partition | None) -> None:
-        if key.topic != self._kind.topic:
+    def _on_leadership(self, topic_partition: TopicPartition, partition: Partition | None) -> None:
+        topic, number = topic_partition
+        if topic != self._kind.topic:
             return
-        before = self._shards.pop(key.partition, None)
+        before = self._shards.pop(number, None)
         if before is not None:
             before.unload()
         if partition is not None and not self._has_stopped:
-            shard = self._shards[key.partition] = CoordinatorShard(
+            shard = self._shards[number] = CoordinatorShard(
                 partition,
-                new_machine=lambda: self._kind.new_machine(key.partition),
+                new_machine=lambda: self._kind.new_machine(number),
                 codec=self._kind.codec,
                 clock=self._clock,
                 commit_timeout_ms=self._commit_timeout_ms,
@@ -87,7 +88,7 @@ class CoordinatorRuntime(Generic[RequestT, RecordT]):
             shard.start()
 
     def on_image(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Let every machine decide on changes of topics and brokers."""
+        """Have every machine decide on changes of topics and brokers."""
         self._image = new
         topic = new.topics.get(self._kind.topic)
         if topic is not None:
@@ -104,9 +105,12 @@ class CoordinatorRuntime(Generic[RequestT, RecordT]):
             return future
         return shard.submit(key, request)
 
-    def marker_appended(self, key: TopicPartition, producer_id: int, end_offset: int, *, committed: bool) -> None:
+    def marker_appended(
+        self, topic_partition: TopicPartition, producer_id: int, end_offset: int, *, committed: bool
+    ) -> None:
         """Apply the marker of a transaction that was appended to a partition up to `end_offset`."""
-        shard = self._shards.get(key.partition) if key.topic == self._kind.topic else None
+        topic, number = topic_partition
+        shard = self._shards.get(number) if topic == self._kind.topic else None
         if shard is not None:
             shard.marker_appended(producer_id, end_offset, committed=committed)
 
@@ -115,9 +119,9 @@ class CoordinatorRuntime(Generic[RequestT, RecordT]):
         return self._shards.get(partition_for(key, self._partition_count))
 
     def shards(self, *, only_active: bool = False) -> Iterator[CoordinatorShard[RequestT, RecordT]]:
-        """Return all shards.
+        """Return the active shards; one that failed to load is left out until it succeeds.
 
-        Raises `KafkaError` COORDINATOR_LOAD_IN_PROGRESS while one loads; with `only_active` that is left out.
+        Raises `KafkaError` COORDINATOR_LOAD_IN_PROGRESS while one loads, unless `only_active`.
         """
         shards = tuple(self._shards.values())
         if not only_active and any(shard.state is ShardState.LOADING for shard in shards):
@@ -126,5 +130,5 @@ class CoordinatorRuntime(Generic[RequestT, RecordT]):
 
     @property
     def size_bytes(self) -> int:
-        """Return about how much memory clients take in all machines, in bytes."""
+        """Return the approximate memory that the state of clients takes in all machines, in bytes."""
         return sum(shard.machine.size_bytes for shard in self._shards.values())

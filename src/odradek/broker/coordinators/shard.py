@@ -1,7 +1,7 @@
 """One coordinator: a machine, the partition that has its records, and the requests that wait.
 
 ```
-             load()                         replayed                      a write is lost, the machine fails
+             start()                        replayed                      a write is lost, the machine fails
    created ─────────▶ LOADING ───────────────────────────▶ ACTIVE ──────────────▶ LOADING
                        ▲  │ fails
           back-off over│  ▼                     unload(), kill() at any time ───▶ CLOSED
@@ -36,10 +36,10 @@ _INITIAL_RELOAD_BACKOFF_S: Final = 1.0
 _MAX_RELOAD_BACKOFF_S: Final = 60.0
 _MAX_BACKOFF_OF_LOST_WRITES_S: Final = 10.0
 _CALM_S: Final = 60.0
-"""How long a machine must have been active to be loaded again without a back-off."""
+"""Time for which a machine must have been active to be loaded again without a back-off."""
 _AT_ONCE_MS: Final = -1
 _PAUSED_CHECK_S: Final = 0.5
-"""How often a shard whose partition refuses records looks whether it takes them again."""
+"""Interval at which a shard whose partition refuses records checks whether it accepts them again."""
 _log = logging.getLogger("odradek.coordinators")
 
 _RESPONSE_ERRORS: Final = {
@@ -82,7 +82,7 @@ class _Pending:
         self.timer: asyncio.TimerHandle | None = None
 
     def cancel_timer(self) -> None:
-        """Let the replies wait for ever."""
+        """Cancel the time-out of the replies, if it is set."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
@@ -125,14 +125,16 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
         """The image before the changes on which the machine has not decided yet; None if there are none."""
         self._active_since_s = 0.0
         self._reloads = 0
-        """How often the machine was loaded again in a row."""
+        """Number of loads since the machine was last active for `_CALM_S`."""
         self._paused_at_ms: int | None = None
+        """The monotonic time at which the machine's clock stopped; None while it runs."""
         self._paused_ms = 0
+        """Time for which the machine's clock has stood still, without the present stop."""
 
     # -- loading and closing -------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Load the machine from the partition's records, again and again until it is done."""
+        """Load the machine from the partition's records; a load that fails is repeated with a back-off."""
         self._begin_loading(after_s=0)
 
     def _begin_loading(self, *, after_s: float) -> None:
@@ -178,11 +180,11 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
         if found.records:
             took_ms = (self._active_since_s - began_s) * 1000
             _log.info("Finished loading of metadata from %s in %.0f ms: %d records", self._name, took_ms, found.records)
-        self._refusal()
+        self._check_append()
         self._schedule()
 
     def _reload(self, error: KafkaError) -> None:
-        """Drop what the machine has decided and what is not in the log; all requests get `error`."""
+        """Load the machine again from the log; all requests get `error`."""
         if self._clock.monotonic() - self._active_since_s >= _CALM_S:
             self._reloads = 0
         after_s = min(2.0**self._reloads - 1, _MAX_BACKOFF_OF_LOST_WRITES_S)
@@ -229,12 +231,12 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
         while nothing can be written, or what the machine answers.
         """
         future: asyncio.Future[object] = self._loop.create_future()
-        refusal = self._refusal() if self.state is ShardState.ACTIVE else None
+        refusal = self._check_append() if self.state is ShardState.ACTIVE else None
         if self.state is not ShardState.ACTIVE:
             is_loading = self.state is ShardState.LOADING
             code = ErrorCode.coordinator_load_in_progress if is_loading else ErrorCode.not_coordinator
             future.set_exception(KafkaError(code))
-        elif refusal is not None and not self._is_served_meanwhile(request, refusal):
+        elif refusal is not None and not self._may_handle_despite(refusal, request):
             future.set_exception(refusal)
         else:
             self._requests[future] = key
@@ -242,7 +244,7 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
         return future
 
     def _handle(self, key: str, request: RequestT, future: "asyncio.Future[object]", now: Now) -> Step[RecordT]:
-        """Return the machine's decision; reset the key if the machine fails, so that other keys do not notice."""
+        """Return the machine's decision; if the machine fails, reset the key, so that others are not affected."""
         try:
             return self.machine.handle(key, request, future, now)
         except Exception as error:
@@ -250,14 +252,14 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
             return self._reset(key, KafkaError(ErrorCode.unknown_server_error, str(error)))
 
     def _reset(self, key: str, error: KafkaError) -> Step[RecordT]:
-        """Let all requests of a key fail, and forget what is not durable of it."""
+        """Fail all requests of a key with `error`, and discard its state that is not durable."""
         self._fail(key, error)
         return self.machine.reset(key, self.now)
 
-    def _is_served_meanwhile(self, request: RequestT, refusal: KafkaError) -> bool:
-        """Return whether a request is handled although too few replicas are in sync for records.
+    def _may_handle_despite(self, refusal: KafkaError, request: RequestT) -> bool:
+        """Return whether a request is handled although records are refused.
 
-        Its reply waits for what is pending, like every other.
+        Too few replicas are in sync, and the request needs no record. Its reply waits for what is pending.
         """
         return refusal.code is ErrorCode.coordinator_not_available and self.machine.is_read(request)
 
@@ -266,10 +268,10 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
         del new
         if self._image_before is None:
             self._image_before = old
-        if self.state is ShardState.ACTIVE and self._refusal() is None:
-            self._follow_image()
+        if self.state is ShardState.ACTIVE and self._check_append() is None:
+            self._handle_image()
 
-    def _follow_image(self) -> None:
+    def _handle_image(self) -> None:
         old, self._image_before = self._image_before, None
         if old is not None:
             self._run(self.machine.on_image(old, self._image(), self.now))
@@ -285,8 +287,11 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
         if self._is_replayed:
             self._run(apply())
 
-    def _refusal(self) -> KafkaError | None:
-        """Return why nothing can be written now, and stop the machine's clock then; None if something can be."""
+    def _check_append(self) -> KafkaError | None:
+        """Return why records cannot be appended now; None if they can.
+
+        Stop the machine's clock if they cannot. Start it if they can again, and handle the image changes since.
+        """
         error = self.partition.append_error()
         now_ms = int(self._clock.monotonic() * 1000)
         if error is not None and self._paused_at_ms is None:
@@ -295,7 +300,7 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
         elif error is None and self._paused_at_ms is not None:
             self._paused_ms += now_ms - self._paused_at_ms
             self._paused_at_ms = None
-            self._follow_image()
+            self._handle_image()
         return None if error is None else _response_error(error)
 
     @property
@@ -305,7 +310,7 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
 
     @property
     def _now_ms(self) -> int:
-        """Return monotonic ms, without those in which nothing could be written."""
+        """Return the monotonic time without the time in which records could not be appended."""
         if self._paused_at_ms is not None:
             return self._paused_at_ms - self._paused_ms
         return int(self._clock.monotonic() * 1000) - self._paused_ms
@@ -313,7 +318,7 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
     # -- steps ---------------------------------------------------------------------------------------------------------
 
     def _run(self, steps: Iterable[Step[RecordT]]) -> None:
-        """Do what the machine decides. If it fails meanwhile, the shard loads again."""
+        """Take the steps that the machine decides; load again if it fails, or if even a reset cannot be appended."""
         try:
             for step in steps:
                 self._take(step)
@@ -328,7 +333,7 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
     def _take(self, step: Step[RecordT]) -> None:
         """Append and apply a step's records; send its replies when they are committed.
 
-        Raises `KafkaError` if neither they nor those of the reset key can be appended.
+        Raises `KafkaError` if neither these records nor those of the reset key can be appended.
         """
         if step.records:
             try:
@@ -353,14 +358,14 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
             _log.exception("Failed to report an event of %s: %r", self._name, event)
 
     def _fail(self, key: str, error: KafkaError) -> None:
-        """Let all requests of a key fail that have no reply yet."""
+        """Fail all requests of a key that have no reply yet."""
         for future in [each for each, its_key in self._requests.items() if its_key == key]:
             del self._requests[future]
             if not future.done():
                 future.set_exception(error)
 
     def _append(self, step: Step[RecordT], records: Sequence[RecordT]) -> None:
-        """Append and apply records of a step as one batch, or as several if they are too large and may be separate."""
+        """Append and apply records of a step as one batch; as several if one is too large and it need not be atomic."""
         if not records:
             return
         batch, now_ms = self._encode(step.producer, records), self._clock.now_ms()
@@ -378,7 +383,7 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
         self._wait_until_committed(info.last_offset + 1)
 
     def _encode(self, producer: Producer | None, records: Sequence[RecordT]) -> bytearray:
-        """Return a batch. Raises `KafkaError` for a value that has no place in a record."""
+        """Return a batch. Raises `KafkaError` if a record cannot be encoded."""
         now_ms = self._clock.now_ms()
         try:
             encoded = [(now_ms, *self._codec.encode(record), ()) for record in records]
@@ -415,7 +420,7 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
         self._send([Reply(to=each.to, value=_response_error(error)) for each in replies])
 
     def _committed(self, pending: _Pending, error: KafkaError | None) -> None:
-        """Send the replies that waited for an offset; load again if what was appended is lost."""
+        """Send the replies that waited for an offset; load again if appended records are lost."""
         if pending not in self._pending:
             return
         if error is None:
@@ -445,7 +450,7 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
     # -- time ----------------------------------------------------------------------------------------------------------
 
     def _schedule(self) -> None:
-        """Set the timer to the machine's next deadline; a timer that is set earlier is kept."""
+        """Set the timer to the machine's next deadline; keep a timer that is set for an earlier one."""
         if self.state is not ShardState.ACTIVE:
             return
         deadline_ms = self.machine.next_deadline_ms if self._paused_at_ms is None else _AT_ONCE_MS
@@ -459,13 +464,13 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
 
     def _on_timer(self) -> None:
         self._timer = None
-        if self._refusal() is not None:
+        if self._check_append() is not None:
             self._schedule()
         elif self.state is ShardState.ACTIVE:
             self._run(self._expired(self.now))
 
     def _expired(self, now: Now) -> Iterator[Step[RecordT]]:
-        """Decide on what is due, for no longer than a turn; the timer continues."""
+        """Yield the machine's steps for due deadlines, for no longer than a turn; the next timer continues."""
         until_s = self._clock.monotonic() + TURN_S
         while (step := self.machine.expire(now)) is not None:
             yield step

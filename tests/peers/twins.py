@@ -148,8 +148,7 @@ class Twins:
         request = Request(
             api=ApiKey.LIST_OFFSETS, version=4, message={"replica_id": -1, "isolation_level": 0, "topics": asked}
         )
-        unready = "not_leader_or_follower", "unknown_topic_or_partition"
-        eventually(lambda: not any(each in str(self.ask(request)) for each in unready), what="leaders")
+        eventually(lambda: all(_has_leaders(answer) for answer in self.ask(request)), what="leaders")
 
     def _ask(self, servers: str, request: Request, *, is_silent: bool = False) -> Any:
         connection = self._connections.get(servers)
@@ -211,6 +210,12 @@ def comparable(value: Any) -> Any:
     if isinstance(value, enum.Enum):
         return value.name
     return "an id" if isinstance(value, uuid.UUID) and value.int else value
+
+
+def _has_leaders(answer: Any) -> bool:
+    """Return whether a ListOffsets answer has an offset for each partition."""
+    partitions = [partition for topic in answer["topics"] for partition in topic["partitions"]]
+    return all(partition["error_code"] == "none" for partition in partitions)
 
 
 def _sorted(value: Any) -> Any:

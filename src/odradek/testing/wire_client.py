@@ -355,6 +355,10 @@ class BlockingWireClient:
     def ask(self, api: int, message: Message | bytes, version: int | None = None) -> Any:
         """Send a request and return its response."""
         self.send(api, message, version)
+        return self.answer()
+
+    def answer(self) -> Any:
+        """Return the next response. Raises `ConnectionResetError` if the broker closed the connection."""
         return self._requests.decode(self._expect())
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> Any:

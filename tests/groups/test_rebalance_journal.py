@@ -123,10 +123,10 @@ def test_records_that_cannot_be_written_are_counted_and_groups_go_on(seed: int, 
     World(seed, SINGLE).play(scenario)
 
 
-def test_a_record_names_the_partitions_that_waited_longest_up_to_a_limit() -> None:
-    count = MOST_PARTITIONS + 10
-    rebalance = RebalanceCompleted(
-        group_id="g\N{SNOWMAN}",
+def completed(group_id: str, *, unowned: int = 0) -> RebalanceCompleted:
+    """Return a rebalance with that number of partitions without an owner, partition N for N ms."""
+    return RebalanceCompleted(
+        group_id=group_id,
         generation=3,
         outcome=RebalanceOutcome.STABLE,
         cause=Cause(kind=CauseKind.LEFT, text="a left", members=("a",)),
@@ -140,8 +140,52 @@ def test_a_record_names_the_partitions_that_waited_longest_up_to_a_limit() -> No
         waited_for=(("b", 1),),
         timed_out=(),
         moved=(TopicPartition("t", 0),),
-        unowned_ms={TopicPartition("t", number): number for number in range(count)},
+        unowned_ms={TopicPartition("t", number): number for number in range(unowned)},
     )
+
+
+def test_a_rebalance_that_ends_just_as_the_last_record_is_written_is_in_the_journal(
+    seed: int, monkeypatch: Any
+) -> None:
+    """It ends between the last step of the task that writes and the callback that notices the task's end."""
+
+    async def scenario(world: World) -> None:
+        journal, written = world.broker.rebalance_journal, list[str]()
+
+        async def write(group_id: str, _: Any) -> None:
+            written.append(group_id)
+            if group_id == "first":
+                asyncio.get_running_loop().call_soon(journal.write, completed("second"))
+
+        monkeypatch.setattr(journal, "_write", write)
+        journal.write(completed("first"))
+        await asyncio.sleep(1)
+        assert written == ["first", "second"]
+
+    World(seed, SINGLE).play(scenario)
+
+
+def test_an_unexpected_error_drops_one_record_and_no_others(seed: int, monkeypatch: Any) -> None:
+    async def scenario(world: World) -> None:
+        journal, written = world.broker.rebalance_journal, list[str]()
+
+        async def write(group_id: str, _: Any) -> None:
+            if group_id == "first":
+                raise RuntimeError("a test")
+            written.append(group_id)
+
+        monkeypatch.setattr(journal, "_write", write)
+        journal.write(completed("first"))
+        journal.write(completed("second"))
+        await asyncio.sleep(1)
+        assert (written, journal.dropped) == (["second"], 1)
+
+    World(seed, SINGLE).play(scenario)
+
+
+def test_a_record_names_the_partitions_that_waited_longest_up_to_a_limit() -> None:
+    count = MOST_PARTITIONS + 10
+    rebalance = completed("g\N{SNOWMAN}", unowned=count)
     value = json.loads(to_json(rebalance))
     assert value["group"] == "g\N{SNOWMAN}"
     assert (value["unowned_partitions"], value["longest_unowned_ms"]) == (count, count - 1)

@@ -1,8 +1,8 @@
 """The rebalance journal: a record in `__rebalances` for every rebalance of the groups that this broker coordinates.
 
 The key is the group's id, the value is compact JSON (`to_json`). The topic is created with the first record and keeps
-seven days; its retention can be changed like that of any topic. The journal is written on a best-effort basis: records
-that cannot be written after some attempts, or of a broker that dies, are lost, and `dropped` counts them.
+seven days; its retention can be changed like that of any topic. The journal is best effort: `dropped` counts the
+records that cannot be written after some attempts, or that wait when the broker stops.
 """
 
 import asyncio
@@ -28,10 +28,11 @@ from odradek.protocol.records import encode_batch
 from odradek.runtime import Buffer, Clock
 
 MOST_PARTITIONS: Final = 1_000
-"""Partitions in one record's `unowned_ms`: those that had no owner for longest."""
+"""Limit of the partitions in one record's `unowned_ms`: those that had no owner for longest."""
 _RETENTION_MS: Final = 7 * 24 * 3_600_000
 _SEGMENT_BYTES: Final = 16 << 20
 _MOST_WAITING: Final = 1_000
+"""Limit of records that wait to be written; beyond it the oldest are dropped."""
 _MOST_ATTEMPTS: Final = 5
 _BACKOFF_S: Final = 1.0
 _PRODUCE_VERSION: Final = 9
@@ -47,7 +48,7 @@ class LeaderLookup(Protocol):
 
 
 class RebalanceJournal:
-    """The journal and the figures of one broker's groups. `create_topic` returns when the topic is in the image."""
+    """The journal and the rebalance metrics of one broker. `create_topic` returns when the topic is in the image."""
 
     def __init__(
         self,
@@ -61,9 +62,11 @@ class RebalanceJournal:
         self.rebalances = Counter[str](dict.fromkeys(CauseKind, 0))
         """Rebalances by the kind of their cause."""
         self.duration_ms = 0
+        """The sum of the durations of all rebalances."""
         self.unowned_partition_ms = 0
         """The time for which partitions had no owner, summed over all of them."""
         self.dropped = 0
+        """Records that were not written."""
         self._metadata = metadata
         self._clock = clock
         self._partitions = partitions
@@ -73,7 +76,7 @@ class RebalanceJournal:
         self._task: asyncio.Task[None] | None = None
 
     def write(self, rebalance: RebalanceCompleted) -> None:
-        """Count a rebalance, and append its record soon."""
+        """Count a rebalance, and append its record in the background."""
         self.rebalances[rebalance.cause.kind] += 1
         self.duration_ms += rebalance.duration_ms
         self.unowned_partition_ms += sum(rebalance.unowned_ms.values())
@@ -82,20 +85,28 @@ class RebalanceJournal:
             self._waiting.popleft()
             self.dropped += 1
         if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._write_all(), name="rebalance journal")
-            self._task.add_done_callback(self._done)
+            self._start_writing()
 
     def stop(self) -> None:
-        """Drop what is not written."""
+        """Drop the records that are not written yet."""
         self.dropped += len(self._waiting)
         self._waiting.clear()
         if self._task is not None:
             self._task.cancel()
 
+    def _start_writing(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._write_all(), name="rebalance journal")
+        self._task.add_done_callback(self._done)
+
     def _done(self, task: asyncio.Task[None]) -> None:
         self._task = None
-        if not task.cancelled() and task.exception() is not None:
-            _log.error("The rebalance journal failed", exc_info=task.exception())
+        if task.cancelled():
+            return
+        if task.exception() is not None:
+            self.dropped += 1
+            _log.error("Dropped a record of the rebalance journal", exc_info=task.exception())
+        if self._waiting:
+            self._start_writing()
 
     async def _write_all(self) -> None:
         while self._waiting:

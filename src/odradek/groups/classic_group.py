@@ -3,10 +3,10 @@
 | part | what | changed by |
 |---|---|---|
 | durable | `record`: generation, protocol, leader, the members with their metadata and assignments | `apply` alone |
-| not durable | the state, who is known, who waits, the deadlines of sessions and phases | requests and time |
+| not durable | state, members, waiting requests, the deadlines of sessions and phases | requests and time |
 
 The second part is rebuilt from the first when the group is loaded: sessions start anew, and a generation without an
-assignment is rebalanced. `rebalance`, `join`, `sync` and `leave` have the rules.
+assignment is rebalanced. `join`, `sync` and `rebalance` have the rules.
 """
 
 from collections.abc import Mapping
@@ -46,7 +46,7 @@ class GroupSettings:
     initial_rebalance_delay_ms: int = 3_000
     max_size: int = 2**31 - 1
     new_member_join_timeout_ms: int = 300_000
-    """How long a member without any response so far may wait for one: it cannot send heartbeats."""
+    """Limit of the wait for a member's first JoinGroup response: until then it cannot send heartbeats."""
     traces_rebalances: bool = False
     """Whether each rebalance is reported with its cause and its cost (`rebalance_trace`)."""
 
@@ -78,7 +78,7 @@ class ClassicGroup:
     # -- durable state -------------------------------------------------------------------------------------------------
 
     def apply(self, value: GroupMetadataValue) -> None:
-        """Take over a record of the group."""
+        """Replace the durable state by a record of the group."""
         self.record = value
         self._assignments = {member.member_id: member.assignment for member in value.members}
 
@@ -101,10 +101,15 @@ class ClassicGroup:
         """Return the assignments in that generation by member id."""
         return self._assignments
 
-    # -- what is rebuilt from it ---------------------------------------------------------------------------------------
+    @property
+    def has_assignment(self) -> bool:
+        """Return whether the recorded generation has an assignment for any member."""
+        return any(self._assignments.values())
+
+    # -- loading -------------------------------------------------------------------------------------------------------
 
     def rebuild(self, now_ms: int) -> None:
-        """Forget what is not durable, and start with the members of the record."""
+        """Discard the state that is not durable, and start with the members of the record."""
         self.clear_deadlines()
         self.members = GroupMembers()
         self.pending_members, self.pending_syncs = {}, set()
@@ -118,7 +123,7 @@ class ClassicGroup:
         self.protocol_type = record.protocol_type or None
         for each in record.members:
             if each.member_id in self.members or each.group_instance_id in self.members.instance_ids:
-                continue  # no coordinator writes such a record, and it must not keep the others from being loaded
+                continue  # no coordinator writes this, but it must not prevent the other members from being loaded
             member = Member(
                 member_id=each.member_id,
                 instance_id=each.group_instance_id,
@@ -137,16 +142,11 @@ class ClassicGroup:
             if record.leader is not None and record.leader in self.members:
                 self.members.leader = record.leader
 
-    @property
-    def has_assignment(self) -> bool:
-        """Return whether the recorded generation has an assignment for any member."""
-        return any(self._assignments.values())
-
-    # -- questions -----------------------------------------------------------------------------------------------------
+    # -- queries -------------------------------------------------------------------------------------------------------
 
     @property
     def size_bytes(self) -> int:
-        """Return about how many bytes of memory members and pending members take."""
+        """Return the approximate memory that members and pending members take, in bytes."""
         return self.members.size_bytes + _PENDING_BYTES * len(self.pending_members)
 
     @property
@@ -156,7 +156,7 @@ class ClassicGroup:
 
     @property
     def is_deletable(self) -> bool:
-        """Return whether only its record is left: no member, no pending member."""
+        """Return whether only the group's record is left: no member, no pending member."""
         return self.state is State.EMPTY and not self.pending_members and self.record is not None
 
     def subscribed_topics(self) -> frozenset[str] | None:
@@ -246,15 +246,15 @@ class ClassicGroup:
             members=self.members.metadata(protocol_name, assignments),
         )
 
-    def give(self, member: Member, assignment: bytes, now_ms: int) -> None:
-        """Note that a member gets its assignment."""
+    def trace_assignment(self, member: Member, assignment: bytes, now_ms: int) -> None:
+        """Note, for the rebalance journal, that a member is sent its assignment."""
         if self.ownership is not None:
             moved, unowned_ms = self.ownership.synced(member.member_id, assignment, now_ms)
             if self.trace is not None:
                 self.trace.synced(moved, unowned_ms)
 
     def end_trace(self, outcome: RebalanceOutcome, now_ms: int, out: Outcome, generation: int | None = None) -> None:
-        """Report the rebalance that is traced, if one is, with the last generation that is recorded."""
+        """Report the traced rebalance, if there is one; `generation` is by default the recorded one."""
         if self.trace is None:
             return
         completed = self.trace.completed(
@@ -295,7 +295,7 @@ class ClassicGroup:
             self.set_deadline(SESSION, now_ms + member.session_timeout_ms, member.member_id)
 
     def cancel_heartbeat(self, member_id: str) -> None:
-        """Let a member's session last until it is restarted."""
+        """Cancel a member's session timeout until it is restarted."""
         self.clear_deadline(SESSION, member_id)
 
     def remove_member(self, member_id: str, last_seen_ms: int) -> None:
@@ -349,7 +349,7 @@ class ClassicGroup:
         return SyncReply(protocol_type=self.protocol_type, protocol_name=self.protocol_name, assignment=assignment)
 
     def await_join(self, member: Member, join: AwaitingJoin, now_ms: int, out: Outcome) -> None:
-        """Let a known member's join wait for the next generation; an earlier one fails."""
+        """Let a known member's join wait for the next generation; an earlier one gets REBALANCE_IN_PROGRESS."""
         self.members.update(member, join.request)
         if self.trace is not None:
             self.trace.joined(member.member_id, now_ms)

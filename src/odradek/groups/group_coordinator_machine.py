@@ -1,6 +1,6 @@
-"""A coordinator's machine: the classic groups and committed offsets of one `__consumer_offsets` partition.
+"""The group coordinator's machine: the classic groups and committed offsets of one `__consumer_offsets` partition.
 
-`odradek.coordination` says what a machine may do when. A group that only has offsets has no members.
+It implements `odradek.coordination.Machine`. A group that only has offsets has no members.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -57,7 +57,8 @@ from odradek.model.values import dataclass
 from odradek.protocol.consumer_protocol import PROTOCOL_TYPE
 
 _EXPIRE_OFFSETS: Final = "expire offsets"
-_NOBODY: Final = ""
+_NO_GROUP: Final = ""
+"""The key of deadlines and steps that concern no single group."""
 
 _READS: Final = (DescribeRequest, FetchOffsetsRequest, HeartbeatRequest)
 """Requests that never need a record."""
@@ -86,7 +87,7 @@ class GroupCoordinatorMachine:
         self._sizes: dict[str, int] = {}
         self._image = ClusterImage()
         self._expiring: list[str] = []
-        """Groups whose offsets are to be looked at in the present check."""
+        """Groups whose offsets the present check for expired offsets has still to visit."""
         self._handlers: Final[dict[type, Callable[[str, Any, object, Now], _Step]]] = {
             JoinRequest: self._join,
             SyncRequest: self._sync,
@@ -140,12 +141,12 @@ class GroupCoordinatorMachine:
             self.size_bytes -= self._sizes.pop(group_id, 0)
 
     def _keep_if_used(self, group_id: str) -> None:
-        """Have a group for offsets that are there without a record of the group, as of consumers in no group."""
+        """Create a group for offsets without a record of the group: consumers without membership committed them."""
         if self.offsets.of(group_id) or self.offsets.has_open_transactions(group_id):
             self._group(group_id)
 
     def _forget_if_unused(self, group_id: str) -> None:
-        """Drop a group of which nothing is left: no record, no offset, nobody that joins."""
+        """Drop a group of which nothing is left: no record, no offset, no pending member."""
         group = self.groups.get(group_id)
         if group is None or not group.is_unused:
             return
@@ -157,13 +158,14 @@ class GroupCoordinatorMachine:
     def on_elected(self, image: ClusterImage, now: Now) -> Iterator[_Step]:
         """Rebalance groups that need it: without an assignment, too large, or whose topics changed meanwhile."""
         self._image = image
-        self._deadlines.set((_NOBODY, _EXPIRE_OFFSETS, ""), now.ms + self._offset_settings().check_interval_ms)
-        counts = {name: len(topic.partitions) for name, topic in image.topics.items()}
+        self._deadlines.set((_NO_GROUP, _EXPIRE_OFFSETS, ""), now.ms + self._offset_settings().check_interval_ms)
+        counts = _partition_counts(image)
         for group in list(self.groups.values()):
-            group.rebuild(now.ms)
-            yield self._rebalance_loaded(group, counts, now)
+            yield self._rebuild(group, counts, now)
 
-    def _rebalance_loaded(self, group: ClassicGroup, counts: Mapping[str, int], now: Now) -> _Step:
+    def _rebuild(self, group: ClassicGroup, partition_counts: Mapping[str, int], now: Now) -> _Step:
+        """Rebuild a group from its record, and start a rebalance if it needs one."""
+        group.rebuild(now.ms)
         out, limit = Outcome(group.group_id), group.settings.max_size
         if group.state is State.STABLE:
             if not group.has_assignment:
@@ -172,13 +174,13 @@ class GroupCoordinatorMachine:
             elif len(group.members) > limit:
                 text = f"there are more than group.max.size={limit} members"
                 prepare_rebalance(group, Cause(kind=CauseKind.GROUP_FULL, text=text), now, out)
-            elif not group.assignment_matches(counts):
+            elif not group.assignment_matches(partition_counts):
                 reason = "topics or partitions changed while the group had no coordinator"
                 prepare_rebalance(group, Cause(kind=CauseKind.METADATA_CHANGED, text=reason), now, out)
         return self._decided(group, out)
 
     def on_image(self, old: ClusterImage, new: ClusterImage, now: Now) -> Iterator[_Step]:
-        """Remove the offsets of deleted topics, also if a topic of the same name was created since."""
+        """Remove the offsets of deleted topics, even if a topic of the same name was created since."""
         del now
         self._image = new
         gone = frozenset(
@@ -191,11 +193,7 @@ class GroupCoordinatorMachine:
 
     def reset(self, key: str, now: Now) -> _Step:
         group = self.groups.get(key)
-        if group is None:
-            return Step(key=key)
-        group.rebuild(now.ms)
-        counts = {name: len(topic.partitions) for name, topic in self._image.topics.items()}
-        return self._rebalance_loaded(group, counts, now)
+        return Step(key=key) if group is None else self._rebuild(group, _partition_counts(self._image), now)
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
@@ -207,7 +205,7 @@ class GroupCoordinatorMachine:
         if kind == _EXPIRE_OFFSETS:
             self._deadlines.set(due, now.ms + self._offset_settings().check_interval_ms)
             self._expiring = list(self.groups)
-            return Step(key=_NOBODY)
+            return Step(key=_NO_GROUP)
         group, out = self.groups[group_id], Outcome(group_id)
         if kind == JOIN_PHASE:
             expire_join_phase(group, now, out)
@@ -287,7 +285,7 @@ class GroupCoordinatorMachine:
         return self._decided(group, out)
 
     def _commit(self, key: str, request: CommitRequest, to: object, now: Now) -> _Step:
-        """Record offsets. A group that does not exist takes those of a consumer in no group, and is created."""
+        """Record offsets. A commit without membership creates the group if it does not exist."""
         group = self.groups.get(key)
         if group is not None:
             error = validate_commit(group, request.member_id, request.instance_id, request.generation, now)
@@ -354,10 +352,9 @@ class GroupCoordinatorMachine:
         return self._deletion(key, self.offsets.partitions(key), with_group=True, to=to)
 
     def _delete_offsets(self, key: str, request: DeleteOffsetsRequest, to: object, now: Now) -> _Step:
-        """Delete the offsets that no member needs (KIP-496); the reply is an error for each partition.
+        """Delete offsets (KIP-496), but none of topics that members subscribe to.
 
-        A group with members keeps those of subscribed topics, and all of them if its members do not say what they
-        subscribe to.
+        A group whose members' subscriptions cannot be read keeps all of them.
         """
         del now
         group = self.groups.get(key)
@@ -383,6 +380,7 @@ class GroupCoordinatorMachine:
         to: object = None,
         reply: object = ErrorCode.none,
     ) -> _Step:
+        """Return the decision to delete offsets, and with them the group; `to` is None if no request waits for it."""
         records: list[GroupRecord] = [OffsetCommitRecord(group_id, each, None) for each in partitions]
         if with_group:
             records.append(GroupMetadataRecord(group_id, None))
@@ -395,3 +393,7 @@ class GroupCoordinatorMachine:
             is_atomic=False,
             is_only_records=True,
         )
+
+
+def _partition_counts(image: ClusterImage) -> dict[str, int]:
+    return {name: len(topic.partitions) for name, topic in image.topics.items()}

@@ -129,8 +129,8 @@ def _join_existing_member(
     else:
         kind = _rejoin_kind(group, member, request, is_same=is_same)
         group.await_join(member, AwaitingJoin(request, to), now.ms, out)
-        who = "the leader" if leads else member.member_id
-        members_changed(group, _cause(kind, f"{who} joined again", member.member_id, request), now, out)
+        name = "the leader" if leads else member.member_id
+        members_changed(group, _cause(kind, f"{name} joined again", member.member_id, request), now, out)
 
 
 def _replace_static_member(
@@ -138,8 +138,8 @@ def _replace_static_member(
 ) -> None:
     """Replace a restarted static member by one with a new id (KIP-345); requests with the old id are fenced.
 
-    In a stable group no rebalance is needed, unless another protocol would be selected now. Only JoinGroup 9 and later
-    may tell the new member that it is the leader.
+    In a stable group no rebalance is needed, unless another protocol would be selected now. Only the response of
+    JoinGroup 9 and later may name the new member as leader.
     """
     leader_before = group.members.leader or ""
     group.fail_join(old, ErrorCode.fenced_instance_id, old.member_id, out)
@@ -179,8 +179,8 @@ def _replace_static_member(
 def _rejoin_kind(group: ClassicGroup, member: Member, request: JoinRequest, *, is_same: bool) -> CauseKind:
     """Return why a known member of a complete generation joins again.
 
-    A leader without a change has seen new topics or partitions. A member that only gave up partitions is in the
-    second step of a cooperative rebalance (KIP-429).
+    A leader that joins without a change has found new topics or partitions. A member whose only change is that it
+    revoked partitions is in the second step of a cooperative rebalance (KIP-429).
     """
     if is_same:
         return CauseKind.METADATA_CHANGED

@@ -23,7 +23,7 @@ class AwaitingJoin(NamedTuple):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Member:
-    """A member, as long as this coordinator knows it. Its assignment is in the group's record."""
+    """The state of a member that is not durable. Its assignment is in the group's record."""
 
     member_id: str
     instance_id: str | None
@@ -36,13 +36,13 @@ class Member:
     """Whether the member has had no response yet, so that it cannot send heartbeats."""
     is_loaded: bool = False
     """Whether the member was loaded from a record, which has the metadata of the chosen protocol only."""
-    awaiting_join: "AwaitingJoin | None" = None
+    awaiting_join: AwaitingJoin | None = None
     awaiting_sync: object | None = None
     """The receiver of the reply to a SyncGroup request that waits."""
 
     @property
     def size_bytes(self) -> int:
-        """Return about how many bytes of memory the member takes."""
+        """Return the approximate memory that the member takes, in bytes."""
         names = len(self.member_id) + len(self.client_id) + len(self.instance_id or "")
         return _MEMBER_BYTES + names + protocols_size(self.protocols)
 
@@ -62,7 +62,7 @@ class Member:
 
 
 def protocols_size(protocols: tuple[tuple[str, bytes], ...]) -> int:
-    """Return about how many bytes of memory a member's protocols take."""
+    """Return the approximate memory that a member's protocols take, in bytes."""
     return sum(_PROTOCOL_BYTES + len(name) + len(metadata) for name, metadata in protocols)
 
 
@@ -72,7 +72,7 @@ class GroupMembers:
     def __init__(self) -> None:
         self.leader: str | None = None
         self.size_bytes = 0
-        """About how many bytes of memory the members take."""
+        """Approximate memory that the members take."""
         self._members: dict[str, Member] = {}
         self._static: dict[str, str] = {}
         self._supported_protocols: Counter[str] = Counter()
@@ -169,7 +169,7 @@ class GroupMembers:
                 del self._supported_protocols[name]
 
     def add_awaiting_join(self, member: Member, join: AwaitingJoin) -> AwaitingJoin | None:
-        """Let a join wait for the next generation; return the join that was waiting before."""
+        """Let a join wait for the next generation; return the member's join that waited before, if any."""
         before, member.awaiting_join = member.awaiting_join, join
         self._num_awaiting_join += before is None
         return before

@@ -30,7 +30,7 @@ class JoinRequest:
     requires_member_id: bool
     """Whether a dynamic member without an id must join again with the id it gets (KIP-394, JoinGroup 4 and later)."""
     can_skip_assignment: bool
-    """Whether a replaced static leader may be told to skip the assignment (KIP-814, JoinGroup 9 and later)."""
+    """Whether the client knows `skip_assignment` (KIP-814, JoinGroup 9 and later)."""
     reason: str = ""
 
 
@@ -54,6 +54,7 @@ class JoinReply:
     protocol_name: str | None = None
     leader: str = ""
     skip_assignment: bool = False
+    """Whether the leader must not assign: it replaced a static leader in a stable group (KIP-814)."""
     members: tuple[JoinedMember, ...] = ()
 
 
@@ -99,7 +100,10 @@ class LeavingMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaveRequest:
-    """A LeaveGroup request, with more than one member since KIP-345; the reply is an error for each."""
+    """A LeaveGroup request, with more than one member since KIP-345.
+
+    The reply is a tuple of `(LeavingMember, ErrorCode)`, in the order of `members`.
+    """
 
     members: tuple[LeavingMember, ...]
 
@@ -129,7 +133,7 @@ class FetchOffsetsRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchedOffsets:
-    """The offsets that a group has of the requested partitions; an open transaction may change the `unstable` ones."""
+    """The committed offsets of the requested partitions; an open transaction may change the `unstable` ones."""
 
     values: Mapping[TopicPartition, OffsetCommitValue]
     unstable: frozenset[TopicPartition]
@@ -154,7 +158,7 @@ class MemberDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDescription:
-    """The present state of a group. Only a stable one has a protocol by which all metadata can be read."""
+    """The present state of a group. The protocol is empty, and with it the metadata, unless the group is stable."""
 
     group_id: str
     state: str
@@ -170,7 +174,7 @@ class DeleteGroupRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteOffsetsRequest:
-    """An OffsetDelete request; the reply is an error for the group and one for each partition."""
+    """An OffsetDelete request; the reply is a `{TopicPartition: ErrorCode}`, or an `ErrorCode` for the whole group."""
 
     partitions: tuple[TopicPartition, ...]
 

@@ -22,14 +22,14 @@ from odradek.groups.states import Event, State
 from odradek.model import ErrorCode
 
 PENDING_MEMBERS_TIMEOUT_MS: Final = 3_000
-"""How long a rebalance waits for pending members. A client joins with its new id after one round trip or never; other
-members learn of the rebalance by heartbeat, every 3 s by default, so it takes that long anyway."""
+"""Limit of a rebalance's wait for pending members. A client joins with its new id after one round trip or never; the
+heartbeats by which other members learn of the rebalance come every 3 s by default, so it takes that long anyway."""
 _LEAST_EXTENSION_MS: Final = 1_000
-"""The least extension of a join phase for which only static members are missing: their time-out may be zero."""
+"""The least extension of a join phase in which only static members have not joined: their time-out may be zero."""
 
 
 def prepare_rebalance(group: ClassicGroup, cause: Cause, now: Now, out: Outcome) -> None:
-    """Request all members to join again; waiting SyncGroup requests are answered with REBALANCE_IN_PROGRESS."""
+    """Start a rebalance: all members must join again. Waiting SyncGroup requests get REBALANCE_IN_PROGRESS."""
     for member in group.members:
         if member.awaiting_sync is not None:
             group.fail_sync(member, ErrorCode.rebalance_in_progress, out)

@@ -1,9 +1,9 @@
-"""Why a group was rebalanced, who was waited for, and how long each partition had no owner: the rebalance journal.
+"""The content of the rebalance journal: causes and durations of rebalances, and how long partitions had no owner.
 
-`Ownership` follows which member may read a partition. A member gives up what a JoinGroup request does not list among
-its owned partitions (an eager member lists none), what a SyncGroup response takes from it, and everything when it
-leaves or was last heard of before its session expired. It owns its assignment when the SyncGroup response leaves.
-`RebalanceTrace` watches one rebalance, from its cause to the last SyncGroup response, and ends as a
+`Ownership` follows which member may read a partition. A member gives up the partitions that its JoinGroup request does
+not list as owned (an eager member lists none), those that its SyncGroup response lacks, and all of them when it leaves
+or, if its session expires, at its last heartbeat. It owns its assignment when the SyncGroup response is sent.
+`RebalanceTrace` follows one rebalance from its cause to the last SyncGroup response, and ends as a
 `RebalanceCompleted`. Nothing here is durable: a new coordinator starts with the recorded assignment.
 """
 
@@ -20,7 +20,7 @@ from odradek.protocol.errors import MalformedMessageError
 Protocols = tuple[tuple[str, bytes], ...]
 """The protocols of a JoinGroup request: names and metadata."""
 MOST_WAITED_FOR: Final = 10
-"""Members in `RebalanceCompleted.waited_for`: those that took longest."""
+"""Limit of the members in `RebalanceCompleted.waited_for`: those that took longest."""
 
 
 class CauseKind(StrEnum):
@@ -40,7 +40,7 @@ class CauseKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """The cause of a rebalance; `text` says it for people, with the client's own reason."""
+    """The cause of a rebalance; `text` describes it to users, with the reason that the client gave (KIP-800)."""
 
     kind: CauseKind
     text: str
@@ -48,7 +48,7 @@ class Cause:
 
 
 class RebalanceOutcome(StrEnum):
-    """How a rebalance ended: all members synced, another one began before that, or no member is left."""
+    """The end of a rebalance: all members synced, another rebalance began before that, or no member is left."""
 
     STABLE = "stable"
     OVERTAKEN = "overtaken"
@@ -57,7 +57,7 @@ class RebalanceOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebalanceCompleted:
-    """One rebalance. Times in ms; `started_ms` since 1970, the others are durations."""
+    """One rebalance that ended. `started_ms` is since 1970, the other times are durations."""
 
     group_id: str
     generation: int
@@ -73,17 +73,17 @@ class RebalanceCompleted:
     protocol_name: str
     members: int
     waited_for: tuple[tuple[str, int], ...]
-    """The members that joined last, and how long after the cause, the longest first."""
+    """The members that joined last, the slowest first, with the time from the cause to their join in ms."""
     timed_out: tuple[str, ...]
     """Members that were removed because they did not join in time."""
     moved: tuple[TopicPartition, ...]
     """Partitions that have another owner than before."""
     unowned_ms: Mapping[TopicPartition, int]
-    """How long each partition that got an owner had none."""
+    """The time without an owner of each partition that got one."""
 
 
 class Ownership:
-    """The members that own the partitions of a group of consumers; for other protocols there are none."""
+    """The owners of partitions in a group of consumers; groups of other protocols have none."""
 
     def __init__(self, assignments: Mapping[str, bytes]) -> None:
         self._owned: dict[str, set[TopicPartition]] = {}
@@ -94,7 +94,7 @@ class Ownership:
             self._last_owner.update(dict.fromkeys(self._owned[member_id], member_id))
 
     def joined(self, member_id: str, metadata: bytes, now_ms: int) -> None:
-        """Take from a member what its JoinGroup request does not list."""
+        """Take from a member the partitions that its JoinGroup request does not list as owned."""
         if self._owned.get(member_id):
             self._keep(member_id, _listed(metadata), now_ms)
 
@@ -104,7 +104,7 @@ class Ownership:
         self._owned.pop(member_id, None)
 
     def replaced(self, old_id: str, new_id: str) -> None:
-        """Give a restarted static member what it had under its old id."""
+        """Give a restarted static member the partitions that it owned under its old id."""
         owned = self._owned.pop(old_id, None)
         if owned is not None:
             self._owned[new_id] = owned
@@ -113,7 +113,10 @@ class Ownership:
     def synced(
         self, member_id: str, assignment: bytes, now_ms: int
     ) -> tuple[list[TopicPartition], dict[TopicPartition, int]]:
-        """Give a member its assignment; return those that another one had, and how long each new one had no owner."""
+        """Give a member its assignment.
+
+        Return the partitions that another member owned before, and for how many ms each new one had no owner.
+        """
         assigned = frozenset(_assigned(assignment))
         self._keep(member_id, assigned, now_ms)
         owned = self._owned.setdefault(member_id, set())
@@ -144,7 +147,7 @@ class Ownership:
 
 
 class RebalanceTrace:
-    """One rebalance that is going on."""
+    """One rebalance that has not ended; `waiting` are the members that had joined when it began."""
 
     def __init__(self, cause: Cause, now: Now, waiting: Iterable[str]) -> None:
         self.cause = cause
@@ -165,7 +168,7 @@ class RebalanceTrace:
         self._timed_out.append(member_id)
 
     def join_phase_completed(self, now_ms: int) -> None:
-        """Note that all have joined, or that the others are no longer waited for."""
+        """Note that all members have joined, or that those that have not were removed."""
         self._join_ms = now_ms - self._started.ms
 
     def assigned(self, now_ms: int) -> None:
@@ -173,7 +176,7 @@ class RebalanceTrace:
         self._assign_ms = now_ms - self._started.ms - (self._join_ms or 0)
 
     def synced(self, moved: Iterable[TopicPartition], unowned_ms: Mapping[TopicPartition, int]) -> None:
-        """Note what a member got."""
+        """Add the partitions that a member got: those that moved, and the ms for which each had no owner."""
         self._moved += moved
         self._unowned_ms.update(unowned_ms)
 

@@ -25,7 +25,7 @@ def sync(group: ClassicGroup, request: SyncRequest, to: object, now: Now, out: O
         group.reschedule_heartbeat(member, now.ms)
         assignment = group.assignment(member.member_id)
         out.reply(to, group.sync_reply(assignment))
-        group.give(member, assignment, now.ms)
+        group.trace_assignment(member, assignment, now.ms)
         _maybe_complete(group, now, out)
         return
     group.fail_sync(member, ErrorCode.rebalance_in_progress, out)
@@ -48,7 +48,7 @@ def _assign(group: ClassicGroup, assignments: dict[str, bytes], now: Now, out: O
             out.reply(member.awaiting_sync, group.sync_reply(assignment))
             member.awaiting_sync = None
             group.reschedule_heartbeat(member, now.ms)
-            group.give(member, assignment, now.ms)
+            group.trace_assignment(member, assignment, now.ms)
     _maybe_complete(group, now, out)
 
 
@@ -82,7 +82,7 @@ def heartbeat(group: ClassicGroup, request: HeartbeatRequest, now: Now) -> Error
 def validate_commit(
     group: ClassicGroup, member_id: str, instance_id: str | None, generation: int, now: Now
 ) -> ErrorCode:
-    """Return whether the member may commit offsets now; a valid commit counts as a heartbeat."""
+    """Return an error if the member may not commit offsets now; a valid commit counts as a heartbeat."""
     if generation < 0 and group.state is State.EMPTY:
         return ErrorCode.none
     if generation < 0 and not member_id and instance_id is None:
@@ -100,11 +100,11 @@ def leave(group: ClassicGroup, request: LeaveRequest, to: object, now: Now, out:
     answers = tuple((each, _remove_leaving_member(group, each, now, out)) for each in request.members)
     left = [each for each, error in answers if error is ErrorCode.none]
     if left:
-        members_changed(group, _departure(left), now, out)
+        members_changed(group, _leave_cause(left), now, out)
     out.reply(to, answers)
 
 
-def _departure(left: list[LeavingMember]) -> Cause:
+def _leave_cause(left: list[LeavingMember]) -> Cause:
     names = tuple(each.member_id or str(each.instance_id) for each in left)
     reasons = sorted({each.reason for each in left if each.reason})
     text = f"{', '.join(names)} left" + (f" ({', '.join(reasons)})" if reasons else "")

@@ -1,7 +1,7 @@
 """The group coordinators of this broker, on the coordinator runtime (SPEC 6).
 
 A group belongs to the partition of `__consumer_offsets` that its id hashes to; the leader of the partition is its
-coordinator. `odradek.groups` has the machine; here are the topic, the configuration and the lines of the log.
+coordinator. `odradek.groups` has the machine; this module adds the topic, the configuration and the log lines.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ _DEFAULT_REPLICATION_FACTOR: Final = 3
 _MAX_LOGGED_MEMBERS: Final = 10
 """Limit of member ids in a log line."""
 _MAY_HAVE_NO_GROUP_ID: Final = (CommitRequest, FetchOffsetsRequest, DescribeRequest, DeleteGroupRequest)
-"""Requests that Kafka takes for the group with an empty id: old clients commit to it, and tools show and delete it."""
+"""Requests that Kafka accepts for the group with an empty id: old clients commit to it, tools show and delete it."""
 _log = logging.getLogger("odradek.groups")
 
 
@@ -130,7 +130,7 @@ class GroupCoordinator:
         self.runtime.kill()
 
     def image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Let groups follow changes of topics."""
+        """Remove the offsets of deleted topics."""
         self.runtime.on_image(old, new)
 
     def marker_appended(
@@ -170,7 +170,7 @@ class GroupCoordinator:
         return shard.machine
 
     def find(self, group_id: str) -> ClassicGroup | None:
-        """Return a group as it is now, which may not be committed, to estimate what a request of it may take."""
+        """Return the present state of a group, which may not be committed, to estimate the memory of a request."""
         machine = self.machine(group_id)
         return None if machine is None else machine.groups.get(group_id)
 
@@ -180,7 +180,7 @@ class GroupCoordinator:
         return limit_bytes < 0 or size_bytes + self.runtime.size_bytes <= limit_bytes
 
     def machines(self, *, only_loaded: bool = False) -> Iterator[GroupCoordinatorMachine]:
-        """Return the machines of all partitions.
+        """Yield the machines of the partitions that are loaded.
 
         Raises `KafkaError` COORDINATOR_LOAD_IN_PROGRESS while one loads, unless `only_loaded`.
         """
@@ -208,7 +208,10 @@ class GroupCoordinator:
         return leader
 
     async def _create_topic(self) -> None:
-        """Create `__consumer_offsets`; wait until as many brokers are registered as it needs for its replicas."""
+        """Create `__consumer_offsets`.
+
+        Raises `KafkaError` COORDINATOR_NOT_AVAILABLE, for instance while fewer brokers are registered than it needs.
+        """
         topic = offsets_topic(self._metadata.config)
         alive = len(self._metadata.image.brokers)
         if topic.replication_factor < min(alive, _DEFAULT_REPLICATION_FACTOR):
@@ -245,7 +248,7 @@ def _log_event(event: object) -> None:
             printable(event.member_id), printable(event.group_id),
         )  # fmt: skip
     elif isinstance(event, OffsetsDeleted):
-        also = " and the group" * event.with_group
+        also = " and the group" if event.with_group else ""
         _log.info("Deleted %d offsets%s: group %s", event.count, also, printable(event.group_id))
 
 

@@ -338,3 +338,16 @@ def test_the_generation_of_a_group_is_read_and_followed_over_a_change_of_the_coo
         await first.stop()
 
     play(seed, scene, brokers=3)
+
+
+def test_a_deleted_group_has_no_generation(seed: int) -> None:
+    async def scene(admin: Admin, world: World) -> None:
+        member = await Member(world, "member", "t", "g").start()
+        await settled([member], 2)
+        reader = admin.generation_reader("g")
+        assert await reader.read() == 1
+        await member.stop()
+        await admin.delete_groups(["g"])
+        assert await reader.read() is None
+
+    play(seed, scene)

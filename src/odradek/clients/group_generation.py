@@ -1,4 +1,4 @@
-"""The generation of a classic group, which DescribeGroups does not return: read from the group's records."""
+"""The generation of a classic group, read from the group's records, because DescribeGroups does not return it."""
 
 from typing import Final
 
@@ -13,15 +13,15 @@ from odradek.protocol.record_batch import iterate_batches
 from odradek.protocol.records import decode_records
 
 _FIRST_RECORDS: Final = 10_000
-"""Limit of the offsets before the end that the first read covers: commits of all groups are in the same partition."""
+"""Limit of the offsets before the end that the first read covers: the partition has the commits of many groups."""
 
 
 class GenerationReader:
-    """Reads the coordinator's partition of `__consumer_offsets`, first its end, then what is new."""
+    """A reader of the group's partition of `__consumer_offsets`: first of its end, then of the records since."""
 
     def __init__(self, cluster: Cluster, group_id: str, *, timeout_ms: int) -> None:
         self.generation: int | None = None
-        """The last generation read; None until the group's first rebalance among the records read."""
+        """The last generation read; None if no record of the group was read, or if the last one deletes the group."""
         self._cluster = cluster
         self._group_id = group_id
         self._timeout_ms = timeout_ms
@@ -40,9 +40,9 @@ class GenerationReader:
         async for batches in PartitionReader(self._cluster, partition, start, end, timeout_ms=self._timeout_ms):
             for position, _ in iterate_batches(batches):
                 for record in decode_records(batches, position):
-                    if record.key == wanted and record.value is not None:
+                    if record.key == wanted:
                         _, value = GROUP_RECORDS.decode(record.key, record.value)
-                        assert isinstance(value, GroupMetadataValue)
-                        self.generation = value.generation
+                        assert value is None or isinstance(value, GroupMetadataValue)
+                        self.generation = None if value is None else value.generation
         self._position = end
         return self.generation

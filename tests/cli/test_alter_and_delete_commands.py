@@ -12,7 +12,8 @@ from odradek.cli import main
 from odradek.clients import Admin
 from odradek.clients.cluster import Cluster as View
 from odradek.clients.descriptions import ConfigResource, ConfigResourceType
-from odradek.clients.group_offsets import OffsetAndMetadata, commit_group_offsets
+from odradek.clients.group_offsets import OffsetAndMetadata
+from odradek.clients.groups import alter_group_offsets
 from odradek.clients.settings import ClientSettings, make_settings
 from odradek.config import Alteration, AlterOperation
 from odradek.model import ErrorCode, KafkaError, TopicPartition
@@ -44,7 +45,7 @@ def commit(servers: str, group: str, *partitions: TopicPartition) -> None:
     async def work() -> None:
         cluster = View(make_settings(ClientSettings, {"bootstrap_servers": servers}), system_runtime())
         await cluster.start()
-        await commit_group_offsets(cluster, group, dict.fromkeys(partitions, OffsetAndMetadata(1)))
+        await alter_group_offsets(cluster, group, dict.fromkeys(partitions, OffsetAndMetadata(1)))
         await cluster.close()
 
     asyncio.run(work())

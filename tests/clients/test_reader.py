@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from odradek.clients.cluster import Cluster, open_cluster
-from odradek.clients.group_offsets import OffsetAndMetadata, commit_group_offsets, fetch_group_offsets
+from odradek.clients.group_offsets import OffsetAndMetadata, fetch_group_offsets
+from odradek.clients.groups import alter_group_offsets
 from odradek.clients.offsets import EARLIEST, LATEST, list_offsets, partitions_of
 from odradek.clients.reader import PartitionReader
 from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError
@@ -194,7 +195,7 @@ def test_offsets_are_committed_without_membership(seed: int) -> None:
 
     async def scene(cluster: Cluster) -> None:
         assert await fetch_group_offsets(cluster, "pipeline") == {}
-        await commit_group_offsets(cluster, "pipeline", {T0: OffsetAndMetadata(7, "a note"), T1: OffsetAndMetadata(8)})
+        await alter_group_offsets(cluster, "pipeline", {T0: OffsetAndMetadata(7, "a note"), T1: OffsetAndMetadata(8)})
         assert await fetch_group_offsets(cluster, "pipeline") == {
             T0: OffsetAndMetadata(7, "a note", -1),
             T1: OffsetAndMetadata(8),
@@ -203,7 +204,7 @@ def test_offsets_are_committed_without_membership(seed: int) -> None:
         async with world.consumer("member", "t", group_id="pipeline") as consumer:
             assert [record.offset for record in await consumer.poll()] == list(range(7, 20))
             with pytest.raises(KafkaError) as caught:
-                await commit_group_offsets(cluster, "pipeline", {T0: OffsetAndMetadata(9)})
+                await alter_group_offsets(cluster, "pipeline", {T0: OffsetAndMetadata(9)})
             assert caught.value.code == ErrorCode.unknown_member_id
 
     async def scenario(_: World) -> None:

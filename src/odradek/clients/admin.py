@@ -116,7 +116,7 @@ class Admin:
     async def create_topics(self, topics: Iterable[NewTopic], *, validate_only: bool = False) -> None:
         """Create topics, or with `validate_only` check whether they could be created.
 
-        Raises the first error, after all.
+        Raises the first `KafkaError` after all topics were tried.
         """
         message = {
             "topics": [topic.message() for topic in topics],
@@ -133,7 +133,7 @@ class Admin:
         await self._retry(attempt)
 
     async def delete_topics(self, names: Iterable[str]) -> None:
-        """Delete topics and their records. Raises the first error, after all."""
+        """Delete topics and their records. Raises the first `KafkaError` after all topics were tried."""
         wanted = list(names)
         message = {
             "topics": [{"name": name, "topic_id": None} for name in wanted],
@@ -177,7 +177,7 @@ class Admin:
         await self._retry(attempt)
 
     async def list_topics(self, *, include_internal: bool = False) -> list[TopicDescription]:
-        """Return the names of all topics with what they are."""
+        """Return the descriptions of all topics, by name."""
         metadata = await self._metadata(None)
         return [
             topic_description(topic)
@@ -202,10 +202,6 @@ class Admin:
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
         """Return offsets by partition for `EARLIEST`, `LATEST` or a time in ms, as `offsets.list_offsets` does."""
         return await list_offsets(self._cluster, wanted, isolation_level=isolation_level, timeout_ms=self._timeout_ms)
-
-    async def rebalance_history(self, group_id: str, *, limit: int = 20) -> list[dict[str, Any]]:
-        """Return the last rebalances of a group (`rebalances.rebalance_history`)."""
-        return await rebalance_history(self._cluster, group_id, limit=limit, timeout_ms=self._timeout_ms)
 
     # ---- replicas and leaders -----------------------------------------------------------------------------------
 
@@ -267,8 +263,15 @@ class Admin:
         return await describe_groups(self._cluster, group_ids, timeout_ms=self._timeout_ms)
 
     def generation_reader(self, group_id: str) -> GenerationReader:
-        """Return a reader of a classic group's generation, which brokers tell members only."""
+        """Return a reader of a classic group's generation, which is in no response to an administrator."""
         return GenerationReader(self._cluster, group_id, timeout_ms=self._timeout_ms)
+
+    async def rebalance_history(self, group_id: str, *, limit: int = 20) -> list[dict[str, Any]]:
+        """Return a group's last rebalances, the oldest first, as the JSON objects of Odradek's rebalance journal.
+
+        The list is empty for a group without a rebalance in the journal, and for clusters without the journal.
+        """
+        return await rebalance_history(self._cluster, group_id, limit=limit, timeout_ms=self._timeout_ms)
 
     async def list_group_offsets(
         self, group_ids: Iterable[str], *, require_stable: bool = False
@@ -364,7 +367,7 @@ class Admin:
         include_synonyms: bool = False,
         include_documentation: bool = False,
     ) -> dict[ConfigResource, list[ConfigEntry]]:
-        """Return the configuration entries of topics and brokers. A broker is asked for its own configuration."""
+        """Return the configuration entries of topics and brokers; those of a broker are requested from that broker."""
         found: dict[ConfigResource, list[ConfigEntry]] = {}
         for resource in resources:
             message = {

@@ -19,10 +19,10 @@ NO_GENERATION: Final = -1
 _TOPIC_IDS_FROM: Final = 10
 """First version of OffsetCommit and OffsetFetch with topic ids (KIP-848); all brokers support the versions with
 names."""
-
-
 _MANY_COORDINATORS_FROM: Final = 4
+"""First version of FindCoordinator for several groups (KIP-699)."""
 _MANY_GROUPS_FROM: Final = 8
+"""First version of OffsetFetch for several groups (KIP-709)."""
 
 
 class OffsetAndMetadata(NamedTuple):
@@ -83,23 +83,6 @@ def _coordinator(group_id: str, found: Any) -> int | KafkaError:
         return int(found.node_id)
     reason = optional(found, "error_message", None) or found.error_code.name.upper()
     return KafkaError(found.error_code, f"group {group_id!r}: {reason}")
-
-
-async def commit_group_offsets(
-    cluster: Cluster,
-    group_id: str,
-    offsets: Mapping[TopicPartition, OffsetAndMetadata],
-    *,
-    timeout_ms: int = DEFAULT_API_TIMEOUT_MS,
-) -> None:
-    """Commit without membership. Raises `KafkaError` UNKNOWN_MEMBER_ID if the group has members."""
-
-    async def attempt() -> None:
-        connection = await cluster.connection(await find_coordinator(cluster, group_id))
-        await commit_once(connection, group_id, NO_MEMBER, offsets)
-
-    if offsets:
-        await retrying(cluster, attempt, timeout_ms=timeout_ms)
 
 
 async def fetch_group_offsets(

@@ -1,7 +1,7 @@
-"""Groups as an administrator sees them: list, describe and delete them, and change their committed offsets.
+"""Administration of groups: list, describe and delete them, and change their committed offsets.
 
-Requests for several groups are sent once to each coordinator. Errors of single groups are results; only those of the
-whole call are raised.
+A request about several groups is sent once to each of their coordinators. Errors of single groups are results; only
+errors of the whole call are raised.
 """
 
 import asyncio
@@ -38,9 +38,10 @@ T = TypeVar("T")
 _NO_SUCH_GROUP: Final = "Dead"
 """The state in which DescribeGroups before version 6 describes unknown groups."""
 _LEADER_TIMEOUT_MS: Final = 5_000
-"""Time after which a partition whose leader does not answer is looked up again: it may have none any more."""
+"""Time after which the leader of a partition that does not answer is looked up again: it may have none any more."""
 _STATES_FROM: Final = 4
 _TYPES_FROM: Final = 5
+"""First versions of ListGroups with filters by state (KIP-518) and by type (KIP-848)."""
 _GROUP_REASONS: Final = {
     ErrorCode.group_id_not_found: "there is no group {0!r}; `odradek groups list` shows the groups",
     ErrorCode.non_empty_group: "group {0!r} has members; stop them and try again",
@@ -187,7 +188,7 @@ async def end_offsets(
     async def attempt() -> dict[TopicPartition, int]:
         metadata = await current_metadata(cluster, topics, timeout_ms=timeout_ms)
         led = sorted(each for each in wanted if metadata.leader(each) is not None)
-        # Otherwise ListOffsets would look up one topic after the other.
+        # One Metadata request for all topics; `list_offsets` would send one for each that the cluster does not know.
         cluster.set_topics(each.topic for each in led)
         await cluster.refresh(timeout_ms=timeout_ms)
         limit_ms = min(timeout_ms, _LEADER_TIMEOUT_MS)
@@ -321,10 +322,10 @@ def _error(code: ErrorCode, group_id: str) -> KafkaError:
 
 
 def _raise_refused(group_id: str, codes: Mapping[TopicPartition, ErrorCode]) -> None:
-    """Raise the errors of partitions: one that concerns the group or is retriable alone, otherwise all together."""
+    """Raise an error that concerns the group or is retriable; otherwise `RefusedPartitionsError` with all errors."""
     refused = {partition: code for partition, code in codes.items() if code != ErrorCode.none}
     for code in refused.values():
-        # Waiting does not create a topic that an administrator names.
+        # A topic that an administrator names does not appear by waiting, so an unknown one is not retried.
         if code in _GROUP_REASONS or (code.retriable and code != ErrorCode.unknown_topic_or_partition):
             raise _error(code, group_id)
     if refused:

@@ -14,9 +14,9 @@ from odradek.protocol.records import decode_records
 
 
 async def rebalance_history(cluster: Cluster, group_id: str, *, limit: int, timeout_ms: int) -> list[dict[str, Any]]:
-    """Return the group's last rebalances, the oldest first, as the journal's JSON objects; times are in ms.
+    """Return the group's last `limit` rebalances, the oldest first, as the journal's JSON objects; times are in ms.
 
-    There are none if there is no journal. Raises `UnavailableError`.
+    The list is empty if the cluster has no journal. Raises `KafkaError` and `UnavailableError`.
     """
     found: list[dict[str, Any]] = []
     try:

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from odradek.clients.cluster import Cluster
-from odradek.clients.group_offsets import OffsetAndMetadata, commit_group_offsets
+from odradek.clients.group_offsets import OffsetAndMetadata
+from odradek.clients.groups import alter_group_offsets
 from odradek.model import KafkaError, OdradekError, TopicPartition
 from odradek.model.values import dataclass
 from odradek.spark.blocking_cluster import BlockingCluster
@@ -100,7 +101,7 @@ class GroupProgress:
         wanted = {partition: OffsetAndMetadata(offset) for partition, offset in changed.items()}
 
         async def commit(cluster: Cluster) -> None:
-            await commit_group_offsets(cluster, self._group, wanted)
+            await alter_group_offsets(cluster, self._group, wanted)
 
         try:
             self._cluster.run(commit, timeout_s=_COMMIT_SECONDS)

@@ -37,10 +37,10 @@ def group(*lags: int | None, owner: str | None = "m") -> GroupDescription:
 
 
 def view(
-    before: GroupDescription | None, now: GroupDescription | None, *, seconds: float = 2.0, trouble: str = ""
+    before: GroupDescription | None, now: GroupDescription | None, *, seconds: float = 2.0, error: str = ""
 ) -> View:
     first = None if before is None else Sample(group_id="g", at_s=100.0, group=before)
-    return View(before=first, now=Sample(group_id="g", at_s=100.0 + seconds, group=now, trouble=trouble))
+    return View(before=first, now=Sample(group_id="g", at_s=100.0 + seconds, group=now, error=error))
 
 
 @given(st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 1000)), min_size=1), st.floats(0.1, 100))
@@ -55,7 +55,7 @@ def test_partitions_without_two_lags_do_not_count_as_change() -> None:
     assert lag_per_s(view(group(1, None, 3), now).lag_changes(), now.partitions) == 2.0
     assert lag_per_s(view(group(None), now).lag_changes(), now.partitions) is None
     assert lag_per_s(view(None, now).lag_changes(), now.partitions) is None
-    assert lag_per_s(view(group(1), now, trouble="late").lag_changes(), now.partitions) is None
+    assert lag_per_s(view(group(1), now, error="late").lag_changes(), now.partitions) is None
 
 
 def text(shown: View, *, per_partition: bool = False) -> str:
@@ -86,7 +86,7 @@ def test_a_view_shows_members_without_partitions_and_partitions_without_a_member
 
 def test_a_view_says_that_the_group_is_gone_or_cannot_be_read() -> None:
     assert text(view(group(1), None)) == "group g does not exist any more\n"
-    assert text(view(group(1), group(1), trouble="no answer")).splitlines()[2] == "no answer"
+    assert text(view(group(1), group(1), error="no answer")).splitlines()[2] == "no answer"
 
 
 # ---- samples --------------------------------------------------------------------------------------------------------
@@ -100,18 +100,18 @@ def test_a_coordinator_that_is_away_is_shown_and_the_group_again_when_it_is_back
             await admin.create_topic("t")
             await admin.alter_group_offsets("g", {TopicPartition("t", 0): OffsetAndMetadata(0)})
             seen = views(admin, "g", 1.0)
-            assert (await anext(seen)).now.trouble == ""
+            assert (await anext(seen)).now.error == ""
             await world.kill()
             started = asyncio.get_running_loop().time()
             away = await anext(seen)
             assert asyncio.get_running_loop().time() - started < 7
-            assert "trying again" in away.now.trouble
+            assert "trying again" in away.now.error
             assert away.now.group is away.before.group
             assert "trying again" in text(away)
             await world.start()
-            while (back := await anext(seen)).now.trouble:
+            while (back := await anext(seen)).now.error:
                 assert back.now.group is away.now.group
-            assert back.before.trouble == ""
+            assert back.before.error == ""
             assert lag_per_s(back.lag_changes(), back.now.group.partitions) == 0.0
             await admin.delete_groups(["g"])
             assert (await anext(seen)).now.group is None

@@ -417,7 +417,7 @@ def test_watch_goes_on_with_the_next_coordinator(shell: Any) -> None:
 
             def moved() -> bool:
                 now = json.loads(process.stdout.readline())
-                return now["coordinator"] != before["coordinator"] and now["trouble"] is None
+                return now["coordinator"] != before["coordinator"] and now["error"] is None
 
             assert eventually(moved, within_s=DEADLINE_S)
             assert shell.end(process, signal.SIGINT)[0] == 130

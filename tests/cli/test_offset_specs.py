@@ -80,7 +80,7 @@ def test_a_plan_has_a_partition_a_line_with_or_without_its_group() -> None:
         ("t,0", ["g"], "line 1 has 2 instead of 3 or 4 fields"),
         ("topic,partition,offset", ["g"], "line 1 has the partition 'partition'"),
         ("t,0,1\n\nt,0,2", ["g"], "line 3 names t-0 of group 'g' a second time"),
-        ("h,t,0,1", ["g"], "line 1 is for group 'h', which is not named by --group"),
+        ("h,t,0,1", ["g"], "line 1 is for group 'h', which the command line does not name"),
         ("t,0,1", ["g", "h"], "line 1 names no group"),
         ("t,0,1", None, "line 1 names no group"),
         ("", ["g"], "has no lines"),

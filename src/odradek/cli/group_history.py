@@ -1,4 +1,4 @@
-"""`odradek groups history`: why a group was rebalanced, and what it cost."""
+"""`odradek groups history`: the causes, durations and costs of a group's rebalances."""
 
 from datetime import datetime
 from typing import Any
@@ -15,10 +15,11 @@ from odradek.cli.group_options import group_option
 @json_option
 @cluster_options
 def history(*, group: str, limit: int, as_json: bool, bootstrap_server: str | None, command_config: str | None) -> None:
-    """Show why a group was rebalanced, who was waited for, and how long partitions had no owner.
+    """Show the causes of a group's rebalances, the members that joined last, and the time without an owner.
 
-    DURATION is from the cause until the last member had its assignment. UNOWNED sums the time for which each partition
-    had no owner; LONGEST is the worst one's. --json has every partition. Seconds.
+    DURATION is the time from the cause until the last member had its assignment. UNOWNED is the time for which
+    partitions had no owner, summed over all of them, LONGEST that of a single one; --json has each. Times are in
+    seconds.
     """
 
     async def work() -> list[dict[str, Any]]:
@@ -55,9 +56,9 @@ def _row(rebalance: dict[str, Any]) -> tuple[object, ...]:
 
 
 def _waited_for(rebalance: dict[str, Any]) -> str | None:
-    """Return the member that took longest, or the ones that never came."""
+    """Return the member that joined last, or those that were removed because they did not join in time."""
     if rebalance["timed_out"]:
-        return f"{', '.join(rebalance['timed_out'])} (in vain)"
+        return f"{', '.join(rebalance['timed_out'])} (timed out)"
     for member, waited_ms in rebalance["waited_for"].items():
         return f"{member} {_seconds(waited_ms)}"
     return None

@@ -1,4 +1,4 @@
-"""Options that name groups: one or several as arguments, or as Kafka's `--group` and `--all-groups`."""
+"""Options that name groups: as arguments, or as `--group` and `--all-groups` of Kafka's tool."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
@@ -13,7 +13,7 @@ from odradek.model.values import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSelection:
-    """The groups that a command is about."""
+    """The groups that a command line names."""
 
     names: tuple[str, ...]
     is_all: bool = False
@@ -44,7 +44,7 @@ def groups_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def group_option(function: Callable[..., None]) -> Callable[..., None]:
-    """Add `GROUP` and `--group`, of which a command about one group takes one, as `group`."""
+    """Add `GROUP` and `--group`, of which exactly one must be given; the command gets it as `group`."""
 
     @wraps(function)
     def command(*, name: str | None, group: str | None, **options: Any) -> None:

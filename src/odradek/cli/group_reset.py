@@ -1,4 +1,4 @@
-"""`odradek groups reset`: set the committed offsets of groups without members, first as a dry run."""
+"""`odradek groups reset`: set the committed offsets of groups without members; a dry run by default."""
 
 import csv
 import io
@@ -30,7 +30,7 @@ class Goal(NamedTuple):
 
 
 class PartitionOffsets(NamedTuple):
-    """A partition's first and end offset, and that of the first record since the wanted time (-1: there is none)."""
+    """A partition's first and end offset, and that of the first record since the requested time (-1: none)."""
 
     first: int
     end: int
@@ -38,10 +38,10 @@ class PartitionOffsets(NamedTuple):
 
 
 def new_offset(goal: Goal, committed: int | None, partition: PartitionOffsets) -> tuple[int, str]:
-    """Return the offset that a reset to `goal` commits, and a remark if that is not the one that was asked for.
+    """Return the offset that a reset to `goal` commits, and a remark if it is not the requested one.
 
-    Offsets are kept between the first and the end offset. Without a committed offset `to_current` is the end. Raises
-    `ValueError` with the reason if there is no committed offset to shift.
+    Offsets are limited to the range from the first to the end offset. `to_current` without a committed offset is the
+    end. Raises `ValueError` with the reason if there is no committed offset to shift.
     """
     if goal.option == "to_earliest":
         return partition.first, ""
@@ -75,7 +75,7 @@ class _Scope:
 
 @dataclass(slots=True)
 class _Reset:
-    """The offsets of one group, before and after."""
+    """The committed offsets of one group, and the new ones in `offsets`."""
 
     group_id: str
     committed: Mapping[TopicPartition, int]
@@ -167,13 +167,13 @@ def _goal(options: Mapping[str, Any]) -> Goal:
 
 async def _plan(client: Admin, scope: _Scope, goal: Goal) -> tuple[list[_Reset], dict[str, KafkaError]]:
     """Return the offsets to commit, and the errors of groups that cannot be reset."""
+    plan: list[PlannedOffset] = []
     if scope.file is not None:
-        names = None if scope.selection.is_all else scope.selection.names
-        plan = read_plan(scope.file, names)
+        plan = read_plan(scope.file, None if scope.selection.is_all else scope.selection.names)
         await _check_partitions(client, scope.file, plan)
-        group_ids = list(dict.fromkeys(each.group for each in plan if names is None) or names or ())
+    if scope.file is not None and scope.selection.is_all:
+        group_ids = list(dict.fromkeys(each.group for each in plan))
     else:
-        plan = []
         group_ids = await scope.selection.group_ids(client)
     named = await partitions_of_topics(client, scope.topics)
     resets: list[_Reset] = []
@@ -186,18 +186,20 @@ async def _plan(client: Admin, scope: _Scope, goal: Goal) -> tuple[list[_Reset],
         if isinstance(group, KafkaError):
             click.echo(f"odradek: group {group_id!r} does not exist; --execute creates it", err=True)
         committed = {} if isinstance(group, KafkaError) else _committed(group, warn=not (named or plan))
-        goals = {each.partition: Goal("to_offset", each.offset) for each in plan if each.group == group_id}
-        goals = goals or dict.fromkeys(named or (() if plan else committed), goal)
+        if plan:
+            goals = {each.partition: Goal("to_offset", each.offset) for each in plan if each.group == group_id}
+        else:
+            goals = dict.fromkeys(named or committed, goal)
         if goals:
             resets.append(_Reset(group_id, committed, goals))
         else:
             errors[group_id] = _nothing_to_reset(group_id, scope)
-    await _fill(client, resets, goal, errors)
+    await _look_up_offsets(client, resets, goal, errors)
     return [each for each in resets if each.group_id not in errors], errors
 
 
 async def _check_partitions(client: Admin, file: IO[bytes], plan: Iterable[PlannedOffset]) -> None:
-    """Raise `ConfigurationError`, with its line, for the first partition that does not exist."""
+    """Raise `ConfigurationError`, which names the line, for the first partition that does not exist."""
     try:
         await replicas_of(client, {each.partition for each in plan})
     except KafkaError:
@@ -209,7 +211,7 @@ async def _check_partitions(client: Admin, file: IO[bytes], plan: Iterable[Plann
 
 
 def _refusal(group_id: str, group: GroupDescription | KafkaError) -> KafkaError | None:
-    """Return why a group cannot be reset. A group that does not exist can be."""
+    """Return the error of a group that cannot be reset, or None. A group that does not exist can be."""
     if isinstance(group, KafkaError):
         return None if group.code == ErrorCode.group_id_not_found else group
     if group.group_state in _INACTIVE:
@@ -223,7 +225,7 @@ def _refusal(group_id: str, group: GroupDescription | KafkaError) -> KafkaError 
 
 
 def _committed(group: GroupDescription, *, warn: bool) -> dict[TopicPartition, int]:
-    """Return the committed offsets of partitions that can be looked up; `warn` of the others."""
+    """Return the committed offsets of partitions that have an end offset; `warn` names the others on stderr."""
     committed: dict[TopicPartition, int] = {}
     for each in group.partitions:
         partition = TopicPartition(each.topic, each.partition)
@@ -244,8 +246,8 @@ def _nothing_to_reset(group_id: str, scope: _Scope) -> KafkaError:
     return KafkaError(ErrorCode.group_id_not_found, reason)
 
 
-async def _fill(client: Admin, resets: Iterable[_Reset], goal: Goal, errors: dict[str, KafkaError]) -> None:
-    """Look up the offsets of partitions, and set the new ones. Groups with a partition that has none get an error."""
+async def _look_up_offsets(client: Admin, resets: Iterable[_Reset], goal: Goal, errors: dict[str, KafkaError]) -> None:
+    """Set the new offsets of `resets`; add an error for a group with a partition for which there is none."""
     partitions = {partition for each in resets for partition in each.goals}
     first = await client.list_offsets(dict.fromkeys(partitions, EARLIEST))
     ends = await client.list_offsets(dict.fromkeys(partitions, LATEST))
@@ -268,7 +270,7 @@ async def _fill(client: Admin, resets: Iterable[_Reset], goal: Goal, errors: dic
 
 
 async def _execute(client: Admin, resets: Iterable[_Reset], errors: dict[str, KafkaError]) -> list[_Reset]:
-    """Commit the offsets; return the resets that are done."""
+    """Commit the offsets; return the resets that succeeded, and add the errors of the others."""
     done = []
     for each in resets:
         try:
@@ -282,7 +284,7 @@ async def _execute(client: Admin, resets: Iterable[_Reset], errors: dict[str, Ka
     return done
 
 
-# ---- what is printed ------------------------------------------------------------------------------------------------
+# ---- output ---------------------------------------------------------------------------------------------------------
 
 
 def _print(resets: Iterable[_Reset], *, executed: bool, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""Groups as rows of a table, with the columns of Kafka's `kafka-consumer-groups`, and as JSON objects."""
+"""Descriptions of groups as rows of a table, with the columns of `kafka-consumer-groups`, and as JSON objects."""
 
 from collections.abc import Iterable
 from itertools import groupby

@@ -20,11 +20,10 @@ from odradek.model.values import dataclass
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-_PATIENCE_S: Final = 5.0
-"""Time after which the view says that the coordinator does not answer. The next attempt starts anew."""
-_GENERATION_S: Final = 2.0
+_DESCRIBE_TIMEOUT_S: Final = 5.0
+"""Time after which the view shows that the coordinator does not answer, and the next attempt begins."""
+_GENERATION_TIMEOUT_S: Final = 2.0
 """Time after which the last known generation is shown."""
-
 
 LagChanges = Mapping[tuple[str, int], float]
 """Change of the lag per second, by topic and partition."""
@@ -32,13 +31,17 @@ LagChanges = Mapping[tuple[str, int], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """A group at a time; `trouble` says why it could not be read, and `group` is then the one before."""
+    """A description of a group at `at_s`, a time of the loop.
+
+    If it could not be read, `error` is the reason, and `group` is the description before. `group` is None if the group
+    does not exist.
+    """
 
     group_id: str
     at_s: float
     group: GroupDescription | None
     generation: int | None = None
-    trouble: str = ""
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +52,9 @@ class View:
     now: Sample
 
     def lag_changes(self) -> LagChanges:
-        """Return the changes of the partitions' lags; those of which both lags are known."""
+        """Return the changes of lag of the partitions for which both samples have a lag."""
         before, now = self.before, self.now
-        if before is None or before.group is None or now.group is None or now.trouble or now.at_s <= before.at_s:
+        if before is None or before.group is None or now.group is None or now.error or now.at_s <= before.at_s:
             return {}
         lags = {(each.topic, each.partition): each.lag for each in before.group.partitions}
         return {
@@ -62,7 +65,7 @@ class View:
 
 
 def lag_per_s(changes: LagChanges, partitions: Iterable[GroupPartition]) -> float | None:
-    """Return the change of the lag of `partitions` together; None if it is not known of any."""
+    """Return the sum of the changes of lag of `partitions`; None if no change is known."""
     known = [change for each in partitions if (change := changes.get((each.topic, each.partition))) is not None]
     return sum(known) if known else None
 
@@ -86,7 +89,7 @@ def watch(
     bootstrap_server: str | None,
     command_config: str | None,
 ) -> None:
-    """Show a group again and again, until Ctrl-C.
+    """Show a group's state, members and lag repeatedly, until Ctrl-C.
 
     A terminal is redrawn in place; otherwise each view is printed after the one before. The generation is unknown (-)
     until a rebalance is among the records of __consumer_offsets that were read: the last 10,000 of its partition, and
@@ -103,7 +106,7 @@ def watch(
             else:
                 await _print(samples, count, as_json=False, per_partition=per_partition)
 
-    # The view says what the connections would log, and a line in between would disturb a terminal.
+    # The view shows the errors that connections log, and a log line would disturb a terminal that is redrawn.
     logger = logging.getLogger("odradek.clients")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -117,7 +120,7 @@ def watch(
 
 
 async def views(client: Admin, group_id: str, interval_s: float) -> AsyncIterator[View]:
-    """Yield a view every `interval_s`. Raises `KafkaError` for errors that waiting does not mend."""
+    """Yield a view every `interval_s`. Raises `OdradekError` for errors that are not retriable."""
     generations = client.generation_reader(group_id)
     first = await client.describe_group(group_id)
     loop = asyncio.get_running_loop()
@@ -126,16 +129,16 @@ async def views(client: Admin, group_id: str, interval_s: float) -> AsyncIterato
     while True:
         yield View(before=before, now=now)
         await asyncio.sleep(max(now.at_s + interval_s - loop.time(), 0.0))
-        if not now.trouble:
+        if not now.error:
             before = now
         now = await _sample(client, group_id, generations, now)
 
 
 async def _sample(client: Admin, group_id: str, generations: GenerationReader, last: Sample) -> Sample:
-    trouble = f"the coordinator of group {group_id!r} has not answered for {_PATIENCE_S:.0f} s; trying again"
+    reason = f"the coordinator of group {group_id!r} has not answered for {_DESCRIBE_TIMEOUT_S:.0f} s"
     at_s = asyncio.get_running_loop().time()
     try:
-        async with asyncio.timeout(_PATIENCE_S):
+        async with asyncio.timeout(_DESCRIBE_TIMEOUT_S):
             group = await client.describe_group(group_id)
         return Sample(group_id=group_id, at_s=at_s, group=group, generation=await _generation(generations))
     except TimeoutError:
@@ -145,13 +148,14 @@ async def _sample(client: Admin, group_id: str, generations: GenerationReader, l
             return Sample(group_id=group_id, at_s=at_s, group=None)
         if not error.retriable:
             raise
-        trouble = f"{error}; trying again"
-    return Sample(group_id=group_id, at_s=at_s, group=last.group, generation=last.generation, trouble=trouble)
+        reason = str(error)
+    shown = f"{reason}; trying again"
+    return Sample(group_id=group_id, at_s=at_s, group=last.group, generation=last.generation, error=shown)
 
 
 async def _generation(generations: GenerationReader) -> int | None:
     with contextlib.suppress(OdradekError, TimeoutError):
-        async with asyncio.timeout(_GENERATION_S):
+        async with asyncio.timeout(_GENERATION_TIMEOUT_S):
             await generations.read()
     return generations.generation
 
@@ -200,8 +204,8 @@ def render(view: View, *, per_partition: bool) -> "list[RenderableType]":
         Text(head),
         Text(f"assignor {group.protocol or '-'}  coordinator {coordinator_text(group) or '-'}"),
     ]
-    if view.now.trouble:
-        lines.append(Text(view.now.trouble, style="red"))
+    if view.now.error:
+        lines.append(Text(view.now.error, style="red"))
     lines.append(_partition_table(group, changes) if per_partition else _member_table(group, changes))
     return lines
 
@@ -242,7 +246,7 @@ def _assignment(partitions: Iterable[GroupPartition]) -> str | None:
 
 
 def _lag(partitions: Iterable[GroupPartition]) -> int | None:
-    """Return the lag of partitions together; None if it is not known of any."""
+    """Return the sum of the partitions' lags; None if no lag is known."""
     lags = [each.lag for each in partitions if each.lag is not None]
     return sum(lags) if lags else None
 
@@ -258,7 +262,7 @@ def _signed(per_s: float | None) -> str:
 def _object(view: View) -> dict[str, Any]:
     """Return the JSON object of a view."""
     now, group, changes = view.now, view.now.group, view.lag_changes()
-    shown: dict[str, Any] = {"group_id": now.group_id, "generation": now.generation, "trouble": now.trouble or None}
+    shown: dict[str, Any] = {"group_id": now.group_id, "generation": now.generation, "error": now.error or None}
     if group is None:
         return shown
     shown |= described(group) | {"lag_per_s": lag_per_s(changes, group.partitions)}

@@ -62,7 +62,7 @@ def list_groups(
 
 
 def _words(option: str, texts: Sequence[str], known: Sequence[str]) -> list[str]:
-    """Split comma-separated words, of which case does not matter. Raises `click.BadParameter` for unknown ones."""
+    """Split comma-separated words, in upper or lower case. Raises `click.BadParameter` for one that is not `known`."""
     by_lower = {word.lower(): word for word in known}
     words = [word.strip() for text in texts for word in text.split(",")]
     for word in words:
@@ -91,7 +91,7 @@ def describe(
     command_config: str | None,
 ) -> None:
     """Show a group's members, and the committed offset, end offset and lag of each partition."""
-    groups, errors = _described(selection, bootstrap_server, command_config)
+    groups, errors = _descriptions(selection, bootstrap_server, command_config)
     if view == "offsets":
         _print_offsets(groups, as_json=as_json)
     elif view == "members":
@@ -123,7 +123,7 @@ def members(
     command_config: str | None,
 ) -> None:
     """Show the members of groups."""
-    groups, errors = _described(selection, bootstrap_server, command_config)
+    groups, errors = _descriptions(selection, bootstrap_server, command_config)
     _print_members(groups, verbose=verbose, as_json=as_json)
     report(ctx, errors)
 
@@ -142,7 +142,7 @@ def offsets(
     command_config: str | None,
 ) -> None:
     """Show the committed offset, end offset and lag of each partition of groups."""
-    groups, errors = _described(selection, bootstrap_server, command_config)
+    groups, errors = _descriptions(selection, bootstrap_server, command_config)
     _print_offsets(groups, as_json=as_json)
     report(ctx, errors)
 
@@ -186,7 +186,7 @@ def delete(
 def delete_offsets(
     *, group: str, topics: Sequence[str], bootstrap_server: str | None, command_config: str | None
 ) -> None:
-    """Delete committed offsets of a group, in topics that it no longer reads."""
+    """Delete committed offsets of a group, in topics that no member subscribes to."""
     named = dict(map(topic_and_partitions, topics))
 
     async def work() -> None:
@@ -197,10 +197,10 @@ def delete_offsets(
     click.echo(f"deleted the offsets of group {group} for {', '.join(named)}")
 
 
-# ---- what is printed ------------------------------------------------------------------------------------------------
+# ---- output ---------------------------------------------------------------------------------------------------------
 
 
-def _described(
+def _descriptions(
     selection: GroupSelection, bootstrap_server: str | None, command_config: str | None
 ) -> tuple[list[GroupDescription], dict[str, KafkaError]]:
     """Return the descriptions of groups, and the errors of groups that cannot be described."""
@@ -267,6 +267,6 @@ def _print_states(groups: Sequence[GroupDescription]) -> None:
 
 
 def _print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print a table that has rows: a line on stderr says why it has none."""
+    """Print a table unless it has no rows; the caller has explained that on stderr."""
     if rows:
         print_table(columns, rows)

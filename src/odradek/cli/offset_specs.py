@@ -1,4 +1,4 @@
-"""How a command line says which offsets: times and durations in ISO 8601, and plans in CSV as Kafka's tool has them."""
+"""Offsets on a command line: times and durations in ISO 8601, and plans in the CSV format of Kafka's tool."""
 
 import csv
 import re
@@ -97,7 +97,7 @@ def _planned(line: int, fields: Sequence[str], groups: Sequence[str] | None) -> 
         raise ValueError(f"has {len(fields)} instead of 3 or 4 fields")
     group, topic, number, offset = fields
     if groups is not None and group not in groups:
-        raise ValueError(f"is for group {group!r}, which is not named by --group")
+        raise ValueError(f"is for group {group!r}, which the command line does not name")
     if not _is_number(number, 2**31):
         raise ValueError(f"has the partition {number!r}, which is no number from 0")
     if not _is_number(offset, 2**63):

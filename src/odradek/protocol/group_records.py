@@ -148,7 +148,7 @@ class ClassicMemberMetadata:
 class ConsumerGroupMemberMetadataValue:
     """A member. `classic_member_metadata` is None if the member uses the consumer protocol.
 
-    In Kafka an absent tag means the empty struct, so None is written, too. For that reason the field has that default.
+    Kafka reads an absent tag as the empty struct. So that is the default of the field, and None is written as null.
     """
 
     instance_id: str | None = field(metadata=STRING)
@@ -194,7 +194,7 @@ class TopicPartitions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupTargetAssignmentMemberValue:
-    """The partitions that a member shall have."""
+    """The partitions of a member's target assignment."""
 
     topic_partitions: tuple[TopicPartitions, ...]
 
@@ -209,7 +209,7 @@ class ConsumerGroupCurrentMemberAssignmentKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupCurrentMemberAssignmentValue:
-    """The partitions that a member has, and those that it has still to give up. `state` is Kafka's MemberState."""
+    """The partitions that a member has, and those that it has not revoked yet. `state` is Kafka's MemberState."""
 
     member_epoch: int = field(metadata=INT32)
     previous_member_epoch: int = field(metadata=INT32)

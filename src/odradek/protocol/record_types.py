@@ -1,12 +1,12 @@
-"""Keys and values of internal topics' records: the declared classes by type and version, and their bytes.
+"""The bytes of keys and values in internal topics, for classes that are declared with their types and versions.
 
 ```
 key    type int16, fields of the key                   never flexible
 value  version int16, fields of that version           absent: a tombstone
 ```
-A class of a value has the fields of all its versions; `"versions": "3+"` in a field's metadata says which versions
-have it. A reader gives the others their defaults, and skips unknown tagged fields (KIP-915). Codecs are compiled at the
-first use of a type and version.
+A class of a value has the fields of all its versions; `"versions": "3+"` in a field's metadata names the versions that
+have it. Decoding sets fields that a version lacks to their defaults, and skips unknown tagged fields (KIP-915). Codecs
+are compiled at the first use of a type and version.
 """
 
 from collections.abc import Iterator
@@ -51,7 +51,7 @@ class UnknownKey:
 
 
 class RecordTypes:
-    """The types of one topic's records. Of several types with one class of keys, the last one is written."""
+    """The types of one topic's records. Of several types with the same class of keys, the last one is written."""
 
     def __init__(self, *types: RecordType) -> None:
         self._types = {each.number: each for each in types}
@@ -73,8 +73,8 @@ class RecordTypes:
         if value is None:
             return encode_key(key), None
         kind = self._type_of[type(key)]
-        place = kind.number, kind.writes if version is None else version
-        encode_value = self._value_encoders.get(place) or self._compile_value_encoder(kind, place)
+        number_and_version = kind.number, kind.writes if version is None else version
+        encode_value = self._value_encoders.get(number_and_version) or self._compile_value_encoder(*number_and_version)
         return encode_key(key), encode_value(value)
 
     def decode(self, key: Buffer, value: Buffer | None) -> tuple[Any, Any]:
@@ -94,8 +94,10 @@ class RecordTypes:
             if value is None:
                 return decoded, None
             part = "value"
-            place = number, INT16.unpack_from(value)[0]
-            decode_value = self._value_decoders.get(place) or self._compile_value_decoder(place)
+            number_and_version = number, INT16.unpack_from(value)[0]
+            decode_value = self._value_decoders.get(number_and_version) or self._compile_value_decoder(
+                *number_and_version
+            )
             return decoded, decode_value(value, 2)[0]
         except (*DECODE_ERRORS, OverflowError) as error:
             raise malformed(f"{part} of a record", error) from error
@@ -117,17 +119,17 @@ class RecordTypes:
         decode = self._key_decoders[number] = compile_record_decoder(self._types[number].key, KEY_LAYOUT)
         return decode
 
-    def _compile_value_encoder(self, kind: RecordType, place: tuple[int, int]) -> RecordEncoder:
+    def _compile_value_encoder(self, number: int, version: int) -> RecordEncoder:
         from odradek.protocol.encoder import compile_record_encoder
 
-        layout = kind.layout(place[1])
-        encode = compile_record_encoder(kind.value, layout, prefix=INT16.pack(place[1]))
-        self._value_encoders[place] = encode
+        kind = self._types[number]
+        encode = compile_record_encoder(kind.value, kind.layout(version), prefix=INT16.pack(version))
+        self._value_encoders[number, version] = encode
         return encode
 
-    def _compile_value_decoder(self, place: tuple[int, int]) -> Decoder:
+    def _compile_value_decoder(self, number: int, version: int) -> Decoder:
         from odradek.protocol.decoder import compile_record_decoder
 
-        kind = self._types[place[0]]
-        decode = self._value_decoders[place] = compile_record_decoder(kind.value, kind.layout(place[1]))
+        kind = self._types[number]
+        decode = self._value_decoders[number, version] = compile_record_decoder(kind.value, kind.layout(version))
         return decode

@@ -24,7 +24,7 @@ class PartitionsSchema:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionLogValue:
-    """A transactional id. Times are ms since 1970; `transaction_status` is Kafka's TransactionState.
+    """The state of a transactional id. Times are ms since 1970; `transaction_status` is Kafka's TransactionState.
 
     The tagged fields came with KIP-890, so only version 1 has them.
     """

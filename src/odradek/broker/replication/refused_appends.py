@@ -1,11 +1,12 @@
-"""Batches that came to the wrong leader, or in the wrong order, because the leader changed.
+"""Batches that a broker refuses because the leader of a partition changed, and the order in which they come again.
 
-A client that learns of a new leader early sends batches before this broker knows that it leads. Once it does, the
-batches that are on their way must not be taken before the refused ones (see `odradek.log.producers.refused_batches`).
+A client may learn of a new leader before that broker itself does, and its first batches are refused. When the broker
+leads, it must not append the client's later batches before the refused ones (`odradek.log.producers.refused_batches`).
 
-A client may also send the new leader a batch before the one that the former leader refused, as librdkafka does. For
-OUT_OF_ORDER_SEQUENCE_NUMBER it would take a new epoch and send written batches again as new ones, so for some time a
-new leader answers NOT_LEADER_OR_FOLLOWER, and the client sends all of them again in order. Kafka does not do this.
+A client may also send the new leader a batch before the one that the former leader refused, as librdkafka does. After
+OUT_OF_ORDER_SEQUENCE_NUMBER librdkafka would begin a new epoch and send batches that are in the log again as new ones.
+So for some time after an election the leader returns NOT_LEADER_OR_FOLLOWER instead, after which the client sends all
+of them again in order. Kafka does not do this.
 """
 
 from typing import Final
@@ -18,14 +19,17 @@ from odradek.runtime import Buffer
 PartitionKey = tuple[str | UUID, int]
 """The topic's name or id, as the client named it, and the partition's number."""
 _ELECTION_MS: Final = 10_000
-"""How long after an election a gap in a producer's sequence is taken for its consequence."""
+"""Time after an election in which a gap in a producer's sequence is attributed to the election."""
 _MOST_PARTITIONS: Final = 1_000
 _MOST_PRODUCERS: Final = 32
-"""The limit per partition. Beyond these limits the oldest are dropped: a client may use a wrong broker forever."""
+"""Limit per partition. Beyond these limits the oldest are dropped: a client may use a wrong broker forever."""
 
 
 def is_consequence_of_election(error: KafkaError, leader_epoch: int, elected_ms: int, now_ms: int) -> bool:
-    """Return whether an append failed because batches of the former leader's time are sent again first."""
+    """Return whether a gap in a producer's sequence is attributed to the last election.
+
+    The batches in the gap are those that the former leader refused; the client has not sent them again yet.
+    """
     is_gap = error.code is ErrorCode.out_of_order_sequence_number
     return is_gap and leader_epoch > 0 and 0 <= now_ms - elected_ms < _ELECTION_MS
 
@@ -45,7 +49,7 @@ class RefusedAppends:
             del self._by_partition[next(iter(self._by_partition))]
 
     def move(self, *keys: PartitionKey, to: RefusedBatches) -> None:
-        """Move the refused batches of a partition that this broker leads from now on to those of its log."""
+        """Move the refused batches of a partition, by its keys, to those of its log, when this broker leads it."""
         for key in keys:
             refused = self._by_partition.pop(key, None)
             if refused is not None:

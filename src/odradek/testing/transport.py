@@ -294,7 +294,10 @@ class MemoryTransport(asyncio.Transport):
         return self._closing
 
     def close(self) -> None:
-        """Send what was written and then an end of file; read no more. The protocol is told when all is sent."""
+        """Send what was written and then an end of file; read no more.
+
+        The protocol's `connection_lost` is called when the rest fits into the sockets' buffers.
+        """
         if self._closing:
             return
         self._send()

@@ -17,7 +17,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from odradek.cli import main
+from odradek.model import ErrorCode
+from odradek.protocol.api import ApiKey
 from odradek.testing import Cluster, eventually
+from odradek.testing.wire_client import BlockingWireClient
 
 Odradek = Callable[..., Result]
 DEADLINE_S = 60.0
@@ -114,6 +117,34 @@ def test_offsets_members_and_state_have_the_columns_of_kafkas_tool(
     assert [group, "classic", "Stable", "consumer"] not in rows(odradek("list", "--type", "Classic"))
     left = odradek("members", group)
     assert (left.stdout, left.stderr) == ("", f"group {group} has no members\n")
+
+
+def test_a_group_that_is_not_of_consumers_is_described_by_its_protocol_type(
+    odradek: Odradek, kafka: Any, group: str
+) -> None:
+    """Connect's workers own no partitions, so that nothing is said of members without one."""
+    join = {
+        "group_id": group,
+        "session_timeout": 60_000,
+        "rebalance_timeout": 60_000,
+        "member_id": "",
+        "protocol_type": "connect",
+        "protocols": [{"name": "sessioned", "metadata": b"worker"}],
+    }
+    find = {"key_type": 0, "coordinator_keys": [group]}
+    with BlockingWireClient(kafka.bootstrap_servers) as worker:
+
+        def joined() -> Any:
+            worker.ask(ApiKey.FIND_COORDINATOR, find, 4)  # which creates the topic of offsets
+            answer = worker.ask(ApiKey.JOIN_GROUP, join, 3)
+            return answer if answer.error_code == ErrorCode.none else None
+
+        answer = eventually(joined, within_s=DEADLINE_S)
+        who = {"group_id": group, "member_id": answer.member_id, "generation_id": answer.generation_id}
+        given = [{"member_id": answer.member_id, "assignment": b"tasks"}]
+        assert worker.ask(ApiKey.SYNC_GROUP, {**who, "assignments": given}, 3).error_code == ErrorCode.none
+        (line,) = odradek("describe", group).stdout.splitlines()
+    assert line == f"group {group}  state Stable  protocol type connect  protocol sessioned  members 1"
 
 
 def test_an_empty_cluster_has_no_groups() -> None:

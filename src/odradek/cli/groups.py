@@ -14,6 +14,7 @@ from odradek.cli.partition_lists import partitions_of_topics, topic_and_partitio
 from odradek.clients.descriptions import GroupDescription, GroupListing
 from odradek.clients.groups import RefusedGroupsError
 from odradek.model import KafkaError
+from odradek.protocol.consumer_protocol import PROTOCOL_TYPE
 
 _STATES = ("PreparingRebalance", "CompletingRebalance", "Stable", "Empty", "Dead", "Assigning", "Reconciling")
 _TYPES = ("classic", "consumer", "share", "streams")
@@ -215,6 +216,14 @@ def _descriptions(
 
 
 def _print_group(group: GroupDescription) -> None:
+    if group.protocol_type not in ("", PROTOCOL_TYPE):
+        # Connect's workers and others share out something else than partitions, in an encoding of their own.
+        click.echo(
+            f"group {group.group_id}  state {group.group_state or '-'}  protocol type {group.protocol_type}  "
+            f"protocol {group.protocol or '-'}  members {len(group.members)}"
+        )
+        _print_table(OFFSET_COLUMNS, offset_rows(group))
+        return
     click.echo(
         f"group {group.group_id}  state {group.group_state or '-'}  assignor {group.protocol or '-'}  "
         f"members {len(group.members)}  lag {group.lag}"

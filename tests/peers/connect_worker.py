@@ -16,7 +16,7 @@ _STRING: Final = "org.apache.kafka.connect.storage.StringConverter"
 _START_S: Final = 120.0
 _ANSWER_S: Final = 10.0
 _LATER: Final = frozenset({404, 409, 500, 503})
-"""What it does not know yet, a rebalance, a leader that could not be reached, a worker that starts."""
+"""Of something unknown yet, during a rebalance, of a leader out of reach, of a worker that starts."""
 
 
 class ConnectWorker(ServerProcess):

@@ -63,6 +63,12 @@ class Scene:
     async def total(self, key: str = "a") -> object:
         return await self.shard.submit(key, Get())
 
+    async def add(self, number: int, producer: Producer | None = None) -> object:
+        """Add to the counter `a`, commit all, and return the reply."""
+        added = self.shard.submit("a", Add(number, producer))
+        self.partition.commit()
+        return await added
+
 
 def play(scene: Callable[[Scene], Awaitable[None]]) -> None:
     simulation = Simulation(1)
@@ -157,9 +163,7 @@ def test_a_deadline_that_comes_while_records_are_refused_is_met_when_they_are_ta
 def test_records_that_are_lost_before_they_are_written_make_the_shard_load_again() -> None:
     async def scene(at: Scene) -> None:
         await at.start()
-        kept = at.shard.submit("a", Add(1))
-        at.partition.commit()
-        assert await kept == 1
+        assert await at.add(1) == 1
         lost, seen = at.shard.submit("a", Add(5)), at.shard.submit("a", Get())
         waiting = at.shard.submit("b", Await(1_000_000))
         at.partition.lose()
@@ -176,9 +180,7 @@ def test_records_that_are_lost_before_they_are_written_make_the_shard_load_again
 def test_lost_records_without_a_reply_make_the_shard_load_again_too() -> None:
     async def scene(at: Scene) -> None:
         await at.start()
-        added = at.shard.submit("a", Add(1))
-        at.partition.commit()
-        await added
+        assert await at.add(1) == 1
         topic = ClusterImage(topics={"a": None})  # type: ignore[dict-item]
         at.shard.on_image(topic, ClusterImage())
         assert at.machine.totals == {}
@@ -317,9 +319,7 @@ def test_malformed_and_unknown_records_are_skipped_counted_and_named(caplog: pyt
 def test_records_of_a_transaction_count_from_its_marker_on(committed: bool, is_live: bool) -> None:
     async def scene(at: Scene) -> None:
         await at.start()
-        added = at.shard.submit("a", Add(3, Producer(producer_id=7, epoch=0)))
-        at.partition.commit()
-        assert await added == 3
+        assert await at.add(3, Producer(producer_id=7, epoch=0)) == 3
         assert await at.total() == 0
         if is_live:
             at.shard.marker_appended(7, 1, committed=committed)

@@ -13,7 +13,7 @@ import pytest
 from group_histories import GROUP, PARTITIONS, Actor, BrokenPromiseError, History
 
 from odradek.broker.coordinators import replay as replay_module
-from odradek.broker.coordinators.shard import CoordinatorShard
+from odradek.broker.coordinators.deferred_replies import DeferredReplies
 from odradek.clients import Admin
 from odradek.coordination import NO_PRODUCER, Reply, Step
 from odradek.groups import ClassicGroup, rebalance
@@ -110,7 +110,7 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 def replies_before_commit(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(CoordinatorShard, "_reply_when_committed", lambda shard, replies: shard._send(replies))
+    patch.setattr(DeferredReplies, "add", lambda deferred, replies: deferred._send(replies))
 
 
 def loading_skips_the_last_batch(patch: pytest.MonkeyPatch) -> None:
@@ -162,20 +162,20 @@ def expired_members_start_no_rebalance(patch: pytest.MonkeyPatch) -> None:
 
 def fetches_show_what_is_not_committed(patch: pytest.MonkeyPatch) -> None:
     fetch = GroupCoordinatorMachine._fetch_offsets
-    reply_when_committed = CoordinatorShard._reply_when_committed
+    add = DeferredReplies.add
     fetched: set[int] = set()
 
     def note(machine: Any, key: str, request: Any, to: object, now: Any) -> Step[Any]:
         fetched.add(id(to))
         return fetch(machine, key, request, to, now)
 
-    def reply(shard: Any, replies: Any) -> None:
+    def reply(deferred: DeferredReplies, replies: Any) -> None:
         now: list[Reply] = [each for each in replies if id(each.to) in fetched]
-        shard._send(now)
-        reply_when_committed(shard, [each for each in replies if each not in now])
+        deferred._send(now)
+        add(deferred, [each for each in replies if each not in now])
 
     patch.setattr(GroupCoordinatorMachine, "_fetch_offsets", note)
-    patch.setattr(CoordinatorShard, "_reply_when_committed", reply)
+    patch.setattr(DeferredReplies, "add", reply)
 
 
 PLANTS: Final[list[Plant]] = [

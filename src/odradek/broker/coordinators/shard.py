@@ -20,10 +20,11 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum, auto
-from functools import partial
 from typing import Final, Generic, TypeVar
 
 from odradek.broker.cooperation import TURN_S, cooperatively_by_time
+from odradek.broker.coordinators.append_errors import RESIGNED, TOO_LARGE, response_error
+from odradek.broker.coordinators.deferred_replies import DeferredReplies
 from odradek.broker.coordinators.replay import LedPartition, replay
 from odradek.broker.replication.partition import ACKS_ALL
 from odradek.coordination import NO_PRODUCER, Machine, Now, Producer, RecordCodec, Reply, Step
@@ -41,20 +42,6 @@ _AT_ONCE_MS: Final = -1
 _PAUSED_CHECK_S: Final = 0.5
 """Interval at which a shard whose partition refuses records checks whether it accepts them again."""
 _log = logging.getLogger("odradek.coordinators")
-
-_RESPONSE_ERRORS: Final = {
-    ErrorCode.unknown_topic_or_partition: ErrorCode.coordinator_not_available,
-    ErrorCode.not_enough_replicas: ErrorCode.coordinator_not_available,
-    ErrorCode.not_enough_replicas_after_append: ErrorCode.coordinator_not_available,
-    ErrorCode.request_timed_out: ErrorCode.coordinator_not_available,
-    ErrorCode.not_leader_or_follower: ErrorCode.not_coordinator,
-    ErrorCode.kafka_storage_error: ErrorCode.not_coordinator,
-    ErrorCode.message_too_large: ErrorCode.unknown_server_error,
-    ErrorCode.record_list_too_large: ErrorCode.unknown_server_error,
-}
-"""An append's error → the response's, which tells the client whether to look for another coordinator."""
-_RESIGNED: Final = (ErrorCode.not_leader_or_follower, ErrorCode.unknown_topic_or_partition)
-_TOO_LARGE: Final = (ErrorCode.message_too_large, ErrorCode.record_list_too_large)
 _MOST_KEY_CHARACTERS: Final = 200
 """Characters of a client's key in a line of the log."""
 
@@ -69,23 +56,6 @@ class ShardState(Enum):
     ACTIVE = auto()
     FAILED = auto()
     CLOSED = auto()
-
-
-class _Pending:
-    """Replies that wait until everything before `offset`, which was appended, is committed."""
-
-    __slots__ = ("offset", "replies", "timer")
-
-    def __init__(self, offset: int) -> None:
-        self.offset = offset
-        self.replies: list[Reply] = []
-        self.timer: asyncio.TimerHandle | None = None
-
-    def cancel_timer(self) -> None:
-        """Cancel the time-out of the replies, if it is set."""
-        if self.timer is not None:
-            self.timer.cancel()
-            self.timer = None
 
 
 class CoordinatorShard(Generic[RequestT, RecordT]):
@@ -117,7 +87,9 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
         """Whether the machine has all records of the log, so that it gets the next ones live."""
         self._requests: dict[asyncio.Future[object], str] = {}
         """The requests that have no reply yet, with their keys."""
-        self._pending: dict[_Pending, None] = {}
+        self._replies = DeferredReplies(
+            partition, timeout_ms=commit_timeout_ms, send=self._send, on_failure=self._records_lost
+        )
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = _AT_ONCE_MS
         """The deadline that the timer is set for."""
@@ -169,7 +141,7 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
             self._paused_at_ms = int(began_s * 1000)
         found = await replay(self.partition, self.machine, self._codec, timeout_ms=self._commit_timeout_ms)
         if not found.is_committed:
-            self._wait_until_committed(found.end_offset)
+            self._replies.appended(found.end_offset)
         self._is_replayed = True
         steps = self.machine.on_elected(self._image(), self.now)
         async for step in cooperatively_by_time(steps, self._clock.monotonic):
@@ -212,9 +184,7 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
         self._drop(KafkaError(ErrorCode.not_coordinator))
 
     def _drop(self, error: KafkaError) -> None:
-        pending, self._pending = self._pending, {}
-        for each in pending:
-            each.cancel_timer()
+        self._replies.clear()
         self._cancel_timer()
         self._is_replayed = False
         for future in tuple(self._requests):
@@ -281,7 +251,7 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
 
         def apply() -> Iterator[Step[RecordT]]:
             self.machine.end_transaction(producer_id, committed=committed)
-            self._wait_until_committed(end_offset)
+            self._replies.appended(end_offset)
             yield from ()
 
         if self._is_replayed:
@@ -301,7 +271,7 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
             self._paused_ms += now_ms - self._paused_at_ms
             self._paused_at_ms = None
             self._handle_image()
-        return None if error is None else _response_error(error)
+        return None if error is None else response_error(error)
 
     @property
     def now(self) -> Now:
@@ -323,7 +293,7 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
             for step in steps:
                 self._take(step)
         except KafkaError as error:
-            self._reload(_response_error(error))
+            self._reload(response_error(error))
         except Exception as error:
             _log.exception("The coordinator of %s failed", self._name)
             self._reload(KafkaError(ErrorCode.unknown_server_error, str(error)))
@@ -341,14 +311,14 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
             except KafkaError as error:
                 _log.warning("Failed to append records for %s to %s: %s", _shown(step.key), self._name, error)
                 if step.is_only_records:
-                    self._send([Reply(to=each.to, value=_response_error(error)) for each in step.replies])
+                    self._send([Reply(to=each.to, value=response_error(error)) for each in step.replies])
                     return
-                step = self._reset(step.key, _response_error(error))
+                step = self._reset(step.key, response_error(error))
                 self._append(step, step.records)
         for event in step.events:
             self._report(event)
         if step.replies:
-            self._reply_when_committed(step.replies)
+            self._replies.add(step.replies)
 
     def _report(self, event: object) -> None:
         """Report an event; an observer that fails does not make the machine load again."""
@@ -372,7 +342,7 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
         try:
             info = self.partition.append_records(memoryview(batch), acks=ACKS_ALL, now_ms=now_ms, from_client=False)
         except KafkaError as error:
-            if step.is_atomic or error.code not in _TOO_LARGE or len(records) == 1:
+            if step.is_atomic or error.code not in TOO_LARGE or len(records) == 1:
                 raise
             self._append(step, records[: len(records) // 2])
             self._append(step, records[len(records) // 2 :])
@@ -380,7 +350,7 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
         producer_id = NO_PRODUCER if step.producer is None else step.producer.producer_id
         for offset, record in enumerate(records, info.first_offset):
             self.machine.apply(record, offset, producer_id)
-        self._wait_until_committed(info.last_offset + 1)
+        self._replies.appended(info.last_offset + 1)
 
     def _encode(self, producer: Producer | None, records: Sequence[RecordT]) -> bytearray:
         """Return a batch. Raises `KafkaError` if a record cannot be encoded."""
@@ -396,44 +366,12 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
             encoded, producer_id=producer.producer_id, producer_epoch=producer.epoch, is_transactional=True
         )
 
-    def _wait_until_committed(self, offset: int) -> None:
-        pending = _Pending(offset)
-        self._pending[pending] = None
-        self.partition.when_reached(offset, acks=ACKS_ALL, waiter=partial(self._committed, pending))
-
-    def _reply_when_committed(self, replies: Sequence[Reply]) -> None:
-        if not self._pending:
-            self._send(replies)
-            return
-        last = next(reversed(self._pending))
-        last.replies += replies
-        if last.timer is None:
-            last.timer = self._loop.call_later(self._commit_timeout_ms / 1000, self._time_out, last)
-
-    def _time_out(self, pending: _Pending) -> None:
-        pending.timer = None
-        self._fail_replies(pending, KafkaError(ErrorCode.request_timed_out, "the records are not committed in time"))
-
-    def _fail_replies(self, pending: _Pending, error: KafkaError) -> None:
-        pending.cancel_timer()
-        replies, pending.replies = pending.replies, []
-        self._send([Reply(to=each.to, value=_response_error(error)) for each in replies])
-
-    def _committed(self, pending: _Pending, error: KafkaError | None) -> None:
-        """Send the replies that waited for an offset; load again if appended records are lost."""
-        if pending not in self._pending:
-            return
-        if error is None:
-            del self._pending[pending]
-            pending.cancel_timer()
-            self._send(pending.replies)
-        elif error.code is ErrorCode.not_enough_replicas_after_append:
-            self._fail_replies(pending, error)
-            self.partition.when_reached(pending.offset, acks=ACKS_ALL, waiter=partial(self._committed, pending))
-        elif error.code in _RESIGNED:
+    def _records_lost(self, error: KafkaError) -> None:
+        """Load again after appended records were lost; unload if this broker no longer leads the partition."""
+        if error.code in RESIGNED:
             self.unload()
         else:
-            self._reload(_response_error(error))
+            self._reload(response_error(error))
 
     def _send(self, replies: Sequence[Reply]) -> None:
         for reply in replies:
@@ -485,10 +423,6 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
     @property
     def _name(self) -> str:
         return str(self.partition.topic_partition)
-
-
-def _response_error(error: KafkaError) -> KafkaError:
-    return KafkaError(_RESPONSE_ERRORS.get(error.code, error.code), str(error))
 
 
 def _shown(key: str) -> str:

@@ -1,0 +1,100 @@
+"""Replies of a coordinator that wait until the records before them are committed (Kafka's `DeferredEventQueue`)."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from odradek.broker.coordinators.append_errors import response_error
+from odradek.broker.coordinators.replay import LedPartition
+from odradek.broker.replication.partition import ACKS_ALL
+from odradek.coordination import Reply
+from odradek.model import ErrorCode, KafkaError
+
+
+class _Pending:
+    """Replies that wait until everything before `offset`, which was appended, is committed."""
+
+    __slots__ = ("offset", "replies", "timer")
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+        self.replies: list[Reply] = []
+        self.timer: asyncio.TimerHandle | None = None
+
+    def cancel_timer(self) -> None:
+        """Cancel the time-out of the replies, if it is set."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+
+class DeferredReplies:
+    """The replies of one shard, which `send` sends.
+
+    Replies that wait for `timeout_ms`, or whose records too few replicas have, get an error, and the records stay.
+    `on_failure` is called with the error if appended records will not be committed by this broker; the owner then calls
+    `clear`.
+    """
+
+    def __init__(
+        self,
+        partition: LedPartition,
+        *,
+        timeout_ms: int,
+        send: Callable[[Sequence[Reply]], None],
+        on_failure: Callable[[KafkaError], None],
+    ) -> None:
+        self._partition = partition
+        self._timeout_ms = timeout_ms
+        self._send = send
+        self._on_failure = on_failure
+        self._loop = asyncio.get_running_loop()
+        self._pending: dict[_Pending, None] = {}
+
+    def appended(self, end_offset: int) -> None:
+        """Let all replies from now on wait until everything before `end_offset` is committed."""
+        pending = _Pending(end_offset)
+        self._pending[pending] = None
+        self._wait(pending)
+
+    def add(self, replies: Sequence[Reply]) -> None:
+        """Send replies when everything that was appended is committed; at once if it is."""
+        if not self._pending:
+            self._send(replies)
+            return
+        last = next(reversed(self._pending))
+        last.replies += replies
+        if last.timer is None:
+            last.timer = self._loop.call_later(self._timeout_ms / 1000, self._time_out, last)
+
+    def clear(self) -> None:
+        """Drop all replies without sending them."""
+        pending, self._pending = self._pending, {}
+        for each in pending:
+            each.cancel_timer()
+
+    def _wait(self, pending: _Pending) -> None:
+        self._partition.when_reached(pending.offset, acks=ACKS_ALL, waiter=partial(self._committed, pending))
+
+    def _committed(self, pending: _Pending, error: KafkaError | None) -> None:
+        """Send the replies that waited for an offset, or handle the error of the wait."""
+        if pending not in self._pending:
+            return
+        if error is None:
+            del self._pending[pending]
+            pending.cancel_timer()
+            self._send(pending.replies)
+        elif error.code is ErrorCode.not_enough_replicas_after_append:
+            self._fail(pending, error)
+            self._wait(pending)
+        else:
+            self._on_failure(error)
+
+    def _time_out(self, pending: _Pending) -> None:
+        pending.timer = None
+        self._fail(pending, KafkaError(ErrorCode.request_timed_out, "the records are not committed in time"))
+
+    def _fail(self, pending: _Pending, error: KafkaError) -> None:
+        pending.cancel_timer()
+        replies, pending.replies = pending.replies, []
+        self._send([Reply(to=each.to, value=response_error(error)) for each in replies])

@@ -16,7 +16,7 @@ Deliberate deviations:
 | `max.connections.per.ip.overrides` | also names | addresses only | a DNS answer can be forged |
 | `max.connection.creation.rate` | at least 0 | at least 1 | 0 would refuse every connection |
 | `log.flush.mode` | - | `none` | `group` makes every acknowledgement wait for one shared fsync |
-| `group.rebalance.journal.enable` | - | `true` | `__rebalances` says why each group was rebalanced and what it cost |
+| `group.rebalance.journal.enable` | - | `true` | `__rebalances` records the cause and the cost of every rebalance |
 | `log.validate.records` | - | `needed` | `all` validates every batch, as Kafka does (docs/decisions/0005) |
 | `log.validate.max.bytes` | no limit | 100 MiB | memory is bounded by configuration |
 | `bench.discard.writes` | - | false | measures a broker without its disk |

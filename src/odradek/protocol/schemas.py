@@ -31,7 +31,7 @@ Message = Mapping[str, Any]
 """A message to send, by kio's field names."""
 Encoder = Callable[[Message], bytes]
 RecordEncoder = Callable[[Any], bytes]
-"""The key or value of a record to its bytes, including the version."""
+"""The key or value of a record to its bytes, which begin with the type or the version."""
 Decoder = Callable[[Buffer, int], tuple[Any, int]]
 """`(buffer, offset)` to `(message, offset after it)`."""
 MeteredDecoder = Callable[[Buffer, int, Meter], tuple[Any, int]]
@@ -40,7 +40,7 @@ MeteredDecoder = Callable[[Buffer, int, Meter], tuple[Any, int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Which fields of a class a message has, and whether they are compact and end with tagged fields."""
+    """The fields of a class that a message has. In a flexible one they are compact and end with tagged fields."""
 
     version: int | None = None
     """None for a class of one version, which has all its fields."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
-    """Return one result per group, for instance NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, NOT_COORDINATOR."""
+    """Return one error per group, for instance NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, NOT_COORDINATOR."""
     denied = context.denied(AclOperation.DELETE, ResourceType.GROUP, message.groups_names)
     names = tuple(dict.fromkeys(message.groups_names))
     refused = KafkaError(ErrorCode.group_authorization_failed)

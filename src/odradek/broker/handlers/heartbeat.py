@@ -1,4 +1,7 @@
-"""Heartbeat: a member is alive, and learns of a rebalance. Versions: 3 static members (KIP-345), 4 flexible."""
+"""Heartbeat: restarts a member's session; the error REBALANCE_IN_PROGRESS makes the member join again.
+
+Versions: 3 static members (KIP-345), 4 flexible.
+"""
 
 import asyncio
 from collections.abc import Coroutine
@@ -16,9 +19,9 @@ if TYPE_CHECKING:
 def handle(
     broker: "Broker", context: RequestContext, message: Any
 ) -> dict[str, Any] | Coroutine[Any, Any, dict[str, Any]]:
-    """Restart the member's session. While groups load, every member gets no error, as in Kafka.
+    """Restart the member's session. While groups load, the response has no error, as in Kafka.
 
-    The response is a coroutine only if it waits for a commit: a task for each heartbeat would take half the time.
+    The result is a coroutine only if it waits for a commit: a task for each heartbeat would take half of the CPU time.
     """
     del context
     request = HeartbeatRequest(

@@ -25,8 +25,9 @@ _LONGEST_NAME: Final = 249
 
 
 async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
-    """Return the group's answer, or INVALID_SESSION_TIMEOUT outside `group.{min,max}.session.timeout.ms`.
+    """Return the response when the join phase is complete; errors and known members' responses at once.
 
+    INVALID_SESSION_TIMEOUT is for a session timeout outside `group.{min,max}.session.timeout.ms`.
     GROUP_MAX_SIZE_REACHED also means that there is no memory for the member.
     """
     request = _request(broker, context, message)
@@ -39,7 +40,7 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
             raise KafkaError(ErrorCode.group_max_size_reached)
         joining = broker.groups.submit(message.group_id, request)
         if not joining.done():
-            # Until everybody has joined only what the group keeps is kept, and the group counts it.
+            # The join may wait for minutes, so the request's memory is released. The group counts what it keeps of it.
             kept_bytes = len(request.protocol_type) + len(request.reason)
             context.session.connection.forget_request(kept_bytes=kept_bytes)
         del message, request
@@ -55,7 +56,7 @@ def _may_join(broker: "Broker", message: Any, request: JoinRequest) -> bool:
     never be stored.
     """
     if broker.groups.machine(message.group_id) is None:
-        return True  # the answer says that this broker is no coordinator, or not yet
+        return True  # the response will be NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS
     group = broker.groups.find(message.group_id)
     known = None if group is None else group.members.get(message.member_id)
     size = protocols_size(request.protocols)

@@ -17,7 +17,7 @@ _MANY_FROM: Final = 3
 
 
 async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
-    """UNKNOWN_MEMBER_ID, for each member, in a group that is not there."""
+    """Return an error for each member; UNKNOWN_MEMBER_ID for those of a group that does not exist."""
     try:
         members = await broker.groups.submit(message.group_id, LeaveRequest(members=_leavers(context, message)))
     except KafkaError as error:

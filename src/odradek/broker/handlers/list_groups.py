@@ -19,7 +19,7 @@ _CLASSIC = "classic"
 
 
 def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
-    """Return the groups; COORDINATOR_LOAD_IN_PROGRESS and none while some are loaded."""
+    """Return the groups; none, with COORDINATOR_LOAD_IN_PROGRESS, while a partition's groups are loaded."""
     states = _filter(message, "states_filter")
     types = _filter(message, "types_filter")
     try:

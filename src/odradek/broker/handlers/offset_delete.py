@@ -36,7 +36,7 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
 
 
 async def _delete(broker: "Broker", group_id: str, wanted: dict[TopicPartition, ErrorCode]) -> None:
-    """Delete those of `wanted` that can be, and note what keeps the others. Raises `KafkaError` for all of them."""
+    """Delete offsets; set the errors of the others in `wanted`. Raises `KafkaError` if the group is refused."""
     for partition, refused in wanted.items():
         if not refused and broker.image.partition(partition) is None:
             wanted[partition] = ErrorCode.unknown_topic_or_partition

@@ -18,7 +18,7 @@ _PROTOCOL_FROM: Final = 5
 
 
 async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
-    """UNKNOWN_MEMBER_ID for a group that is not there."""
+    """Return the member's assignment; UNKNOWN_MEMBER_ID for a group that does not exist."""
     if context.api_version >= _PROTOCOL_FROM and None in (message.protocol_type, message.protocol_name):
         code = ErrorCode.inconsistent_group_protocol if message.group_id else ErrorCode.invalid_group_id
         return _message(SyncReply(error=code))

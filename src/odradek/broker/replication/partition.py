@@ -196,7 +196,7 @@ class Partition:
         return info
 
     def append_error(self) -> KafkaError | None:
-        """Return why records for acks=all would be refused now, as far as that is known before they are made."""
+        """Return the error that an append with acks=all would raise now, as far as it does not depend on records."""
         try:
             self._check_may_append(ACKS_ALL)
         except KafkaError as error:

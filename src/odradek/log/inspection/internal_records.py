@@ -1,7 +1,7 @@
-"""Records of internal topics, decoded for people: plain values under the field names of their schemas.
+"""Records of internal topics, decoded for display: plain values under the field names of their schemas.
 
-As in Kafka's dump, the subscriptions and assignments in a group's record are decoded, too, if the group has the
-embedded protocol `consumer`. Coordinators keep them as bytes, which may be anything.
+As in Kafka's dump, the subscriptions and assignments in a group's record are decoded, too, if the group's protocol type
+is `consumer`. For coordinators they are bytes, which may be anything.
 """
 
 from collections.abc import Mapping
@@ -33,8 +33,8 @@ _EMBEDDED: Final = {"subscription": "ConsumerProtocolSubscription", "assignment"
 class DecodedRecord:
     """A record with the fields that its version has, and without tagged fields that have their default.
 
-    `record_type` is None without a key, and `decoded_key` is None if the type is not known. `decode_error` says what
-    could not be decoded. A tombstone has neither `decoded_value` nor an error.
+    `record_type` is None without a key, and `decoded_key` is None if the type is not known. `decode_error` is the
+    reason if a part could not be decoded. A tombstone has neither `decoded_value` nor an error.
     """
 
     record_type: int | None
@@ -53,7 +53,7 @@ def record_types_of(path: str) -> RecordTypes | None:
 
 
 def decode_internal_record(types: RecordTypes, key: bytes | None, value: bytes | None) -> DecodedRecord:
-    """Decode a record as far as that is possible."""
+    """Decode a record; parts that cannot be decoded are None in the result, with a `decode_error`."""
     if key is None or len(key) < INT16.size:
         return DecodedRecord(record_type=None, decode_error="the record has no key that names its type")
     (number,) = INT16.unpack_from(key)
@@ -83,7 +83,7 @@ def decode_internal_record(types: RecordTypes, key: bytes | None, value: bytes |
 
 
 def _embedded(name: str, data: bytes) -> object:
-    """Return the fields of a subscription or an assignment; the bytes, if they are something else."""
+    """Return the fields of a subscription or an assignment; `data` itself if it cannot be decoded."""
     try:
         (version,) = INT16.unpack_from(data)
         if not 0 <= version <= VERSION:

@@ -1,5 +1,4 @@
 from collections.abc import Collection, Mapping
-from random import Random
 from types import SimpleNamespace
 
 import hypothesis
@@ -7,7 +6,7 @@ import hypothesis.strategies as st
 import pytest
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 
-from odradek.assignors import Assignment, GroupSubscription, MemberSubscription, assign, create_assignor
+from odradek.assignors import Assignment, MemberSubscription, assign
 from odradek.model import TopicPartition
 
 
@@ -206,41 +205,6 @@ def test_range_keeps_topics_of_equal_shape_together_before_it_looks_at_racks() -
     apart: dict[str, list[Collection[str]]] = {"x": [["b"], ["a"]], "y": [["a"], ["b"]]}
     unmoved = {"m0": parsed("xp0 yp0"), "m1": parsed("xp1 yp1")}
     assert assign("range", {"x": 2, "y": 2}, members, racks=apart) == unmoved
-
-
-class RandomAssignor:
-    """The example of SPEC 3: every partition to a random subscriber."""
-
-    name = "random"
-
-    def assign(self, group: GroupSubscription) -> Assignment:
-        random = Random(42)
-        assignment: dict[str, list[TopicPartition]] = {member: [] for member in group.members}
-        for topic, count in group.partitions.items():
-            readers = [member for member, wanted in group.members.items() if topic in wanted.topics]
-            for number in range(count if readers else 0):
-                assignment[random.choice(readers)].append(TopicPartition(topic, number))
-        return assignment
-
-
-def test_ones_own_assignor_is_used_as_an_object_or_by_its_import_path() -> None:
-    """M3."""
-    assignment = assign(RandomAssignor(), {"t": 20}, {"a": ["t"], "b": ["t"], "c": []})
-    assert len(assignment["a"]) + len(assignment["b"]) == 20
-    assert not assignment["c"]
-    assert create_assignor("odradek.assignors:RangeAssignor").name == "range"
-    assert create_assignor("odradek.assignors.roundrobin.RoundRobinAssignor").name == "roundrobin"
-
-
-@pytest.mark.parametrize("name", ["fair", "no.such.Assignor", "odradek.assignors.Nobody", ""])
-def test_an_unknown_assignor_is_refused_and_the_names_are_listed(name: str) -> None:
-    with pytest.raises(ValueError, match="range roundrobin"):
-        assign(name, {}, {})
-
-
-def test_a_class_that_is_no_assignor_is_refused() -> None:
-    with pytest.raises(ValueError, match="is not an assignor"):
-        create_assignor("collections:OrderedDict")
 
 
 @hypothesis.given(groups())

@@ -1,6 +1,8 @@
-"""The interface of assignors and its values. A user's class matches `Assignor` without inheriting from it."""
+"""The interface of assignors and its values."""
 
+from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
+from enum import StrEnum
 from typing import Protocol
 
 from odradek.model import TopicPartition
@@ -18,12 +20,14 @@ class MemberSubscription:
     """A member's subscribed topics and owned partitions."""
 
     topics: Collection[str]
-    owned: Sequence[TopicPartition] = ()
+    owned: Sequence[tuple[str, int]] = ()
     generation: int = NO_GENERATION
     """The generation in which the member owned `owned`."""
     rack: str | None = None
     instance_id: str | None = None
     """`group.instance.id` of a static member (KIP-345)."""
+    user_data: bytes | None = None
+    """The bytes that the member's assignor returned from `user_data`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,15 +41,37 @@ class GroupSubscription:
     """The racks that hold a replica, by topic and partition (KIP-881); empty where unknown."""
 
 
+class RebalanceProtocol(StrEnum):
+    """How members give partitions up before they join a group again (KIP-429)."""
+
+    EAGER = "eager"
+    """It revokes all of them."""
+    COOPERATIVE = "cooperative"
+    """It keeps them, and revokes later those that it does not get again."""
+
+
 class Assignor(Protocol):
-    """An algorithm that assigns every partition of a subscribed topic to one of its subscribers."""
+    """An algorithm that assigns every partition of a subscribed topic to one of its subscribers.
 
-    @property
-    def name(self) -> str:
-        """The name of the protocol in JoinGroup."""
+    Each consumer has an instance of its own, which may keep state between `on_assignment` and `user_data`.
+    """
 
+    name: str
+    """The name of the protocol in JoinGroup."""
+    supported_protocols: Collection[RebalanceProtocol] = (RebalanceProtocol.EAGER,)
+    """A consumer is cooperative if all its assignors are."""
+
+    def user_data(self, topics: Collection[str]) -> bytes | None:
+        """Return what this member tells the group's leader beside its subscription to `topics`."""
+        return None
+
+    @abstractmethod
     def assign(self, group: GroupSubscription) -> Assignment:
-        """Return the assignment. Must be deterministic: a group's leader may compute it again."""
+        """Return the assignment, in the group's leader."""
+
+    def on_assignment(self, assignment: Sequence[TopicPartition], generation: int) -> None:
+        """Take note of the partitions that this member has got."""
+        return
 
 
 def sorted_members(members: Mapping[str, MemberSubscription]) -> list[str]:

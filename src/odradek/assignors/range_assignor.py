@@ -4,12 +4,12 @@ With P partitions and C subscribers, n = P // C and m = P % C: the first m membe
 which partitions a member gets, never how many (`range_racks`).
 """
 
-from odradek.assignors.interface import Assignment, GroupSubscription, sorted_members, subscribers_by_topic
+from odradek.assignors.interface import Assignment, Assignor, GroupSubscription, sorted_members, subscribers_by_topic
 from odradek.assignors.placement import LazyAssignment, Runs
 from odradek.assignors.range_racks import assign_with_racks, racks_matter
 
 
-class RangeAssignor:
+class RangeAssignor(Assignor):
     """Kafka's RangeAssignor, rack-aware where racks are known (KIP-881)."""
 
     name = "range"

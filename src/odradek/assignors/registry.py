@@ -1,28 +1,42 @@
-"""Lookup of assignors by name or import path, and `assign`, which takes plain dicts."""
+"""Lookup of assignors by name, entry point or import path, and `assign`, which takes plain dicts."""
 
+import difflib
 from collections.abc import Collection, Mapping, Sequence
 from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final, cast
 
+from odradek.assignors.custom import CheckedAssignor
 from odradek.assignors.interface import Assignment, Assignor, GroupSubscription, MemberSubscription
-from odradek.assignors.range_assignor import RangeAssignor
-from odradek.assignors.roundrobin import RoundRobinAssignor
-from odradek.model import TopicPartition
 
-_ALL: Final[tuple[Assignor, ...]] = (RangeAssignor(), RoundRobinAssignor())
-_BUILT_IN: Final = {assignor.name: assignor for assignor in _ALL}
+ENTRY_POINTS: Final = "odradek.assignors"
+"""The group of entry points where packages name their assignors."""
+
+_BUILT_IN: Final = {
+    "range": "odradek.assignors.range_assignor:RangeAssignor",
+    "roundrobin": "odradek.assignors.roundrobin:RoundRobinAssignor",
+    "sticky": "odradek.assignors.sticky:StickyAssignor",
+    "cooperative-sticky": "odradek.assignors.sticky:CooperativeStickyAssignor",
+    "uniform": "odradek.assignors.sticky:UniformAssignor",
+}
+"""Names and import paths; NumPy is imported with the assignors that need it."""
 ASSIGNOR_NAMES: Final = tuple(_BUILT_IN)
 
 
 def create_assignor(strategy: str | Assignor) -> Assignor:
-    """Return an assignor by name or import path, or `strategy` itself if it is an assignor.
+    """Return a new assignor by name, entry point or import path, or `strategy` itself if it is an assignor.
 
-    Import paths are `package.module:Class` or `package.module.Class`; the class is called without arguments. Raises
-    `ValueError` for an unknown name; the message lists the names.
+    Import paths are `package.module:Class` or `package.module.Class`; the class is called without arguments. The
+    assignments of an assignor that is not built in are checked (`InvalidAssignmentError`). Raises `ValueError` for an
+    unknown name; the message lists the names.
     """
     if not isinstance(strategy, str):
-        return strategy
-    return _BUILT_IN.get(strategy) or _imported(strategy)
+        return _checked(strategy, type(strategy).__name__)
+    if strategy in _BUILT_IN:
+        return _checked(_imported(_BUILT_IN[strategy])(), strategy)
+    found = {each.name: each for each in _entry_points()}.get(strategy)
+    made = found.load() if found is not None else _imported(strategy)
+    return _checked(made() if isinstance(made, type) else made, strategy)
 
 
 def assign(
@@ -37,7 +51,7 @@ def assign(
 
     `partitions`: count by topic. `members`: topics by member, or a `MemberSubscription` with a generation, rack or
     instance id. `owned`: partitions of each member in the last generation. `racks`: the racks with a replica, by topic
-    and partition. Raises `ValueError` for an unknown strategy.
+    and partition. Raises `ValueError` for an unknown strategy and for an invalid assignment of a custom one.
     """
     assignor = create_assignor(strategy)
     had = owned or {}
@@ -49,34 +63,45 @@ def assign(
 def _subscription(
     wanted: Collection[str] | MemberSubscription, owned: Sequence[tuple[str, int]] | None
 ) -> MemberSubscription:
-    if isinstance(wanted, MemberSubscription):
-        if owned is None:
-            return wanted
-        topics, generation, rack, instance_id = wanted.topics, wanted.generation, wanted.rack, wanted.instance_id
-    else:
-        topics, generation, rack, instance_id = wanted, 0, None, None
+    if not isinstance(wanted, MemberSubscription):
+        return MemberSubscription(topics=wanted, owned=owned or (), generation=0)
+    if owned is None:
+        return wanted
     return MemberSubscription(
-        topics=topics,
-        owned=tuple(TopicPartition(topic, number) for topic, number in owned or ()),
-        generation=generation,
-        rack=rack,
-        instance_id=instance_id,
+        topics=wanted.topics,
+        owned=owned,
+        generation=wanted.generation,
+        rack=wanted.rack,
+        instance_id=wanted.instance_id,
+        user_data=wanted.user_data,
     )
 
 
-def _imported(path: str) -> Assignor:
+def _checked(assignor: object, origin: str) -> Assignor:
+    kind = type(assignor)
+    is_built_in = f"{kind.__module__}:{kind.__qualname__}" in _BUILT_IN.values()
+    if is_built_in or isinstance(assignor, CheckedAssignor):
+        return cast("Assignor", assignor)
+    return CheckedAssignor(assignor, origin)
+
+
+def _entry_points() -> Collection[EntryPoint]:
+    return entry_points(group=ENTRY_POINTS)
+
+
+def _imported(path: str) -> Any:
     module_name, _, name = path.rpartition(":" if ":" in path else ".")
     try:
-        made: Any = getattr(import_module(module_name), name) if module_name else None
+        found = getattr(import_module(module_name), name) if module_name else None
     except (ImportError, AttributeError) as error:
         raise ValueError(f"{_unknown(path)} ({error})") from error
-    if made is None:
+    if found is None:
         raise ValueError(_unknown(path))
-    instance = made() if isinstance(made, type) else made
-    if not callable(getattr(instance, "assign", None)) or not isinstance(getattr(instance, "name", None), str):
-        raise ValueError(f"{path} is not an assignor: it needs a name and a method assign(group)")  # noqa: TRY004
-    return cast("Assignor", instance)
+    return found
 
 
 def _unknown(name: str) -> str:
-    return f"unknown assignor {name!r}: use one of {' '.join(ASSIGNOR_NAMES)}, or an import path of your own"
+    names = list(dict.fromkeys([*ASSIGNOR_NAMES, *sorted(each.name for each in _entry_points())]))
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f" (did you mean {near[0]}?)" if near else ""
+    return f"unknown assignor {name!r}{hint}: use one of {' '.join(names)}, or an import path of your own"

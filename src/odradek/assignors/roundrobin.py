@@ -6,11 +6,11 @@ subscribers, starting with the first one at or after the position where the last
 
 from bisect import bisect_left
 
-from odradek.assignors.interface import Assignment, GroupSubscription, sorted_members, subscribers_by_topic
+from odradek.assignors.interface import Assignment, Assignor, GroupSubscription, sorted_members, subscribers_by_topic
 from odradek.assignors.placement import LazyAssignment, Runs
 
 
-class RoundRobinAssignor:
+class RoundRobinAssignor(Assignor):
     """Kafka's RoundRobinAssignor."""
 
     name = "roundrobin"

@@ -6,6 +6,10 @@ The coordinator passes these bytes on without reading them.
 subscription  version int16 | topics [string] | user_data bytes? | 1+: owned [topic string, partitions [int32]]
               2+: generation_id int32 | 3+: rack_id string?
 assignment    version int16 | partitions [topic string, partitions [int32]] | user_data bytes?
+
+user data in subscriptions, by assignor, without a version in front
+sticky               previous_assignment [topic string, partitions [int32]] | 1: generation int32
+cooperative-sticky   generation int32
 ```
 Each version only appends fields, so a reader takes the prefix that it knows; of a newer version, the fields of 3.
 Members always write 3, as Java's do (KIP-429 owned partitions, KIP-792 generation, KIP-881 rack).
@@ -56,6 +60,14 @@ class Assignment:
 
     partitions: tuple[TopicPartition, ...]
     user_data: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StickyUserData:
+    """The partitions that a member of a `sticky` group had before it revoked all; `generation` is -1 in version 0."""
+
+    partitions: tuple[TopicPartition, ...]
+    generation: int = -1
 
 
 def encode_subscription(subscription: Subscription, version: int = VERSION) -> bytes:
@@ -123,6 +135,36 @@ def decode_assignment(data: Buffer) -> Assignment:
     except DECODE_ERRORS as error:
         raise malformed("assignment", error) from error
     return Assignment(partitions=partitions, user_data=None if user_data is None else bytes(user_data))
+
+
+def encode_sticky_user_data(data: StickyUserData) -> bytes:
+    """Return the user data of `sticky`, version 1 of Kafka's StickyAssignorUserData."""
+    return _encode_partitions(data.partitions) + INT32.pack(data.generation)
+
+
+def decode_sticky_user_data(data: Buffer) -> StickyUserData:
+    """Decode version 1 or 0. Raises `MalformedMessageError`."""
+    view = memoryview(data)
+    try:
+        partitions, offset = _read_partitions(view, 0)
+        generation = INT32.unpack_from(view, offset)[0] if len(view) - offset >= INT32.size else -1
+    except DECODE_ERRORS as error:
+        raise malformed("sticky user data", error) from error
+    return StickyUserData(partitions=partitions, generation=generation)
+
+
+def encode_generation_user_data(generation: int) -> bytes:
+    """Return the user data of `cooperative-sticky`."""
+    return INT32.pack(generation)
+
+
+def decode_generation_user_data(data: Buffer) -> int:
+    """Decode the user data of `cooperative-sticky`. Raises `MalformedMessageError`."""
+    try:
+        generation: int = INT32.unpack_from(data)[0]
+    except DECODE_ERRORS as error:
+        raise malformed("cooperative-sticky user data", error) from error
+    return generation
 
 
 def _read_version(view: memoryview) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from odradek.assignors import Assignor, GroupSubscription, MemberSubscription, create_assignor
+from odradek.assignors import Assignor, GroupSubscription, MemberSubscription, RebalanceProtocol, create_assignor
 from odradek.clients.cluster import Cluster, ConnectionPurpose
 from odradek.clients.consumer.actions import (
     Action,
@@ -92,7 +92,9 @@ class ConsumerCoordinator:
                 retry_backoff_ms=settings.retry_backoff_ms,
             ),
             group_instance_id=settings.group_instance_id,
-            is_cooperative=all(getattr(each, "is_cooperative", False) for each in self._assignors.values()),
+            is_cooperative=all(
+                RebalanceProtocol.COOPERATIVE in each.supported_protocols for each in self._assignors.values()
+            ),
         )
         cluster.on_metadata.append(self._rejoin_if_partitions_changed)
 
@@ -315,12 +317,11 @@ class ConsumerCoordinator:
         )
 
     def _subscription_metadata(self, assignor: Assignor, action: JoinGroup) -> bytes:
-        """Encode the member's subscription; an assignor may add bytes of its own (`user_data`)."""
-        user_data: Callable[[Iterable[str]], bytes | None] | None = getattr(assignor, "user_data", None)
+        """Encode the member's subscription with the assignor's user data."""
         return encode_subscription(
             Subscription(
                 topics=self._topics,
-                user_data=user_data(self._topics) if user_data is not None else None,
+                user_data=assignor.user_data(self._topics),
                 owned_partitions=tuple(sorted(action.owned)),
                 generation_id=action.generation_id,
                 rack_id=self._settings.client_rack,
@@ -345,6 +346,7 @@ class ConsumerCoordinator:
                     generation=subscription.generation_id,
                     rack=subscription.rack_id,
                     instance_id=action.instance_ids.get(member_id),
+                    user_data=subscription.user_data,
                 )
                 for member_id, subscription in members.items()
             },
@@ -375,8 +377,10 @@ class ConsumerCoordinator:
         response = await connection.request(ApiKey.SYNC_GROUP, message, timeout_ms=timeout_ms)
         if response.error_code != ErrorCode.none:
             return SyncGroupResponse(error_code=response.error_code)
-        assignment = decode_assignment(response.assignment)
-        return SyncGroupResponse(error_code=ErrorCode.none, assignment=frozenset(assignment.partitions))
+        partitions = decode_assignment(response.assignment).partitions
+        if action.generation_id == self.member.generation_id:
+            self._assignors[action.protocol].on_assignment(partitions, action.generation_id)
+        return SyncGroupResponse(error_code=ErrorCode.none, assignment=frozenset(partitions))
 
     async def _send_heartbeat(self, connection: ClientConnection, action: Heartbeat) -> ErrorCode:
         message = {

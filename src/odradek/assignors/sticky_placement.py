@@ -1,0 +1,129 @@
+"""The placement of `sticky`, `cooperative-sticky` and `uniform`: arrays in, the owner of each partition out.
+
+Nothing in here knows names, clients or generations. `balancing` decides how many partitions each member gets; here
+members keep the first of those they had, and the others go in turn to the members that lack some.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odradek.assignors.balancing import Groups, balanced_counts
+from odradek.model.values import dataclass
+
+Numbers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+NO_OWNER = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Racks:
+    """Where consumers and replicas are (KIP-881)."""
+
+    set_of_partition: Numbers
+    """The number of the set of racks that hold replicas of each partition."""
+    matches: Flags
+    """For each member (row) and set of racks: whether the member's rack is in it, or the member has none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementInput:
+    """The partitions of all topics are numbered in the order of the topics; members, too, are numbers."""
+
+    partition_counts: Numbers
+    """Partitions of each topic."""
+    subscriptions: Sequence[Numbers]
+    """The distinct subscriptions, each as numbers of topics."""
+    subscription_of_member: Numbers
+    previous_owners: Numbers
+    """The member that had each partition, or `NO_OWNER`."""
+    racks: Racks | None = None
+
+
+def place(given: PlacementInput) -> Numbers:
+    """Return the owner of each partition; `NO_OWNER` where nobody subscribes to the topic."""
+    member_count = len(given.subscription_of_member)
+    subscribed_by_topic, group_of_topic = _topics_by_subscribers(given)
+    group_of_partition = np.repeat(group_of_topic, given.partition_counts)
+    matches = np.ones((member_count, subscribed_by_topic.shape[1]), np.bool_)
+    if given.racks is not None:
+        rack_sets = given.racks.matches.shape[1]
+        pairs, group_of_partition = np.unique(
+            group_of_partition * rack_sets + given.racks.set_of_partition, return_inverse=True
+        )
+        subscribed_by_topic = subscribed_by_topic[:, pairs // rack_sets]
+        matches = given.racks.matches[:, pairs % rack_sets]
+    owners = _still_subscribed(given.previous_owners, group_of_partition, subscribed_by_topic)
+    group_count = subscribed_by_topic.shape[1]
+    groups = Groups(
+        totals=np.bincount(group_of_partition, minlength=group_count),
+        kept=_counts_by_member(owners, group_of_partition, member_count, group_count),
+        subscribed=subscribed_by_topic,
+        matches=matches,
+    )
+    counts = balanced_counts(groups)
+    _release(owners, group_of_partition, groups.kept, counts)
+    _give_out(owners, group_of_partition, counts - np.minimum(groups.kept, counts))
+    return owners
+
+
+def _topics_by_subscribers(given: PlacementInput) -> tuple[Flags, Numbers]:
+    """Return which members subscribe to each group of topics with the same subscribers, and each topic's group."""
+    topic_count = len(given.partition_counts)
+    by_subscription = np.zeros((len(given.subscriptions), topic_count), np.bool_)
+    for row, topics in zip(by_subscription, given.subscriptions, strict=True):
+        row[topics] = True
+    groups: dict[bytes, int] = {}
+    columns = np.ascontiguousarray(np.packbits(by_subscription, axis=0).T)
+    group_of_topic = np.fromiter(
+        (groups.setdefault(column.tobytes(), len(groups)) for column in columns), np.int64, topic_count
+    )
+    first_topics = np.unique(group_of_topic, return_index=True)[1]
+    return by_subscription[:, first_topics][given.subscription_of_member], group_of_topic
+
+
+def _still_subscribed(previous_owners: Numbers, group_of_partition: Numbers, subscribed: Flags) -> Numbers:
+    """Return the owners without those that do not subscribe any longer."""
+    owners = previous_owners.copy()
+    owned = np.flatnonzero(owners != NO_OWNER)
+    owners[owned[~subscribed[owners[owned], group_of_partition[owned]]]] = NO_OWNER
+    return owners
+
+
+def _counts_by_member(owners: Numbers, group_of_partition: Numbers, member_count: int, group_count: int) -> Numbers:
+    owned = owners != NO_OWNER
+    cells = owners[owned] * group_count + group_of_partition[owned]
+    return np.bincount(cells, minlength=member_count * group_count).reshape(member_count, group_count)
+
+
+def _release(owners: Numbers, group_of_partition: Numbers, kept: Numbers, counts: Numbers) -> None:
+    """Take from members that have too many of a group the last of these partitions."""
+    group_count = kept.shape[1]
+    if not (kept > counts).any():
+        return
+    owned = np.flatnonzero(owners != NO_OWNER)
+    cells = owners[owned] * group_count + group_of_partition[owned]
+    has_too_many = (kept > counts).ravel()[cells]
+    owned, cells = owned[has_too_many], cells[has_too_many]
+    order = np.argsort(cells, kind="stable")
+    owned, cells = owned[order], cells[order]
+    positions = np.arange(len(cells)) - np.searchsorted(cells, cells, side="left")
+    owners[owned[positions >= counts.ravel()[cells]]] = NO_OWNER
+
+
+def _give_out(owners: Numbers, group_of_partition: Numbers, lacking: Numbers) -> None:
+    """Give the partitions without an owner, in their order, to the members that lack some of the group, in turn."""
+    free = np.flatnonzero(owners == NO_OWNER)
+    free = free[np.argsort(group_of_partition[free], kind="stable")]
+    ends = np.cumsum(np.bincount(group_of_partition[free], minlength=lacking.shape[1]))
+    start = 0
+    for group, end in enumerate(ends.tolist()):
+        members = np.flatnonzero(lacking[:, group])
+        if len(members):
+            amounts = lacking[members, group]
+            takers = np.repeat(members, amounts)
+            turns = np.arange(len(takers)) - np.repeat(np.cumsum(amounts) - amounts, amounts)
+            owners[free[start:end]] = takers[np.argsort(turns, kind="stable")]
+        start = end

@@ -1,14 +1,16 @@
 """The decisions of `groups reset` that need no broker: times, durations, plans in CSV, new offsets."""
 
+import asyncio
 import io
 from collections.abc import Sequence
+from typing import Any
 
 import click
 import pytest
 
-from odradek.cli.group_reset import Goal, PartitionOffsets, new_offset
+from odradek.cli.group_reset import Goal, PartitionOffsets, _execute, _Reset, new_offset
 from odradek.cli.offset_specs import duration_ms, read_plan, time_ms
-from odradek.model import ConfigurationError
+from odradek.model import ConfigurationError, ErrorCode, KafkaError, OdradekError, UnavailableError
 
 DAY_MS = 86_400_000
 
@@ -136,3 +138,26 @@ def test_a_time_after_the_last_record_is_the_end_with_a_remark() -> None:
 def test_only_a_committed_offset_is_shifted() -> None:
     with pytest.raises(ValueError, match="has no committed offset that could be shifted"):
         new_offset(Goal("shift_by", 1), None, PartitionOffsets(first=0, end=20))
+
+
+# ---- execution ------------------------------------------------------------------------------------------------------
+
+
+def test_groups_that_were_reset_are_shown_although_another_coordinator_cannot_be_reached() -> None:
+    failures = {"busy": KafkaError(ErrorCode.unknown_member_id), "away": UnavailableError("no broker answers")}
+    tried = []
+
+    class Client:
+        async def alter_group_offsets(self, group_id: str, _: Any) -> None:
+            tried.append(group_id)
+            if group_id in failures:
+                raise failures[group_id]
+
+    client: Any = Client()
+    errors: dict[str, OdradekError] = {}
+    resets = [_Reset(group_id, {}, {}) for group_id in ("first", "busy", "second", "away", "third")]
+    done = asyncio.run(_execute(client, resets, errors))
+    assert [each.group_id for each in done] == ["first", "second"]
+    assert (list(errors), tried) == (["busy", "away", "third"], ["first", "busy", "second", "away"])
+    assert str(errors["away"]) == "group 'away': no broker answers"
+    assert str(errors["third"]) == "group 'third' was not tried after this error"

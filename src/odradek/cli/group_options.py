@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from odradek.clients import Admin
-from odradek.model import KafkaError
+from odradek.model import OdradekError
 from odradek.model.values import dataclass
 
 
@@ -57,7 +57,7 @@ def group_option(function: Callable[..., None]) -> Callable[..., None]:
     return click.argument("name", required=False, metavar="[GROUP]")(command)
 
 
-def report(ctx: click.Context, errors: Mapping[str, KafkaError]) -> None:
+def report(ctx: click.Context, errors: Mapping[str, OdradekError]) -> None:
     """Print the errors of groups, a line each, and exit with 1 if there are any."""
     for error in errors.values():
         click.echo(f"odradek: {error}", err=True)

@@ -14,7 +14,7 @@ from odradek.cli.partition_lists import partitions_of_topics, replicas_of, topic
 from odradek.clients import Admin, OffsetAndMetadata
 from odradek.clients.descriptions import GroupDescription
 from odradek.clients.offsets import EARLIEST, LATEST
-from odradek.model import ConfigurationError, ErrorCode, KafkaError, TopicPartition
+from odradek.model import ConfigurationError, ErrorCode, KafkaError, OdradekError, TopicPartition, UnavailableError
 from odradek.model.values import dataclass, field
 from odradek.runtime import system_runtime
 
@@ -138,7 +138,7 @@ def reset(
         topic_and_partitions(text)
     scope = _Scope(selection=selection, topics=tuple(topics), file=file)
 
-    async def work() -> tuple[list[_Reset], dict[str, KafkaError]]:
+    async def work() -> tuple[list[_Reset], dict[str, OdradekError]]:
         async with admin(bootstrap_server, command_config) as client:
             resets, errors = await _plan(client, scope, goal)
             return (await _execute(client, resets, errors) if execute else resets), errors
@@ -165,7 +165,7 @@ def _goal(options: Mapping[str, Any]) -> Goal:
 # ---- the plan -------------------------------------------------------------------------------------------------------
 
 
-async def _plan(client: Admin, scope: _Scope, goal: Goal) -> tuple[list[_Reset], dict[str, KafkaError]]:
+async def _plan(client: Admin, scope: _Scope, goal: Goal) -> tuple[list[_Reset], dict[str, OdradekError]]:
     """Return the offsets to commit, and the errors of groups that cannot be reset."""
     plan: list[PlannedOffset] = []
     if scope.file is not None:
@@ -177,7 +177,7 @@ async def _plan(client: Admin, scope: _Scope, goal: Goal) -> tuple[list[_Reset],
         group_ids = await scope.selection.group_ids(client)
     named = await partitions_of_topics(client, scope.topics)
     resets: list[_Reset] = []
-    errors: dict[str, KafkaError] = {}
+    errors: dict[str, OdradekError] = {}
     for group_id, group in (await client.describe_groups(group_ids)).items():
         refused = _refusal(group_id, group)
         if refused is not None:
@@ -246,7 +246,9 @@ def _nothing_to_reset(group_id: str, scope: _Scope) -> KafkaError:
     return KafkaError(ErrorCode.group_id_not_found, reason)
 
 
-async def _look_up_offsets(client: Admin, resets: Iterable[_Reset], goal: Goal, errors: dict[str, KafkaError]) -> None:
+async def _look_up_offsets(
+    client: Admin, resets: Iterable[_Reset], goal: Goal, errors: dict[str, OdradekError]
+) -> None:
     """Set the new offsets of `resets`; add an error for a group with a partition for which there is none."""
     partitions = {partition for each in resets for partition in each.goals}
     first = await client.list_offsets(dict.fromkeys(partitions, EARLIEST))
@@ -269,18 +271,26 @@ async def _look_up_offsets(client: Admin, resets: Iterable[_Reset], goal: Goal, 
                 click.echo(f"odradek: {partition} {remark}", err=True)
 
 
-async def _execute(client: Admin, resets: Iterable[_Reset], errors: dict[str, KafkaError]) -> list[_Reset]:
-    """Commit the offsets; return the resets that succeeded, and add the errors of the others."""
+async def _execute(client: Admin, resets: Iterable[_Reset], errors: dict[str, OdradekError]) -> list[_Reset]:
+    """Commit the offsets; return the resets that succeeded, and add the errors of the others.
+
+    After the first group whose coordinator cannot be reached the others are not tried: each would take as long.
+    """
     done = []
+    is_unreachable = False
     for each in resets:
+        if is_unreachable:
+            errors[each.group_id] = UnavailableError(f"group {each.group_id!r} was not tried after this error")
+            continue
+        offsets = {partition: OffsetAndMetadata(offset) for partition, offset in each.offsets.items()}
         try:
-            await client.alter_group_offsets(
-                each.group_id, {key: OffsetAndMetadata(offset) for key, offset in each.offsets.items()}
-            )
+            await client.alter_group_offsets(each.group_id, offsets)
+            done.append(each)
         except KafkaError as error:
             errors[each.group_id] = error
-        else:
-            done.append(each)
+        except UnavailableError as error:
+            errors[each.group_id] = UnavailableError(f"group {each.group_id!r}: {error}")
+            is_unreachable = True
     return done
 
 

@@ -1,0 +1,104 @@
+"""Kafka's own assignors, run by one JVM on many inputs (`kafka/Assignors.java`).
+
+The file of cases has lines of fields with tabs between them; racks are `a+b;a;` by partition, owned partitions
+`topic:0 2,other:1`, and `-` stands for none:
+
+    case    strategy, how often, whether to print the assignment
+    topic   name, count, racks
+    member  id, instance id, rack, generation, topics, owned partitions
+    end
+"""
+
+import subprocess
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Final
+
+from bench.peers.kafka_peer import kafka_home
+from odradek.assignors import GroupSubscription, MemberSubscription
+from odradek.model import UnavailableError
+from odradek.model.values import dataclass
+
+_SOURCE: Final = Path(__file__).resolve().parent / "kafka" / "Assignors.java"
+_NO_COMPILER: Final = "jdk.compiler"
+
+Partitions = list[tuple[str, int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One input of an assignor. Members' generations are those of their owned partitions, -1 without any."""
+
+    strategy: str
+    group: GroupSubscription
+    repeat: int = 1
+    prints: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """The figures of a case: `seconds` of each repetition, and the peak of the JVM's resident memory until then."""
+
+    seconds: Sequence[float]
+    peak_mib: float
+    assignment: Mapping[str, Partitions]
+
+
+def run_kafka_assignors(cases: Iterable[Case], *, timeout_s: float, flags: Sequence[str] = ()) -> list[Result]:
+    """Return Kafka's results, in order.
+
+    Raises `UnavailableError` without Kafka or a Java compiler, and `subprocess.TimeoutExpired`.
+    """
+    home = kafka_home()
+    with tempfile.NamedTemporaryFile("w", suffix=".cases") as file:
+        for case in cases:
+            file.writelines(f"{line}\n" for line in _lines(case))
+        file.flush()
+        chosen = {"flags": flags} if flags else {}
+        command = home.command(str(_SOURCE), file.name, **chosen)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+    if done.returncode != 0:
+        if _NO_COMPILER in done.stderr:
+            raise UnavailableError("Java has no compiler here: install a JDK, of which a JRE is only a part")
+        raise RuntimeError(f"Kafka's assignors ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr}")
+    return list(_results(done.stdout.splitlines()))
+
+
+def _lines(case: Case) -> Iterator[str]:
+    yield f"case\t{case.strategy}\t{case.repeat}\t{int(case.prints)}"
+    for topic, count in case.group.partitions.items():
+        racks = ";".join("+".join(sorted(each)) for each in case.group.replica_racks.get(topic, ()))
+        yield f"topic\t{topic}\t{count}\t{racks}"
+    for member_id, member in case.group.members.items():
+        yield "\t".join(("member", member_id, *_fields(member)))
+    yield "end"
+
+
+def _fields(member: MemberSubscription) -> Iterator[str]:
+    yield member.instance_id or "-"
+    yield member.rack or "-"
+    yield str(member.generation)
+    yield ",".join(member.topics)
+    by_topic = groupby(sorted(member.owned), lambda partition: partition[0])
+    yield ",".join(f"{topic}:{' '.join(str(number) for _, number in each)}" for topic, each in by_topic)
+
+
+def _results(lines: Iterable[str]) -> Iterator[Result]:
+    seconds: list[float] = []
+    assignment: dict[str, Partitions] = {}
+    for line in lines:
+        kind, *fields = line.split("\t")
+        if kind == "seconds":
+            seconds, assignment = [float(each) for each in fields], {}
+        elif kind == "member":
+            assignment[fields[0]] = list(_partitions(fields[1]))
+        else:
+            yield Result(seconds=seconds, peak_mib=int(fields[0]) / 1024, assignment=assignment)
+
+
+def _partitions(text: str) -> Iterator[tuple[str, int]]:
+    for each in text.split(",") if text else ():
+        topic, _, numbers = each.rpartition(":")
+        yield from ((topic, int(number)) for number in numbers.split(" "))

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final
 
-from bench.clients import cluster_workloads, crowd, decoding, workloads
+from bench.clients import cluster_workloads, crowd, decoding, group_requests, workloads
 
 WORKLOADS: Final[dict[str, Callable[..., workloads.Figures]]] = {
     "produce": workloads.produce,
@@ -15,6 +15,7 @@ WORKLOADS: Final[dict[str, Callable[..., workloads.Figures]]] = {
     "latency": workloads.latency,
     "saturate": workloads.saturate,
     "crowd": crowd.pipeline_requests,
+    "group_requests": group_requests.group_requests,
     "first_record": workloads.first_record,
     "fill": workloads.fill,
     "create_topic": workloads.create_topic,

@@ -1,16 +1,18 @@
-"""Headless members of a classic group: every request by hand, in one event loop, an eager range assignment."""
+"""Headless members of a classic group: every request by hand, in one event loop; eager or cooperative."""
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from odradek.assignors import assign
 from odradek.model import ErrorCode, TopicPartition
 from odradek.protocol.api import ApiKey
 from odradek.protocol.consumer_protocol import (
     Assignment,
     Subscription,
     decode_assignment,
+    decode_subscription,
     encode_assignment,
     encode_subscription,
 )
@@ -20,19 +22,27 @@ from odradek.testing.wire_client import WireClient
 HEARTBEAT_S: Final = 0.1
 SESSION_MS: Final = 6_000
 _REBALANCE_MS: Final = 60_000
+_LOAD_S: Final = 60.0
 
 
 class HeadlessGroup:
     """A group, and what its members saw: how long partitions had no owner, and whether all have the same generation."""
 
-    def __init__(self, address: str, group_id: str, topic: str, partitions: int) -> None:
+    def __init__(
+        self, address: str, group_id: str, topic: str, partitions: int, *, is_cooperative: bool = False
+    ) -> None:
         self.address = address
         self.group_id = group_id
         self.topic = topic
         self.partitions = partitions
+        self.is_cooperative = is_cooperative
         self.members: list[HeadlessMember] = []
         self.unowned_partition_s = 0.0
         self._released_at: dict[int, float] = {}
+
+    def places(self, numbers: Iterable[int]) -> tuple[TopicPartition, ...]:
+        """Return partitions by their numbers."""
+        return tuple(TopicPartition(self.topic, number) for number in numbers)
 
     def released(self, numbers: frozenset[int], at_s: float) -> None:
         """Note that these partitions have no owner since a time."""
@@ -55,7 +65,9 @@ class HeadlessGroup:
 
     async def until_stable(self) -> None:
         """Return when every partition has an owner in one generation of all members."""
-        while not self._is_stable():  # noqa: ASYNC110 - the members' answers change it
+        while not self._is_stable():
+            for member in self.members:
+                member.check()
             await asyncio.sleep(0.002)
 
     def _is_stable(self) -> bool:
@@ -85,6 +97,11 @@ class HeadlessMember:
         host, port = self._group.address.rsplit(":", 1)
         self._client = await WireClient.connect(SystemNetwork(), host, int(port), client_id="member")
         self._life = asyncio.create_task(self._live())
+
+    def check(self) -> None:
+        """Raise the error that has ended the member's life, if there is one."""
+        if self._life.done():
+            self._life.result()
 
     async def leave(self) -> None:
         """Leave the group."""
@@ -116,47 +133,65 @@ class HeadlessMember:
         return bool(answer.error_code == ErrorCode.none)
 
     async def _rejoin(self) -> None:
-        self._group.released(self.owned, time.monotonic())
-        self.owned, self.generation = frozenset(), -1
+        """Join until the member has its part of a generation; a cooperative member keeps its partitions meanwhile."""
+        if not self._group.is_cooperative:
+            self._revoke(self.owned)
+        self.generation = -1
         while True:
             joined = await self._client.ask(ApiKey.JOIN_GROUP, self._join_message(), 5)
             if joined.error_code in {ErrorCode.none, ErrorCode.member_id_required}:
                 self._member_id = joined.member_id
             elif joined.error_code == ErrorCode.unknown_member_id:
                 self._member_id = ""
+                self._revoke(self.owned)
             elif joined.error_code != ErrorCode.rebalance_in_progress:
                 await asyncio.sleep(HEARTBEAT_S)
             if joined.error_code == ErrorCode.none and await self._sync(joined):
                 return
 
+    def _revoke(self, numbers: frozenset[int]) -> None:
+        self._group.released(numbers, time.monotonic())
+        self.owned -= numbers
+
     async def _sync(self, joined: Any) -> bool:
-        generation = self.generation = joined.generation_id
-        given = self._split(sorted(each.member_id for each in joined.members))
-        synced = await self._client.ask(ApiKey.SYNC_GROUP, {**self._who, "assignments": given}, 3)
+        """Return whether the member has its part of the generation, and needs to give up nothing for the next one."""
+        who = {**self._who, "generation_id": joined.generation_id}
+        given = self._assignments(joined.members)
+        synced = await self._client.ask(ApiKey.SYNC_GROUP, {**who, "assignments": given}, 3)
         if synced.error_code != ErrorCode.none:
-            self.generation = -1
             return False
-        places = decode_assignment(synced.assignment).partitions if synced.assignment else ()
-        self.owned = frozenset(place.partition for place in places)
-        self.generation, self._last_seen_s = generation, time.monotonic()
-        self._group.taken(self.owned)
+        assigned = _numbers(decode_assignment(synced.assignment).partitions)
+        revoked = self.owned - assigned
+        self._revoke(revoked)
+        self.owned, self._last_seen_s = assigned, time.monotonic()
+        self._group.taken(assigned)
+        if revoked:
+            return False
+        self.generation = joined.generation_id
         return True
 
-    def _split(self, member_ids: Sequence[str]) -> list[dict[str, Any]]:
-        group, count = self._group, len(member_ids)
-        shares = [range(place, group.partitions, count) for place in range(count)]
+    def _assignments(self, members: Sequence[Any]) -> list[dict[str, Any]]:
+        """Return the leader's assignment; other members are sent no members."""
+        group = self._group
+        if not members:
+            return []
+        if group.is_cooperative:
+            owned = {each.member_id: decode_subscription(each.metadata).owned_partitions for each in members}
+            topics = dict.fromkeys(owned, (group.topic,))
+            shares = assign("cooperative-sticky", {group.topic: group.partitions}, topics, owned)
+        else:
+            ids = sorted(each.member_id for each in members)
+            numbers = {each: range(place, group.partitions, len(ids)) for place, each in enumerate(ids)}
+            shares = {each: group.places(share) for each, share in numbers.items()}
         return [
-            {
-                "member_id": member_id,
-                "assignment": encode_assignment(
-                    Assignment(partitions=tuple(TopicPartition(group.topic, number) for number in share))
-                ),
-            }
-            for member_id, share in zip(member_ids, shares, strict=True)
+            {"member_id": each, "assignment": encode_assignment(Assignment(partitions=tuple(share)))}
+            for each, share in shares.items()
         ]
 
     def _join_message(self) -> dict[str, Any]:
-        metadata = encode_subscription(Subscription(topics=(self._group.topic,)))
+        group = self._group
+        name = "cooperative-sticky" if group.is_cooperative else "range"
+        metadata = encode_subscription(Subscription(topics=(group.topic,), owned_partitions=group.places(self.owned)))
         return {
             "group_id": self._group.group_id,
             "session_timeout": SESSION_MS,
@@ -164,9 +199,25 @@ class HeadlessMember:
             "member_id": self._member_id,
             "group_instance_id": None,
             "protocol_type": "consumer",
-            "protocols": [{"name": "range", "metadata": metadata}],
+            "protocols": [{"name": name, "metadata": metadata}],
         }
 
     @property
     def _who(self) -> dict[str, Any]:
         return {"group_id": self._group.group_id, "generation_id": self.generation, "member_id": self._member_id}
+
+
+def _numbers(places: Iterable[TopicPartition]) -> frozenset[int]:
+    return frozenset(place.partition for place in places)
+
+
+async def await_coordinator(address: str, group_id: str) -> None:
+    """Return when the group has a coordinator that has loaded it."""
+    host, port = address.rsplit(":", 1)
+    client = await WireClient.connect(SystemNetwork(), host, int(port), client_id="bench")
+    stranger = {"group_id": group_id, "generation_id": 0, "member_id": "-"}
+    async with asyncio.timeout(_LOAD_S):
+        while (await client.ask(ApiKey.HEARTBEAT, stranger, 3)).error_code != ErrorCode.unknown_member_id:
+            await client.ask(ApiKey.FIND_COORDINATOR, {"key": group_id, "key_type": 0}, 3)
+            await asyncio.sleep(HEARTBEAT_S)
+    client.transport.abort()

@@ -1,6 +1,7 @@
 """The records of the group coordinator as values, and their codec for `__consumer_offsets`."""
 
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Final, NamedTuple
 
 from odradek.model import TopicPartition
 from odradek.protocol.group_records import (
@@ -11,6 +12,8 @@ from odradek.protocol.group_records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
+
+_CACHED_KEYS: Final = 16_384
 
 
 class GroupMetadataRecord(NamedTuple):
@@ -37,13 +40,11 @@ class GroupRecordCodec:
     def encode(self, record: GroupRecord) -> tuple[bytes, bytes | None]:
         if isinstance(record, GroupMetadataRecord):
             return GROUP_RECORDS.encode(GroupMetadataKey(group=record.group_id), record.value)
-        topic, number = record.partition
-        expires = record.value is not None and record.value.expire_timestamp >= 0
-        return GROUP_RECORDS.encode(
-            OffsetCommitKey(group=record.group_id, topic=topic, partition=number),
-            record.value,
-            EXPIRING_VERSION if expires else None,
-        )
+        key, value = _offset_commit_key(record.group_id, record.partition), record.value
+        if value is None:
+            return key, None
+        version = EXPIRING_VERSION if value.expire_timestamp >= 0 else None
+        return key, GROUP_RECORDS.encode_value(OffsetCommitKey, value, version)
 
     def decode(self, key: bytes | None, value: bytes | None) -> GroupRecord | None:
         if key is None:
@@ -54,3 +55,11 @@ class GroupRecordCodec:
         if isinstance(known, GroupMetadataKey):
             return GroupMetadataRecord(known.group, decoded)
         return None
+
+
+@lru_cache(maxsize=_CACHED_KEYS)
+def _offset_commit_key(group_id: str, partition: TopicPartition) -> bytes:
+    """Return the key of a commit; a group commits the same partitions again and again."""
+    return GROUP_RECORDS.encode_key(
+        OffsetCommitKey(group=group_id, topic=partition.topic, partition=partition.partition)
+    )

@@ -28,6 +28,7 @@ from kio.serial._introspect import (
     is_optional,
 )
 
+from odradek.protocol.primitives import INT16
 from odradek.protocol.schemas import Encoder, Layout, RecordEncoder
 from odradek.protocol.varint import write_unsigned_varint
 
@@ -242,7 +243,7 @@ def _string(buffer: bytearray, value: str | None) -> None:
         buffer += b"\xff\xff"
         return
     data = value.encode()
-    buffer += struct.pack(">h", len(data))
+    buffer += INT16.pack(len(data))
     buffer += data
 
 

@@ -69,13 +69,19 @@ class RecordTypes:
 
         Fields that the version lacks are not written.
         """
-        encode_key = self._key_encoders.get(type(key)) or self._compile_key_encoder(type(key))
-        if value is None:
-            return encode_key(key), None
-        kind = self._type_of[type(key)]
+        return self.encode_key(key), None if value is None else self.encode_value(type(key), value, version)
+
+    def encode_key(self, key: object) -> bytes:
+        """Return the bytes of a key."""
+        encode = self._key_encoders.get(type(key)) or self._compile_key_encoder(type(key))
+        return encode(key)
+
+    def encode_value(self, key_type: type, value: object, version: int | None = None) -> bytes:
+        """Return the bytes of the value of a key of that class, as `encode` does."""
+        kind = self._type_of[key_type]
         number_and_version = kind.number, kind.writes if version is None else version
-        encode_value = self._value_encoders.get(number_and_version) or self._compile_value_encoder(*number_and_version)
-        return encode_key(key), encode_value(value)
+        encode = self._value_encoders.get(number_and_version) or self._compile_value_encoder(*number_and_version)
+        return encode(value)
 
     def decode(self, key: Buffer, value: Buffer | None) -> tuple[Any, Any]:
         """Return key and value; an `UnknownKey` and None for a type that is not known. A value of None is a tombstone.

@@ -4,10 +4,9 @@ Versions: 3 static members (KIP-345), 4 flexible.
 """
 
 import asyncio
-from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.serving.context import RequestContext
+from odradek.broker.serving.context import RequestContext, WhenDone
 from odradek.groups.messages import HeartbeatRequest
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages import optional
@@ -16,26 +15,15 @@ if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker
 
 
-def handle(
-    broker: "Broker", context: RequestContext, message: Any
-) -> dict[str, Any] | Coroutine[Any, Any, dict[str, Any]]:
-    """Restart the member's session. While groups load, the response has no error, as in Kafka.
-
-    The result is a coroutine only if it waits for a commit: a task for each heartbeat would take half of the CPU time.
-    """
+def handle(broker: "Broker", context: RequestContext, message: Any) -> WhenDone:
+    """Restart the member's session. While groups load, the response has no error, as in Kafka."""
     del context
     request = HeartbeatRequest(
         member_id=message.member_id,
         instance_id=optional(message, "group_instance_id", None),
         generation=message.generation_id,
     )
-    reply = broker.groups.submit(message.group_id, request)
-    return _message(reply) if reply.done() else _when_committed(reply)
-
-
-async def _when_committed(reply: "asyncio.Future[ErrorCode]") -> dict[str, Any]:
-    await asyncio.wait([reply])
-    return _message(reply)
+    return WhenDone(broker.groups.submit(message.group_id, request), _message)
 
 
 def _message(reply: "asyncio.Future[ErrorCode]") -> dict[str, Any]:

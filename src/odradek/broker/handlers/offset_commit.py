@@ -5,9 +5,10 @@ time, 6 leader epochs (KIP-320), 7 static members (KIP-345), 8 flexible, 9 GROUP
 in place of names.
 """
 
+import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-from odradek.broker.serving.context import RequestContext
+from odradek.broker.serving.context import RequestContext, WhenDone
 from odradek.groups.messages import CommitRequest
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.group_records import OffsetCommitValue
@@ -21,12 +22,13 @@ _GROUP_ID_NOT_FOUND_FROM: Final = 9
 _TOPIC_IDS_FROM: Final = 10
 
 
-async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any] | WhenDone:
     """Return one error per partition; an error of the group is at every partition."""
     answers: list[dict[str, Any]] = []
     values: dict[TopicPartition, OffsetCommitValue] = {}
     accepted: list[dict[str, Any]] = []
-    expire_timestamp = _expire_timestamp(broker, message)
+    now_ms, most_bytes = broker.runtime.clock.now_ms(), broker.config.offset_metadata_max_bytes
+    expire_timestamp = _expire_timestamp(message, now_ms)
     is_group_denied = not context.allows(AclOperation.READ, ResourceType.GROUP, message.group_id)
     for topic in message.topics:
         by_id = context.api_version >= _TOPIC_IDS_FROM
@@ -44,54 +46,55 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
                 error = ErrorCode.unknown_topic_id if by_id else ErrorCode.unknown_topic_or_partition
             elif wanted.partition_index not in known.partitions:
                 error = ErrorCode.unknown_topic_or_partition
-            elif len(wanted.committed_metadata or "") > broker.config.offset_metadata_max_bytes:
+            elif len(wanted.committed_metadata or "") > most_bytes:
                 error = ErrorCode.offset_metadata_too_large
             answer = {"partition_index": wanted.partition_index, "error_code": error}
             partitions.append(answer)
             if known is not None and error is ErrorCode.none:
                 accepted.append(answer)
-                values[TopicPartition(known.name, wanted.partition_index)] = _value(broker, wanted, expire_timestamp)
+                values[TopicPartition(known.name, wanted.partition_index)] = OffsetCommitValue(
+                    offset=wanted.committed_offset,
+                    leader_epoch=optional(wanted, "committed_leader_epoch", -1),
+                    metadata=wanted.committed_metadata or "",
+                    commit_timestamp=now_ms,
+                    expire_timestamp=expire_timestamp,
+                )
         answers.append({**_name(topic, by_id=by_id), "partitions": partitions})
-    if values:
-        error = await _commit(broker, context, message, values)
+    if not values:
+        return {"topics": answers}
+
+    def committed(reply: "asyncio.Future[ErrorCode]") -> dict[str, Any]:
+        error = _result(reply)
         for answer in accepted:
             answer["error_code"] = error
-    return {"topics": answers}
+        return {"topics": answers}
+
+    return WhenDone(broker.groups.submit(message.group_id, _request(context, message, values)), committed)
 
 
-async def _commit(
-    broker: "Broker", context: RequestContext, message: Any, values: dict[TopicPartition, OffsetCommitValue]
-) -> ErrorCode:
+def _request(context: RequestContext, message: Any, values: dict[TopicPartition, OffsetCommitValue]) -> CommitRequest:
     has_code = context.api_version >= _GROUP_ID_NOT_FOUND_FROM
-    request = CommitRequest(
+    return CommitRequest(
         member_id=message.member_id,
         instance_id=optional(message, "group_instance_id", None),
         generation=message.generation_id_or_member_epoch,
         values=values,
         missing_group_error=ErrorCode.group_id_not_found if has_code else ErrorCode.illegal_generation,
     )
+
+
+def _result(reply: "asyncio.Future[ErrorCode]") -> ErrorCode:
     try:
-        error: ErrorCode = await broker.groups.submit(message.group_id, request)
+        return reply.result()
     except KafkaError as refused:
         return refused.code
-    return error
 
 
-def _expire_timestamp(broker: "Broker", message: Any) -> int:
+def _expire_timestamp(message: Any, now_ms: int) -> int:
     """Return the expiry that versions 2 to 4 may set; -1 stands for the broker's retention."""
     retention = getattr(message, "retention_time", None)
     retention_ms = -1 if retention is None else milliseconds(retention)
-    return -1 if retention_ms < 0 else broker.runtime.clock.now_ms() + retention_ms
-
-
-def _value(broker: "Broker", wanted: Any, expire_timestamp: int) -> OffsetCommitValue:
-    return OffsetCommitValue(
-        offset=wanted.committed_offset,
-        leader_epoch=optional(wanted, "committed_leader_epoch", -1),
-        metadata=wanted.committed_metadata or "",
-        commit_timestamp=broker.runtime.clock.now_ms(),
-        expire_timestamp=expire_timestamp,
-    )
+    return -1 if retention_ms < 0 else now_ms + retention_ms
 
 
 def _name(topic: Any, *, by_id: bool) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Hashable, Iterable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from odradek.broker.serving.admission import Admission, authorization_error
 from odradek.model import KafkaError
@@ -105,6 +105,16 @@ class RequestContext(NamedTuple):
         """Return what decisions about this principal depend on: the part of a cached answer's key."""
         admission = self.session.admission
         return None if admission.allows_all else (self.principal, self.client_host, admission.authorizer.version)
+
+
+class WhenDone(NamedTuple):
+    """An answer that a handler makes of a future once it is done.
+
+    A coroutine would run in a task, which takes as long as all else that a heartbeat or a commit needs.
+    """
+
+    future: "asyncio.Future[Any]"
+    message: "Callable[[asyncio.Future[Any]], dict[str, Any]]"
 
 
 def cluster_operations(context: RequestContext) -> int:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.serving.admission import Admission
 from odradek.broker.serving.apis import HANDLERS, HIDDEN, Api, apis
-from odradek.broker.serving.context import RequestContext, Session, decoded_bytes
+from odradek.broker.serving.context import RequestContext, Session, WhenDone, decoded_bytes
 from odradek.broker.serving.responses import frame as to_frame
 from odradek.broker.serving.responses import message_frame
 from odradek.log.errors import is_out_of_descriptors
@@ -124,9 +124,7 @@ class Dispatcher:
         `meter` counted the request's entries. If only bytes were counted, hundreds of requests with many small entries
         would be served at a time, each of which takes fifty times its size.
         """
-        reply = PendingReply()
-        reply.exclusive = True
-        reply.decoded_bytes = decoded_bytes(meter)
+        reply = _exclusive_reply(meter)
         task = asyncio.get_running_loop().create_task(answer)
         self._tasks.add(task)
 
@@ -134,17 +132,7 @@ class Dispatcher:
             self._tasks.discard(task)
             if handler is not None:
                 handler.close()
-            if task.cancelled():
-                reply.refuse(f"{_describe(context.header)}given up: the broker stops")
-            elif (error := task.exception()) is None:
-                reply.complete(task.result())
-            elif isinstance(error, KafkaError):
-                reply.refuse(f"{_describe(context.header)}{error}")
-            elif is_out_of_descriptors(error):
-                reply.refuse(f"{_describe(context.header)}{_NO_DESCRIPTOR}: {error}")
-            else:
-                context.session.connection.exception(f"{_describe(context.header)}failed", error)
-                reply.complete(NO_REPLY)
+            _settle(context, reply, task.result)
 
         task.add_done_callback(finish)
         return reply
@@ -207,11 +195,46 @@ class Dispatcher:
                 except KafkaError as error:
                     return encode(context, refuse(message, error) if refuse else _error_answer(key, version, error))
             answer = handle(broker, context, message)
+            if isinstance(answer, WhenDone):
+                future, to_message = answer
+                if not future.done():
+                    reply = _exclusive_reply(meter)
+                    future.add_done_callback(
+                        lambda done: _settle(context, reply, lambda: encode(context, to_message(done)))
+                    )
+                    return reply
+                answer = to_message(future)
             if isinstance(answer, dict):
                 return encode(context, answer)
             return self.answer_later(context, encode_later(context, answer), meter, handler=answer)
 
         return serve
+
+
+def _exclusive_reply(meter: Meter) -> PendingReply:
+    """Return a reply that later requests of the connection wait for."""
+    reply = PendingReply()
+    reply.exclusive = True
+    reply.decoded_bytes = decoded_bytes(meter)
+    return reply
+
+
+def _settle(context: RequestContext, reply: PendingReply, result: Callable[[], Buffers]) -> None:
+    """Complete a reply with a result, or close the connection because of the error that it raises."""
+    try:
+        buffers = result()
+    except asyncio.CancelledError:
+        reply.refuse(f"{_describe(context.header)}given up: the broker stops")
+    except KafkaError as error:
+        reply.refuse(f"{_describe(context.header)}{error}")
+    except Exception as error:
+        if is_out_of_descriptors(error):
+            reply.refuse(f"{_describe(context.header)}{_NO_DESCRIPTOR}: {error}")
+        else:
+            context.session.connection.exception(f"{_describe(context.header)}failed", error)
+            reply.complete(NO_REPLY)
+    else:
+        reply.complete(buffers)
 
 
 def _error_answer(key: ApiKey, version: int, error: KafkaError) -> dict[str, Any]:

@@ -60,6 +60,20 @@ def test_a_deleted_group_has_no_offsets_when_a_transaction_commits_later() -> No
     assert (at.machine.groups, at.offsets("g")) == ({}, {})
 
 
+@pytest.mark.parametrize("last", [NO_PRODUCER, PRODUCER + 1])
+def test_a_transaction_does_not_replace_an_offset_that_was_recorded_after_its_own(last: int) -> None:
+    at = Scene()
+    at.commit("g", 0, 1)
+    at.commit("g", 0, 2, PRODUCER)
+    at.commit("g", 0, 3, last)
+    at.machine.end_transaction(PRODUCER + 1, committed=True)
+    at.machine.end_transaction(PRODUCER, committed=True)
+    assert at.offsets("g") == {0: 3}
+    at.commit("g", 0, 4, PRODUCER)
+    at.machine.end_transaction(PRODUCER, committed=True)
+    assert at.offsets("g") == {0: 4}
+
+
 def test_a_pending_offset_can_be_deleted() -> None:
     at = Scene()
     at.commit("g", 0, 2, PRODUCER)

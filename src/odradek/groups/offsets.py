@@ -28,7 +28,8 @@ class Offsets:
 
     def __init__(self) -> None:
         self._values: dict[str, dict[TopicPartition, OffsetCommitValue]] = {}
-        self._record_offsets: dict[tuple[str, TopicPartition], int] = {}
+        self._record_offsets: dict[str, dict[TopicPartition, int]] = {}
+        """Where the commits of groups are that were recorded while an open transaction had offsets of the group."""
         self._count_by_topic: Counter[str] = Counter()
         self._transactions: dict[int, dict[str, dict[TopicPartition, _Commit]]] = {}
         """The pending offsets of open transactions, by producer and group."""
@@ -53,13 +54,13 @@ class Offsets:
         if partition not in values:
             self._count_by_topic[partition.topic] += 1
         values[partition] = value
-        self._record_offsets[group_id, partition] = record_offset
+        if group_id in self._producers:
+            self._record_offsets.setdefault(group_id, {})[partition] = record_offset
 
     def remove(self, group_id: str, partition: TopicPartition) -> None:
         """Apply a tombstone: remove the offset, also from open transactions."""
         values = self._values.get(group_id)
         if values is not None and values.pop(partition, None) is not None:
-            del self._record_offsets[group_id, partition]
             self._count_by_topic[partition.topic] -= 1
             if not self._count_by_topic[partition.topic]:
                 del self._count_by_topic[partition.topic]
@@ -88,10 +89,11 @@ class Offsets:
         """
         transaction = dict(self._transactions.get(producer_id, ()))
         for group_id, commits in transaction.items():
-            self._drop_pending(producer_id, group_id)
+            later = self._record_offsets.get(group_id, {})
             for partition, commit in commits.items() if committed else ():
-                if commit.record_offset > self._record_offsets.get((group_id, partition), -1):
+                if commit.record_offset > later.get(partition, -1):
                     self.put(group_id, partition, commit.value, commit.record_offset)
+            self._drop_pending(producer_id, group_id)
         return transaction.keys()
 
     def _drop_pending(self, producer_id: int, group_id: str) -> None:
@@ -102,6 +104,7 @@ class Offsets:
             del self._transactions[producer_id]
         if not producers:
             del self._producers[group_id]
+            self._record_offsets.pop(group_id, None)
 
     def pending(self, group_id: str) -> Iterator[TopicPartition]:
         """Yield the partitions whose offsets an open transaction may change (KIP-447)."""

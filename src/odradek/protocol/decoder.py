@@ -224,7 +224,20 @@ class _Body:
                 self._after_run.append(f"{self._indent}{target} = {converted}")
         else:
             self.flush()
-            self._line(f"{target}, p = {_variable(type_name, self._flexible, nullable)}(b, p)")
+            general = f"{target}, p = {_variable(type_name, self._flexible, nullable)}(b, p)"
+            if type_name == "string":
+                self._string(target, general)
+            else:
+                self._line(general)
+
+    def _string(self, target: str, general: str) -> None:
+        """Read a string without a call; null, long compact and malformed ones are left to the general reader."""
+        prefix = 1 if self._flexible else 2
+        self._line("n = b[p] - 1" if self._flexible else "n = b[p] << 8 | b[p + 1]")
+        limit = " and n < 127" if self._flexible else " and n < 32768"
+        self._line(f"z = p + {prefix} + n")
+        self._line(f"if n >= 0{limit} and z <= len(b): {target} = str(b[p + {prefix}:z], 'utf-8'); p = z")
+        self._line(f"else: {general}")
 
     def _line(self, text: str) -> None:
         self.lines.append(self._indent + text)

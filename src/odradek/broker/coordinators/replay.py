@@ -1,6 +1,7 @@
 """The records of an internal topic's partition, read into the machine that coordinates it."""
 
 import asyncio
+import gc
 import logging
 from collections.abc import Iterator
 from contextlib import suppress
@@ -24,6 +25,8 @@ READ_BYTES: Final = 1 << 20
 """Limit of one read from the log."""
 _MOST_NAMED: Final = 3
 """Limit of malformed records and batches that are named in the log."""
+_FROZEN_AT_ONCE: Final = 50_000
+"""Records between two freezes: each of them also keeps the unreachable objects that the process has at that time."""
 _log = logging.getLogger("odradek.coordinators")
 
 RequestT = TypeVar("RequestT")
@@ -129,6 +132,7 @@ class _Replay(Generic[RequestT, RecordT]):
         self._partition = partition
         self._machine = machine
         self._codec = codec
+        self._frozen_records = 0
         self._monotonic = asyncio.get_running_loop().time
 
     async def read_to_end(self, timeout_ms: int) -> None:
@@ -144,11 +148,18 @@ class _Replay(Generic[RequestT, RecordT]):
             async for header, batch in cooperatively_by_time(batches, self._monotonic):
                 self._apply(header, batch)
                 found.end_offset = header.next_offset
+            self._freeze()
             if not data:
                 found.end_offset = written  # compaction has removed the rest
             elif found.end_offset == before:
                 raise CorruptBatchError(f"the batches at offset {before} have offsets before it or behind {written}")
             await asyncio.sleep(0)
+
+    def _freeze(self) -> None:
+        """Exempt what is loaded from garbage collection, which would traverse all of it again and again."""
+        if self.found.records - self._frozen_records >= _FROZEN_AT_ONCE:
+            self._frozen_records = self.found.records
+            gc.freeze()
 
     async def _wait_until_written(self, offset: int, timeout_ms: int) -> None:
         try:

@@ -2,127 +2,50 @@
 
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from typing import Any, Final
+from typing import Final
 
-import confluent_kafka
 import kafka
 import pytest
-from existing_clients import CLIENTS, DEADLINE_S
+from existing_clients import DEADLINE_S
+from group_members import (
+    WALK_PARTITIONS,
+    AiokafkaMember,
+    ConfluentMember,
+    Join,
+    KafkaPythonMember,
+    settle,
+    walk,
+    writer,
+)
 
 from odradek.testing import eventually
 
 PARTITIONS: Final = 6
 ALL: Final = set(range(PARTITIONS))
-OVERTAKEN: Final = frozenset(
-    {confluent_kafka.KafkaError.ILLEGAL_GENERATION, confluent_kafka.KafkaError.REBALANCE_IN_PROGRESS}
-)
-"""The errors of a commit that a rebalance overtook, as with Kafka's broker. A cooperative member, which keeps its
-partitions while it rejoins, gets them on a busy machine."""
-
-
-class Member:
-    """A confluent-kafka consumer of a group, with what it owns and what it read."""
-
-    def __init__(self, servers: str, group: str, topic: str, **settings: Any) -> None:
-        self.read: list[str] = []
-        self._consumer = confluent_kafka.Consumer(
-            {
-                "bootstrap.servers": servers,
-                "group.id": group,
-                "auto.offset.reset": "earliest",
-                "session.timeout.ms": 6000,
-                "heartbeat.interval.ms": 300,
-                "enable.auto.commit": False,
-                **{name.replace("_", "."): value for name, value in settings.items()},
-            }
-        )
-        self._consumer.subscribe([topic])
-
-    def owned(self) -> set[int]:
-        return {place.partition for place in self._consumer.assignment()}
-
-    def poll(self) -> None:
-        """Read what is there and commit it; what a rebalance overtakes is not committed, and may be read again."""
-        for message in self._consumer.consume(100, 0.05):
-            if message.error() is not None:
-                assert message.error().code() == confluent_kafka.KafkaError._MAX_POLL_EXCEEDED
-                continue
-            self.read.append(message.value().decode())
-            try:
-                self._consumer.commit(message=message, asynchronous=False)
-            except confluent_kafka.KafkaException as refused:
-                if refused.args[0].code() not in OVERTAKEN:
-                    raise
-
-    def close(self) -> None:
-        self._consumer.close()
-
-
-def settle(members: list[Member], shares: list[int]) -> None:
-    """Poll all until together they own every partition once, in shares of these sizes."""
-
-    def settled() -> bool:
-        for member in members:
-            member.poll()
-        owned = [member.owned() for member in members]
-        return sorted(map(len, owned)) == sorted(shares) and set().union(*owned) == ALL
-
-    eventually(settled, within_s=DEADLINE_S, what=f"shares of {shares}")
+LIBRARIES: Final[dict[str, tuple[Join, tuple[str, ...]]]] = {
+    "confluent-kafka": (ConfluentMember, ("range", "roundrobin", "cooperative-sticky")),
+    "kafka-python": (KafkaPythonMember, ("range", "roundrobin", "sticky", "cooperative-sticky")),
+    "aiokafka": (AiokafkaMember, ("range", "roundrobin", "sticky")),
+}
+"""The members of each library, and the assignors that it has."""
 
 
 @pytest.fixture
 def written(servers: str, topic: str) -> Iterator[Callable[[int], list[str]]]:
-    """A topic, and a call that writes so many more values to it and returns all values so far."""
-    CLIENTS[0].create(servers, topic, PARTITIONS)
-    producer = confluent_kafka.Producer({"bootstrap.servers": servers})
-    values: list[str] = []
-
-    def write(count: int) -> list[str]:
-        for _ in range(count):
-            producer.produce(topic, f"{len(values)}", partition=len(values) % PARTITIONS)
-            values.append(f"{len(values)}")
-        assert producer.flush(DEADLINE_S) == 0
-        return values
-
-    yield write
-    assert producer.flush(DEADLINE_S) == 0
+    with writer(servers, topic, PARTITIONS) as write:
+        yield write
 
 
-@pytest.mark.parametrize("strategy", ["range", "roundrobin", "cooperative-sticky"])
+@pytest.mark.parametrize(
+    ("library", "assignor"), [(library, each) for library, (_, assignors) in LIBRARIES.items() for each in assignors]
+)
 def test_members_join_and_leave_and_each_partition_has_one_owner(
-    servers: str, topic: str, written: Callable[[int], list[str]], strategy: str
-):
-    """M3, M6. With three assignors of librdkafka's, the last of which moves partitions without stopping the others."""
-    with ExitStack() as closing:
-        members: list[Member] = []
-
-        def join() -> Member:
-            members.append(Member(servers, topic, topic, partition_assignment_strategy=strategy))
-            closing.callback(members[-1].close)
-            return members[-1]
-
-        written(60)
-        first = join()
-        settle([first], [6])
-        second = join()
-        settle([first, second], [3, 3])
-        written(60)
-        third = join()
-        settle([first, second, third], [2, 2, 2])
-        first.close()
-        written(60)
-        settle([second, third], [3, 3])
-        second.close()
-        values = written(60)
-        settle([third], [6])
-
-        def all_read() -> bool:
-            third.poll()
-            return {value for member in members for value in member.read} == set(values)
-
-        assert eventually(all_read, within_s=DEADLINE_S)
-        assert sum(len(member.read) for member in members) < len(values) * 1.5  # commits keep repetition small
+    servers: str, topic: str, library: str, assignor: str
+) -> None:
+    """M3, M6. The sticky assignors share what a member owned; a cooperative one does not stop the others."""
+    with writer(servers, topic, WALK_PARTITIONS) as write:
+        values, broadcast = walk(servers, topic, assignor, [LIBRARIES[library][0]] * 4, write)
+    assert sorted(broadcast) == sorted(values)
 
 
 def test_a_member_that_does_not_poll_is_replaced_and_can_rejoin(
@@ -130,9 +53,9 @@ def test_a_member_that_does_not_poll_is_replaced_and_can_rejoin(
 ):
     """M6. Not polled beyond `max.poll.interval.ms`, librdkafka leaves; its partitions move."""
     values = written(30)
-    silent = Member(servers, topic, topic, max_poll_interval_ms=6000)
+    silent = ConfluentMember(servers, topic, topic, max_poll_interval_ms=6000)
     settle([silent], [6])
-    other = Member(servers, topic, topic)
+    other = ConfluentMember(servers, topic, topic)
 
     def moved() -> bool:
         other.poll()
@@ -156,7 +79,7 @@ def test_clients_of_two_libraries_share_a_group(servers: str, topic: str, writte
         heartbeat_interval_ms=300,
         session_timeout_ms=6000,
     )
-    ours = Member(servers, topic, topic, partition_assignment_strategy="roundrobin,range")
+    ours = ConfluentMember(servers, topic, topic, "roundrobin,range")
 
     def shared() -> bool:
         ours.poll()

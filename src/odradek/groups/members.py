@@ -124,28 +124,26 @@ class GroupMembers:
         if self.leader is None:
             self.leader = member.member_id
 
-    def remove(self, member_id: str) -> Member | None:
-        """Remove a member; the oldest remaining one replaces it as leader."""
+    def remove(self, member_id: str) -> None:
+        """Remove a member, if it is one; the oldest remaining one replaces it as leader."""
         member = self._members.pop(member_id, None)
         if member is None:
-            return None
+            return
         self._remove_protocols(member)
         self._num_awaiting_join -= member.awaiting_join is not None
         if member.instance_id is not None:
             del self._static[member.instance_id]
         if self.leader == member_id:
             self.leader = next(iter(self._members), None)
-        return member
 
-    def replace(self, old_id: str, new: Member) -> Member:
-        """Replace the member `old_id` by `new`, as leader too, and return the old one."""
+    def replace(self, old_id: str, new: Member) -> None:
+        """Replace the member `old_id` by `new`, as leader too."""
+        assert old_id in self._members
         was_leader = self.leader == old_id
-        old = self.remove(old_id)
-        assert old is not None
+        self.remove(old_id)
         self.add(new)
         if was_leader:
             self.leader = new.member_id
-        return old
 
     def update(self, member: Member, request: JoinRequest) -> None:
         """Update a member's protocols and timeouts from `request`."""

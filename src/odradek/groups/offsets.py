@@ -39,11 +39,6 @@ class Offsets:
     def __len__(self) -> int:
         return sum(map(len, self._values.values()))
 
-    @property
-    def groups(self) -> Collection[str]:
-        """Return the ids of groups with committed offsets."""
-        return self._values.keys()
-
     def of(self, group_id: str) -> Mapping[TopicPartition, OffsetCommitValue]:
         """Return a group's offsets, in order of the first commits."""
         return self._values.get(group_id, _NOTHING)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from odradek.coordination import Producer, Reply, Step
+from odradek.coordination import Reply, Step
 from odradek.groups.records import GroupRecord
 
 
@@ -21,9 +21,9 @@ class Outcome:
         """Answer a request when everything so far is committed."""
         self.replies.append(Reply(to=to, value=value))
 
-    def step(self, *, producer: Producer | None = None) -> Step[GroupRecord]:
+    def step(self) -> Step[GroupRecord]:
         """Return the decision."""
-        return Step(key=self.key, records=self.records, replies=self.replies, producer=producer, events=self.events)
+        return Step(key=self.key, records=self.records, replies=self.replies, events=self.events)
 
 
 def answer(key: str, to: object, value: object, records: Sequence[GroupRecord] = ()) -> Step[GroupRecord]:

@@ -46,15 +46,9 @@ NO_MEMBER: Final = ConsumerGroupMetadata()
 
 async def find_coordinator(cluster: Cluster, group_id: str) -> int:
     """Return the coordinator's broker id. Raises `KafkaError` COORDINATOR_NOT_AVAILABLE while there is none."""
-    connection = await cluster.least_loaded_connection()
-    message = {"key": group_id, "key_type": 0, "coordinator_keys": [group_id]}
-    response = await connection.request(ApiKey.FIND_COORDINATOR, message)
-    found = response.coordinators[0] if hasattr(response, "coordinators") else response
-    node_id = _coordinator(group_id, found)
+    node_id = (await find_coordinators(cluster, [group_id]))[group_id]
     if isinstance(node_id, KafkaError):
         raise node_id
-    if node_id not in cluster.metadata.nodes:
-        await cluster.refresh()
     return node_id
 
 
@@ -62,20 +56,16 @@ async def find_coordinators(cluster: Cluster, group_ids: Sequence[str]) -> dict[
     """Return the coordinators' broker ids, or errors, by group: one request if the broker supports it (KIP-699)."""
     connection = await cluster.least_loaded_connection()
     if connection.version(ApiKey.FIND_COORDINATOR) < _MANY_COORDINATORS_FROM:
-        return {group_id: await _one_coordinator(cluster, group_id) for group_id in group_ids}
-    message = {"key_type": 0, "coordinator_keys": list(group_ids)}
-    response = await connection.request(ApiKey.FIND_COORDINATOR, message)
-    found: dict[str, int | KafkaError] = {each.key: _coordinator(each.key, each) for each in response.coordinators}
+        requests = {group_id: {"key": group_id, "key_type": 0} for group_id in group_ids}
+        answers = {key: await connection.request(ApiKey.FIND_COORDINATOR, each) for key, each in requests.items()}
+    else:
+        message = {"key_type": 0, "coordinator_keys": list(group_ids)}
+        response = await connection.request(ApiKey.FIND_COORDINATOR, message)
+        answers = {each.key: each for each in response.coordinators}
+    found = {group_id: _coordinator(group_id, answer) for group_id, answer in answers.items()}
     if any(isinstance(each, int) and each not in cluster.metadata.nodes for each in found.values()):
         await cluster.refresh()
     return found
-
-
-async def _one_coordinator(cluster: Cluster, group_id: str) -> int | KafkaError:
-    try:
-        return await find_coordinator(cluster, group_id)
-    except KafkaError as error:
-        return error
 
 
 def _coordinator(group_id: str, found: Any) -> int | KafkaError:

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from scenes import T0, T1, T2, T3, create, fill, play, poll_all, values
 
+from odradek.assignors import InvalidAssignmentError
 from odradek.clients import Admin, OffsetAndMetadata
-from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
+from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.testing.world import World
 
 
@@ -204,22 +205,128 @@ def test_assignors_are_names_objects_or_import_paths(world: World, strategy: Any
     play(world, scene, partitions=2, count=10)
 
 
-class Broken:
-    """An assignor with a mistake."""
+class Flawed:
+    """An assignor that makes a mistake in its first round."""
 
-    name = "broken"
+    name = "flawed"
+
+    def __init__(self, mistake: str) -> None:
+        self._mistake: str | None = mistake
 
     def assign(self, group: Any) -> Any:
-        raise LookupError("no idea")
+        mistake, self._mistake = self._mistake, None
+        member, partitions = next(iter(group.members)), [T0, T1]
+        if mistake == "raises":
+            raise LookupError("no idea")
+        return {member: {"twice": [T0, T1, T0], "forgets": [T0], None: partitions}[mistake]}
 
 
-def test_an_assignor_that_fails_is_an_error_of_the_poll(world: World, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("mistake", "error", "message"),
+    [
+        ("raises", LookupError, "no idea"),
+        ("twice", InvalidAssignmentError, "assigns partition t-0 twice"),
+        ("forgets", InvalidAssignmentError, "forgets partition t-1"),
+    ],
+)
+def test_an_assignor_that_fails_is_an_error_of_one_poll_and_the_round_is_tried_again(
+    world: World, caplog: pytest.LogCaptureFixture, mistake: str, error: type[Exception], message: str
+) -> None:
+    """M3."""
+
     async def scene() -> None:
-        async with world.consumer("reader", "t", group_id="g", partition_assignment_strategy=Broken()) as consumer:
-            with pytest.raises(OdradekError, match="no idea"):
+        strategy: Any = Flawed(mistake)
+        async with world.consumer("reader", "t", group_id="g", partition_assignment_strategy=strategy) as consumer:
+            with pytest.raises(error, match=message):
                 await consumer.poll(30_000)
+            assert consumer.assignment() == frozenset()
+            assert len(await poll_all(consumer, 10)) == 10
 
-    play(world, scene)
+    play(world, scene, partitions=2, count=10)
+
+
+def test_a_partition_that_changes_hands_is_revoked_before_it_is_given_and_nobody_else_stops(world: World) -> None:
+    """M3, M12 (KIP-429): the callbacks wait for a second each."""
+
+    async def scene() -> None:
+        story: list[str] = []
+
+        def told(name: str, what: str) -> Any:
+            async def callback(partitions: Any) -> None:
+                story.append(f"{name} {what} {[each.partition for each in partitions]} begins")
+                await asyncio.sleep(1)
+                story.append(f"{name} {what} {[each.partition for each in partitions]}")
+
+            return callback
+
+        def member(name: str) -> Any:
+            consumer = world.consumer(name, group_id="g", partition_assignment_strategy="cooperative-sticky")
+            consumer.subscribe(
+                ["t"], on_partitions_assigned=told(name, "assigned"), on_partitions_revoked=told(name, "revoked")
+            )
+            return consumer
+
+        async with member("first") as first:
+            await first.poll(max_records=1)
+            async with member("second") as second:
+                while not second.assignment():
+                    kept = first.assignment()
+                    await asyncio.gather(first.poll(500, 1), second.poll(500, 1))
+                    assert len(first.assignment() & kept) >= 2, "the first member stopped reading what it keeps"
+                assert first.assignment() | second.assignment() == {T0, T1, T2, T3}
+                assert len(first.assignment()) == len(second.assignment()) == 2
+                given, kept = second.assignment(), first.assignment()
+            while len(first.assignment()) < 4:
+                await first.poll(500, 1)
+        numbers = sorted(each.partition for each in given)
+        ends = [line for line in story if not line.endswith("begins") and not line.endswith("[]")]
+        assert ends == [
+            "first assigned [0, 1, 2, 3]",
+            f"first revoked {numbers}",
+            f"second assigned {numbers}",
+            f"second revoked {numbers}",
+            f"first assigned {numbers}",
+            "first revoked [0, 1, 2, 3]",
+        ]
+        assert story.index(f"first revoked {numbers}") < story.index(f"second assigned {numbers} begins")
+        assert kept.isdisjoint(given)
+
+    play(world, scene, partitions=4, count=400)
+
+
+def test_a_group_goes_from_eager_to_cooperative_with_two_rolling_restarts(world: World) -> None:
+    """M3 (KIP-429): every record is read, and no partition has two readers."""
+
+    async def scene() -> None:
+        members: list[Any] = []
+
+        async def settled() -> None:
+            while True:
+                await asyncio.gather(*(each.poll(200, 10) for each in members))
+                owned = [partition for each in members for partition in each.assignment()]
+                assert len(owned) == len(set(owned))
+                if len(owned) == 4 and all(len(each.assignment()) == 2 for each in members):
+                    return
+
+        async def start(name: str, strategy: str) -> None:
+            members.append(
+                await world.consumer(name, "t", group_id="g", partition_assignment_strategy=strategy).start()
+            )
+
+        for name in ("a0", "b0"):
+            await start(name, "range")
+        await settled()
+        for bounce, strategy in enumerate(("cooperative-sticky,range", "cooperative-sticky"), start=1):
+            for name in ("a", "b"):
+                await members.pop(0).close()
+                await start(f"{name}{bounce}", strategy)
+                await settled()
+        async with Admin("broker:9092", runtime=world.simulation.runtime("admin")) as admin:
+            assert (await admin.describe_group("g")).protocol == "cooperative-sticky"
+        for each in members:
+            await each.close()
+
+    play(world, scene, partitions=4, count=400)
 
 
 def test_members_without_a_common_assignor_get_an_error(world: World) -> None:

@@ -390,8 +390,8 @@ class Consumer:
         group = self._group
         while group is not None and (callback := group.member.pending_callback) is not None:
             await self._run_callback(group, callback)
-        if group is not None and group.member.error is not None:
-            raise group.member.error
+        if group is not None:
+            group.raise_error()
         self._cluster.refresh_if_old()
         if self._commits is not None:
             self._commits.auto_commit_async(self._clock.monotonic())

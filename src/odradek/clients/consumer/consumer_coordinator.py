@@ -113,8 +113,15 @@ class ConsumerCoordinator:
     def poll_started(self) -> None:
         """Stop the poll timer. Raises the error that prevents membership, if any."""
         self._perform(self.member.poll_started())
+        self.raise_error()
+
+    def raise_error(self) -> None:
+        """Raise the error that prevents membership, or that of this leader's assignor, if any."""
         if self.member.error is not None:
             raise self.member.error
+        if (error := self.member.take_assignment_error(self._clock.monotonic())) is not None:
+            self._schedule_tick()
+            raise error
 
     def poll_finished(self) -> None:
         """Start the poll timer."""
@@ -215,7 +222,11 @@ class ConsumerCoordinator:
         except Exception as error:
             # A custom assignor may raise anything; without a reply the group would wait for this leader.
             _log.exception("group %s: %s", self.group_id, type(action).__name__)
-            following = self.member.failed(OdradekError(f"group {self.group_id}: {type(action).__name__}: {error!r}"))
+            if isinstance(action, PerformAssignment):
+                following = self.member.assignment_failed(error, action.generation_id)
+            else:
+                text = f"group {self.group_id}: {type(action).__name__}: {error!r}"
+                following = self.member.failed(OdradekError(text))
         following = tuple(following)
         if any(isinstance(each, FindCoordinator) for each in following):
             self._pause_s = self._backoff.failed()

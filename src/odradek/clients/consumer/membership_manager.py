@@ -99,6 +99,8 @@ class MembershipManager:
         """The partitions that the application reads, as of its last callback."""
         self.error: OdradekError | None = None
         """Why the member can never join (state FATAL)."""
+        self._assignment_error: Exception | None = None
+        """Why the assignor of this leader failed; the member joins again once the error was raised."""
         self._leave_count = 0
         """Number of times the member left: responses to an earlier JoinGroup are ignored."""
         self._rebalance_config = rebalance_config
@@ -184,6 +186,7 @@ class MembershipManager:
         self._transition("leave")
         self._reset_generation(member_id="")
         self._topics, self.owned, self._is_lost, self._rejoin_needed = None, frozenset(), False, False
+        self._assignment_error = None
         return leaving
 
     def _leave_group(self, reason: str) -> list[Action]:
@@ -254,6 +257,20 @@ class MembershipManager:
                 assignments=assignments,
             )
         ]
+
+    def assignment_failed(self, error: Exception, generation_id: int) -> list[Action]:
+        """Keep an error of the leader's assignor for the next poll, and leave the round to a later one."""
+        if self.state is MemberState.SYNCING and generation_id == self.generation_id:
+            self._transition("retry")
+            self._assignment_error, self._join_at = error, inf
+        return []
+
+    def take_assignment_error(self, now: float) -> Exception | None:
+        """Return the error of this leader's assignor, if any, and join again after `retry.backoff.ms`."""
+        error, self._assignment_error = self._assignment_error, None
+        if error is not None and self.state is MemberState.JOINING:
+            self._join_at = now + self._rebalance_config.retry_backoff_ms / 1000
+        return error
 
     def sync_group_answered(self, answer: SyncGroupResponse, now: float) -> list[Action]:
         """Handle a SyncGroup response."""

@@ -25,7 +25,7 @@ import os
 import random
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Final, TypeVar
 
 from odradek.runtime.disk import NO_ROOM, Buffer, DiskLock, DiskSpace, File, holder_note
@@ -280,7 +280,7 @@ class MemoryDisk:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
 
     def _check_whole(self, path: str) -> None:
-        if any(_parts(path)[: len(broken)] == broken for broken in map(_parts, self.broken)):
+        if self.broken and any(_parts(path)[: len(broken)] == broken for broken in map(_parts, self.broken)):
             raise OSError(errno.EIO, os.strerror(errno.EIO), path)
 
     def _find(self, path: str) -> "Directory | Content | None":
@@ -439,9 +439,10 @@ class _MemoryLock:
             del self._locks[self._key]
 
 
-def _parts(path: str) -> list[str]:
+@lru_cache(maxsize=4096)
+def _parts(path: str) -> tuple[str, ...]:
     """Return the names in a path; the root is the working directory."""
-    return [name for name in path.split("/") if name not in {"", "."}]
+    return tuple(name for name in path.split("/") if name not in {"", "."})
 
 
 def _complete(future: "asyncio.Future[T]", work: Callable[[], T]) -> None:

@@ -5,13 +5,14 @@ purpose. `ODRADEK_SEED=N` repeats a simulation; a failure prints the number.
 """
 
 import functools
+import gc
 import importlib.util
 import os
 import re
 import shutil
 import signal
 from collections.abc import Callable, Generator, Iterator
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -45,8 +46,11 @@ COMPONENTS: Final[dict[str, Callable[[], str]]] = {
 }
 """Optional components, each with the reason why it cannot be used, or an empty text."""
 
-_HEAVY: Final = ("java", "kafka", "zookeeper")
-"""Those that keep a machine busy: Spark gives a Python worker ten seconds to start, whatever else there is to do."""
+_SHARING: Final = {"spark": "Spark", "pipelines": "Spark", "peers": "Kafka"}
+"""Rooms whose tests share a server that takes long to start."""
+
+_LONGEST: Final = ("spark", "pipelines", "soak", "interop", "peers", "simulation", "bench", "supervisor", "log")
+"""The rooms whose files take longest, in the order in which they begin."""
 
 # How fast a machine is decides nothing here: the first example may compile, and others may want the processor.
 settings.register_profile("odradek", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -71,11 +75,43 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
                 pytest.skip(f"{component} {trouble}")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect without the garbage collector, which would go through thousands of tests again and again, now and
+    later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With `--dist loadgroup`, tests of one heavy server, or of one module, follow each other on one worker."""
-    for item in items:
-        heavy = [each for marker in item.iter_markers("needs") for each in marker.args if each in _HEAVY]
-        item.add_marker(pytest.mark.xdist_group(heavy[0] if heavy else item.path.stem))
+    """Put the directories with the longest tests first: what begins last should be short, lest a worker wait for it."""
+    items.sort(key=lambda item: _LONGEST.index(room) if (room := _room(item.nodeid)) in _LONGEST else len(_LONGEST))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `--dist loadgroup`, tests of one file, or of rooms that share a heavy server, are run by one worker.
+
+    xdist 3.8's own scheduler for it does not see the groups of pytest 9.2's tests, and says nothing.
+    """
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):  # type: ignore[misc] # it has no types
+        def _split_scope(self, nodeid: str) -> str:
+            return _SHARING.get(_room(nodeid), nodeid.partition("::")[0])
+
+    config.option.loadscopereorder = False  # the order is that of the items
+    return Scheduling(config, log)
+
+
+def _room(nodeid: str) -> str:
+    return nodeid.removeprefix("tests/").partition("/")[0]
 
 
 R = TypeVar("R", pytest.TestReport, pytest.CollectReport)

@@ -405,6 +405,9 @@ class ReplicaFetcher:
             follower.truncate_to(end, now_ms)
         elif start > asked.offset:
             follower.restart(start, now_ms)
+        else:
+            # A leader that contradicts itself, as one without room for a new segment does, is asked again later.
+            self._put_off(key)
 
     async def _list_offset(self, key: TopicPartition, asked: FetchPosition, timestamp: int) -> int:
         """Return one end of the leader's log. Raises `KafkaError`, `UnavailableError`."""

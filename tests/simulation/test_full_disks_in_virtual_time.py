@@ -123,9 +123,17 @@ def end_shortage(disk: MemoryDisk) -> None:
     disk.has_threads = True
 
 
-@pytest.mark.parametrize("end", ["goes on", "stopped", "killed", "power cut"])
-@pytest.mark.parametrize("brokers", [1, 3])
-@pytest.mark.parametrize("room", [0, 150, 2500])
+ENDS = ("goes on", "stopped", "killed", "power cut")
+
+
+@pytest.mark.parametrize(
+    ("room", "brokers", "end"),
+    [
+        *((room, 1, end) for room in (0, 150, 2500) for end in ENDS),
+        *((150, 3, end) for end in ENDS),
+        *((room, 3, "goes on") for room in (0, 2500)),
+    ],
+)
 def test_all_operations_that_failed_on_a_full_disk_succeed_when_there_is_room(
     seed: int, room: int, brokers: int, end: str
 ) -> None:

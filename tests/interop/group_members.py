@@ -159,15 +159,14 @@ class KafkaPythonMember(GroupMember):
 
 
 class AiokafkaMember(GroupMember):
-    """aiokafka, on an event loop and a thread of its own."""
+    """aiokafka, on an event loop and a thread of its own: its start waits for the other members, too."""
 
     def __init__(self, servers: str, group: str, topic: str, assignor: str) -> None:
         super().__init__()
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        self._consumer: Any = None
-        self._run(self._join(servers, group, topic, assignor))
+        self._consumer = self._run(self._create(servers, group, topic, assignor))
         self._reading = asyncio.run_coroutine_threadsafe(self._read(), self._loop)
 
     def owned(self) -> set[int]:
@@ -180,14 +179,16 @@ class AiokafkaMember(GroupMember):
     def close(self) -> None:
         if self._loop.is_closed():
             return
-        self._run(self._consumer.stop())
-        self._reading.result(DEADLINE_S)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(DEADLINE_S)
-        self._loop.close()
+        try:
+            self._run(self._consumer.stop())
+            self._reading.result(DEADLINE_S)
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(DEADLINE_S)
+            self._loop.close()
 
-    async def _join(self, servers: str, group: str, topic: str, assignor: str) -> None:
-        self._consumer = aiokafka.AIOKafkaConsumer(
+    async def _create(self, servers: str, group: str, topic: str, assignor: str) -> Any:
+        return aiokafka.AIOKafkaConsumer(
             topic,
             bootstrap_servers=servers,
             group_id=group,
@@ -197,10 +198,10 @@ class AiokafkaMember(GroupMember):
             heartbeat_interval_ms=HEARTBEAT_MS,
             partition_assignment_strategy=[_AIOKAFKA[assignor]],
         )
-        await self._consumer.start()
 
     async def _read(self) -> None:
-        """Read until the consumer is stopped."""
+        """Join, and read until the consumer is stopped."""
+        await self._consumer.start()
         with suppress(aiokafka.errors.ConsumerStoppedError):
             while True:
                 message = await self._consumer.getone()

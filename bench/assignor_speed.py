@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from statistics import median
@@ -18,6 +18,7 @@ import click
 from bench.measure import Aim, Row, peak_resident_mib, print_rows, rounds
 from bench.peers.kafka_assignors import Case, run_kafka_assignors
 from odradek.assignors import Assignment, GroupSubscription, MemberSubscription, create_assignor
+from odradek.model import TopicPartition
 
 HALF_OF_KAFKAS: Final = Aim(0.5, at_most=True)
 _JVM: Final = ("-Xmx8G",)
@@ -36,14 +37,26 @@ _CHILD: Final = "from bench.assignor_speed import run_case; import sys; run_case
 @click.option(
     "--limit", "limit_s", default=60.0, show_default=True, metavar="S", help="Seconds that a process may take."
 )
+@click.option("--change", "changes", multiple=True, metavar="NAME", help="Only this change of the group; repeatable.")
 @click.option("--rounds", "count", default=3, show_default=True, help="Times each side runs; medians are shown.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per row.")
 def assignors(
-    strategy: str, members: int, topics: int, partitions: int, repeat: int, limit_s: float, count: int, *, as_json: bool
+    strategy: str,
+    members: int,
+    topics: int,
+    partitions: int,
+    repeat: int,
+    limit_s: float,
+    changes: Sequence[str],
+    count: int,
+    *,
+    as_json: bool,
 ) -> None:
     """Assign a large group: fresh, one leaves, one joins, one odd subscription, all subscriptions different."""
     rows = []
     for what, group in _groups({f"t{number:04}": partitions for number in range(topics)}, members).items():
+        if changes and what not in changes:
+            continue
         case = Case(strategy=strategy, group=group, repeat=repeat, prints=False)
         sides = {_OUR_SIDE: _ours(case, limit_s), "kafka": _kafkas(case, limit_s)}
         figures = rounds(count, sides)
@@ -105,14 +118,26 @@ def _ours(case: Case, limit_s: float) -> Callable[[], Mapping[str, float]]:
 def run_case(path: str) -> None:
     """Print the median of a pickled case's seconds and this process's peak memory, as JSON."""
     case: Case = pickle.loads(Path(path).read_bytes())
+    group = _with_user_data(case.group) if case.strategy == "sticky" else case.group
     seconds = []
     for _ in range(case.repeat):
         started = time.perf_counter()
-        assignment = create_assignor(case.strategy).assign(case.group)
+        assignment = create_assignor(case.strategy).assign(group)
         for member in assignment:
             assignment[member]  # which is computed at its first access
         seconds.append(time.perf_counter() - started)
     print(json.dumps({"seconds": median(seconds), "peak_mib": peak_resident_mib(os.getpid())}))
+
+
+def _with_user_data(group: GroupSubscription) -> GroupSubscription:
+    """Return the group with owned partitions where members of `sticky` send them."""
+    members = {}
+    for name, each in group.members.items():
+        assignor = create_assignor("sticky")
+        assignor.on_assignment([TopicPartition(*partition) for partition in each.owned], each.generation)
+        user_data = assignor.user_data(each.topics) if each.owned else None
+        members[name] = MemberSubscription(topics=each.topics, user_data=user_data)
+    return GroupSubscription(partitions=group.partitions, members=members)
 
 
 def _kafkas(case: Case, limit_s: float) -> Callable[[], Mapping[str, float]]:

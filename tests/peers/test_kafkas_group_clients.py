@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from bench.peers.kafka_peer import kafka_home
 from odradek.cli import main
-from odradek.clients import Admin, Producer
+from odradek.clients import Admin, Consumer, Producer
 from odradek.testing import eventually
 
 pytestmark = pytest.mark.needs("kafka")
@@ -160,3 +160,54 @@ def test_kafkas_group_tool_lists_describes_resets_and_deletes(kafka: Any, topic:
     assert len(ours(servers, "offsets", group)) == PARTITIONS - 1
     assert "deletion of requested consumer groups" in tool("--delete", "--group", group).lower()
     assert group not in tool("--list").split()
+
+
+@pytest.mark.parametrize("strategy", ["sticky", "cooperative-sticky"])
+def test_our_consumer_shares_a_group_with_java_and_librdkafka(
+    kafka: Any, topic: str, members: list[JavaMember], strategy: str
+) -> None:
+    """M3. The first member is ours and leads; librdkafka has no `sticky`."""
+    servers, group = kafka.bootstrap_servers, f"g-{uuid.uuid4().hex}"
+    java = "".join(word.capitalize() for word in strategy.split("-")) + "Assignor"
+    settings = {"bootstrap.servers": servers, "group.id": group, "partition.assignment.strategy": strategy}
+
+    async def scene() -> None:
+        intervals: Any = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 300}
+        async with (
+            Admin(bootstrap_servers=servers) as admin,
+            Consumer(
+                topic, bootstrap_servers=servers, group_id=group, partition_assignment_strategy=strategy, **intervals
+            ) as mine,
+        ):
+            others: list[Any] = []
+
+            async def until(expected: list[int]) -> None:
+                """Poll until the coordinator's assignments have these sizes, and ours has arrived."""
+                async with asyncio.timeout(WITHIN_S):
+                    while True:
+                        await mine.poll(200)
+                        for each in others:
+                            await asyncio.to_thread(each.poll, 0.1)
+                        found = await admin.describe_group(group)
+                        assigned = [frozenset(each.assignment) for each in found.members]
+                        if sorted(map(len, assigned)) == expected and mine.assignment() in assigned:
+                            return
+
+            await until([6])
+            name = f"org.apache.kafka.clients.consumer.{java}"
+            members.append(JavaMember(servers, topic, group, partition_assignment_strategy=name))
+            await until([3, 3])
+            kept = mine.assignment()
+            if strategy != "sticky":
+                others.append(confluent_kafka.Consumer(settings | {"heartbeat.interval.ms": 300}))
+                others[0].subscribe([topic])
+                await until([2, 2, 2])
+                assert mine.assignment() < kept, "it had to give one partition up"
+                kept = mine.assignment()
+                await asyncio.to_thread(others.pop().close)
+                await until([3, 3])
+            assert mine.assignment() >= kept, "a member keeps its partitions when another leaves"
+
+    asyncio.run(scene())
+    # The Java member leads now, and has read what ours said.
+    assert eventually(lambda: sizes(servers, group) == [6], within_s=WITHIN_S)

@@ -21,7 +21,7 @@ from odradek.assignors.interface import (
 )
 from odradek.assignors.partition_index import IndexedPartitions, Numbers, PartitionIndex
 from odradek.assignors.placement import LazyAssignment
-from odradek.assignors.sticky_placement import NO_OWNER, PlacementInput, Racks, place
+from odradek.assignors.sticky_placement import NO_OWNER, PlacementInput, Racks, place, stable_order
 from odradek.model import OdradekError, TopicPartition
 from odradek.model.values import dataclass
 from odradek.protocol.consumer_protocol import (
@@ -152,10 +152,9 @@ class _Round:
 
     def _by_member(self, owners: Numbers) -> Assignment:
         count = len(self._members)
-        narrow = owners.astype(np.uint16) if count < 1 << 16 else owners  # which NumPy sorts in linear time
-        narrow[owners == NO_OWNER] = count
-        order = np.argsort(narrow, kind="stable")
-        ends = np.cumsum(np.bincount(narrow, minlength=count)).tolist()
+        rows = np.where(owners == NO_OWNER, count, owners)
+        order = stable_order(rows, count)
+        ends = np.cumsum(np.bincount(rows, minlength=count)).tolist()
         bounds = dict(zip(self._members, pairwise([0, *ends]), strict=False))
 
         def of_member(member: str) -> IndexedPartitions:

@@ -72,7 +72,8 @@ class HeadlessGroup:
 
     def _is_stable(self) -> bool:
         generations = {member.generation for member in self.members}
-        return len(generations) == 1 and sum(len(member.owned) for member in self.members) == self.partitions
+        is_one = len(generations) == 1 and -1 not in generations
+        return is_one and sum(len(member.owned) for member in self.members) == self.partitions
 
     async def close(self) -> None:
         """End all members without a word."""

@@ -42,6 +42,8 @@ def test_rebalances_are_measured_on_both_sides(
     assert len(rows) == 13
     joins = rows["3 members: one joins", "s to stable"]
     assert min(joins["odradek"], joins["kafka"]) > 0
+    moved = rows["3 members: one joins", "partition-seconds without an owner"]
+    assert min(moved["odradek"], moved["kafka"]) > 0, "the new member's partitions, until it has them"
     dies = rows["3 members: a tenth dies (session 6 s)", "partition-seconds without an owner"]
     assert min(dies["odradek"], dies["kafka"]) > 0.5, "the dead one's, for its session"
 

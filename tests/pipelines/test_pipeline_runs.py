@@ -14,7 +14,9 @@ from typing import Any
 
 import pyarrow.dataset as ds
 import pytest
+from click.testing import CliRunner
 
+from odradek.cli import main
 from odradek.pipelines.config import AnyPipeline, parse_pipeline
 from odradek.pipelines.runner import PipelineError, PipelineRun, Status, run_pipelines
 from odradek.runtime import system_runtime
@@ -333,16 +335,19 @@ def test_a_mirror_adds_partitions_and_refuses_topics_with_more(
 
 
 def test_the_command_runs_a_file_and_prints_its_results(
-    source: ServedBroker, topic: str, publish: Publish, tmp_path: Path
+    spark: Any, source: ServedBroker, topic: str, publish: Publish, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """In the session of these tests, which it must leave to them; the next test starts a process and its own Spark."""
+    stopped: list[Any] = []
+    monkeypatch.setattr("odradek.spark.session.stop_session", stopped.append)
     publish(topic, 0, 20)
     file = tmp_path / "archive.toml"
     file.write_text(OFFLINE.format(topic=topic, source=source.bootstrap_servers))
-    command = [Path(sys.executable).with_name("odradek"), "pipeline", "run", "--json", file]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
+    done = CliRunner().invoke(main, ["pipeline", "run", "--json", str(file)])
+    assert done.exit_code == 0, done.output
     printed = json.loads(done.stdout)
     assert (printed["name"], printed["records_in"], printed["records_out"]) == (f"{topic}.archive", 20, 20)
+    assert [session.sparkContext for session in stopped] == [spark.sparkContext]
 
 
 def test_ctrl_c_stops_the_command_s_queries(

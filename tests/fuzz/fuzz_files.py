@@ -101,7 +101,7 @@ def _record_input(kind: bytes, key: bytes, value: bytes | None) -> bytes:
 
 
 def check_group_records(data: bytes) -> None:
-    """A record, a subscription or an assignment is refused, or is the same when it is written and read again."""
+    """A record, a subscription, user data or an assignment is refused, or is the same when written and read again."""
     kind, content = data[:1], data[1:]
     for view in (content, memoryview(content)):
         try:
@@ -114,6 +114,14 @@ def check_group_records(data: bytes) -> None:
                 assert sorted(again.owned_partitions) == sorted(subscription.owned_partitions)
                 assert _without(again, "owned_partitions") == _without(subscription, "owned_partitions")
                 assert len(subscription.topics) + len(subscription.owned_partitions) <= len(content)
+            elif kind == b"u":
+                sticky = consumer_protocol.decode_sticky_user_data(view)
+                encoded = consumer_protocol.encode_sticky_user_data(sticky)
+                same = consumer_protocol.decode_sticky_user_data(encoded)
+                assert (sorted(same.partitions), same.generation) == (sorted(sticky.partitions), sticky.generation)
+            elif kind == b"c":
+                generation = consumer_protocol.decode_generation_user_data(view)
+                assert consumer_protocol.encode_generation_user_data(generation) == bytes(view[:4])
             else:
                 assignment = consumer_protocol.decode_assignment(view)
                 again_ = consumer_protocol.decode_assignment(consumer_protocol.encode_assignment(assignment))
@@ -149,6 +157,9 @@ def group_seeds() -> Iterator[bytes]:
         yield _record_input(b"g", *GROUP_RECORDS.encode(key, value))
     for version in range(2):
         yield _record_input(b"t", *TRANSACTION_RECORDS.encode(_TRANSACTION_KEY, _TRANSACTION, version))
+    sticky = consumer_protocol.StickyUserData(partitions=_TOPICS, generation=3)
+    yield b"u" + consumer_protocol.encode_sticky_user_data(sticky)
+    yield b"c" + consumer_protocol.encode_generation_user_data(3)
     for version in range(4):
         yield b"s" + consumer_protocol.encode_subscription(_SUBSCRIPTION, version)
         yield b"a" + consumer_protocol.encode_assignment(_ASSIGNMENT, version)

@@ -3,11 +3,13 @@
 import difflib
 from collections.abc import Collection, Mapping, Sequence
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from odradek.assignors.custom import CheckedAssignor
 from odradek.assignors.interface import Assignment, Assignor, GroupSubscription, MemberSubscription
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 ENTRY_POINTS: Final = "odradek.assignors"
 """The group of entry points where packages name their assignors."""
@@ -85,7 +87,9 @@ def _checked(assignor: object, origin: str) -> Assignor:
     return CheckedAssignor(assignor, origin)
 
 
-def _entry_points() -> Collection[EntryPoint]:
+def _entry_points() -> "Collection[EntryPoint]":
+    from importlib.metadata import entry_points  # a megabyte, which few processes need
+
     return entry_points(group=ENTRY_POINTS)
 
 

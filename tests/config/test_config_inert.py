@@ -64,8 +64,8 @@ def test_a_value_that_cannot_be_honoured_is_refused_with_what_to_do(key: InertKe
 
 
 def test_a_value_without_effect_is_warned_of(caplog) -> None:
-    load(None, {"group.consumer.max.size": "7"})
-    assert caplog.messages == ["group.consumer.max.size is ignored: this broker has no such mechanism"]
+    load(None, {"group.share.max.size": "7"})
+    assert caplog.messages == ["group.share.max.size is ignored: this broker has no such mechanism"]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 
 from odradek.coordination import NO_PRODUCER, Now, Reply, Step
 from odradek.groups import ClassicGroup, GroupCoordinatorMachine, GroupRecord, GroupSettings, OffsetSettings
+from odradek.groups.consumer.settings import ConsumerGroupSettings
 from odradek.groups.messages import Request
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode
@@ -15,8 +16,17 @@ class MachineLog:
     `send` gets every reply when it leaves; one that fails has an `ErrorCode` in place of its value.
     """
 
-    def __init__(self, settings: GroupSettings, send: Callable[[Reply], None]) -> None:
+    def __init__(
+        self,
+        settings: GroupSettings,
+        send: Callable[[Reply], None],
+        *,
+        consumer_settings: ConsumerGroupSettings | None = None,
+        image: ClusterImage | None = None,
+    ) -> None:
         self.settings = settings
+        self.consumer_settings = consumer_settings or ConsumerGroupSettings()
+        self.image = image or ClusterImage()
         self.committed: list[GroupRecord] = []
         self.appended: list[GroupRecord] = []
         self.refuses = False
@@ -29,10 +39,10 @@ class MachineLog:
 
     def load(self, now_ms: int) -> None:
         """Start a machine from what is committed."""
-        self.machine = GroupCoordinatorMachine(lambda: self.settings, OffsetSettings)
+        self.machine = GroupCoordinatorMachine(lambda: self.settings, OffsetSettings, lambda: self.consumer_settings)
         for offset, record in enumerate(self.committed):
             self.machine.apply(record, offset, NO_PRODUCER)
-        self._take(self.machine.on_elected(ClusterImage(), Now(now_ms, now_ms)), now_ms)
+        self._take(self.machine.on_elected(self.image, Now(now_ms, now_ms)), now_ms)
 
     def group(self, group_id: str) -> ClassicGroup | None:
         """Return a group as the machine has it."""
@@ -47,6 +57,11 @@ class MachineLog:
         """Handle all deadlines that are due."""
         while (step := self.machine.expire(Now(now_ms, now_ms))) is not None:
             self._take([step], now_ms)
+
+    def change_image(self, image: ClusterImage, now_ms: int) -> None:
+        """Let topics change."""
+        old, self.image = self.image, image
+        self._take(self.machine.on_image(old, image, Now(now_ms, now_ms)), now_ms)
 
     def _take(self, steps: Iterable[Step[GroupRecord]], now_ms: int) -> None:
         for step in steps:

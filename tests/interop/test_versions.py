@@ -122,6 +122,15 @@ def requests(topic_id: uuid.UUID) -> dict[ApiKey, dict[str, Any]]:
             "protocols": [{"name": "range", "metadata": b"\x00\x00\x00\x00\x00\x00\xff\xff\xff\xff"}],
         },
         ApiKey.HEARTBEAT: {"group_id": GROUP, "generation_id": 1, **MEMBER},
+        ApiKey.CONSUMER_GROUP_HEARTBEAT: {
+            "group_id": GROUP,
+            "member_id": "m",
+            "member_epoch": 0,
+            "rebalance_timeout": 1000,
+            "subscribed_topic_names": [TOPIC],
+            "topic_partitions": [],
+        },
+        ApiKey.CONSUMER_GROUP_DESCRIBE: {"group_ids": [GROUP], "include_authorized_operations": False},
         ApiKey.LEAVE_GROUP: {"group_id": GROUP, **MEMBER, "members": [MEMBER]},
         ApiKey.SYNC_GROUP: {
             "group_id": GROUP,

@@ -55,6 +55,7 @@ TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
 
 NO_PREALLOCATION: Final = "segments grow as they are written; leave it unset"
 _ANY_RATE: Final = sys.float_info.max
+_PROTOCOLS: Final = ("classic", "consumer", "streams", "share")
 _CLEANER_BYTES: Final = 1 << 20
 """Kafka's default: with less memory for keys, logs with many keys are read several times."""
 
@@ -355,6 +356,21 @@ class BrokerConfig:
         "group.initial.rebalance.delay.ms", 3_000, "How long an empty group waits for more members.", minimum=0
     )
     group_max_size: int = integer("group.max.size", INT_MAX, "Members of a group.", minimum=1)
+    group_coordinator_rebalance_protocols: tuple[str, ...] = names(
+        "group.coordinator.rebalance.protocols", _PROTOCOLS[:3], "Streams and share have no effect.", choices=_PROTOCOLS
+    )
+    group_consumer_assignors: tuple[str, ...] = names(
+        "group.consumer.assignors", ("uniform", "range"), "Names or import paths; the first is the default."
+    )
+    group_consumer_session_timeout_ms: int = integer(
+        "group.consumer.session.timeout.ms", 45_000, "How long a member (KIP-848) may be silent.", minimum=1
+    )
+    group_consumer_heartbeat_interval_ms: int = integer(
+        "group.consumer.heartbeat.interval.ms", 5_000, "Time between a member's heartbeats (KIP-848).", minimum=1
+    )
+    group_consumer_max_size: int = integer(
+        "group.consumer.max.size", INT_MAX, "As group.max.size (KIP-848).", minimum=1
+    )
     group_rebalance_journal_enable: bool = boolean(
         "group.rebalance.journal.enable", True, "Whether __rebalances has a record of every rebalance."
     )

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from odradek.groups.deadlines import Deadlines
+from odradek.groups.deadlines import DeadlineKey, Deadlines
 from odradek.groups.members import AwaitingJoin, GroupMembers, Member
 from odradek.groups.messages import JoinedMember, JoinReply, SyncReply
 from odradek.groups.outcome import Outcome
@@ -34,9 +34,6 @@ PENDING_MEMBER: Final = "pending member"
 _PENDING_BYTES: Final = 1024
 """Memory taken by a pending member and its deadline, in bytes."""
 _NO_ASSIGNMENTS: Final[Mapping[str, bytes]] = MappingProxyType({})
-
-DeadlineKey = tuple[str, str, str]
-"""Group id, kind, and the member's id or nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

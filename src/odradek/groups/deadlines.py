@@ -11,6 +11,9 @@ from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 
+DeadlineKey = tuple[str, str, str]
+"""Of a group: its id, the kind, and the member's id or nothing."""
+
 
 class Deadlines(Generic[K]):
     """Deadlines by key, in ms of the caller's clock."""

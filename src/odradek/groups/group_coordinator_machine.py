@@ -14,10 +14,17 @@ from odradek.groups.classic_group import (
     SESSION,
     SYNC_PHASE,
     ClassicGroup,
-    DeadlineKey,
     GroupSettings,
 )
-from odradek.groups.deadlines import Deadlines
+from odradek.groups.consumer.consumer_groups import (
+    CONSUMER_SESSION,
+    REVOCATION,
+    ConsumerGroups,
+    validate_member_epoch,
+)
+from odradek.groups.consumer.messages import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
+from odradek.groups.consumer.settings import ConsumerGroupSettings
+from odradek.groups.deadlines import DeadlineKey, Deadlines
 from odradek.groups.join import join
 from odradek.groups.messages import (
     CommitRequest,
@@ -28,6 +35,7 @@ from odradek.groups.messages import (
     FetchOffsetsRequest,
     GroupDescription,
     HeartbeatRequest,
+    JoinReply,
     JoinRequest,
     LeaveRequest,
     MemberDescription,
@@ -48,11 +56,11 @@ from odradek.groups.rebalance import (
     prepare_rebalance,
 )
 from odradek.groups.rebalance_trace import Cause, CauseKind
-from odradek.groups.records import GroupMetadataRecord, GroupRecord, OffsetCommitRecord
+from odradek.groups.records import ConsumerGroupRecord, GroupMetadataRecord, GroupRecord, OffsetCommitRecord
 from odradek.groups.states import State
 from odradek.groups.sync import heartbeat, leave, sync, validate_commit
 from odradek.metadata.image import ClusterImage
-from odradek.model import ErrorCode, TopicPartition
+from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.model.values import dataclass
 from odradek.protocol.consumer_protocol import PROTOCOL_TYPE
 
@@ -60,7 +68,7 @@ _EXPIRE_OFFSETS: Final = "expire offsets"
 _NO_GROUP: Final = ""
 """The key of deadlines and steps that concern no single group."""
 
-_READS: Final = (DescribeRequest, FetchOffsetsRequest, HeartbeatRequest)
+_READS: Final = (DescribeRequest, ConsumerGroupDescribeRequest, FetchOffsetsRequest, HeartbeatRequest)
 """Requests that never need a record."""
 
 _Step = Step[GroupRecord]
@@ -77,13 +85,20 @@ class OffsetSettings:
 class GroupCoordinatorMachine:
     """The groups and offsets of one partition."""
 
-    def __init__(self, settings: Callable[[], GroupSettings], offset_settings: Callable[[], OffsetSettings]) -> None:
+    def __init__(
+        self,
+        settings: Callable[[], GroupSettings],
+        offset_settings: Callable[[], OffsetSettings],
+        consumer_settings: Callable[[], ConsumerGroupSettings] = ConsumerGroupSettings,
+    ) -> None:
         self.groups: dict[str, ClassicGroup] = {}
         self.offsets = Offsets()
         self.size_bytes = 0
         self._settings = settings
         self._offset_settings = offset_settings
         self._deadlines: Deadlines[DeadlineKey] = Deadlines()
+        self.consumer = ConsumerGroups(consumer_settings, self._deadlines)
+        """The groups of the consumer protocol. An id has a group of one kind."""
         self._sizes: dict[str, int] = {}
         self._image = ClusterImage()
         self._expiring: list[str] = []
@@ -98,6 +113,8 @@ class GroupCoordinatorMachine:
             DescribeRequest: self._describe,
             DeleteGroupRequest: self._delete_group,
             DeleteOffsetsRequest: self._delete_offsets,
+            ConsumerGroupHeartbeatRequest: self._consumer_heartbeat,
+            ConsumerGroupDescribeRequest: self._describe_consumer,
         }
 
     @property
@@ -113,20 +130,41 @@ class GroupCoordinatorMachine:
                 self._keep_if_used(record.group_id)
             else:
                 self._group(record.group_id).apply(record.value)
+        elif isinstance(record, ConsumerGroupRecord):
+            self._apply_consumer(record)
         elif record.value is None:
             self.offsets.remove(record.group_id, record.partition)
             self._forget_if_unused(record.group_id)
         elif producer_id == NO_PRODUCER:
-            self._group(record.group_id)
+            self._have_group(record.group_id)
             self.offsets.put(record.group_id, record.partition, record.value, offset)
         else:
-            self._group(record.group_id)
+            self._have_group(record.group_id)
             self.offsets.put_transactional(producer_id, record.group_id, record.partition, record.value, offset)
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
         for group_id in self.offsets.end_transaction(producer_id, committed=committed):
             self._keep_if_used(group_id)
             self._forget_if_unused(group_id)
+
+    def _apply_consumer(self, record: ConsumerGroupRecord) -> None:
+        group_id = record.group_id
+        self.consumer.apply(record)
+        self._account(group_id, self.consumer.size_bytes(group_id))
+        if group_id not in self.consumer.groups:
+            self._keep_if_used(group_id)
+        elif (classic := self.groups.get(group_id)) is not None and classic.is_unused:
+            self._forget(group_id)
+
+    def _account(self, group_id: str, size_bytes: int) -> None:
+        self.size_bytes += size_bytes - self._sizes.pop(group_id, 0)
+        if size_bytes:
+            self._sizes[group_id] = size_bytes
+
+    def _have_group(self, group_id: str) -> None:
+        """Have a group for offsets; a classic one without members if there is none."""
+        if group_id not in self.groups and group_id not in self.consumer.groups:
+            self._group(group_id)
 
     def _group(self, group_id: str) -> ClassicGroup:
         group = self.groups.get(group_id)
@@ -138,12 +176,13 @@ class GroupCoordinatorMachine:
         group = self.groups.pop(group_id, None)
         if group is not None:
             group.clear_deadlines()
-            self.size_bytes -= self._sizes.pop(group_id, 0)
+            if group_id not in self.consumer.groups:
+                self._account(group_id, 0)
 
     def _keep_if_used(self, group_id: str) -> None:
         """Create a group for offsets without a record of the group: consumers without membership committed them."""
         if self.offsets.of(group_id) or self.offsets.has_open_transactions(group_id):
-            self._group(group_id)
+            self._have_group(group_id)
 
     def _forget_if_unused(self, group_id: str) -> None:
         """Drop a group of which nothing is left: no record, no offset, no pending member."""
@@ -162,6 +201,8 @@ class GroupCoordinatorMachine:
         counts = _partition_counts(image)
         for group in list(self.groups.values()):
             yield self._rebuild(group, counts, now)
+        for consumer_group in self.consumer.groups.values():
+            self.consumer.rebuild(consumer_group, now)
 
     def _rebuild(self, group: ClassicGroup, partition_counts: Mapping[str, int], now: Now) -> _Step:
         """Rebuild a group from its record, and start a rebalance if it needs one."""
@@ -183,6 +224,7 @@ class GroupCoordinatorMachine:
         """Remove the offsets of deleted topics, even if a topic of the same name was created since."""
         del now
         self._image = new
+        self.consumer.on_image(old, new)
         gone = frozenset(
             name
             for name in self.offsets.topics
@@ -192,6 +234,9 @@ class GroupCoordinatorMachine:
             yield self._deletion(group_id, partitions, with_group=False)
 
     def reset(self, key: str, now: Now) -> _Step:
+        consumer_group = self.consumer.groups.get(key)
+        if consumer_group is not None:
+            self.consumer.rebuild(consumer_group, now)
         group = self.groups.get(key)
         return Step(key=key) if group is None else self._rebuild(group, _partition_counts(self._image), now)
 
@@ -204,8 +249,10 @@ class GroupCoordinatorMachine:
         group_id, kind, member_id = due
         if kind == _EXPIRE_OFFSETS:
             self._deadlines.set(due, now.ms + self._offset_settings().check_interval_ms)
-            self._expiring = list(self.groups)
+            self._expiring = [*self.groups, *self.consumer.groups]
             return Step(key=_NO_GROUP)
+        if kind in (CONSUMER_SESSION, REVOCATION):
+            return self.consumer.expire(due, self._image)
         group, out = self.groups[group_id], Outcome(group_id)
         if kind == JOIN_PHASE:
             expire_join_phase(group, now, out)
@@ -223,9 +270,14 @@ class GroupCoordinatorMachine:
 
     def _expire_offsets(self, group_id: str, now: Now) -> _Step:
         """Remove a group's expired offsets, and the group if it then has neither offsets nor members."""
-        group = self.groups.get(group_id)
-        condition = None if group is None else group.offset_expiration_condition
-        if group is None or condition is None:
+        group, consumer_group = self.groups.get(group_id), self.consumer.groups.get(group_id)
+        if consumer_group is not None:
+            condition: tuple[int, frozenset[str]] | None = (-1, self.consumer.subscribed_topics(consumer_group))
+            is_deletable = not consumer_group.members
+        else:
+            condition = None if group is None else group.offset_expiration_condition
+            is_deletable = group is not None and group.is_deletable
+        if condition is None:
             return Step(key=group_id)
         idle_since_ms, subscribed = condition
         expired = self.offsets.expired(
@@ -236,7 +288,7 @@ class GroupCoordinatorMachine:
             retention_ms=self._offset_settings().retention_ms,
         )
         nothing_left = len(expired) == len(self.offsets.of(group_id))
-        is_over = group.is_deletable and nothing_left and not self.offsets.has_open_transactions(group_id)
+        is_over = is_deletable and nothing_left and not self.offsets.has_open_transactions(group_id)
         if not expired and not is_over:
             return Step(key=group_id)
         return self._deletion(group_id, expired, with_group=is_over)
@@ -251,16 +303,18 @@ class GroupCoordinatorMachine:
 
     def _decided(self, group: ClassicGroup, out: Outcome) -> _Step:
         """Return the decision about a group; drop the group if it is unused afterwards."""
-        size = group.size_bytes
-        self.size_bytes += size - self._sizes.pop(group.group_id, 0)
-        if size:
-            self._sizes[group.group_id] = size
+        self._account(group.group_id, group.size_bytes)
         if not out.records:
             self._forget_if_unused(group.group_id)
         return out.step()
 
     def _join(self, key: str, request: JoinRequest, to: object, now: Now) -> _Step:
+        consumer_group = self.consumer.groups.get(key)
+        if consumer_group is not None and consumer_group.members:
+            # Kafka lets classic members into such a group; this coordinator does not have mixed groups.
+            return answer(key, to, JoinReply(error=ErrorCode.inconsistent_group_protocol, member_id=request.member_id))
         group, out = self._group(key), Outcome(key)
+        out.records += self.consumer.deletion(key)
         join(group, request, to, now, out)
         return self._decided(group, out)
 
@@ -286,8 +340,10 @@ class GroupCoordinatorMachine:
 
     def _commit(self, key: str, request: CommitRequest, to: object, now: Now) -> _Step:
         """Record offsets. A commit without membership creates the group if it does not exist."""
-        group = self.groups.get(key)
-        if group is not None:
+        group, consumer_group = self.groups.get(key), self.consumer.groups.get(key)
+        if consumer_group is not None:
+            error = validate_member_epoch(consumer_group, request.member_id, request.generation)
+        elif group is not None:
             error = validate_commit(group, request.member_id, request.instance_id, request.generation, now)
         else:
             error = request.missing_group_error if request.generation >= 0 else ErrorCode.none
@@ -303,6 +359,11 @@ class GroupCoordinatorMachine:
 
     def _fetch_offsets(self, key: str, request: FetchOffsetsRequest, to: object, now: Now) -> _Step:
         del now
+        consumer_group = self.consumer.groups.get(key)
+        if consumer_group is not None and (request.member_id is not None or request.member_epoch >= 0):
+            error = validate_member_epoch(consumer_group, request.member_id or "", request.member_epoch)
+            if error is not ErrorCode.none:
+                return answer(key, to, FetchedOffsets(values={}, unstable=frozenset(), error=error))
         known = self.offsets.of(key)
         wanted = tuple(known) if request.partitions is None else request.partitions
         unstable = frozenset(
@@ -339,15 +400,30 @@ class GroupCoordinatorMachine:
         )
         return answer(key, to, description)
 
+    # -- groups of the consumer protocol -------------------------------------------------------------------------------
+
+    def _consumer_heartbeat(self, key: str, request: ConsumerGroupHeartbeatRequest, to: object, now: Now) -> _Step:
+        classic = self.groups.get(key)
+        before: tuple[GroupRecord, ...] = ()
+        if classic is not None and not classic.is_unused:
+            if not classic.is_deletable:
+                return answer(key, to, KafkaError(ErrorCode.group_id_not_found, f"group {key} has classic members"))
+            before = (GroupMetadataRecord(key, None),)
+        return self.consumer.heartbeat(key, request, to, self._image, now, before=before)
+
+    def _describe_consumer(self, key: str, request: ConsumerGroupDescribeRequest, to: object, now: Now) -> _Step:
+        del request, now
+        return answer(key, to, self.consumer.describe(key))
+
     # -- deletion ------------------------------------------------------------------------------------------------------
 
     def _delete_group(self, key: str, request: DeleteGroupRequest, to: object, now: Now) -> _Step:
         """Delete a group without members, and its offsets (KIP-229)."""
         del request, now
-        group = self.groups.get(key)
-        if group is None:
+        group, consumer_group = self.groups.get(key), self.consumer.groups.get(key)
+        if group is None and consumer_group is None:
             return answer(key, to, ErrorCode.group_id_not_found)
-        if group.state is not State.EMPTY:
+        if (group is not None and group.state is not State.EMPTY) or (consumer_group and consumer_group.members):
             return answer(key, to, ErrorCode.non_empty_group)
         return self._deletion(key, self.offsets.partitions(key), with_group=True, to=to)
 
@@ -357,12 +433,16 @@ class GroupCoordinatorMachine:
         A group whose members' subscriptions cannot be read keeps all of them.
         """
         del now
-        group = self.groups.get(key)
-        if group is None:
+        group, consumer_group = self.groups.get(key), self.consumer.groups.get(key)
+        kept_topics: frozenset[str] | None = frozenset()
+        if consumer_group is not None:
+            kept_topics = self.consumer.subscribed_topics(consumer_group)
+        elif group is None:
             return answer(key, to, ErrorCode.group_id_not_found)
-        if group.state is not State.EMPTY and group.protocol_type != PROTOCOL_TYPE:
-            return answer(key, to, ErrorCode.non_empty_group)
-        kept_topics = frozenset[str]() if group.state is State.EMPTY else group.subscribed_topics()
+        elif group.state is not State.EMPTY:
+            if group.protocol_type != PROTOCOL_TYPE:
+                return answer(key, to, ErrorCode.non_empty_group)
+            kept_topics = group.subscribed_topics()
         errors: dict[TopicPartition, ErrorCode] = {}
         for partition in request.partitions:
             is_kept = kept_topics is None or partition.topic in kept_topics
@@ -382,7 +462,9 @@ class GroupCoordinatorMachine:
     ) -> _Step:
         """Return the decision to delete offsets, and with them the group; `to` is None if no request waits for it."""
         records: list[GroupRecord] = [OffsetCommitRecord(group_id, each, None) for each in partitions]
-        if with_group:
+        if with_group and group_id in self.consumer.groups:
+            records += self.consumer.deletion(group_id)
+        elif with_group:
             records.append(GroupMetadataRecord(group_id, None))
         deleted = OffsetsDeleted(group_id=group_id, count=len(partitions), with_group=with_group)
         return Step(

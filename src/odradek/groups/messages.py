@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from odradek.coordination import Producer
+from odradek.groups.consumer.messages import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
 from odradek.model import ErrorCode, TopicPartition
 from odradek.model.values import dataclass
 from odradek.protocol.group_records import OffsetCommitValue
@@ -129,6 +130,9 @@ class FetchOffsetsRequest:
     partitions: tuple[TopicPartition, ...] | None = None
     """The requested partitions; None for all."""
     require_stable: bool = False
+    member_id: str | None = None
+    """The member that asks, if it says so (KIP-848): then its epoch must be right."""
+    member_epoch: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +141,7 @@ class FetchedOffsets:
 
     values: Mapping[TopicPartition, OffsetCommitValue]
     unstable: frozenset[TopicPartition]
+    error: ErrorCode = ErrorCode.none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,6 +194,8 @@ Request = (
     | DescribeRequest
     | DeleteGroupRequest
     | DeleteOffsetsRequest
+    | ConsumerGroupHeartbeatRequest
+    | ConsumerGroupDescribeRequest
 )
 
 

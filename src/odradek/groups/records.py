@@ -1,7 +1,7 @@
 """The records of the group coordinator as values, and their codec for `__consumer_offsets`."""
 
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from odradek.model import TopicPartition
 from odradek.protocol.group_records import (
@@ -12,6 +12,7 @@ from odradek.protocol.group_records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
+from odradek.protocol.record_types import UnknownKey
 
 _CACHED_KEYS: Final = 16_384
 
@@ -31,7 +32,20 @@ class OffsetCommitRecord(NamedTuple):
     value: OffsetCommitValue | None
 
 
-GroupRecord = GroupMetadataRecord | OffsetCommitRecord
+class ConsumerGroupRecord(NamedTuple):
+    """A part of a group of the consumer protocol: a key and value of `protocol.group_records`; None deletes it."""
+
+    key: Any
+    value: Any
+
+    @property
+    def group_id(self) -> str:
+        """Return the id of the group."""
+        group_id: str = self.key.group_id
+        return group_id
+
+
+GroupRecord = GroupMetadataRecord | OffsetCommitRecord | ConsumerGroupRecord
 
 
 class GroupRecordCodec:
@@ -40,6 +54,8 @@ class GroupRecordCodec:
     def encode(self, record: GroupRecord) -> tuple[bytes, bytes | None]:
         if isinstance(record, GroupMetadataRecord):
             return GROUP_RECORDS.encode(GroupMetadataKey(group=record.group_id), record.value)
+        if isinstance(record, ConsumerGroupRecord):
+            return GROUP_RECORDS.encode(record.key, record.value)
         key, value = _offset_commit_key(record.group_id, record.partition), record.value
         if value is None:
             return key, None
@@ -54,7 +70,7 @@ class GroupRecordCodec:
             return OffsetCommitRecord(known.group, TopicPartition(known.topic, known.partition), decoded)
         if isinstance(known, GroupMetadataKey):
             return GroupMetadataRecord(known.group, decoded)
-        return None
+        return None if isinstance(known, UnknownKey) else ConsumerGroupRecord(known, decoded)
 
 
 @lru_cache(maxsize=_CACHED_KEYS)

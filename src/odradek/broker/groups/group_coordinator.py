@@ -6,9 +6,11 @@ coordinator. `odradek.groups` has the machine; this module adds the topic, the c
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
+from odradek.assignors import create_assignor
 from odradek.broker.cooperation import cooperatively
 from odradek.broker.coordinators.runtime import CoordinatorKind, CoordinatorRuntime, LeaderPartitions
 from odradek.broker.coordinators.shard import ShardState
@@ -25,6 +27,8 @@ from odradek.groups import (
     GroupSettings,
     RebalanceCompleted,
 )
+from odradek.groups.consumer.messages import MemberFenced
+from odradek.groups.consumer.settings import ConsumerGroupSettings, ServerAssignor
 from odradek.groups.group_coordinator_machine import OffsetSettings
 from odradek.groups.messages import (
     CommitRequest,
@@ -92,7 +96,7 @@ class GroupCoordinator:
 
     def _new_machine(self, number: int) -> GroupCoordinatorMachine:
         del number
-        return GroupCoordinatorMachine(self._group_settings, self._offset_settings)
+        return GroupCoordinatorMachine(self._group_settings, self._offset_settings, self._consumer_settings)
 
     def _group_settings(self) -> GroupSettings:
         config = self._metadata.config
@@ -107,6 +111,15 @@ class GroupCoordinator:
         return OffsetSettings(
             retention_ms=config.offsets_retention_minutes * _MINUTE_MS,
             check_interval_ms=config.offsets_retention_check_interval_ms,
+        )
+
+    def _consumer_settings(self) -> ConsumerGroupSettings:
+        config = self._metadata.config
+        return ConsumerGroupSettings(
+            assignors=_server_assignors(config.group_consumer_assignors),
+            session_timeout_ms=config.group_consumer_session_timeout_ms,
+            heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
+            max_size=config.group_consumer_max_size,
         )
 
     def _on_event(self, event: object) -> None:
@@ -226,6 +239,13 @@ class GroupCoordinator:
             raise KafkaError(ErrorCode.coordinator_not_available, f"{OFFSETS_TOPIC}: {error}") from error
 
 
+@lru_cache(maxsize=16)
+def _server_assignors(names: tuple[str, ...]) -> Mapping[str, ServerAssignor]:
+    """Return `group.consumer.assignors` by their own names."""
+    assignors = map(create_assignor, names)
+    return {each.name: each for each in assignors}
+
+
 def _failed(error: KafkaError) -> "asyncio.Future[Any]":
     future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     future.set_exception(error)
@@ -246,6 +266,11 @@ def _log_event(event: object) -> None:
             "Pending member %s in group %s has been removed after session timeout expiration: "
             "the client was given this id and never joined with it",
             printable(event.member_id), printable(event.group_id),
+        )  # fmt: skip
+    elif isinstance(event, MemberFenced):
+        _log.info(
+            "Member %s was removed from group %s: %s",
+            printable(event.member_id), printable(event.group_id), event.reason,
         )  # fmt: skip
     elif isinstance(event, OffsetsDeleted):
         also = " and the group" if event.with_group else ""

@@ -4,18 +4,21 @@ Versions: 3 flexible, 4 filter by state (KIP-518), 5 filter by type (KIP-848). F
 does not exist matches nothing.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from odradek.broker.serving.context import RequestContext
 from odradek.groups import ClassicGroup
+from odradek.groups.consumer.consumer_group import ConsumerGroup
 from odradek.model import KafkaError
+from odradek.protocol.consumer_protocol import PROTOCOL_TYPE
 from odradek.protocol.messages import optional
 from odradek.security import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker
 
-_CLASSIC = "classic"
+_CLASSIC: Final = "classic"
+_CONSUMER: Final = "consumer"
 
 
 def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
@@ -23,11 +26,15 @@ def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str,
     states = _filter(message, "states_filter")
     types = _filter(message, "types_filter")
     try:
-        groups = [group for machine in broker.groups.machines() for group in machine.groups.values()]
+        machines = list(broker.groups.machines())
     except KafkaError as error:
         return {"error_code": error.code, "groups": []}
-    if types and _CLASSIC not in types:
-        groups = []
+    groups: list[ClassicGroup | ConsumerGroup] = []
+    for machine in machines:
+        if not types or _CLASSIC in types:
+            groups += machine.groups.values()
+        if not types or _CONSUMER in types:
+            groups += machine.consumer.groups.values()
     if not context.allows(AclOperation.DESCRIBE, ResourceType.CLUSTER):
         denied = context.denied(AclOperation.DESCRIBE, ResourceType.GROUP, (group.group_id for group in groups))
         groups = [group for group in groups if group.group_id not in denied]
@@ -39,10 +46,10 @@ def _filter(message: Any, field: str) -> set[str]:
     return {word.strip().lower() for word in words}
 
 
-def _listed(group: ClassicGroup) -> dict[str, Any]:
+def _listed(group: ClassicGroup | ConsumerGroup) -> dict[str, Any]:
     return {
         "group_id": group.group_id,
-        "protocol_type": group.protocol_type or "",
+        "protocol_type": (group.protocol_type or "") if isinstance(group, ClassicGroup) else PROTOCOL_TYPE,
         "group_state": group.state,
-        "group_type": _CLASSIC,
+        "group_type": _CLASSIC if isinstance(group, ClassicGroup) else _CONSUMER,
     }

@@ -44,15 +44,21 @@ def _request(
         context.check(AclOperation.DESCRIBE, ResourceType.GROUP, wanted.group_id)
     except KafkaError as error:
         return error
-    return FetchOffsetsRequest(partitions=_partitions(broker, context, wanted), require_stable=require_stable)
+    return FetchOffsetsRequest(
+        partitions=_partitions(broker, context, wanted),
+        require_stable=require_stable,
+        member_id=optional(wanted, "member_id", None),
+        member_epoch=optional(wanted, "member_epoch", -1),
+    )
 
 
 def _fetched(
     broker: "Broker", context: RequestContext, wanted: Any, fetched: FetchedOffsets | KafkaError
 ) -> dict[str, Any]:
-    if isinstance(fetched, KafkaError):
-        topics = _failed(wanted, fetched.code) if context.api_version < _GROUP_ERROR_FROM else []
-        return {"group_id": wanted.group_id, "error_code": fetched.code, "topics": topics}
+    error = fetched.code if isinstance(fetched, KafkaError) else fetched.error
+    if isinstance(fetched, KafkaError) or error is not ErrorCode.none:
+        topics = _failed(wanted, error) if context.api_version < _GROUP_ERROR_FROM else []
+        return {"group_id": wanted.group_id, "error_code": error, "topics": topics}
     by_id = context.api_version >= _TOPIC_IDS_FROM
     fetch = _Fetch(broker, context, fetched, by_id=by_id)
     topics = fetch.all() if wanted.topics is None else [fetch.topic(topic) for topic in wanted.topics]

@@ -1,0 +1,97 @@
+"""ConsumerGroupDescribe: epochs, members, assignments and targets of groups of the consumer protocol (KIP-848).
+
+Version 1: the type of each member.
+"""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from odradek.broker.cooperation import cooperatively
+from odradek.broker.serving.context import RequestContext
+from odradek.groups.consumer.member import Assignment, ConsumerGroupMember
+from odradek.groups.consumer.messages import ConsumerGroupDescribeRequest, ConsumerGroupDescription
+from odradek.model import ErrorCode, KafkaError
+from odradek.security import NOT_ASKED_FOR, AclOperation, ResourceType
+
+if TYPE_CHECKING:
+    from odradek.broker.lifecycle import Broker
+
+_CONSUMER_MEMBER: Final = 1
+
+
+async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+    """Return one description per group; GROUP_ID_NOT_FOUND also for a group of another kind."""
+    names = tuple(dict.fromkeys(message.group_ids))
+    replies = await broker.groups.submit_all((name, _request(context, name)) for name in names)
+    groups = []
+    async for name, reply in cooperatively(zip(names, replies, strict=True)):
+        operations = NOT_ASKED_FOR
+        if isinstance(reply, KafkaError):
+            groups.append(_without_group(name, reply.code, str(reply)))
+            continue
+        if message.include_authorized_operations:
+            operations = context.authorized_operations(ResourceType.GROUP, name)
+        if reply is None:
+            groups.append(_without_group(name, ErrorCode.group_id_not_found, f"Group {name} is not a consumer group."))
+        else:
+            groups.append(_described(broker, reply) | {"authorized_operations": operations})
+    return {"groups": groups}
+
+
+def _request(context: RequestContext, group_id: str) -> ConsumerGroupDescribeRequest | KafkaError:
+    try:
+        context.check(AclOperation.DESCRIBE, ResourceType.GROUP, group_id)
+    except KafkaError as error:
+        return error
+    return ConsumerGroupDescribeRequest()
+
+
+def _without_group(group_id: str, error: ErrorCode, message: str) -> dict[str, Any]:
+    return {
+        "error_code": error,
+        "error_message": message,
+        "group_id": group_id,
+        "group_state": "",
+        "group_epoch": 0,
+        "assignment_epoch": 0,
+        "assignor_name": "",
+        "members": [],
+        "authorized_operations": NOT_ASKED_FOR,
+    }
+
+
+def _described(broker: "Broker", group: ConsumerGroupDescription) -> dict[str, Any]:
+    return {
+        "error_message": None,
+        "group_id": group.group_id,
+        "group_state": group.state,
+        "group_epoch": group.epoch,
+        "assignment_epoch": group.assignment_epoch,
+        "assignor_name": group.assignor,
+        "members": [_member(broker, member, target) for member, target in group.members],
+    }
+
+
+def _member(broker: "Broker", member: ConsumerGroupMember, target: Assignment) -> dict[str, Any]:
+    subscription = member.subscription
+    return {
+        "member_id": member.member_id,
+        "instance_id": subscription.instance_id,
+        "rack_id": subscription.rack_id,
+        "member_epoch": member.epoch,
+        "client_id": subscription.client_id,
+        "client_host": subscription.client_host,
+        "subscribed_topic_names": subscription.subscribed_topic_names,
+        "subscribed_topic_regex": subscription.subscribed_topic_regex,
+        "assignment": {"topic_partitions": _partitions(broker, member.assigned)},
+        "target_assignment": {"topic_partitions": _partitions(broker, target)},
+        "member_type": _CONSUMER_MEMBER,
+    }
+
+
+def _partitions(broker: "Broker", assignment: Assignment) -> list[dict[str, Any]]:
+    """Return the partitions of topics that still exist."""
+    return [
+        {"topic_id": topic_id, "topic_name": topic.name, "partitions": sorted(numbers)}
+        for topic_id, numbers in assignment.items()
+        if (topic := broker.image.topic_by_id(topic_id)) is not None
+    ]

@@ -1,0 +1,188 @@
+"""The durable state of a group of the consumer protocol, as its records have it."""
+
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from enum import StrEnum
+from typing import Any, Final
+
+from odradek.groups.consumer.member import (
+    NO_PARTITIONS,
+    Assignment,
+    ConsumerGroupMember,
+    MemberState,
+    from_record,
+    to_state,
+)
+from odradek.protocol.group_records import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMetadataKey,
+)
+
+_NO_SUBSCRIPTION: Final = ConsumerGroupMemberMetadataValue(
+    instance_id=None,
+    rack_id=None,
+    client_id="",
+    client_host="",
+    subscribed_topic_names=(),
+    subscribed_topic_regex=None,
+    server_assignor=None,
+    classic_member_metadata=None,
+)
+
+
+class ConsumerGroupState(StrEnum):
+    """The state of a group, which follows from its epochs and its members."""
+
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    """Its epoch is later than that of its target assignment."""
+    RECONCILING = "Reconciling"
+    """Members are on the way to their targets."""
+    STABLE = "Stable"
+
+
+class ConsumerGroup:
+    """One group. `apply` alone changes it, except `needs_refresh`."""
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.epoch = 0
+        self.metadata_hash = 0
+        self.assignment_epoch = 0
+        self.members: dict[str, ConsumerGroupMember] = {}
+        self.targets: dict[str, Assignment] = {}
+        self.regexes: dict[str, tuple[str, ...]] = {}
+        """The topics that match each regular expression of members."""
+        self.needs_refresh = True
+        """Whether topics may have changed since the group's epoch was set; not durable."""
+        self._owners: dict[tuple[uuid.UUID, int], str] = {}
+        self._static: dict[str, str] = {}
+        self._has_record = False
+        self._apply: Final[dict[type, Callable[[Any, Any], None]]] = {
+            ConsumerGroupMetadataKey: self._apply_metadata,
+            ConsumerGroupMemberMetadataKey: self._apply_member,
+            ConsumerGroupTargetAssignmentMetadataKey: self._apply_assignment_epoch,
+            ConsumerGroupTargetAssignmentMemberKey: self._apply_target,
+            ConsumerGroupCurrentMemberAssignmentKey: self._apply_current,
+            ConsumerGroupRegularExpressionKey: self._apply_regex,
+        }
+
+    # -- durable state -------------------------------------------------------------------------------------------------
+
+    def apply(self, key: Any, value: Any) -> None:
+        """Take over a record of the group; a value of None deletes."""
+        change = self._apply.get(type(key))
+        if change is not None:
+            change(key, value)
+
+    def _apply_metadata(self, key: ConsumerGroupMetadataKey, value: Any) -> None:
+        self._has_record = value is not None
+        self.epoch = 0 if value is None else value.epoch
+        self.metadata_hash = 0 if value is None else value.metadata_hash
+
+    def _apply_assignment_epoch(self, key: ConsumerGroupTargetAssignmentMetadataKey, value: Any) -> None:
+        self.assignment_epoch = 0 if value is None else value.assignment_epoch
+
+    def _apply_member(
+        self, key: ConsumerGroupMemberMetadataKey, value: ConsumerGroupMemberMetadataValue | None
+    ) -> None:
+        member = self.members.get(key.member_id)
+        instance_id = None if member is None else member.subscription.instance_id
+        if instance_id is not None and self._static.get(instance_id) == key.member_id:
+            del self._static[instance_id]
+        if value is None:
+            if member is not None:
+                self._release(member)
+                del self.members[key.member_id]
+            return
+        if value.instance_id is not None:
+            self._static[value.instance_id] = key.member_id
+        if member is None:
+            self.members[key.member_id] = ConsumerGroupMember(member_id=key.member_id, subscription=value)
+        else:
+            self.members[key.member_id] = replace(member, subscription=value)
+
+    def _apply_target(self, key: ConsumerGroupTargetAssignmentMemberKey, value: Any) -> None:
+        if value is None:
+            self.targets.pop(key.member_id, None)
+        else:
+            self.targets[key.member_id] = from_record(value.topic_partitions)
+
+    def _apply_current(self, key: ConsumerGroupCurrentMemberAssignmentKey, value: Any) -> None:
+        member = self.members.get(key.member_id)
+        if member is not None:
+            self._release(member)
+        if value is None:
+            if member is not None:
+                self.members[key.member_id] = ConsumerGroupMember(
+                    member_id=key.member_id, subscription=member.subscription
+                )
+            return
+        changed = ConsumerGroupMember(
+            member_id=key.member_id,
+            # A compacted log may have this record before the member's own.
+            subscription=_NO_SUBSCRIPTION if member is None else member.subscription,
+            epoch=value.member_epoch,
+            previous_epoch=value.previous_member_epoch,
+            state=to_state(value.state),
+            assigned=from_record(value.assigned_partitions),
+            revoking=from_record(value.partitions_pending_revocation),
+        )
+        self.members[key.member_id] = changed
+        for assignment in (changed.assigned, changed.revoking):
+            for topic_id, numbers in assignment.items():
+                for number in numbers:
+                    self._owners[topic_id, number] = key.member_id
+
+    def _apply_regex(self, key: ConsumerGroupRegularExpressionKey, value: Any) -> None:
+        if value is None:
+            self.regexes.pop(key.regular_expression, None)
+        else:
+            self.regexes[key.regular_expression] = value.topics
+
+    def _release(self, member: ConsumerGroupMember) -> None:
+        for assignment in (member.assigned, member.revoking):
+            for topic_id, numbers in assignment.items():
+                for number in numbers:
+                    if self._owners.get((topic_id, number)) == member.member_id:
+                        del self._owners[topic_id, number]
+
+    # -- questions -----------------------------------------------------------------------------------------------------
+
+    @property
+    def is_gone(self) -> bool:
+        """Return whether none of its records is left."""
+        return not (self._has_record or self.members or self.targets or self.regexes or self.assignment_epoch)
+
+    @property
+    def state(self) -> ConsumerGroupState:
+        """Return its state; this looks at every member."""
+        if not self.members:
+            return ConsumerGroupState.EMPTY
+        if self.epoch > self.assignment_epoch:
+            return ConsumerGroupState.ASSIGNING
+        if all(self._is_reconciled(member) for member in self.members.values()):
+            return ConsumerGroupState.STABLE
+        return ConsumerGroupState.RECONCILING
+
+    def _is_reconciled(self, member: ConsumerGroupMember) -> bool:
+        return member.state is MemberState.STABLE and member.epoch == self.assignment_epoch
+
+    def owner(self, topic_id: uuid.UUID, number: int) -> str | None:
+        """Return the member that has a partition or is revoking it."""
+        return self._owners.get((topic_id, number))
+
+    def static_member(self, instance_id: str) -> ConsumerGroupMember | None:
+        """Return the member with an instance id."""
+        member_id = self._static.get(instance_id)
+        return None if member_id is None else self.members[member_id]
+
+    def target(self, member_id: str) -> Assignment:
+        """Return what a member shall have."""
+        return self.targets.get(member_id, NO_PARTITIONS)

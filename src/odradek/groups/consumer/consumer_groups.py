@@ -1,0 +1,184 @@
+"""The groups of the consumer protocol among those of one coordinator; `GroupCoordinatorMachine` has one of these."""
+
+from collections.abc import Callable
+from typing import Final
+
+from odradek.coordination import Now, Step
+from odradek.groups.consumer.consumer_group import ConsumerGroup
+from odradek.groups.consumer.group_changes import group_tombstones
+from odradek.groups.consumer.heartbeat import heartbeat, leave, remove, validate
+from odradek.groups.consumer.member import JOINING_EPOCH, LEAVING_EPOCH, ConsumerGroupMember, MemberState
+from odradek.groups.consumer.messages import (
+    ConsumerGroupDescription,
+    ConsumerGroupHeartbeatReply,
+    ConsumerGroupHeartbeatRequest,
+    MemberFenced,
+)
+from odradek.groups.consumer.settings import ConsumerGroupSettings
+from odradek.groups.consumer.subscriptions import topics_of_all
+from odradek.groups.consumer.target_assignment import preferred_assignor
+from odradek.groups.deadlines import DeadlineKey, Deadlines
+from odradek.groups.outcome import answer
+from odradek.groups.records import ConsumerGroupRecord, GroupRecord
+from odradek.metadata.image import ClusterImage
+from odradek.model import ErrorCode, KafkaError
+
+CONSUMER_SESSION: Final = "consumer session"
+REVOCATION: Final = "revocation"
+"""Kinds of deadlines, each of a member."""
+_MEMBER_BYTES: Final = 2048
+"""Memory taken by a member without its subscription, in bytes."""
+
+
+class ConsumerGroups:
+    """The groups, and what a heartbeat, a deadline or a change of topics means for them."""
+
+    def __init__(self, settings: Callable[[], ConsumerGroupSettings], deadlines: Deadlines[DeadlineKey]) -> None:
+        self.groups: dict[str, ConsumerGroup] = {}
+        self._settings = settings
+        self._deadlines = deadlines
+
+    # -- durable state -------------------------------------------------------------------------------------------------
+
+    def apply(self, record: ConsumerGroupRecord) -> None:
+        """Take over a record. A group of which no record is left is dropped."""
+        group = self.groups.get(record.group_id)
+        if group is None:
+            group = self.groups[record.group_id] = ConsumerGroup(record.group_id)
+        group.apply(record.key, record.value)
+        if group.is_gone:
+            del self.groups[record.group_id]
+
+    def rebuild(self, group: ConsumerGroup, now: Now) -> None:
+        """Start every member's session anew, and its time for a revocation that is going on."""
+        group.needs_refresh = True
+        for member in group.members.values():
+            self._set_deadlines(group, member, now)
+
+    def _set_deadlines(self, group: ConsumerGroup, member: ConsumerGroupMember, now: Now) -> None:
+        place = group.group_id, CONSUMER_SESSION, member.member_id
+        self._deadlines.set(place, now.ms + self._settings().session_timeout_ms)
+        if member.state is MemberState.UNREVOKED_PARTITIONS:
+            self._set_revocation(group, member, now)
+
+    def _set_revocation(self, group: ConsumerGroup, member: ConsumerGroupMember, now: Now) -> None:
+        timeout_ms = max(0, member.subscription.rebalance_timeout_ms)
+        self._deadlines.set((group.group_id, REVOCATION, member.member_id), now.ms + timeout_ms)
+
+    def _clear_deadlines(self, group_id: str, member_id: str) -> None:
+        self._deadlines.clear((group_id, CONSUMER_SESSION, member_id))
+        self._deadlines.clear((group_id, REVOCATION, member_id))
+
+    def on_image(self, old: ClusterImage, new: ClusterImage) -> None:
+        """Let groups look at their topics again, with the next heartbeat of any member."""
+        if old.topics is not new.topics or old.brokers is not new.brokers:
+            for group in self.groups.values():
+                group.needs_refresh = True
+
+    # -- heartbeats ----------------------------------------------------------------------------------------------------
+
+    def heartbeat(
+        self,
+        key: str,
+        request: ConsumerGroupHeartbeatRequest,
+        to: object,
+        image: ClusterImage,
+        now: Now,
+        *,
+        before: tuple[GroupRecord, ...] = (),
+    ) -> Step[GroupRecord]:
+        """Decide on a heartbeat. `before` are records that make room for a new group. The reply may be an error."""
+        try:
+            settings = self._settings()
+            validate(request, settings)
+            group = self.groups.get(key)
+            if group is None:
+                if request.member_epoch != JOINING_EPOCH:
+                    raise KafkaError(ErrorCode.group_id_not_found, f"group {key} not found")
+                group = ConsumerGroup(key)
+            if request.member_epoch < JOINING_EPOCH:
+                return self._leave(group, request, to, image)
+            decision = heartbeat(group, request, image, settings, now)
+        except KafkaError as error:
+            return answer(key, to, error)
+        self._deadlines.set((key, CONSUMER_SESSION, request.member_id), now.ms + settings.session_timeout_ms)
+        if decision.replaced is not None:
+            self._clear_deadlines(key, decision.replaced)
+        after = decision.after
+        if after.state is not MemberState.UNREVOKED_PARTITIONS:
+            self._deadlines.clear((key, REVOCATION, after.member_id))
+        elif decision.changes_assignment:
+            self._set_revocation(group, after, now)
+        return answer(key, to, decision.reply, (*before, *decision.records))
+
+    def _leave(
+        self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, to: object, image: ClusterImage
+    ) -> Step[GroupRecord]:
+        records, member = leave(group, request, image)
+        if request.instance_id is None or request.member_epoch == LEAVING_EPOCH:
+            self._clear_deadlines(group.group_id, member.member_id)
+        else:
+            self._deadlines.clear((group.group_id, REVOCATION, member.member_id))
+        reply = ConsumerGroupHeartbeatReply(member_id=request.member_id, member_epoch=request.member_epoch)
+        return answer(group.group_id, to, reply, records)
+
+    def expire(self, place: DeadlineKey, image: ClusterImage) -> Step[GroupRecord]:
+        """Remove a member that was silent for its session, or that kept partitions which it had to give up."""
+        group_id, kind, member_id = place
+        group = self.groups.get(group_id)
+        member = None if group is None else group.members.get(member_id)
+        if group is None or member is None:
+            return Step(key=group_id)
+        if kind == REVOCATION and member.state is not MemberState.UNREVOKED_PARTITIONS:
+            return Step(key=group_id)
+        self._clear_deadlines(group_id, member_id)
+        if kind == CONSUMER_SESSION:
+            reason = "its session expired"
+        else:
+            reason = f"it did not leave epoch {member.epoch} within {member.subscription.rebalance_timeout_ms} ms"
+        event = MemberFenced(group_id=group_id, member_id=member_id, reason=reason)
+        return Step(key=group_id, records=remove(group, member, image), events=(event,))
+
+    # -- other requests ------------------------------------------------------------------------------------------------
+
+    def describe(self, group_id: str) -> ConsumerGroupDescription | None:
+        """Return the present state of a group."""
+        group = self.groups.get(group_id)
+        if group is None:
+            return None
+        assignors = self._settings().assignors
+        return ConsumerGroupDescription(
+            group_id=group_id,
+            state=group.state,
+            epoch=group.epoch,
+            assignment_epoch=group.assignment_epoch,
+            assignor=preferred_assignor(group.members, assignors) if assignors else "",
+            members=tuple((member, group.target(member.member_id)) for member in group.members.values()),
+        )
+
+    def subscribed_topics(self, group: ConsumerGroup) -> frozenset[str]:
+        """Return the topics that members of a group subscribe to."""
+        return topics_of_all(group.members.values(), group.regexes)
+
+    def deletion(self, group_id: str) -> list[ConsumerGroupRecord]:
+        """Return the records that delete a group without members; none if there is no such group."""
+        group = self.groups.get(group_id)
+        return [] if group is None or group.members else group_tombstones(group)
+
+    def size_bytes(self, group_id: str) -> int:
+        """Return about how many bytes of memory the members of a group take."""
+        group = self.groups.get(group_id)
+        return 0 if group is None else _MEMBER_BYTES * len(group.members)
+
+
+def validate_member_epoch(group: ConsumerGroup, member_id: str, epoch: int) -> ErrorCode:
+    """Return the error for a commit or fetch of offsets of a member in an epoch, `none` if it is right.
+
+    A client that is no member commits with epoch -1, while the group has no members.
+    """
+    if epoch < 0 and not group.members:
+        return ErrorCode.none
+    member = group.members.get(member_id)
+    if member is None:
+        return ErrorCode.unknown_member_id
+    return ErrorCode.none if epoch == member.epoch else ErrorCode.stale_member_epoch

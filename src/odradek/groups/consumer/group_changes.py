@@ -1,0 +1,87 @@
+"""The records that change a group of the consumer protocol."""
+
+from typing import Any
+
+from odradek.coordination import Now
+from odradek.groups.consumer.consumer_group import ConsumerGroup
+from odradek.groups.consumer.member import Assignment, ConsumerGroupMember, to_record
+from odradek.groups.records import ConsumerGroupRecord
+from odradek.protocol.group_records import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+)
+
+
+def tombstones(group: ConsumerGroup, member_id: str) -> list[ConsumerGroupRecord]:
+    """Return the records that delete those of a member."""
+    keys = (
+        ConsumerGroupCurrentMemberAssignmentKey(group_id=group.group_id, member_id=member_id),
+        ConsumerGroupTargetAssignmentMemberKey(group_id=group.group_id, member_id=member_id),
+        ConsumerGroupMemberMetadataKey(group_id=group.group_id, member_id=member_id),
+    )
+    return [ConsumerGroupRecord(key, None) for key in keys]
+
+
+def group_tombstones(group: ConsumerGroup) -> list[ConsumerGroupRecord]:
+    """Return the records that delete a group without members."""
+    keys: list[Any] = [
+        ConsumerGroupRegularExpressionKey(group_id=group.group_id, regular_expression=regex) for regex in group.regexes
+    ]
+    keys += [
+        ConsumerGroupTargetAssignmentMemberKey(group_id=group.group_id, member_id=member_id)
+        for member_id in group.targets
+    ]
+    keys.append(ConsumerGroupTargetAssignmentMetadataKey(group_id=group.group_id))
+    keys.append(ConsumerGroupMetadataKey(group_id=group.group_id))
+    return [ConsumerGroupRecord(key, None) for key in keys]
+
+
+def epoch_record(group: ConsumerGroup, topics_hash: int) -> ConsumerGroupRecord:
+    """Return the record of the group's next epoch."""
+    value = ConsumerGroupMetadataValue(epoch=group.epoch + 1, metadata_hash=topics_hash)
+    return ConsumerGroupRecord(ConsumerGroupMetadataKey(group_id=group.group_id), value)
+
+
+def member_record(group: ConsumerGroup, member: ConsumerGroupMember) -> ConsumerGroupRecord:
+    """Return the record of a member and its subscription."""
+    key = ConsumerGroupMemberMetadataKey(group_id=group.group_id, member_id=member.member_id)
+    return ConsumerGroupRecord(key, member.subscription)
+
+
+def target_record(group: ConsumerGroup, member_id: str, target: Assignment) -> ConsumerGroupRecord:
+    """Return the record of what a member shall have."""
+    key = ConsumerGroupTargetAssignmentMemberKey(group_id=group.group_id, member_id=member_id)
+    return ConsumerGroupRecord(key, ConsumerGroupTargetAssignmentMemberValue(topic_partitions=to_record(target)))
+
+
+def current_record(group: ConsumerGroup, member: ConsumerGroupMember) -> ConsumerGroupRecord:
+    """Return the record of a member's epoch and partitions."""
+    key = ConsumerGroupCurrentMemberAssignmentKey(group_id=group.group_id, member_id=member.member_id)
+    return ConsumerGroupRecord(key, member.current_assignment())
+
+
+def target_epoch_record(group: ConsumerGroup, epoch: int) -> ConsumerGroupRecord:
+    """Return the record of the epoch for which the targets were computed."""
+    key = ConsumerGroupTargetAssignmentMetadataKey(group_id=group.group_id)
+    return ConsumerGroupRecord(key, ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch))
+
+
+def regex_record(group: ConsumerGroup, regex: str, topics: tuple[str, ...] | None, now: Now) -> ConsumerGroupRecord:
+    """Return the record of the topics that match a regular expression; None if no member has it any more.
+
+    Kafka puts the version of its metadata log beside them; this coordinator resolves anew after loading, and puts 0.
+    """
+    key = ConsumerGroupRegularExpressionKey(group_id=group.group_id, regular_expression=regex)
+    if topics is None:
+        return ConsumerGroupRecord(key, None)
+    return ConsumerGroupRecord(
+        key, ConsumerGroupRegularExpressionValue(topics=topics, version=0, timestamp=now.wall_ms)
+    )

@@ -1,0 +1,91 @@
+"""A member of a group of the consumer protocol: its subscription, its epoch and its partitions."""
+
+import uuid
+from collections.abc import Mapping
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Final
+
+from odradek.model.values import dataclass, field
+from odradek.protocol.group_records import (
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataValue,
+    TopicPartitions,
+)
+
+JOINING_EPOCH: Final = 0
+LEAVING_EPOCH: Final = -1
+LEAVING_STATIC_EPOCH: Final = -2
+"""The epoch of a static member that left for a while: its partitions wait for it until its session expires."""
+
+Assignment = Mapping[uuid.UUID, frozenset[int]]
+"""Partitions by topic id, without empty sets."""
+
+NO_PARTITIONS: Final[Assignment] = MappingProxyType({})
+
+
+class MemberState(IntEnum):
+    """Where a member is on the way to its target; the numbers are in Kafka's records."""
+
+    STABLE = 0
+    UNREVOKED_PARTITIONS = 1
+    """It has to revoke partitions before it gets the next epoch."""
+    UNRELEASED_PARTITIONS = 2
+    """It waits for partitions that other members have not revoked yet."""
+    UNKNOWN = 127
+    """A state of another release."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupMember:
+    """One member; a record changes it as a whole."""
+
+    member_id: str
+    subscription: ConsumerGroupMemberMetadataValue
+    epoch: int = JOINING_EPOCH
+    previous_epoch: int = JOINING_EPOCH
+    state: MemberState = MemberState.STABLE
+    assigned: Assignment = field(default_factory=dict)
+    revoking: Assignment = field(default_factory=dict)
+    """Partitions that it must give up, and that nobody else gets until it has."""
+
+    @property
+    def topics(self) -> tuple[tuple[str, ...], str]:
+        """Return the topic names and the regular expression that it subscribes to, empty if it has none."""
+        return self.subscription.subscribed_topic_names, self.subscription.subscribed_topic_regex or ""
+
+    @property
+    def is_away(self) -> bool:
+        """Return whether it is static and left for a while."""
+        return self.epoch == LEAVING_STATIC_EPOCH
+
+    def current_assignment(self) -> ConsumerGroupCurrentMemberAssignmentValue:
+        """Return the value of its record."""
+        return ConsumerGroupCurrentMemberAssignmentValue(
+            member_epoch=self.epoch,
+            previous_member_epoch=self.previous_epoch,
+            state=self.state,
+            assigned_partitions=to_record(self.assigned),
+            partitions_pending_revocation=to_record(self.revoking),
+        )
+
+
+def to_record(assignment: Assignment) -> tuple[TopicPartitions, ...]:
+    """Return an assignment as records have it."""
+    return tuple(
+        TopicPartitions(topic_id=topic_id, partitions=tuple(sorted(numbers)))
+        for topic_id, numbers in assignment.items()
+    )
+
+
+def from_record(partitions: tuple[TopicPartitions, ...]) -> Assignment:
+    """Return the assignment of a record."""
+    return {each.topic_id: frozenset(each.partitions) for each in partitions if each.topic_id and each.partitions}
+
+
+def to_state(number: int) -> MemberState:
+    """Return the state with a number, `UNKNOWN` for one of another release."""
+    try:
+        return MemberState(number)
+    except ValueError:
+        return MemberState.UNKNOWN

@@ -1,0 +1,83 @@
+"""Subscriptions of members: topic names, and regular expressions that the coordinator resolves (KIP-848)."""
+
+import hashlib
+from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+from odradek.groups.consumer.member import ConsumerGroupMember
+from odradek.metadata.image import ClusterImage
+from odradek.model import ErrorCode, KafkaError
+
+_HASH_BYTES: Final = 8
+
+
+def _options(re2: Any) -> Any:
+    options = re2.Options()
+    options.log_errors = False
+    return options
+
+
+@lru_cache(maxsize=1024)
+def compile_regex(pattern: str) -> Any:
+    """Return a compiled expression in RE2's syntax. Raises `KafkaError` INVALID_REGULAR_EXPRESSION."""
+    import re2  # a compiled library, which few brokers need
+
+    try:
+        return re2.compile(pattern, options=_options(re2))
+    except re2.error as error:
+        reason = error.args[0] if error.args else error
+        text = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
+        raise KafkaError(
+            ErrorCode.invalid_regular_expression, f"SubscribedTopicRegex {pattern!r} is not valid for RE2: {text}"
+        ) from error
+
+
+def resolve_regex(pattern: str, image: ClusterImage) -> tuple[str, ...]:
+    """Return the topics whose whole name matches, sorted.
+
+    Internal topics never match: a consumer of `.*` that commits would read its own commits forever.
+    """
+    matches = compile_regex(pattern).fullmatch
+    return tuple(sorted(name for name, topic in image.topics.items() if not topic.is_internal and matches(name)))
+
+
+def topics_of(member: ConsumerGroupMember, regexes: Mapping[str, Collection[str]]) -> frozenset[str]:
+    """Return the topics that a member subscribes to. `regexes` has what expressions match; others match nothing yet."""
+    names, regex = member.topics
+    return frozenset(names).union(regexes.get(regex, ()))
+
+
+def topics_of_all(members: Iterable[ConsumerGroupMember], regexes: Mapping[str, Collection[str]]) -> frozenset[str]:
+    """Return the topics that any of these members subscribes to."""
+    distinct = {member.topics: member for member in members}
+    return frozenset[str]().union(*(topics_of(member, regexes) for member in distinct.values()))
+
+
+def metadata_hash(topics: Collection[str], image: ClusterImage) -> int:
+    """Return a number that changes with the ids, partition counts or racks of these topics; 0 if none exists.
+
+    As in Kafka 4.1 (KIP-1101) it is recorded with the group's epoch, so that a coordinator sees after loading whether
+    topics changed. It is not Kafka's number: a group that changes between the two has one rebalance more.
+    """
+    digest = hashlib.blake2b(digest_size=_HASH_BYTES)
+    has_any = False
+    for name in sorted(topics):
+        topic = image.topics.get(name)
+        if topic is not None:
+            has_any = True
+            digest.update(f"{name}\0{topic.topic_id}\0{len(topic.partitions)}\0".encode())
+            digest.update(repr([sorted(each) for each in replica_racks(name, image)]).encode())
+    return int.from_bytes(digest.digest(), "big", signed=True) if has_any else 0
+
+
+def replica_racks(topic: str, image: ClusterImage) -> list[frozenset[str]]:
+    """Return the racks that hold replicas of each partition; empty if no broker has a rack."""
+    racks = {broker.broker_id: broker.rack for broker in image.brokers.values() if broker.rack}
+    if not racks:
+        return []
+    partitions = image.topics[topic].partitions
+    return [
+        frozenset(racks[replica] for replica in partitions[number].replicas if replica in racks)
+        for number in sorted(partitions)
+    ]

@@ -1,0 +1,231 @@
+"""How members of the consumer protocol get, give up and wait for partitions (SPEC 6, M7; KIP-848)."""
+
+import pytest
+from protocol_world import GROUP, REBALANCE_MS, SESSION_MS, Coordinator, Member, image_of, settings, settle, topic_id
+
+from odradek.groups.consumer.consumer_group import ConsumerGroupState
+from odradek.groups.consumer.member import MemberState
+from odradek.groups.consumer.messages import ConsumerGroupDescribeRequest
+from odradek.model import ErrorCode
+
+
+def test_the_first_member_gets_everything_with_its_first_heartbeat() -> None:
+    at = Coordinator({"t": 3})
+    one = Member("one", ["t"])
+    reply = one.heartbeat(at)
+    assert (reply.member_epoch, one.numbers("t")) == (1, [0, 1, 2])
+    assert at.group.state is ConsumerGroupState.STABLE
+
+
+def test_only_partitions_that_move_stop_and_the_newcomer_waits_for_them() -> None:
+    at = Coordinator({"t": 4})
+    one, two = Member("one", ["t"]), Member("two", ["t"])
+    one.heartbeat(at)
+    assert two.heartbeat(at).member_epoch == 2
+    assert (one.numbers("t"), two.numbers("t")) == ([0, 1, 2, 3], [])
+    assert at.group.members["two"].state is MemberState.UNRELEASED_PARTITIONS
+    one.heartbeat(at)
+    assert at.group.members["one"].state is MemberState.UNREVOKED_PARTITIONS
+    assert (one.epoch, one.lost) == (1, True), "it keeps its epoch until it has given up what moves"
+    two.heartbeat(at)
+    assert two.numbers("t") == [], "what is not revoked yet is nobody else's"
+    one.revoke()
+    assert one.heartbeat(at).member_epoch == 2
+    two.heartbeat(at)
+    assert (one.numbers("t"), two.numbers("t")) == ([0, 1], [2, 3])
+    assert at.group.state is ConsumerGroupState.STABLE
+
+
+def test_a_heartbeat_that_does_not_say_what_is_owned_revokes_nothing() -> None:
+    at = Coordinator({"t": 2})
+    one, two = Member("one", ["t"]), Member("two", ["t"])
+    one.heartbeat(at)
+    two.heartbeat(at)
+    one.heartbeat(at)
+    silent = one.request().__class__(member_id="one", member_epoch=1)
+    assert at.ask(silent).assignment is None
+    assert at.group.members["one"].state is MemberState.UNREVOKED_PARTITIONS
+
+
+def test_partitions_of_a_member_that_leaves_go_to_the_others_at_their_next_heartbeats() -> None:
+    at = Coordinator({"t": 4})
+    one, two = Member("one", ["t"]), Member("two", ["t"])
+    settle(at, [one, two])
+    epoch = at.group.epoch
+    assert two.leave(at).member_epoch == -1
+    assert at.group.epoch == epoch + 1
+    assert at.group.state is ConsumerGroupState.ASSIGNING
+    one.heartbeat(at)
+    assert one.numbers("t") == [0, 1, 2, 3]
+
+
+def test_a_silent_member_is_removed_after_its_session() -> None:
+    at = Coordinator({"t": 2})
+    one, two = Member("one", ["t"]), Member("two", ["t"])
+    settle(at, [one, two])
+    at.wait(SESSION_MS - 1)
+    one.heartbeat(at)
+    at.wait(1)
+    assert list(at.group.members) == ["one"]
+    one.heartbeat(at)
+    assert one.numbers("t") == [0, 1]
+    two.heartbeat(at)
+    assert two.errors == [ErrorCode.unknown_member_id]
+
+
+def test_a_member_that_never_revokes_is_removed_after_its_rebalance_timeout() -> None:
+    at = Coordinator({"t": 2})
+    one, two = Member("one", ["t"]), Member("two", ["t"])
+    one.heartbeat(at)
+    two.heartbeat(at)
+    for _ in range(REBALANCE_MS // 1_000):
+        one.heartbeat(at)
+        two.heartbeat(at)
+        assert "one" in at.group.members
+        at.wait(1_000)
+    one.heartbeat(at)
+    assert one.errors == [ErrorCode.unknown_member_id]
+    two.heartbeat(at)
+    assert two.count >= 1
+
+
+def test_a_new_partition_is_assigned_at_the_next_heartbeat() -> None:
+    at = Coordinator({"t": 1})
+    one = Member("one", ["t", "later"])
+    one.heartbeat(at)
+    at.log.change_image(image_of({"t": 2, "later": 1}), at.now_ms)
+    one.heartbeat(at)
+    assert (one.numbers("t"), one.numbers("later")) == ([0, 1], [0])
+
+
+def test_a_change_of_a_topic_that_nobody_reads_changes_no_epoch() -> None:
+    at = Coordinator({"t": 1})
+    one = Member("one", ["t"])
+    one.heartbeat(at)
+    at.log.change_image(image_of({"t": 1, "other": 5}), at.now_ms)
+    one.heartbeat(at)
+    assert at.group.epoch == 1
+
+
+def test_a_topic_that_was_made_again_is_another_topic() -> None:
+    at = Coordinator({"t": 2})
+    one = Member("one", ["t"])
+    one.heartbeat(at)
+    at.log.change_image(image_of({"t": 2}, version=1), at.now_ms)
+    settle(at, [one])
+    assert one.owned == {topic_id("t", 1): frozenset({0, 1})}
+
+
+def test_an_unsubscribed_topic_is_revoked_at_once() -> None:
+    at = Coordinator({"a": 2, "b": 2})
+    one, two = Member("one", ["a", "b"]), Member("two", ["b"])
+    settle(at, [one, two])
+    one.topics = ("a",)
+    settle(at, [one, two])
+    assert (one.numbers("a"), one.numbers("b"), two.numbers("b")) == ([0, 1], [], [0, 1])
+
+
+def test_members_subscribe_by_a_regular_expression_that_the_coordinator_resolves() -> None:
+    at = Coordinator({"logs-a": 1, "logs-b": 1, "metrics": 1})
+    one = Member("one", regex="logs-.*")
+    settle(at, [one])
+    assert (one.numbers("logs-a"), one.numbers("logs-b"), one.numbers("metrics")) == ([0], [0], [])
+    at.log.change_image(image_of({"logs-a": 1, "logs-b": 1, "logs-c": 2, "metrics": 1}), at.now_ms)
+    settle(at, [one])
+    assert one.numbers("logs-c") == [0, 1]
+    assert at.group.regexes == {"logs-.*": ("logs-a", "logs-b", "logs-c")}
+
+
+def test_an_expression_that_matches_nothing_matches_topics_that_come_later() -> None:
+    at = Coordinator({"t": 1})
+    one = Member("one", regex="none-.*")
+    settle(at, [one])
+    assert one.count == 0
+    at.log.change_image(image_of({"t": 1, "none-yet": 2}), at.now_ms)
+    settle(at, [one])
+    assert one.numbers("none-yet") == [0, 1]
+
+
+def test_ten_thousand_topics_may_match_one_expression() -> None:
+    at = Coordinator({f"t{number}": 1 for number in range(10_000)})
+    one = Member("one", regex="t.*")
+    settle(at, [one])
+    assert one.count == 10_000
+
+
+def test_a_static_member_that_returns_finds_its_partitions_and_nobody_else_moves() -> None:
+    at = Coordinator({"t": 4})
+    one, two = Member("one", ["t"], instance_id="i"), Member("two", ["t"])
+    settle(at, [one, two])
+    had, epoch = one.numbers("t"), at.group.epoch
+    assert one.leave(at, epoch=-2).member_epoch == -2
+    two.heartbeat(at)
+    assert two.numbers("t") == sorted({0, 1, 2, 3} - set(had))
+    again = Member("another id", ["t"], instance_id="i")
+    again.heartbeat(at)
+    assert again.numbers("t") == had
+    assert (at.group.epoch, sorted(at.group.members)) == (epoch, ["another id", "two"])
+
+
+def test_a_static_member_that_does_not_return_is_removed_after_its_session() -> None:
+    at = Coordinator({"t": 2})
+    one = Member("one", ["t"], instance_id="i")
+    settle(at, [one])
+    one.leave(at, epoch=-2)
+    at.wait(SESSION_MS)
+    assert at.group.members == {}
+    assert at.group.state is ConsumerGroupState.EMPTY
+
+
+def test_members_choose_the_assignor_of_the_group_by_majority() -> None:
+    at = Coordinator({"t": 2}, consumer_settings=settings("range", "roundrobin"))
+    members = [Member(f"m{number}", ["t"], server_assignor="roundrobin") for number in range(2)]
+    settle(at, [*members, Member("odd", ["t"], server_assignor="range")])
+    description = at.ask(ConsumerGroupDescribeRequest())
+    assert description.assignor == "roundrobin"
+
+
+def test_a_group_without_members_is_empty_and_its_epoch_goes_on() -> None:
+    at = Coordinator({"t": 1})
+    one = Member("one", ["t"])
+    settle(at, [one])
+    one.leave(at)
+    assert at.group.state is ConsumerGroupState.EMPTY
+    assert one.heartbeat(at).member_epoch == 3
+
+
+@pytest.mark.parametrize("rack", ["a", "b"])
+def test_members_get_partitions_with_a_replica_in_their_rack(rack: str) -> None:
+    at = Coordinator({})
+    at.log.change_image(image_of({"t": 4}, racks={0: "a", 1: "b"}), 0)
+    members = [Member(name, ["t"], rack_id=name) for name in ("a", "b")]
+    settle(at, members)
+    numbers = {"a": [0, 2], "b": [1, 3]}[rack]
+    assert next(member for member in members if member.name == rack).numbers("t") == numbers
+
+
+def test_a_loaded_coordinator_goes_on_where_the_last_one_was() -> None:
+    at = Coordinator({"t": 4})
+    one, two = Member("one", ["t"]), Member("two", ["t"])
+    one.heartbeat(at)
+    two.heartbeat(at)
+    one.heartbeat(at)
+    at.log.load(at.now_ms)
+    assert at.group.members["one"].state is MemberState.UNREVOKED_PARTITIONS
+    settle(at, [one, two])
+    assert (one.errors, two.errors) == ([], [])
+    assert (one.numbers("t"), two.numbers("t")) == ([0, 1], [2, 3])
+
+
+def test_a_loaded_coordinator_starts_sessions_and_revocations_anew() -> None:
+    at = Coordinator({"t": 4})
+    one, two = Member("one", ["t"]), Member("two", ["t"])
+    one.heartbeat(at)
+    two.heartbeat(at)
+    one.heartbeat(at)
+    at.log.load(at.now_ms)
+    at.wait(REBALANCE_MS)
+    assert list(at.group.members) == ["two"]
+    at.wait(SESSION_MS - REBALANCE_MS)
+    assert list(at.group.members) == []
+    assert GROUP in at.log.machine.consumer.groups

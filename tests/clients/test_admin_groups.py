@@ -120,7 +120,7 @@ def test_brokers_without_requests_for_several_groups_get_one_for_each(simulation
 
 
 def test_a_group_of_another_protocol_is_described_by_its_offsets(simulation: Simulation, broker: Any) -> None:
-    """DescribeGroups does not find groups of KIP-848."""
+    """Neither DescribeGroups nor ConsumerGroupDescribe finds share groups."""
 
     async def scene(admin: Admin) -> None:
         group = await admin.describe_group("modern")
@@ -130,6 +130,31 @@ def test_a_group_of_another_protocol_is_described_by_its_offsets(simulation: Sim
     missing = {"group_state": "Dead", "protocol_type": "", "protocol_data": "", "members": []}
     missing |= {"group_id": "modern", "error_code": ErrorCode.group_id_not_found, "error_message": "not found"}
     broker.answers[ApiKey.DESCRIBE_GROUPS] = lambda _: {"groups": [missing]}
+    unknown = described_consumer_group("modern", error_code=ErrorCode.group_id_not_found)
+    broker.answers[ApiKey.CONSUMER_GROUP_DESCRIBE] = lambda _: {"groups": [unknown]}
+    play_scripted(simulation, broker, scene)
+
+
+def described_consumer_group(name: str, **changes: Any) -> dict[str, Any]:
+    answer = {"group_id": name, "group_state": "Stable", "group_epoch": 2, "assignment_epoch": 2}
+    return answer | {"assignor_name": "uniform", "members": [], "authorized_operations": 0, **changes}
+
+
+def test_a_group_of_the_consumer_protocol_is_described_with_its_members(simulation: Simulation, broker: Any) -> None:
+    async def scene(admin: Admin) -> None:
+        group = await admin.describe_group("modern")
+        assert (group.group_state, group.protocol_type, group.protocol) == ("Stable", "consumer", "uniform")
+        assert [(each.member_id, each.assignment) for each in group.members] == [("m", (TopicPartition("t", 0),))]
+
+    answer_groups(broker)
+    missing = {"group_state": "Dead", "protocol_type": "", "protocol_data": "", "members": []}
+    missing |= {"group_id": "modern", "error_code": ErrorCode.group_id_not_found, "error_message": "not found"}
+    broker.answers[ApiKey.DESCRIBE_GROUPS] = lambda _: {"groups": [missing]}
+    partitions = {"topic_partitions": [{"topic_id": None, "topic_name": "t", "partitions": [0]}]}
+    member = {"member_id": "m", "member_epoch": 2, "client_id": "c", "client_host": "/h", "member_type": 1}
+    member |= {"instance_id": None, "rack_id": None, "assignment": partitions, "target_assignment": partitions}
+    found = described_consumer_group("modern", members=[member])
+    broker.answers[ApiKey.CONSUMER_GROUP_DESCRIBE] = lambda _: {"groups": [found]}
     play_scripted(simulation, broker, scene)
 
 

@@ -226,6 +226,31 @@ def group_description(group: Any, coordinator: BrokerDescription | None) -> Grou
     )
 
 
+def consumer_group_description(group: Any, coordinator: BrokerDescription | None) -> GroupDescription:
+    """Describe a group of the consumer protocol from a ConsumerGroupDescribe response (kio's)."""
+    return GroupDescription(
+        group_id=group.group_id,
+        group_state=group.group_state,
+        protocol_type=PROTOCOL_TYPE,
+        protocol=group.assignor_name,
+        coordinator=coordinator,
+        members=tuple(
+            MemberDescription(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                assignment=tuple(
+                    TopicPartition(topic.topic_name, number)
+                    for topic in member.assignment.topic_partitions
+                    for number in topic.partitions
+                ),
+            )
+            for member in sorted(group.members, key=lambda member: member.member_id)
+        ),
+    )
+
+
 def config_entry(entry: Any) -> ConfigEntry:
     """Convert an entry of a DescribeConfigs response (kio's)."""
     return ConfigEntry(

@@ -14,6 +14,7 @@ from odradek.clients.descriptions import (
     GroupDescription,
     GroupListing,
     GroupPartition,
+    consumer_group_description,
     group_description,
 )
 from odradek.clients.group_offsets import (
@@ -118,13 +119,22 @@ async def describe_groups(
     ) -> dict[str, GroupDescription | KafkaError]:
         message = {"groups": some, "include_authorized_operations": False}
         response = await connection.request(ApiKey.DESCRIBE_GROUPS, message)
+        coordinator = _coordinator(cluster, node_id)
         # A group of another protocol is not found here, but its offsets are.
-        return {
-            group.group_id: group_description(group, _coordinator(cluster, node_id))
+        found: dict[str, GroupDescription | KafkaError] = {
+            group.group_id: group_description(group, coordinator)
             if group.error_code in (ErrorCode.none, ErrorCode.group_id_not_found)
             else _error(group.error_code, group.group_id)
             for group in response.groups
         }
+        missing = [group.group_id for group in response.groups if group.group_state == _NO_SUCH_GROUP]
+        if missing and connection.supports(ApiKey.CONSUMER_GROUP_DESCRIBE):
+            message = {"group_ids": missing, "include_authorized_operations": False}
+            response = await connection.request(ApiKey.CONSUMER_GROUP_DESCRIBE, message)
+            for group in response.groups:
+                if group.error_code is ErrorCode.none:
+                    found[group.group_id] = consumer_group_description(group, coordinator)
+        return found
 
     wanted = list(dict.fromkeys(group_ids))
     answers = await _ask_coordinators(cluster, wanted, ask, timeout_ms=timeout_ms)

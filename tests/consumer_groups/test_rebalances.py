@@ -1,12 +1,15 @@
 """How members of the consumer protocol get, give up and wait for partitions (SPEC 6, M7; KIP-848)."""
 
+from collections.abc import Sequence
+
 import pytest
 from protocol_world import GROUP, REBALANCE_MS, SESSION_MS, Coordinator, Member, image_of, settings, settle, topic_id
 
+from odradek.groups.consumer import heartbeat
 from odradek.groups.consumer.consumer_group import ConsumerGroupState
 from odradek.groups.consumer.member import MemberState
 from odradek.groups.consumer.messages import ConsumerGroupDescribeRequest
-from odradek.model import ErrorCode
+from odradek.model import ErrorCode, TopicPartition
 
 
 def test_the_first_member_gets_everything_with_its_first_heartbeat() -> None:
@@ -229,3 +232,79 @@ def test_a_loaded_coordinator_starts_sessions_and_revocations_anew() -> None:
     at.wait(SESSION_MS - REBALANCE_MS)
     assert list(at.group.members) == []
     assert GROUP in at.log.machine.consumer.groups
+
+
+def test_silent_members_expire_although_records_of_others_cannot_be_appended() -> None:
+    at = Coordinator({"t": 2})
+    one, two = Member("one", ["t"]), Member("two", ["t"])
+    settle(at, [one, two])
+    for _ in range(3):
+        at.log.refuses = True
+        one.topics = ("t", "more") if one.topics == ("t",) else ("t",)
+        assert one.heartbeat(at) is ErrorCode.coordinator_not_available
+        at.log.refuses = False
+        one.heartbeat(at)
+        at.wait(SESSION_MS // 2)
+    assert list(at.group.members) == ["one"]
+
+
+def test_a_topic_that_grew_while_an_assignor_failed_is_assigned_later() -> None:
+    at = Coordinator({"t": 2})
+    one = Member("one", ["t"])
+    settle(at, [one])
+    good = at.log.consumer_settings
+    at.log.consumer_settings = type(good)(assignors={"mine": Broken()})
+    at.log.change_image(image_of({"t": 4}), 0)
+    one.heartbeat(at)
+    assert one.errors == [ErrorCode.unknown_server_error]
+    at.log.consumer_settings = good
+    settle(at, [one])
+    assert one.numbers("t") == [0, 1, 2, 3]
+
+
+class Broken:
+    def assign(self, group: object) -> dict[str, Sequence[TopicPartition]]:
+        raise RuntimeError("broken")
+
+
+def test_only_expressions_that_are_new_are_resolved_when_members_join(monkeypatch: pytest.MonkeyPatch) -> None:
+    at = Coordinator({"a": 1, "b": 1})
+    resolved: list[str] = []
+    real = heartbeat.resolve_regex
+    monkeypatch.setattr(heartbeat, "resolve_regex", lambda regex, *rest: resolved.append(regex) or real(regex, *rest))
+    settle(at, [Member("one", regex="a"), Member("two", regex="b")])
+    resolved.clear()
+    Member("three", regex="[ab]").heartbeat(at)
+    assert resolved == ["[ab]"]
+    at.log.change_image(image_of({"a": 2, "b": 1}), 0)
+    Member("four", regex="a").heartbeat(at)
+    assert resolved == ["[ab]"], "no topic came or went"
+    at.log.change_image(image_of({"a": 2, "b": 1, "c": 1}), 0)
+    Member("five", regex="a").heartbeat(at)
+    assert sorted(resolved[1:]) == ["[ab]", "a", "b"]
+
+
+@pytest.mark.parametrize("count", range(1, 12))
+def test_targets_that_were_appended_in_part_are_computed_again(count: int) -> None:
+    """A batch takes no more than `max.message.bytes`, so a large step is several, and any of them may fail."""
+    at = Coordinator({"t": 6})
+    one, two, three = (Member(name, ["t"]) for name in ("one", "two", "three"))
+    settle(at, [one, two])
+    at.commits_at_once = False
+    at.send(three.request(), object())
+    assert len(at.log.appended) >= 7
+    at.log.commit(min(count, len(at.log.appended)))
+    at.log.lose(at.now_ms, ErrorCode.not_coordinator)
+    at.commits_at_once = True
+    settle(at, [one, two, three])
+    assert (one.count, two.count, three.count) == (2, 2, 2)
+
+
+def test_a_member_that_takes_over_the_place_of_a_static_one_gives_its_own_to_others() -> None:
+    at = Coordinator({"t": 4})
+    static, dynamic = Member("static", ["t"], instance_id="i"), Member("dynamic", ["t"])
+    settle(at, [static, dynamic])
+    static.leave(at, epoch=-2)
+    both = Member("dynamic", ["t"], instance_id="i")
+    settle(at, [both])
+    assert both.numbers("t") == [0, 1, 2, 3]

@@ -50,6 +50,7 @@ def first_request(**changes: Any) -> ConsumerGroupHeartbeatRequest:
         ({"server_assignor": "sticky"}, ErrorCode.unsupported_assignor, "this broker has range"),
         ({"subscribed_topic_regex": "a("}, ErrorCode.invalid_regular_expression, "is not valid for RE2: missing"),
         ({"subscribed_topic_regex": "(?=a)"}, ErrorCode.invalid_regular_expression, "is not valid for RE2: invalid"),
+        ({"subscribed_topic_regex": "a" * 4097}, ErrorCode.invalid_regular_expression, "4096 are allowed"),
         ({"member_epoch": 1}, ErrorCode.group_id_not_found, "group g not found"),
         ({"member_epoch": -1}, ErrorCode.group_id_not_found, "group g not found"),
     ],
@@ -275,3 +276,42 @@ def test_offsets_without_a_group_belong_to_the_group_of_the_consumer_protocol_th
     settle(at, [Member("one", ["t"])])
     assert at.log.machine.groups == {}
     assert at.ask(FetchOffsetsRequest()).values[FIRST].offset == 5
+
+
+def test_a_refused_classic_join_leaves_an_empty_group_as_it_is() -> None:
+    at = Coordinator({"t": 1})
+    one = Member("one", ["t"])
+    settle(at, [one])
+    one.leave(at)
+    epoch = at.group.epoch
+    assert at.ask(classic_join("nobody")).error is ErrorCode.unknown_member_id
+    assert at.group.epoch == epoch
+
+
+def test_a_commit_in_a_version_without_member_epochs_is_refused_to_members() -> None:
+    at = Coordinator({"t": 1})
+    settle(at, [Member("one", ["t"])])
+    values = {FIRST: OffsetCommitValue(offset=5, commit_timestamp=0)}
+    request = CommitRequest(member_id="one", generation=1, values=values, has_member_epoch=False)
+    assert at.ask(request) is ErrorCode.unsupported_version
+
+
+def test_topics_that_a_client_may_not_describe_do_not_match_its_expression() -> None:
+    at = Coordinator({"open": 1, "secret": 1})
+    one = Member("one", regex=".*", denied_topics=lambda names: {"secret"} & set(names))
+    settle(at, [one])
+    assert (one.numbers("open"), one.numbers("secret")) == ([0], [])
+
+
+def test_memory_is_counted_by_what_members_subscribe_to_and_given_back() -> None:
+    at = Coordinator({"t": 1})
+    names = [f"a long name of a topic {number}" for number in range(1000)]
+    one, two = Member("one", names), Member("two", ["t"])
+    settle(at, [one, two])
+    assert 50_000 < at.log.machine.size_bytes < 500_000
+    one.topics = ("t",)
+    one.heartbeat(at)
+    assert at.log.machine.size_bytes < 10_000
+    one.leave(at)
+    two.leave(at)
+    assert at.log.machine.size_bytes == 0

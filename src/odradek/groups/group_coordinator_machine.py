@@ -150,13 +150,15 @@ class GroupCoordinatorMachine:
     def _apply_consumer(self, record: ConsumerGroupRecord) -> None:
         group_id = record.group_id
         self.consumer.apply(record)
-        self._account(group_id, self.consumer.size_bytes(group_id))
+        self._account(group_id)
         if group_id not in self.consumer.groups:
             self._keep_if_used(group_id)
         elif (classic := self.groups.get(group_id)) is not None and classic.is_unused:
             self._forget(group_id)
 
-    def _account(self, group_id: str, size_bytes: int) -> None:
+    def _account(self, group_id: str) -> None:
+        classic = self.groups.get(group_id)
+        size_bytes = self.consumer.size_bytes(group_id) + (0 if classic is None else classic.size_bytes)
         self.size_bytes += size_bytes - self._sizes.pop(group_id, 0)
         if size_bytes:
             self._sizes[group_id] = size_bytes
@@ -176,8 +178,7 @@ class GroupCoordinatorMachine:
         group = self.groups.pop(group_id, None)
         if group is not None:
             group.clear_deadlines()
-            if group_id not in self.consumer.groups:
-                self._account(group_id, 0)
+            self._account(group_id)
 
     def _keep_if_used(self, group_id: str) -> None:
         """Create a group for offsets without a record of the group: consumers without membership committed them."""
@@ -238,6 +239,9 @@ class GroupCoordinatorMachine:
         if consumer_group is not None:
             self.consumer.rebuild(consumer_group, now)
         group = self.groups.get(key)
+        if group is not None and consumer_group is not None and group.is_unused:
+            self._forget(key)
+            group = None
         return Step(key=key) if group is None else self._rebuild(group, _partition_counts(self._image), now)
 
     # -- time ----------------------------------------------------------------------------------------------------------
@@ -252,7 +256,7 @@ class GroupCoordinatorMachine:
             self._expiring = [*self.groups, *self.consumer.groups]
             return Step(key=_NO_GROUP)
         if kind in (CONSUMER_SESSION, REVOCATION):
-            return self.consumer.expire(due, self._image)
+            return self.consumer.expire(due)
         group, out = self.groups[group_id], Outcome(group_id)
         if kind == JOIN_PHASE:
             expire_join_phase(group, now, out)
@@ -303,7 +307,7 @@ class GroupCoordinatorMachine:
 
     def _decided(self, group: ClassicGroup, out: Outcome) -> _Step:
         """Return the decision about a group; drop the group if it is unused afterwards."""
-        self._account(group.group_id, group.size_bytes)
+        self._account(group.group_id)
         if not out.records:
             self._forget_if_unused(group.group_id)
         return out.step()
@@ -314,8 +318,9 @@ class GroupCoordinatorMachine:
             # Kafka lets classic members into such a group; this coordinator does not have mixed groups.
             return answer(key, to, JoinReply(error=ErrorCode.inconsistent_group_protocol, member_id=request.member_id))
         group, out = self._group(key), Outcome(key)
-        out.records += self.consumer.deletion(key)
         join(group, request, to, now, out)
+        if not group.is_unused:
+            out.records[:0] = self.consumer.deletion(key)
         return self._decided(group, out)
 
     def _sync(self, key: str, request: SyncRequest, to: object, now: Now) -> _Step:
@@ -343,6 +348,8 @@ class GroupCoordinatorMachine:
         group, consumer_group = self.groups.get(key), self.consumer.groups.get(key)
         if consumer_group is not None:
             error = validate_member_epoch(consumer_group, request.member_id, request.generation)
+            if error is ErrorCode.none and request.generation >= 0 and not request.has_member_epoch:
+                error = ErrorCode.unsupported_version
         elif group is not None:
             error = validate_commit(group, request.member_id, request.instance_id, request.generation, now)
         else:

@@ -117,6 +117,8 @@ class CommitRequest:
     instance_id: str | None = None
     generation: int = NO_GENERATION
     values: Mapping[TopicPartition, OffsetCommitValue]
+    has_member_epoch: bool = True
+    """Whether the request's version has epochs of members of the consumer protocol (OffsetCommit 9 and later)."""
     missing_group_error: ErrorCode = ErrorCode.illegal_generation
     """The error for a member of a group that does not exist."""
     producer: Producer | None = None

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from functools import lru_cache
 from typing import Any, Final
 
-from odradek.assignors import create_assignor
+from odradek.assignors import ASSIGNOR_NAMES, create_assignor
 from odradek.broker.cooperation import cooperatively
 from odradek.broker.coordinators.runtime import CoordinatorKind, CoordinatorRuntime, LeaderPartitions
 from odradek.broker.coordinators.shard import ShardState
@@ -27,6 +27,7 @@ from odradek.groups import (
     GroupSettings,
     RebalanceCompleted,
 )
+from odradek.groups.consumer.member import ConsumerGroupMember
 from odradek.groups.consumer.messages import MemberFenced
 from odradek.groups.consumer.settings import ConsumerGroupSettings, ServerAssignor
 from odradek.groups.group_coordinator_machine import OffsetSettings
@@ -42,7 +43,7 @@ from odradek.groups.messages import (
     Request,
 )
 from odradek.metadata.image import BrokerImage, ClusterImage
-from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError
+from odradek.model import ConfigurationError, ErrorCode, KafkaError, TopicPartition, UnavailableError
 from odradek.model.names import OFFSETS_TOPIC
 from odradek.runtime import Clock
 
@@ -53,6 +54,10 @@ _MAX_LOGGED_MEMBERS: Final = 10
 """Limit of member ids in a log line."""
 _MAY_HAVE_NO_GROUP_ID: Final = (CommitRequest, FetchOffsetsRequest, DescribeRequest, DeleteGroupRequest)
 """Requests that Kafka accepts for the group with an empty id: old clients commit to it, tools show and delete it."""
+_KAFKAS_ASSIGNORS: Final = {
+    "org.apache.kafka.coordinator.group.assignor.UniformAssignor": "uniform",
+    "org.apache.kafka.coordinator.group.assignor.RangeAssignor": "range",
+}
 _log = logging.getLogger("odradek.groups")
 
 
@@ -89,6 +94,7 @@ class GroupCoordinator:
         self._partitions = partitions
         self._journal = journal
         self._create = create_topic
+        _check_assignors(metadata.config.group_consumer_assignors)
         kind = CoordinatorKind[Request, GroupRecord](
             topic=OFFSETS_TOPIC, new_machine=self._new_machine, codec=GroupRecordCodec(), on_event=self._on_event
         )
@@ -187,6 +193,12 @@ class GroupCoordinator:
         machine = self.machine(group_id)
         return None if machine is None else machine.groups.get(group_id)
 
+    def consumer_member(self, group_id: str, member_id: str) -> ConsumerGroupMember | None:
+        """Return a member of a group of the consumer protocol as it is now, which may not be committed."""
+        machine = self.machine(group_id)
+        group = None if machine is None else machine.consumer.groups.get(group_id)
+        return None if group is None else group.members.get(member_id)
+
     def has_room_for(self, size_bytes: int) -> bool:
         """Return whether a member of that size fits into `queued.max.request.bytes`, together with all others."""
         limit_bytes = self._metadata.config.queued_max_request_bytes
@@ -239,10 +251,22 @@ class GroupCoordinator:
             raise KafkaError(ErrorCode.coordinator_not_available, f"{OFFSETS_TOPIC}: {error}") from error
 
 
+def _check_assignors(names: Sequence[str]) -> None:
+    """Raise `ConfigurationError` unless each exists. Those that are built in are not imported before they are used."""
+    try:
+        for name in names:
+            if name not in ASSIGNOR_NAMES and name not in _KAFKAS_ASSIGNORS:
+                create_assignor(name)
+    except ValueError as error:
+        raise ConfigurationError(f"group.consumer.assignors: {error}") from error
+    if not names:
+        raise ConfigurationError("group.consumer.assignors is empty; its default is uniform,range")
+
+
 @lru_cache(maxsize=16)
 def _server_assignors(names: tuple[str, ...]) -> Mapping[str, ServerAssignor]:
     """Return `group.consumer.assignors` by their own names."""
-    assignors = map(create_assignor, names)
+    assignors = (create_assignor(_KAFKAS_ASSIGNORS.get(name, name)) for name in names)
     return {each.name: each for each in assignors}
 
 

@@ -30,7 +30,10 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
             continue
         if message.include_authorized_operations:
             operations = context.authorized_operations(ResourceType.GROUP, name)
-        if reply is None:
+        if reply is not None and context.denied(AclOperation.DESCRIBE, ResourceType.TOPIC, _topics(broker, reply)):
+            text = "The group has topics that the client may not describe."
+            groups.append(_without_group(name, ErrorCode.topic_authorization_failed, text))
+        elif reply is None:
             groups.append(_without_group(name, ErrorCode.group_id_not_found, f"Group {name} is not a consumer group."))
         else:
             groups.append(_described(broker, reply) | {"authorized_operations": operations})
@@ -43,6 +46,15 @@ def _request(context: RequestContext, group_id: str) -> ConsumerGroupDescribeReq
     except KafkaError as error:
         return error
     return ConsumerGroupDescribeRequest()
+
+
+def _topics(broker: "Broker", group: ConsumerGroupDescription) -> set[str]:
+    """Return every topic that a description would show."""
+    names = {name for member, _ in group.members for name in member.subscription.subscribed_topic_names}
+    for member, target in group.members:
+        for assignment in (member.assigned, target):
+            names.update(each["topic_name"] for each in _partitions(broker, assignment))
+    return names
 
 
 def _without_group(group_id: str, error: ErrorCode, message: str) -> dict[str, Any]:

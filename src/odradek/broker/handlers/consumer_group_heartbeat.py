@@ -5,10 +5,11 @@ Version 1: regular expressions, and members that make their own ids.
 
 import asyncio
 from collections.abc import Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from odradek.broker.serving.context import RequestContext
-from odradek.groups.consumer.member import Assignment
+from odradek.groups.consumer.member import Assignment, subscription_size
 from odradek.groups.consumer.messages import ConsumerGroupHeartbeatReply, ConsumerGroupHeartbeatRequest
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages import milliseconds, optional
@@ -34,8 +35,24 @@ def handle(
     denied = context.denied(AclOperation.DESCRIBE, ResourceType.TOPIC, message.subscribed_topic_names or ())
     if denied:
         return _failed(KafkaError(ErrorCode.topic_authorization_failed, f"no permission to describe {min(denied)}"))
-    reply = broker.groups.submit(message.group_id, _request(broker, context, message))
+    if not message.group_id:
+        return _failed(KafkaError(ErrorCode.invalid_request, "GroupId is empty"))
+    request = _request(broker, context, message)
+    if not _has_room(broker, message.group_id, request):
+        text = "the groups of this broker take all of queued.max.request.bytes"
+        return _failed(KafkaError(ErrorCode.group_max_size_reached, text))
+    reply = broker.groups.submit(message.group_id, request)
     return _message(reply) if reply.done() else _when_committed(reply)
+
+
+def _has_room(broker: "Broker", group_id: str, request: ConsumerGroupHeartbeatRequest) -> bool:
+    """Return whether there is memory for a subscription that is new or larger than before."""
+    if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
+        return True
+    size = subscription_size(request.subscribed_topic_names or (), request.subscribed_topic_regex)
+    known = broker.groups.consumer_member(group_id, request.member_id)
+    more = size if known is None else size - known.size_bytes
+    return more <= 0 or broker.groups.has_room_for(more)
 
 
 def _request(broker: "Broker", context: RequestContext, message: Any) -> ConsumerGroupHeartbeatRequest:
@@ -55,6 +72,7 @@ def _request(broker: "Broker", context: RequestContext, message: Any) -> Consume
         subscribed_topic_regex=optional(message, "subscribed_topic_regex", None),
         server_assignor=message.server_assignor,
         owned=None if owned is None else _owned(owned),
+        denied_topics=partial(context.denied, AclOperation.DESCRIBE, ResourceType.TOPIC),
     )
 
 

@@ -79,6 +79,7 @@ def _request(context: RequestContext, message: Any, values: dict[TopicPartition,
         instance_id=optional(message, "group_instance_id", None),
         generation=message.generation_id_or_member_epoch,
         values=values,
+        has_member_epoch=has_code,
         missing_group_error=ErrorCode.group_id_not_found if has_code else ErrorCode.illegal_generation,
     )
 

@@ -71,7 +71,7 @@ PERMISSIONS: Final[Mapping[ApiKey, ApiPermissions]] = {
     ApiKey.SYNC_GROUP: ApiPermissions(request=(_READ_GROUP,)),
     ApiKey.DESCRIBE_GROUPS: ApiPermissions(items=(_DESCRIBE_GROUP,)),
     ApiKey.CONSUMER_GROUP_HEARTBEAT: ApiPermissions(request=(_READ_GROUP,), items=(_DESCRIBE_TOPIC,)),
-    ApiKey.CONSUMER_GROUP_DESCRIBE: ApiPermissions(items=(_DESCRIBE_GROUP,)),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: ApiPermissions(items=(_DESCRIBE_GROUP, _DESCRIBE_TOPIC)),
     ApiKey.LIST_GROUPS: ApiPermissions(items=(_DESCRIBE_CLUSTER, _DESCRIBE_GROUP)),
     ApiKey.API_VERSIONS: ApiPermissions(),
     ApiKey.CREATE_TOPICS: ApiPermissions(items=(*_CREATE, Permission(AclOperation.DESCRIBE_CONFIGS, _TOPIC))),

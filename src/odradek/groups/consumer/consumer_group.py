@@ -48,7 +48,7 @@ class ConsumerGroupState(StrEnum):
 
 
 class ConsumerGroup:
-    """One group. `apply` alone changes it, except `needs_refresh`."""
+    """One group. `apply` alone changes it, except what it says is not durable."""
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
@@ -61,6 +61,10 @@ class ConsumerGroup:
         """The topics that match each regular expression of members."""
         self.needs_refresh = True
         """Whether topics may have changed since the group's epoch was set; not durable."""
+        self.needs_resolution = True
+        """Whether topics may have come or gone since the regular expressions were resolved; not durable."""
+        self.size_bytes = 0
+        """About how many bytes of memory its members take."""
         self._owners: dict[tuple[uuid.UUID, int], str] = {}
         self._static: dict[str, str] = {}
         self._has_record = False
@@ -96,6 +100,8 @@ class ConsumerGroup:
         instance_id = None if member is None else member.subscription.instance_id
         if instance_id is not None and self._static.get(instance_id) == key.member_id:
             del self._static[instance_id]
+        if member is not None:
+            self.size_bytes -= member.size_bytes
         if value is None:
             if member is not None:
                 self._release(member)
@@ -104,9 +110,11 @@ class ConsumerGroup:
         if value.instance_id is not None:
             self._static[value.instance_id] = key.member_id
         if member is None:
-            self.members[key.member_id] = ConsumerGroupMember(member_id=key.member_id, subscription=value)
+            changed = ConsumerGroupMember(member_id=key.member_id, subscription=value)
         else:
-            self.members[key.member_id] = replace(member, subscription=value)
+            changed = replace(member, subscription=value)
+        self.members[key.member_id] = changed
+        self.size_bytes += changed.size_bytes
 
     def _apply_target(self, key: ConsumerGroupTargetAssignmentMemberKey, value: Any) -> None:
         if value is None:
@@ -135,6 +143,8 @@ class ConsumerGroup:
             revoking=from_record(value.partitions_pending_revocation),
         )
         self.members[key.member_id] = changed
+        if member is None:
+            self.size_bytes += changed.size_bytes
         for assignment in (changed.assigned, changed.revoking):
             for topic_id, numbers in assignment.items():
                 for number in numbers:

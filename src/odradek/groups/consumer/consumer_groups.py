@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
-from odradek.coordination import Now, Step
+from odradek.coordination import Now, Reply, Step
 from odradek.groups.consumer.consumer_group import ConsumerGroup
 from odradek.groups.consumer.group_changes import group_tombstones
 from odradek.groups.consumer.heartbeat import heartbeat, leave, remove, validate
@@ -26,8 +26,6 @@ from odradek.model import ErrorCode, KafkaError
 CONSUMER_SESSION: Final = "consumer session"
 REVOCATION: Final = "revocation"
 """Kinds of deadlines, each of a member."""
-_MEMBER_BYTES: Final = 2048
-"""Memory taken by a member without its subscription, in bytes."""
 
 
 class ConsumerGroups:
@@ -50,16 +48,19 @@ class ConsumerGroups:
             del self.groups[record.group_id]
 
     def rebuild(self, group: ConsumerGroup, now: Now) -> None:
-        """Start every member's session anew, and its time for a revocation that is going on."""
-        group.needs_refresh = True
-        for member in group.members.values():
-            self._set_deadlines(group, member, now)
+        """Look at all topics again, and give every member the deadlines that it lacks.
 
-    def _set_deadlines(self, group: ConsumerGroup, member: ConsumerGroupMember, now: Now) -> None:
-        place = group.group_id, CONSUMER_SESSION, member.member_id
-        self._deadlines.set(place, now.ms + self._settings().session_timeout_ms)
-        if member.state is MemberState.UNREVOKED_PARTITIONS:
-            self._set_revocation(group, member, now)
+        After loading, sessions and revocations start anew. After a failed append those that run go on: a member that is
+        silent meanwhile does not live longer.
+        """
+        group.needs_refresh = group.needs_resolution = True
+        session_ends_ms = now.ms + self._settings().session_timeout_ms
+        for member_id, member in group.members.items():
+            if (group.group_id, CONSUMER_SESSION, member_id) not in self._deadlines:
+                self._deadlines.set((group.group_id, CONSUMER_SESSION, member_id), session_ends_ms)
+            is_revoking = member.state is MemberState.UNREVOKED_PARTITIONS
+            if is_revoking and (group.group_id, REVOCATION, member_id) not in self._deadlines:
+                self._set_revocation(group, member, now)
 
     def _set_revocation(self, group: ConsumerGroup, member: ConsumerGroupMember, now: Now) -> None:
         timeout_ms = max(0, member.subscription.rebalance_timeout_ms)
@@ -71,9 +72,12 @@ class ConsumerGroups:
 
     def on_image(self, old: ClusterImage, new: ClusterImage) -> None:
         """Let groups look at their topics again, with the next heartbeat of any member."""
-        if old.topics is not new.topics or old.brokers is not new.brokers:
-            for group in self.groups.values():
-                group.needs_refresh = True
+        if old.topics is new.topics and old.brokers is new.brokers:
+            return
+        has_other_names = old.topics.keys() != new.topics.keys()
+        for group in self.groups.values():
+            group.needs_refresh = True
+            group.needs_resolution = group.needs_resolution or has_other_names
 
     # -- heartbeats ----------------------------------------------------------------------------------------------------
 
@@ -97,7 +101,7 @@ class ConsumerGroups:
                     raise KafkaError(ErrorCode.group_id_not_found, f"group {key} not found")
                 group = ConsumerGroup(key)
             if request.member_epoch < JOINING_EPOCH:
-                return self._leave(group, request, to, image)
+                return self._leave(group, request, to)
             decision = heartbeat(group, request, image, settings, now)
         except KafkaError as error:
             return answer(key, to, error)
@@ -109,12 +113,13 @@ class ConsumerGroups:
             self._deadlines.clear((key, REVOCATION, after.member_id))
         elif decision.changes_assignment:
             self._set_revocation(group, after, now)
-        return answer(key, to, decision.reply, (*before, *decision.records))
+        # Large targets do not fit into one batch. The epoch comes first and that of the targets last, so that the next
+        # heartbeat computes anew what a failure left undone.
+        reply = Reply(to=to, value=decision.reply)
+        return Step(key=key, records=(*before, *decision.records), replies=(reply,), is_atomic=False)
 
-    def _leave(
-        self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, to: object, image: ClusterImage
-    ) -> Step[GroupRecord]:
-        records, member = leave(group, request, image)
+    def _leave(self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, to: object) -> Step[GroupRecord]:
+        records, member = leave(group, request)
         if request.instance_id is None or request.member_epoch == LEAVING_EPOCH:
             self._clear_deadlines(group.group_id, member.member_id)
         else:
@@ -122,7 +127,7 @@ class ConsumerGroups:
         reply = ConsumerGroupHeartbeatReply(member_id=request.member_id, member_epoch=request.member_epoch)
         return answer(group.group_id, to, reply, records)
 
-    def expire(self, place: DeadlineKey, image: ClusterImage) -> Step[GroupRecord]:
+    def expire(self, place: DeadlineKey) -> Step[GroupRecord]:
         """Remove a member that was silent for its session, or that kept partitions which it had to give up."""
         group_id, kind, member_id = place
         group = self.groups.get(group_id)
@@ -137,7 +142,7 @@ class ConsumerGroups:
         else:
             reason = f"it did not leave epoch {member.epoch} within {member.subscription.rebalance_timeout_ms} ms"
         event = MemberFenced(group_id=group_id, member_id=member_id, reason=reason)
-        return Step(key=group_id, records=remove(group, member, image), events=(event,))
+        return Step(key=group_id, records=remove(group, member), events=(event,))
 
     # -- other requests ------------------------------------------------------------------------------------------------
 
@@ -168,7 +173,7 @@ class ConsumerGroups:
     def size_bytes(self, group_id: str) -> int:
         """Return about how many bytes of memory the members of a group take."""
         group = self.groups.get(group_id)
-        return 0 if group is None else _MEMBER_BYTES * len(group.members)
+        return 0 if group is None else group.size_bytes
 
 
 def validate_member_epoch(group: ConsumerGroup, member_id: str, epoch: int) -> ErrorCode:

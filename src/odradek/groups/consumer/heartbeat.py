@@ -1,7 +1,7 @@
 """ConsumerGroupHeartbeat: how members join, stay, get their partitions, and leave (KIP-848).
 
-One heartbeat may write these records, in this order: the member, the topics of regular expressions, the group's epoch,
-targets, and the member's current assignment.
+One heartbeat may write these records, in this order: the group's epoch, the member, the topics of regular expressions,
+targets and their epoch, and the member's current assignment.
 """
 
 import uuid
@@ -102,7 +102,7 @@ def heartbeat(
     before, updated = found.member, _updated(found.member, request)
     if found.is_new or updated.subscription != before.subscription:
         records.append(member_record(group, updated))
-    refresh = _Refresh(group, updated, found.replaced, image)
+    refresh = _Refresh(group, request, updated, found.replaced, image)
     has_changed = found.is_new or updated.topics != before.topics
     epoch = group.epoch
     if has_changed or group.needs_refresh:
@@ -128,6 +128,7 @@ def heartbeat(
     changes_assignment = after != updated or found.is_new or found.replaced is not None
     if changes_assignment:
         records.append(current_record(group, after))
+    group.needs_refresh = group.needs_resolution = False
     gets_assignment = request.is_full or after.assigned != before.assigned
     reply = ConsumerGroupHeartbeatReply(
         member_id=after.member_id,
@@ -190,7 +191,8 @@ def _replace_static(group: ConsumerGroup, holder: ConsumerGroupMember, member_id
     member = replace(holder, member_id=member_id, epoch=JOINING_EPOCH, previous_epoch=JOINING_EPOCH)
     records = [*tombstones(group, holder.member_id), member_record(group, member)]
     records.append(target_record(group, member_id, group.target(holder.member_id)))
-    return _Found(member=member, records=records, replaced=holder.member_id)
+    # Another member may have had the new id until now: then the group loses that one.
+    return _Found(member=member, records=records, replaced=holder.member_id, is_new=member_id in group.members)
 
 
 def check_epoch(member: ConsumerGroupMember, request: ConsumerGroupHeartbeatRequest) -> None:
@@ -267,9 +269,15 @@ class _Refresh:
     """The group with one member changed: its regular expressions, its epoch, its targets."""
 
     def __init__(
-        self, group: ConsumerGroup, updated: ConsumerGroupMember, replaced: str | None, image: ClusterImage
+        self,
+        group: ConsumerGroup,
+        request: ConsumerGroupHeartbeatRequest,
+        updated: ConsumerGroupMember,
+        replaced: str | None,
+        image: ClusterImage,
     ) -> None:
         self._group = group
+        self._request = request
         self._updated = updated
         self._replaced = replaced
         self._image = image
@@ -286,16 +294,19 @@ class _Refresh:
         group = self._group
         self._resolve_regexes(records, now)
         topics_hash = metadata_hash(topics_of_all(self._members(), self._regexes), self._image)
-        group.needs_refresh = False
         if not has_changed and topics_hash == group.metadata_hash:
             return group.epoch
-        records.append(epoch_record(group, topics_hash))
+        records.insert(0, epoch_record(group, topics_hash))
         return group.epoch + 1
 
     def _resolve_regexes(self, records: list[ConsumerGroupRecord], now: Now) -> None:
         known = self._group.regexes
         used = {regex for member in self._members() if (regex := member.topics[1])}
-        self._regexes = {regex: resolve_regex(regex, self._image) for regex in sorted(used)}
+        fresh = {} if self._group.needs_resolution else known
+        self._regexes = {
+            regex: fresh[regex] if regex in fresh else resolve_regex(regex, self._image, self._request.denied_topics)
+            for regex in sorted(used)
+        }
         for regex, topics in self._regexes.items():
             if known.get(regex) != topics:
                 records.append(regex_record(self._group, regex, topics, now))
@@ -337,14 +348,14 @@ class _Refresh:
 
 
 def leave(
-    group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, image: ClusterImage
+    group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest
 ) -> tuple[list[ConsumerGroupRecord], ConsumerGroupMember]:
     """Decide on a member that leaves: for good, or for a while if it is static. Return the records and the member."""
     if request.instance_id is None:
         member = group.members.get(request.member_id)
         if member is None:
             raise unknown_member(group, request.member_id)
-        return remove(group, member, image), member
+        return remove(group, member), member
     member = group.static_member(request.instance_id)
     if member is None:
         raise unknown_member(group, request.member_id)
@@ -352,11 +363,9 @@ def leave(
         raise fenced_instance(member, request.member_id)
     if request.member_epoch == LEAVING_STATIC_EPOCH:
         return [current_record(group, replace(member, epoch=LEAVING_STATIC_EPOCH, revoking=NO_PARTITIONS))], member
-    return remove(group, member, image), member
+    return remove(group, member), member
 
 
-def remove(group: ConsumerGroup, member: ConsumerGroupMember, image: ClusterImage) -> list[ConsumerGroupRecord]:
+def remove(group: ConsumerGroup, member: ConsumerGroupMember) -> list[ConsumerGroupRecord]:
     """Return the records that remove a member; the next heartbeat of another computes new targets."""
-    remaining = [each for each in group.members.values() if each.member_id != member.member_id]
-    topics_hash = metadata_hash(topics_of_all(remaining, group.regexes), image)
-    return [*tombstones(group, member.member_id), epoch_record(group, topics_hash)]
+    return [*tombstones(group, member.member_id), epoch_record(group, group.metadata_hash)]

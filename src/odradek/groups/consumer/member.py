@@ -1,7 +1,7 @@
 """A member of a group of the consumer protocol: its subscription, its epoch and its partitions."""
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import IntEnum
 from types import MappingProxyType
 from typing import Final
@@ -55,6 +55,11 @@ class ConsumerGroupMember:
         return self.subscription.subscribed_topic_names, self.subscription.subscribed_topic_regex or ""
 
     @property
+    def size_bytes(self) -> int:
+        """Return about how many bytes of memory it takes."""
+        return subscription_size(*self.topics)
+
+    @property
     def is_away(self) -> bool:
         """Return whether it is static and left for a while."""
         return self.epoch == LEAVING_STATIC_EPOCH
@@ -68,6 +73,17 @@ class ConsumerGroupMember:
             assigned_partitions=to_record(self.assigned),
             partitions_pending_revocation=to_record(self.revoking),
         )
+
+
+_MEMBER_BYTES: Final = 2048
+"""Memory taken by a member without its subscription, in bytes."""
+_TEXT_BYTES: Final = 64
+"""Memory taken by a text beside its letters, in bytes."""
+
+
+def subscription_size(topic_names: Collection[str], regex: str | None) -> int:
+    """Return about how many bytes of memory a member with this subscription takes."""
+    return _MEMBER_BYTES + sum(map(len, topic_names)) + _TEXT_BYTES * len(topic_names) + len(regex or "")
 
 
 def to_record(assignment: Assignment) -> tuple[TopicPartitions, ...]:

@@ -1,7 +1,13 @@
 """Requests of the consumer protocol and their replies, independent of the wire format."""
 
+from collections.abc import Callable, Collection
+
 from odradek.groups.consumer.member import Assignment, ConsumerGroupMember
-from odradek.model.values import dataclass
+from odradek.model.values import dataclass, field
+
+
+def _none_denied(names: Collection[str]) -> Collection[str]:
+    return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +26,8 @@ class ConsumerGroupHeartbeatRequest:
     subscribed_topic_regex: str | None = None
     server_assignor: str | None = None
     owned: Assignment | None = None
+    denied_topics: Callable[[Collection[str]], Collection[str]] = field(default=_none_denied, repr=False, compare=False)
+    """Returns those of some topics that the client may not describe; a regular expression does not match them."""
 
     @property
     def is_full(self) -> bool:

@@ -1,7 +1,7 @@
 """Subscriptions of members: topic names, and regular expressions that the coordinator resolves (KIP-848)."""
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -10,17 +10,24 @@ from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError
 
 _HASH_BYTES: Final = 8
+_LONGEST_REGEX: Final = 4096
+_REGEX_BYTES: Final = 1 << 20
+"""Memory that RE2 may take for one expression."""
 
 
 def _options(re2: Any) -> Any:
     options = re2.Options()
     options.log_errors = False
+    options.max_mem = _REGEX_BYTES
     return options
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=64)
 def compile_regex(pattern: str) -> Any:
     """Return a compiled expression in RE2's syntax. Raises `KafkaError` INVALID_REGULAR_EXPRESSION."""
+    if len(pattern) > _LONGEST_REGEX:
+        text = f"SubscribedTopicRegex has {len(pattern)} characters; {_LONGEST_REGEX} are allowed"
+        raise KafkaError(ErrorCode.invalid_regular_expression, text)
     import re2  # a compiled library, which few brokers need
 
     try:
@@ -33,13 +40,16 @@ def compile_regex(pattern: str) -> Any:
         ) from error
 
 
-def resolve_regex(pattern: str, image: ClusterImage) -> tuple[str, ...]:
-    """Return the topics whose whole name matches, sorted.
+def resolve_regex(
+    pattern: str, image: ClusterImage, denied: Callable[[Collection[str]], Collection[str]]
+) -> tuple[str, ...]:
+    """Return the topics whose whole name matches, sorted, without those that `denied` returns of them.
 
     Internal topics never match: a consumer of `.*` that commits would read its own commits forever.
     """
     matches = compile_regex(pattern).fullmatch
-    return tuple(sorted(name for name, topic in image.topics.items() if not topic.is_internal and matches(name)))
+    found = {name for name, topic in image.topics.items() if not topic.is_internal and matches(name)}
+    return tuple(sorted(found.difference(denied(found))))
 
 
 def topics_of(member: ConsumerGroupMember, regexes: Mapping[str, Collection[str]]) -> frozenset[str]:

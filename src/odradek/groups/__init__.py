@@ -1,7 +1,8 @@
-"""The group coordinator as a pure state machine: classic groups and committed offsets (SPEC 6, 7).
+"""The group coordinator as a pure state machine: groups of both protocols and committed offsets (SPEC 6, 7).
 
-`GroupCoordinatorMachine` is the machine of one `__consumer_offsets` partition; `classic_group` has a group's state, and
-`join`, `sync` and `rebalance` its rules. `odradek.broker.coordinators` runs it: logs, sockets and timers are there.
+`GroupCoordinatorMachine` is the machine of one `__consumer_offsets` partition; `classic_group` has a classic group's
+state, and `join`, `sync` and `rebalance` its rules; `consumer` has the groups of KIP-848. `odradek.broker.coordinators`
+runs the machine: logs, sockets and timers are there.
 """
 
 from odradek.groups.classic_group import ClassicGroup, GroupSettings

@@ -74,9 +74,11 @@ class ConsumerGroups:
         """Let groups look at their topics again, with the next heartbeat of any member."""
         if old.topics is new.topics and old.brokers is new.brokers:
             return
-        has_other_names = old.topics.keys() != new.topics.keys()
+        with_regexes = [group for group in self.groups.values() if group.regexes]
+        has_other_names = bool(with_regexes) and old.topics.keys() != new.topics.keys()
         for group in self.groups.values():
             group.needs_refresh = True
+        for group in with_regexes:
             group.needs_resolution = group.needs_resolution or has_other_names
 
     # -- heartbeats ----------------------------------------------------------------------------------------------------

@@ -124,7 +124,7 @@ class Setting:
         return (
             {name: (topic.topic_id, len(topic.partitions)) for name, topic in broker.image.topics.items()},
             {key: (log.log_start_offset, log.log_end_offset) for key, log in broker.logs.logs.items()},
-            {name: (len(group.members), group.state) for name, group in machine.groups.items()},
+            {name: (len(group.members), group.state) for name, group in machine.classic.groups.items()},
             dict(machine.offsets.of(GROUP)),
             dict(broker.image.broker_configs),
         )

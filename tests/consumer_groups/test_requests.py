@@ -207,7 +207,7 @@ def test_a_group_is_deleted_with_its_offsets_when_it_has_no_members() -> None:
     assert at.ask(ConsumerGroupDescribeRequest()) is None
     assert at.ask(FetchOffsetsRequest()).values == {}
     at.log.load(at.now_ms)
-    assert at.log.machine.groups == {}
+    assert at.log.machine.classic.groups == {}
     assert at.log.machine.consumer.groups == {}
 
 
@@ -262,19 +262,19 @@ def test_an_empty_group_changes_its_kind_with_its_first_member_and_keeps_its_off
 
     at.ask(LeaveRequest(members=(LeavingMember(member_id="classic"),)))
     assert one.heartbeat(at).member_epoch == 1
-    assert at.log.machine.groups == {}
+    assert at.log.machine.classic.groups == {}
     assert at.ask(FetchOffsetsRequest()).values[FIRST].offset == 5
     at.log.load(at.now_ms)
-    assert at.log.machine.groups == {}
+    assert at.log.machine.classic.groups == {}
     assert list(at.log.machine.consumer.groups) == [GROUP]
 
 
 def test_offsets_without_a_group_belong_to_the_group_of_the_consumer_protocol_that_begins_later() -> None:
     at = Coordinator({"t": 1})
     assert commit(at, "", -1) is ErrorCode.none
-    assert list(at.log.machine.groups) == [GROUP]
+    assert list(at.log.machine.classic.groups) == [GROUP]
     settle(at, [Member("one", ["t"])])
-    assert at.log.machine.groups == {}
+    assert at.log.machine.classic.groups == {}
     assert at.ask(FetchOffsetsRequest()).values[FIRST].offset == 5
 
 

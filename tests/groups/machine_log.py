@@ -46,7 +46,7 @@ class MachineLog:
 
     def group(self, group_id: str) -> ClassicGroup | None:
         """Return a group as the machine has it."""
-        return self.machine.groups.get(group_id)
+        return self.machine.classic.groups.get(group_id)
 
     def handle(self, group_id: str, request: Request, to: object, now_ms: int) -> None:
         """Handle a request."""

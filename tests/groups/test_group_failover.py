@@ -376,6 +376,6 @@ def test_tombstones_remove_offsets_and_groups_and_unknown_records_are_skipped() 
     with pytest.raises(MalformedMessageError):
         replay.record(GROUP_RECORDS.encode(GroupMetadataKey(group="j"), None)[0], b"\x00\x63")
     replay.record(None, b"x")
-    groups = replay.machine.groups
+    groups = replay.machine.classic.groups
     assert {group_id: group.generation for group_id, group in groups.items()} == {"g": 3, "h": 0}
     assert replay.offsets("h") == {0: 1}

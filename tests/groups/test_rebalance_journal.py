@@ -56,7 +56,7 @@ def test_every_rebalance_of_a_group_is_in_the_journal_whoever_leads_it(seed: int
             number
             for number, broker in world.running.items()
             for group in groups
-            if (machine := broker.groups.machine(group)) is not None and group in machine.groups
+            if (machine := broker.groups.machine(group)) is not None and group in machine.classic.groups
         }
         assert len(coordinators) > 1, "or no record would be sent to another broker"
         for some in joined.values():

@@ -76,9 +76,9 @@ class Scene:
         value = OffsetCommitValue(offset=len(self.log), commit_timestamp=self.now_ms)
         producer = None if producer_id == NO_PRODUCER else Producer(producer_id=producer_id, epoch=0)
         partition = TopicPartition(f"t{number}", 0)
-        members = self.machine.groups[group].members if group in self.machine.groups else ()
+        members = self.machine.classic.groups[group].members if group in self.machine.classic.groups else ()
         member_id, generation = next(
-            ((each.member_id, self.machine.groups[group].generation) for each in members), ("", -1)
+            ((each.member_id, self.machine.classic.groups[group].generation) for each in members), ("", -1)
         )
         request = CommitRequest(
             values={partition: value}, producer=producer, member_id=member_id, generation=generation
@@ -90,7 +90,7 @@ class Scene:
         self.log.append(Entry(len(self.log), producer_id, None, committed))
 
     def join(self, group: str, name: str) -> None:
-        known = group in self.machine.groups and name in self.machine.groups[group].members
+        known = group in self.machine.classic.groups and name in self.machine.classic.groups[group].members
         request = JoinRequest(
             member_id=name if known else "", new_member_id=name, session_timeout_ms=1_000, rebalance_timeout_ms=1_000,
             protocol_type="x", protocols=(("p", b""),), requires_member_id=False, can_skip_assignment=True,
@@ -98,8 +98,8 @@ class Scene:
         self.handle(group, request)
 
     def sync(self, group: str, name: str) -> None:
-        if group in self.machine.groups:
-            generation = self.machine.groups[group].generation
+        if group in self.machine.classic.groups:
+            generation = self.machine.classic.groups[group].generation
             self.handle(group, SyncRequest(member_id=name, generation=generation, assignments=((name, b"assigned"),)))
 
     def leave(self, group: str, name: str) -> None:
@@ -171,7 +171,7 @@ def durable(machine: GroupCoordinatorMachine) -> dict[str, Any]:
             dict(machine.offsets.of(name)),
             set(machine.offsets.pending(name)),
         )
-        for name, group in machine.groups.items()
+        for name, group in machine.classic.groups.items()
         if group.record is not None or machine.offsets.partitions(name)
     }
 

@@ -386,7 +386,7 @@ def test_phases_4_and_5_a_written_assignment_is_returned_to_members_that_sync_ag
 
 def _state(world: World) -> str:
     found = machine_of(world)
-    return "" if found is None or GROUP not in found[1].groups else found[1].groups[GROUP].state.name
+    return "" if found is None or GROUP not in found[1].classic.groups else found[1].classic.groups[GROUP].state.name
 
 
 def test_a_stopping_coordinator_answers_waiting_members_with_not_coordinator(seed: int) -> None:

@@ -16,7 +16,8 @@ from odradek.broker.coordinators import replay as replay_module
 from odradek.broker.coordinators.deferred_replies import DeferredReplies
 from odradek.clients import Admin
 from odradek.coordination import NO_PRODUCER, Reply, Step
-from odradek.groups import ClassicGroup, rebalance
+from odradek.groups import ClassicGroup
+from odradek.groups.classic import rebalance
 from odradek.groups.group_coordinator_machine import GroupCoordinatorMachine
 from odradek.model import ErrorCode
 from odradek.testing.world import World, until
@@ -157,7 +158,7 @@ def expired_members_start_no_rebalance(patch: pytest.MonkeyPatch) -> None:
         group.fail_sync(member, ErrorCode.unknown_member_id, out)
         group.remove_member(member.member_id, now.ms)
 
-    patch.setattr("odradek.groups.group_coordinator_machine.expire_session", remove)
+    patch.setattr("odradek.groups.classic.classic_groups.expire_session", remove)
 
 
 def fetches_show_what_is_not_committed(patch: pytest.MonkeyPatch) -> None:

@@ -1,21 +1,16 @@
-"""The group coordinator's machine: the classic groups and committed offsets of one `__consumer_offsets` partition.
+"""The group coordinator's machine: the groups and committed offsets of one `__consumer_offsets` partition.
 
-It implements `odradek.coordination.Machine`. A group that only has offsets has no members.
+It implements `odradek.coordination.Machine`. Offsets of a group that never had members are kept in a classic group.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from odradek.coordination import NO_PRODUCER, Now, Reply, Step
-from odradek.groups.classic_group import (
-    JOIN_PHASE,
-    PENDING_MEMBER,
-    PENDING_MEMBERS,
-    SESSION,
-    SYNC_PHASE,
-    ClassicGroup,
-    GroupSettings,
-)
+from odradek.groups.classic.classic_group import ClassicGroup, GroupSettings
+from odradek.groups.classic.classic_groups import ClassicGroups
+from odradek.groups.classic.states import State
+from odradek.groups.classic.sync import validate_commit
 from odradek.groups.consumer.consumer_groups import (
     CONSUMER_SESSION,
     REVOCATION,
@@ -25,7 +20,6 @@ from odradek.groups.consumer.consumer_groups import (
 from odradek.groups.consumer.messages import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
 from odradek.groups.consumer.settings import ConsumerGroupSettings
 from odradek.groups.deadlines import DeadlineKey, Deadlines
-from odradek.groups.join import join
 from odradek.groups.messages import (
     CommitRequest,
     DeleteGroupRequest,
@@ -33,32 +27,17 @@ from odradek.groups.messages import (
     DescribeRequest,
     FetchedOffsets,
     FetchOffsetsRequest,
-    GroupDescription,
     HeartbeatRequest,
     JoinReply,
     JoinRequest,
     LeaveRequest,
-    MemberDescription,
     OffsetsDeleted,
-    PendingMemberExpired,
     Request,
-    SyncReply,
     SyncRequest,
 )
 from odradek.groups.offsets import Offsets
 from odradek.groups.outcome import Outcome, answer
-from odradek.groups.rebalance import (
-    expire_join_phase,
-    expire_pending_members,
-    expire_session,
-    expire_sync_phase,
-    maybe_complete_join_phase,
-    prepare_rebalance,
-)
-from odradek.groups.rebalance_trace import Cause, CauseKind
 from odradek.groups.records import ConsumerGroupRecord, GroupMetadataRecord, GroupRecord, OffsetCommitRecord
-from odradek.groups.states import State
-from odradek.groups.sync import heartbeat, leave, sync, validate_commit
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.model.values import dataclass
@@ -91,12 +70,11 @@ class GroupCoordinatorMachine:
         offset_settings: Callable[[], OffsetSettings],
         consumer_settings: Callable[[], ConsumerGroupSettings] = ConsumerGroupSettings,
     ) -> None:
-        self.groups: dict[str, ClassicGroup] = {}
         self.offsets = Offsets()
         self.size_bytes = 0
-        self._settings = settings
         self._offset_settings = offset_settings
         self._deadlines: Deadlines[DeadlineKey] = Deadlines()
+        self.classic = ClassicGroups(settings, self._deadlines)
         self.consumer = ConsumerGroups(consumer_settings, self._deadlines)
         """The groups of the consumer protocol. An id has a group of one kind."""
         self._sizes: dict[str, int] = {}
@@ -129,7 +107,7 @@ class GroupCoordinatorMachine:
                 self._forget(record.group_id)
                 self._keep_if_used(record.group_id)
             else:
-                self._group(record.group_id).apply(record.value)
+                self.classic.get_or_create(record.group_id).apply(record.value)
         elif isinstance(record, ConsumerGroupRecord):
             self._apply_consumer(record)
         elif record.value is None:
@@ -153,32 +131,23 @@ class GroupCoordinatorMachine:
         self._account(group_id)
         if group_id not in self.consumer.groups:
             self._keep_if_used(group_id)
-        elif (classic := self.groups.get(group_id)) is not None and classic.is_unused:
+        elif (classic := self.classic.groups.get(group_id)) is not None and classic.is_unused:
             self._forget(group_id)
 
     def _account(self, group_id: str) -> None:
-        classic = self.groups.get(group_id)
-        size_bytes = self.consumer.size_bytes(group_id) + (0 if classic is None else classic.size_bytes)
+        size_bytes = self.consumer.size_bytes(group_id) + self.classic.size_bytes(group_id)
         self.size_bytes += size_bytes - self._sizes.pop(group_id, 0)
         if size_bytes:
             self._sizes[group_id] = size_bytes
 
     def _have_group(self, group_id: str) -> None:
         """Have a group for offsets; a classic one without members if there is none."""
-        if group_id not in self.groups and group_id not in self.consumer.groups:
-            self._group(group_id)
-
-    def _group(self, group_id: str) -> ClassicGroup:
-        group = self.groups.get(group_id)
-        if group is None:
-            group = self.groups[group_id] = ClassicGroup(group_id, self._settings(), self._deadlines)
-        return group
+        if group_id not in self.classic.groups and group_id not in self.consumer.groups:
+            self.classic.get_or_create(group_id)
 
     def _forget(self, group_id: str) -> None:
-        group = self.groups.pop(group_id, None)
-        if group is not None:
-            group.clear_deadlines()
-            self._account(group_id)
+        self.classic.forget(group_id)
+        self._account(group_id)
 
     def _keep_if_used(self, group_id: str) -> None:
         """Create a group for offsets without a record of the group: consumers without membership committed them."""
@@ -187,7 +156,7 @@ class GroupCoordinatorMachine:
 
     def _forget_if_unused(self, group_id: str) -> None:
         """Drop a group of which nothing is left: no record, no offset, no pending member."""
-        group = self.groups.get(group_id)
+        group = self.classic.groups.get(group_id)
         if group is None or not group.is_unused:
             return
         if not self.offsets.of(group_id) and not self.offsets.has_open_transactions(group_id):
@@ -200,26 +169,13 @@ class GroupCoordinatorMachine:
         self._image = image
         self._deadlines.set((_NO_GROUP, _EXPIRE_OFFSETS, ""), now.ms + self._offset_settings().check_interval_ms)
         counts = _partition_counts(image)
-        for group in list(self.groups.values()):
+        for group in list(self.classic.groups.values()):
             yield self._rebuild(group, counts, now)
         for consumer_group in self.consumer.groups.values():
             self.consumer.rebuild(consumer_group, now)
 
     def _rebuild(self, group: ClassicGroup, partition_counts: Mapping[str, int], now: Now) -> _Step:
-        """Rebuild a group from its record, and start a rebalance if it needs one."""
-        group.rebuild(now.ms)
-        out, limit = Outcome(group.group_id), group.settings.max_size
-        if group.state is State.STABLE:
-            if not group.has_assignment:
-                cause = Cause(kind=CauseKind.COORDINATOR_MOVED, text="the last generation has no assignment")
-                prepare_rebalance(group, cause, now, out)
-            elif len(group.members) > limit:
-                text = f"there are more than group.max.size={limit} members"
-                prepare_rebalance(group, Cause(kind=CauseKind.GROUP_FULL, text=text), now, out)
-            elif not group.assignment_matches(partition_counts):
-                reason = "topics or partitions changed while the group had no coordinator"
-                prepare_rebalance(group, Cause(kind=CauseKind.METADATA_CHANGED, text=reason), now, out)
-        return self._decided(group, out)
+        return self._decided(self.classic.rebuild(group, partition_counts, now))
 
     def on_image(self, old: ClusterImage, new: ClusterImage, now: Now) -> Iterator[_Step]:
         """Remove the offsets of deleted topics, even if a topic of the same name was created since."""
@@ -238,7 +194,7 @@ class GroupCoordinatorMachine:
         consumer_group = self.consumer.groups.get(key)
         if consumer_group is not None:
             self.consumer.rebuild(consumer_group, now)
-        group = self.groups.get(key)
+        group = self.classic.groups.get(key)
         if group is not None and consumer_group is not None and group.is_unused:
             self._forget(key)
             group = None
@@ -250,31 +206,18 @@ class GroupCoordinatorMachine:
         due = self._deadlines.pop_due(now.ms)
         if due is None:
             return self._expire_offsets(self._expiring.pop(), now) if self._expiring else None
-        group_id, kind, member_id = due
+        _, kind, _ = due
         if kind == _EXPIRE_OFFSETS:
             self._deadlines.set(due, now.ms + self._offset_settings().check_interval_ms)
-            self._expiring = [*self.groups, *self.consumer.groups]
+            self._expiring = [*self.classic.groups, *self.consumer.groups]
             return Step(key=_NO_GROUP)
         if kind in (CONSUMER_SESSION, REVOCATION):
             return self.consumer.expire(due)
-        group, out = self.groups[group_id], Outcome(group_id)
-        if kind == JOIN_PHASE:
-            expire_join_phase(group, now, out)
-        elif kind == SYNC_PHASE:
-            expire_sync_phase(group, now, out)
-        elif kind == PENDING_MEMBERS:
-            expire_pending_members(group, now, out)
-        elif kind == PENDING_MEMBER:
-            del group.pending_members[member_id]
-            out.events.append(PendingMemberExpired(group_id=group_id, member_id=member_id))
-            maybe_complete_join_phase(group, now, out)
-        elif kind == SESSION and (member := group.members.get(member_id)) is not None:
-            expire_session(group, member, now, out)
-        return self._decided(group, out)
+        return self._decided(self.classic.expire(due, now))
 
     def _expire_offsets(self, group_id: str, now: Now) -> _Step:
         """Remove a group's expired offsets, and the group if it then has neither offsets nor members."""
-        group, consumer_group = self.groups.get(group_id), self.consumer.groups.get(group_id)
+        group, consumer_group = self.classic.groups.get(group_id), self.consumer.groups.get(group_id)
         if consumer_group is not None:
             condition: tuple[int, frozenset[str]] | None = (-1, self.consumer.subscribed_topics(consumer_group))
             is_deletable = not consumer_group.members
@@ -305,11 +248,11 @@ class GroupCoordinatorMachine:
     def handle(self, key: str, request: Request, to: object, now: Now) -> _Step:
         return self._handlers[type(request)](key, request, to, now)
 
-    def _decided(self, group: ClassicGroup, out: Outcome) -> _Step:
-        """Return the decision about a group; drop the group if it is unused afterwards."""
-        self._account(group.group_id)
+    def _decided(self, out: Outcome) -> _Step:
+        """Return the decision about a classic group; drop the group if it is unused afterwards."""
+        self._account(out.key)
         if not out.records:
-            self._forget_if_unused(group.group_id)
+            self._forget_if_unused(out.key)
         return out.step()
 
     def _join(self, key: str, request: JoinRequest, to: object, now: Now) -> _Step:
@@ -317,35 +260,23 @@ class GroupCoordinatorMachine:
         if consumer_group is not None and consumer_group.members:
             # Kafka lets classic members into such a group; this coordinator does not have mixed groups.
             return answer(key, to, JoinReply(error=ErrorCode.inconsistent_group_protocol, member_id=request.member_id))
-        group, out = self._group(key), Outcome(key)
-        join(group, request, to, now, out)
-        if not group.is_unused:
+        out = self.classic.join(key, request, to, now)
+        if not self.classic.groups[key].is_unused:
             out.records[:0] = self.consumer.deletion(key)
-        return self._decided(group, out)
+        return self._decided(out)
 
     def _sync(self, key: str, request: SyncRequest, to: object, now: Now) -> _Step:
-        group = self.groups.get(key)
-        if group is None:
-            return answer(key, to, SyncReply(error=ErrorCode.unknown_member_id))
-        out = Outcome(key)
-        sync(group, request, to, now, out)
-        return self._decided(group, out)
+        return self._decided(self.classic.sync(key, request, to, now))
 
     def _heartbeat(self, key: str, request: HeartbeatRequest, to: object, now: Now) -> _Step:
-        group = self.groups.get(key)
-        return answer(key, to, ErrorCode.unknown_member_id if group is None else heartbeat(group, request, now))
+        return answer(key, to, self.classic.heartbeat(key, request, now))
 
     def _leave(self, key: str, request: LeaveRequest, to: object, now: Now) -> _Step:
-        group = self.groups.get(key)
-        if group is None:
-            return answer(key, to, tuple((each, ErrorCode.unknown_member_id) for each in request.members))
-        out = Outcome(key)
-        leave(group, request, to, now, out)
-        return self._decided(group, out)
+        return self._decided(self.classic.leave(key, request, to, now))
 
     def _commit(self, key: str, request: CommitRequest, to: object, now: Now) -> _Step:
         """Record offsets. A commit without membership creates the group if it does not exist."""
-        group, consumer_group = self.groups.get(key), self.consumer.groups.get(key)
+        group, consumer_group = self.classic.groups.get(key), self.consumer.groups.get(key)
         if consumer_group is not None:
             error = validate_member_epoch(consumer_group, request.member_id, request.generation)
             if error is ErrorCode.none and request.generation >= 0 and not request.has_member_epoch:
@@ -383,34 +314,12 @@ class GroupCoordinatorMachine:
 
     def _describe(self, key: str, request: DescribeRequest, to: object, now: Now) -> _Step:
         del request, now
-        group = self.groups.get(key)
-        if group is None:
-            return answer(key, to, None)
-        protocol_name = group.protocol_name if group.state is State.STABLE else None
-        members = tuple(
-            MemberDescription(
-                member_id=member.member_id,
-                instance_id=member.instance_id,
-                client_id=member.client_id,
-                client_host=member.client_host,
-                metadata=b"" if protocol_name is None else member.metadata(protocol_name),
-                assignment=group.assignment(member.member_id),
-            )
-            for member in group.members
-        )
-        description = GroupDescription(
-            group_id=key,
-            state=group.state,
-            protocol_type=group.protocol_type or "",
-            protocol_name=protocol_name or "",
-            members=members,
-        )
-        return answer(key, to, description)
+        return answer(key, to, self.classic.describe(key))
 
     # -- groups of the consumer protocol -------------------------------------------------------------------------------
 
     def _consumer_heartbeat(self, key: str, request: ConsumerGroupHeartbeatRequest, to: object, now: Now) -> _Step:
-        classic = self.groups.get(key)
+        classic = self.classic.groups.get(key)
         before: tuple[GroupRecord, ...] = ()
         if classic is not None and not classic.is_unused:
             if not classic.is_deletable:
@@ -427,7 +336,7 @@ class GroupCoordinatorMachine:
     def _delete_group(self, key: str, request: DeleteGroupRequest, to: object, now: Now) -> _Step:
         """Delete a group without members, and its offsets (KIP-229)."""
         del request, now
-        group, consumer_group = self.groups.get(key), self.consumer.groups.get(key)
+        group, consumer_group = self.classic.groups.get(key), self.consumer.groups.get(key)
         if group is None and consumer_group is None:
             return answer(key, to, ErrorCode.group_id_not_found)
         if (group is not None and group.state is not State.EMPTY) or (consumer_group and consumer_group.members):
@@ -440,7 +349,7 @@ class GroupCoordinatorMachine:
         A group whose members' subscriptions cannot be read keeps all of them.
         """
         del now
-        group, consumer_group = self.groups.get(key), self.consumer.groups.get(key)
+        group, consumer_group = self.classic.groups.get(key), self.consumer.groups.get(key)
         kept_topics: frozenset[str] | None = frozenset()
         if consumer_group is not None:
             kept_topics = self.consumer.subscribed_topics(consumer_group)

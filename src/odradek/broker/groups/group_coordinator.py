@@ -191,7 +191,7 @@ class GroupCoordinator:
     def find(self, group_id: str) -> ClassicGroup | None:
         """Return the present state of a group, which may not be committed, to estimate the memory of a request."""
         machine = self.machine(group_id)
-        return None if machine is None else machine.groups.get(group_id)
+        return None if machine is None else machine.classic.groups.get(group_id)
 
     def consumer_member(self, group_id: str, member_id: str) -> ConsumerGroupMember | None:
         """Return a member of a group of the consumer protocol as it is now, which may not be committed."""

@@ -8,7 +8,7 @@ protocol's name may not be null.
 from typing import TYPE_CHECKING, Any, Final
 
 from odradek.broker.serving.context import RequestContext
-from odradek.groups.members import protocols_size
+from odradek.groups.classic.members import protocols_size
 from odradek.groups.messages import JoinReply, JoinRequest
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages import milliseconds, optional

@@ -32,7 +32,7 @@ def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str,
     groups: list[ClassicGroup | ConsumerGroup] = []
     for machine in machines:
         if not types or _CLASSIC in types:
-            groups += machine.groups.values()
+            groups += machine.classic.groups.values()
         if not types or _CONSUMER in types:
             groups += machine.consumer.groups.values()
     if not context.allows(AclOperation.DESCRIBE, ResourceType.CLUSTER):

@@ -234,7 +234,7 @@ def _cleaner(broker: "Broker") -> Iterator[Family]:
 
 def _groups(broker: "Broker") -> Iterator[Family]:
     machines = list(broker.groups.machines(only_loaded=True))
-    states = Counter(str(group.state) for machine in machines for group in machine.groups.values())
+    states = Counter(str(group.state) for machine in machines for group in machine.classic.groups.values())
     yield _one(catalog.GROUPS, states.total())
     yield _one(catalog.GROUP_OFFSETS, sum(len(machine.offsets) for machine in machines))
     for state, metric in catalog.GROUPS_BY_STATE.items():

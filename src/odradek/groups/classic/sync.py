@@ -1,13 +1,13 @@
 """SyncGroup, Heartbeat and LeaveGroup of a classic group."""
 
 from odradek.coordination import Now
-from odradek.groups.classic_group import SYNC_PHASE, ClassicGroup
+from odradek.groups.classic.classic_group import SYNC_PHASE, ClassicGroup
+from odradek.groups.classic.rebalance import members_changed
+from odradek.groups.classic.states import Event, State
 from odradek.groups.messages import HeartbeatRequest, LeaveRequest, LeavingMember, SyncReply, SyncRequest
 from odradek.groups.outcome import Outcome
-from odradek.groups.rebalance import members_changed
 from odradek.groups.rebalance_trace import Cause, CauseKind, RebalanceOutcome
 from odradek.groups.records import GroupMetadataRecord
-from odradek.groups.states import Event, State
 from odradek.model import ErrorCode
 
 

@@ -12,13 +12,13 @@ JoinGroup reply leaves, so that no two coordinators announce the same generation
 from typing import Final
 
 from odradek.coordination import Now
-from odradek.groups.classic_group import JOIN_PHASE, PENDING_MEMBERS, SYNC_PHASE, ClassicGroup
-from odradek.groups.members import Member
+from odradek.groups.classic.classic_group import JOIN_PHASE, PENDING_MEMBERS, SYNC_PHASE, ClassicGroup
+from odradek.groups.classic.members import Member
+from odradek.groups.classic.states import Event, State
 from odradek.groups.messages import PendingMembersOverdue, RebalanceStarted
 from odradek.groups.outcome import Outcome
 from odradek.groups.rebalance_trace import Cause, CauseKind, RebalanceOutcome, RebalanceTrace
 from odradek.groups.records import GroupMetadataRecord
-from odradek.groups.states import Event, State
 from odradek.model import ErrorCode
 
 PENDING_MEMBERS_TIMEOUT_MS: Final = 3_000

@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from odradek.groups.classic.members import AwaitingJoin, GroupMembers, Member
+from odradek.groups.classic.states import TRANSITIONS, Event, State
 from odradek.groups.deadlines import DeadlineKey, Deadlines
-from odradek.groups.members import AwaitingJoin, GroupMembers, Member
 from odradek.groups.messages import JoinedMember, JoinReply, SyncReply
 from odradek.groups.outcome import Outcome
 from odradek.groups.rebalance_trace import Ownership, RebalanceOutcome, RebalanceTrace
-from odradek.groups.states import TRANSITIONS, Event, State
 from odradek.model import ErrorCode, TopicPartition
 from odradek.model.values import dataclass
 from odradek.protocol.consumer_protocol import PROTOCOL_TYPE, decode_assignment, decode_subscription

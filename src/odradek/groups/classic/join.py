@@ -6,14 +6,14 @@ that was handed out and not used delays a rebalance by 3 s, not until it expires
 """
 
 from odradek.coordination import Now
-from odradek.groups.classic_group import PENDING_MEMBER, SESSION, ClassicGroup
-from odradek.groups.members import AwaitingJoin, Member
+from odradek.groups.classic.classic_group import PENDING_MEMBER, SESSION, ClassicGroup
+from odradek.groups.classic.members import AwaitingJoin, Member
+from odradek.groups.classic.rebalance import maybe_complete_join_phase, members_changed
+from odradek.groups.classic.states import State
 from odradek.groups.messages import JoinReply, JoinRequest
 from odradek.groups.outcome import Outcome
-from odradek.groups.rebalance import maybe_complete_join_phase, members_changed
 from odradek.groups.rebalance_trace import Cause, CauseKind, only_ownership_changed
 from odradek.groups.records import GroupMetadataRecord
-from odradek.groups.states import State
 from odradek.model import ErrorCode
 from odradek.protocol.consumer_protocol import PROTOCOL_TYPE
 

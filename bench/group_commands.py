@@ -32,12 +32,17 @@ def groups() -> None:
 @click.option("--members", "counts", default=(10, 100), multiple=True, show_default=True, help="May be repeated.")
 @click.option("--partitions", default=1_000, show_default=True, help="Partitions that the members share.")
 @click.option("--assignor", type=click.Choice(ASSIGNORS), default=ASSIGNORS[0], show_default=True)
+@click.option("--restarts", type=click.IntRange(min=1), help="Members that restart, one by one; all by default.")
 @_common
-def rebalances(counts: Sequence[int], partitions: int, assignor: str, count: int, *, as_json: bool) -> None:
+def rebalances(
+    counts: Sequence[int], partitions: int, assignor: str, restarts: int | None, count: int, *, as_json: bool
+) -> None:
     """Rebalance headless members: one joins, one leaves, a tenth dies, all restart; and their heartbeats' cost."""
     with ExitStack() as stack:
         servers = [stack.enter_context(side.server(_OPTIONS)) for side in (odradek_side(), kafka_side())]
-        rows = [row for members in counts for row in rebalance_rows(servers, members, partitions, assignor, count)]
+        rows = [
+            row for members in counts for row in rebalance_rows(servers, members, partitions, assignor, restarts, count)
+        ]
     print_rows(f"{assignor}, {partitions} partitions, heartbeats every 100 ms", rows, as_json=as_json)
 
 

@@ -20,13 +20,13 @@ _BEATS_S: Final = 3.0
 
 
 def rebalance_rows(
-    servers: Sequence[Server], members: int, partitions: int, assignor: str, count: int
+    servers: Sequence[Server], members: int, partitions: int, assignor: str, restarts: int | None, count: int
 ) -> Iterator[Row]:
-    """Measure the rebalances of a group of so many members, and its heartbeats."""
+    """Measure the rebalances of a group of so many members, and its heartbeats. All restart if `restarts` is None."""
     ours, peer = (server.name for server in servers)
-    figures = rounds(
-        count, {server.name: partial(_measure, server, members, partitions, assignor) for server in servers}
-    )
+    how_many = members if restarts is None else min(restarts, members)
+    measure = partial(_measure, members=members, partitions=partitions, assignor=assignor, restarts=how_many)
+    figures = rounds(count, {server.name: partial(measure, server) for server in servers})
     for name in figures[ours]:
         event, _, unit = name.partition(":")
         values = {side: by[name] for side, by in figures.items()}
@@ -34,11 +34,11 @@ def rebalance_rows(
         yield Row(what=what, unit=_UNITS[unit], figures=values, of=ours, to=peer, aim=AT_MOST_KAFKAS)
 
 
-def _measure(server: Server, members: int, partitions: int, assignor: str) -> dict[str, float]:
-    return asyncio.run(_rebalance(server, members, partitions, assignor))
+def _measure(server: Server, *, members: int, partitions: int, assignor: str, restarts: int) -> dict[str, float]:
+    return asyncio.run(_rebalance(server, members, partitions, assignor, restarts))
 
 
-async def _rebalance(server: Server, members: int, partitions: int, assignor: str) -> dict[str, float]:
+async def _rebalance(server: Server, members: int, partitions: int, assignor: str, restarts: int) -> dict[str, float]:
     topic = f"groups-{uuid.uuid4().hex}"
     async with Admin(bootstrap_servers=server.bootstrap_servers) as admin:
         await admin.create_topic(topic, partitions=partitions)
@@ -59,8 +59,8 @@ async def _rebalance(server: Server, members: int, partitions: int, assignor: st
     async def one_leaves() -> None:
         await group.members.pop().leave()
 
-    async def all_restart() -> None:
-        for _ in range(members):
+    async def restart() -> None:
+        for _ in range(restarts):
             await group.members.pop(0).leave()
             await group.add(1)
             await group.until_stable()
@@ -74,7 +74,8 @@ async def _rebalance(server: Server, members: int, partitions: int, assignor: st
         await group.until_stable()
         await timed("one joins", partial(group.add, 1))
         await timed("one leaves", one_leaves)
-        await timed("all restart, one by one", all_restart)
+        who = "all" if restarts == members else f"{restarts:,}"
+        await timed(f"{who} restart, one by one", restart)
         cpu_s = cpu_seconds(server.pid)
         await asyncio.sleep(_BEATS_S)
         figures["3 s of heartbeats:cpu"] = cpu_seconds(server.pid) - cpu_s

@@ -1,6 +1,7 @@
 """The consumer: group membership, fetch positions, and fetching of records.
 
-`consumer` has `Consumer`, `subscription` what the application subscribed to, `settings` the configuration.
+`consumer` has `Consumer`, `subscription` what the application subscribed to, `settings` the configuration;
+`assignment_manager` keeps the assignment at what the subscription and the group say, and runs callbacks.
 `subscription_state` has the assigned partitions, their positions and fetched records; `offset_fetcher` finds initial
 positions, `fetcher` fetches, `commit_request_manager` commits. `membership_manager` is a pure state machine of the
 membership, with `actions` in and out; `consumer_coordinator` sends its requests and keeps its timers.

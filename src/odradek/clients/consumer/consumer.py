@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from odradek.assignors import Assignor
 from odradek.clients.cluster import Cluster
-from odradek.clients.consumer.actions import PartitionsRevoked, RebalanceCallback
+from odradek.clients.consumer.assignment_manager import AssignmentManager
 from odradek.clients.consumer.commit_request_manager import CommitRequestManager
 from odradek.clients.consumer.consumer_coordinator import ConsumerCoordinator, create_assignors
 from odradek.clients.consumer.fetcher import Fetcher
@@ -57,61 +57,63 @@ class Consumer:
         addresses = bootstrap_servers if isinstance(bootstrap_servers, str) else tuple(bootstrap_servers)
         given = settings | {"bootstrap_servers": addresses, "group_id": group_id}
         self._settings = consumer_settings(given)
-        self._assignors = create_assignors(partition_assignment_strategy)
+        assignors = create_assignors(partition_assignment_strategy)
         self._runtime = runtime or system_runtime()
         self._clock = self._runtime.clock
         self._cluster = Cluster(
             self._settings, self._runtime, allow_auto_topic_creation=self._settings.allow_auto_create_topics
         )
+        self._changed = asyncio.Event()
         self._subscriptions = SubscriptionState()
-        self._subscription = Subscription()
+        self._fetcher = Fetcher(self._cluster, self._settings, self._subscriptions, self._wake)
         self._group: ConsumerCoordinator | None = None
-        self._fetcher: Fetcher | None = None
-        self._changed: asyncio.Event | None = None
-        self._offset_fetcher: OffsetFetcher | None = None
         self._commits: CommitRequestManager | None = None
+        if (group := self._settings.group_id) is not None:
+            self._group = ConsumerCoordinator(self._cluster, self._settings, group, assignors, self._wake)
+            self._commits = CommitRequestManager(self._cluster, self._settings, self._subscriptions, self._group)
+        self._offset_fetcher = OffsetFetcher(
+            self._cluster, self._settings, self._subscriptions, self._group, self._wake
+        )
+        self._assignment = AssignmentManager(
+            self._cluster, self._settings, self._subscriptions, self._group, self._commits
+        )
+        self._cluster.on_metadata.append(self._on_metadata_update)
         self._iterating: TopicPartitionState | None = None
         self._iterated = 0
-        self._is_started = False
+        self._is_started = self._is_closed = False
         if topics:
             self.subscribe(topics)
 
     async def start(self) -> Self:
-        """Connect to the cluster; `async with` calls this. Raises `UnavailableError` if no broker answers in time."""
+        """Connect to the cluster; `async with` calls this. Raises `UnavailableError` if no broker answers in time.
+
+        A consumer starts once: after `close`, or a start that failed, create another.
+        """
+        if self._is_closed:
+            raise UnavailableError("the consumer was closed: create another one")
         if self._is_started:
             return self
-        self._changed = asyncio.Event()
-        self._fetcher = Fetcher(self._cluster, self._settings, self._subscriptions, self._changed.set)
-        self._cluster.on_metadata.append(self._on_metadata_update)
-        if self._settings.group_id is not None:
-            self._group = ConsumerCoordinator(
-                self._cluster, self._settings, self._settings.group_id, self._assignors, self._changed.set
-            )
-            self._commits = CommitRequestManager(self._cluster, self._settings, self._subscriptions, self._group)
-        self._offset_fetcher = OffsetFetcher(
-            self._cluster, self._settings, self._subscriptions, self._group, self._changed.set
-        )
         self._is_started = True
-        self._update_metadata_topics()
+        self._assignment.update_metadata_topics()
         try:
             await self._cluster.start()
         except BaseException:
-            self._is_started = False
+            self._is_started, self._is_closed = False, True
             await self._cluster.close()
             raise
-        self._apply_subscription()
+        self._assignment.apply_subscription()
+        self._wake()
         return self
 
     async def close(self) -> None:
         """Commit, if commits are automatic, leave the group, and close all connections."""
         if not self._is_started:
             return
-        self._is_started = False
+        self._is_started, self._is_closed = False, True
         try:
             await self._leave("the consumer is closed")
         finally:
-            if self._fetcher is not None:
-                self._fetcher.close()
+            self._fetcher.close()
             if self._group is not None:
                 self._group.close()
             await self._cluster.close()
@@ -141,33 +143,34 @@ class Consumer:
         partitions that can still be committed, `lost` partitions that cannot (`revoked` is called if `lost` is not
         given). Raises `InvalidTopicError`, `ValueError`, and `ConfigurationError` after `assign`.
         """
-        if self._subscription.type is SubscriptionType.USER_ASSIGNED:
+        if self._assignment.subscription.type is SubscriptionType.USER_ASSIGNED:
             raise ConfigurationError("partitions are assigned by hand: unsubscribe before you subscribe")
-        self._subscription = create_subscription(
+        self._assignment.subscription = create_subscription(
             topics, pattern, on_partitions_assigned, on_partitions_revoked, on_partitions_lost
         )
         if self._is_started:
-            self._apply_subscription()
+            self._assignment.apply_subscription()
+            self._wake()
 
     def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
         """Assign exactly these partitions, without group membership, instead of those assigned before.
 
         Raises `ConfigurationError` after `subscribe`.
         """
-        if self._subscription.type in {SubscriptionType.AUTO_TOPICS, SubscriptionType.AUTO_PATTERN}:
+        if self._assignment.subscription.type in {SubscriptionType.AUTO_TOPICS, SubscriptionType.AUTO_PATTERN}:
             raise ConfigurationError("topics are subscribed: unsubscribe before you assign partitions")
-        self._subscription = Subscription(type=SubscriptionType.USER_ASSIGNED)
+        self._assignment.subscription = Subscription(type=SubscriptionType.USER_ASSIGNED)
         self._subscriptions.assign(TopicPartition(*each) for each in partitions)
         if self._is_started:
-            self._update_metadata_topics()
+            self._assignment.update_metadata_topics()
             self._cluster.request_refresh()
             self._wake()
 
     async def unsubscribe(self) -> None:
         """Revoke all partitions and leave the group."""
         await self._leave("the consumer has unsubscribed")
-        self._subscription = Subscription()
-        self._update_metadata_topics()
+        self._assignment.subscription = Subscription()
+        self._assignment.update_metadata_topics()
 
     def assignment(self) -> frozenset[TopicPartition]:
         """Return the assigned partitions."""
@@ -175,7 +178,7 @@ class Consumer:
 
     def subscription(self) -> frozenset[str]:
         """Return the subscribed topics, including those that the pattern matches."""
-        return self._subscribed_topics()
+        return self._assignment.subscribed_topics()
 
     async def partitions_for_topic(self, topic: str, *, timeout_ms: int | None = None) -> tuple[int, ...]:
         """Return the topic's partitions. Raises `KafkaError` if the topic does not exist within `timeout_ms`."""
@@ -252,11 +255,11 @@ class Consumer:
 
         Raises `KafkaError` if not assigned.
         """
-        state, offset_fetcher = self._subscriptions[TopicPartition(*partition)], self._offset_fetcher
-        if offset_fetcher is None:
+        state = self._subscriptions[TopicPartition(*partition)]
+        if not self._is_started:
             raise UnavailableError(_NOT_STARTED)
         while state.position is None:
-            await offset_fetcher.update_fetch_positions([state])
+            await self._offset_fetcher.update_fetch_positions([state])
             if state.error is not None:
                 error, state.error = state.error, None
                 raise error
@@ -332,8 +335,8 @@ class Consumer:
         return {partition: found.get(partition) for partition in wanted}
 
     async def _poll(self, take: Callable[[], T], timeout_ms: int | None) -> T:
-        fetcher, changed, group = self._fetcher, self._changed, self._group
-        if not self._is_started or fetcher is None or changed is None:
+        changed, group = self._changed, self._group
+        if not self._is_started:
             raise UnavailableError(_NOT_STARTED)
         deadline = inf if timeout_ms is None else self._clock.monotonic() + timeout_ms / 1000
         if group is not None:
@@ -341,9 +344,13 @@ class Consumer:
         try:
             while True:
                 changed.clear()
-                await self._update_assignment()
+                await self._assignment.run_callbacks()
+                self._cluster.refresh_if_old()
+                if self._commits is not None:
+                    self._commits.auto_commit_async(self._clock.monotonic())
+                self._offset_fetcher.update_fetch_positions_async()
                 taken = take()
-                fetcher.send_fetches()
+                self._fetcher.send_fetches()
                 if taken:
                     return taken
                 now = self._clock.monotonic()
@@ -385,63 +392,6 @@ class Consumer:
             error, state.error = state.error, None
             raise error
 
-    async def _update_assignment(self) -> None:
-        """Run rebalance callbacks, start commits and position lookups, and raise errors of the background."""
-        group = self._group
-        while group is not None and (callback := group.member.pending_callback) is not None:
-            await self._run_callback(group, callback)
-        if group is not None:
-            group.raise_error()
-        self._cluster.refresh_if_old()
-        if self._commits is not None:
-            self._commits.auto_commit_async(self._clock.monotonic())
-        if self._offset_fetcher is not None:
-            self._offset_fetcher.update_fetch_positions_async()
-
-    async def _run_callback(self, group: ConsumerCoordinator, callback: RebalanceCallback) -> None:
-        """Change the assignment and run the application's callbacks.
-
-        Their errors are raised after the state is consistent.
-        """
-        group.member.callback_started(callback)
-        try:
-            if isinstance(callback, PartitionsRevoked):
-                await self._revoke(callback.partitions, lost=callback.lost)
-            else:
-                if callback.revoked:
-                    await self._revoke(callback.revoked, lost=False)
-                self._subscriptions.assign(callback.assignment)
-                self._update_metadata_topics()
-                if any(self._cluster.metadata.leader(partition) is None for partition in callback.added):
-                    self._cluster.request_refresh(at_once=True)
-                await self._subscription.on_assigned(callback.added)
-        finally:
-            group.callback_completed(callback)
-
-    async def _revoke(self, partitions: frozenset[TopicPartition], *, lost: bool) -> None:
-        try:
-            if not lost and self._commits is not None:
-                await self._commits.auto_commit_sync(partitions)
-            await self._subscription.on_revoked(partitions, lost=lost)
-        finally:
-            self._subscriptions.assign(self._subscriptions.partitions - partitions)
-            if self._commits is not None:
-                self._commits.forget(partitions)
-
-    async def _leave(self, reason: str) -> None:
-        if self._offset_fetcher is not None:
-            self._offset_fetcher.stop()
-        partitions = self._subscriptions.partitions
-        try:
-            if partitions and self._subscription.type is not SubscriptionType.USER_ASSIGNED and self._group is not None:
-                await self._revoke(partitions, lost=self._group.member.generation_id < 0)
-            elif self._commits is not None:
-                await self._commits.auto_commit_sync(partitions)
-        finally:
-            self._subscriptions.assign(())
-            if self._group is not None:
-                await self._group.leave(reason)
-
     def _request_offset_reset(self, partitions: Iterable[TopicPartition | tuple[str, int]], timestamp: int) -> None:
         chosen = [TopicPartition(*each) for each in partitions] or self._subscriptions.partitions
         for partition in chosen:
@@ -458,43 +408,14 @@ class Consumer:
             timeout_ms=self._settings.default_api_timeout_ms,
         )
 
-    def _subscribed_topics(self) -> frozenset[str]:
-        return self._subscription.matching_topics(
-            self._cluster.metadata, exclude_internal=self._settings.exclude_internal_topics
-        )
-
-    def _update_metadata_topics(self) -> None:
-        if self._subscription.type is SubscriptionType.AUTO_PATTERN:
-            self._cluster.set_topics(None)
-            return
-        topics = {partition.topic for partition in self._subscriptions.partitions} | self._subscription.topics
-        self._cluster.set_topics(topics | (self._group.metadata_topics if self._group is not None else set()))
-
-    def _apply_subscription(self) -> None:
-        self._update_metadata_topics()
-        self._on_metadata_update()
-        if self._subscription.type is SubscriptionType.AUTO_PATTERN or any(
-            not self._cluster.metadata.partitions_for_topic(topic) for topic in self._subscribed_topics()
-        ):
-            self._cluster.request_refresh(at_once=True)
-        self._wake()
-
     def _on_metadata_update(self) -> None:
-        if (
-            self._subscription.type in {SubscriptionType.AUTO_TOPICS, SubscriptionType.AUTO_PATTERN}
-            and self._is_started
-        ):
-            topics = self._subscribed_topics()
-            if self._group is not None:
-                self._group.subscribe(topics)
-            else:
-                metadata = self._cluster.metadata
-                self._subscriptions.assign(
-                    TopicPartition(topic, number) for topic in topics for number in metadata.partitions_for_topic(topic)
-                )
-        self._update_metadata_topics()
+        if self._is_started:
+            self._assignment.update_assignment()
         self._wake()
+
+    async def _leave(self, reason: str) -> None:
+        self._offset_fetcher.stop()
+        await self._assignment.leave(reason)
 
     def _wake(self) -> None:
-        if self._changed is not None:
-            self._changed.set()
+        self._changed.set()

@@ -10,10 +10,10 @@ from click.testing import CliRunner, Result
 
 from odradek.cli import main
 from odradek.clients import Admin
+from odradek.clients.admin.descriptions import ConfigResource, ConfigResourceType
+from odradek.clients.admin.groups import alter_group_offsets
 from odradek.clients.cluster import Cluster as View
-from odradek.clients.descriptions import ConfigResource, ConfigResourceType
 from odradek.clients.group_offsets import OffsetAndMetadata
-from odradek.clients.groups import alter_group_offsets
 from odradek.clients.settings import ClientSettings, make_settings
 from odradek.config import Alteration, AlterOperation
 from odradek.model import ErrorCode, KafkaError, TopicPartition

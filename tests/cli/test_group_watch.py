@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from odradek.cli.group_watch import Sample, View, lag_per_s, render, views
 from odradek.clients import Admin, OffsetAndMetadata
-from odradek.clients.descriptions import GroupDescription, GroupPartition, MemberDescription
+from odradek.clients.admin.descriptions import GroupDescription, GroupPartition, MemberDescription
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.testing.world import World
 

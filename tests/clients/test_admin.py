@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from odradek.clients import Admin, NewTopic
-from odradek.clients.descriptions import ConfigResource, ConfigResourceType, ConfigSource, GroupPartition
+from odradek.clients.admin.descriptions import ConfigResource, ConfigResourceType, ConfigSource, GroupPartition
 from odradek.clients.offsets import EARLIEST, LATEST
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.testing.world import World

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from odradek.clients.admin.groups import alter_group_offsets
 from odradek.clients.cluster import Cluster, open_cluster
 from odradek.clients.group_offsets import OffsetAndMetadata, fetch_group_offsets
-from odradek.clients.groups import alter_group_offsets
 from odradek.clients.offsets import EARLIEST, LATEST, list_offsets, partitions_of
 from odradek.clients.reader import PartitionReader
 from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError

@@ -10,8 +10,8 @@ import pytest
 
 from odradek.broker.lifecycle import Broker
 from odradek.clients import Admin
+from odradek.clients.admin.reassignments import ElectionType
 from odradek.clients.cluster import ConnectionPurpose, open_cluster
-from odradek.clients.reassignments import ElectionType
 from odradek.model import TopicPartition
 from odradek.protocol.api import ApiKey
 from odradek.testing.world import SESSION_TIMEOUT_S, World, until

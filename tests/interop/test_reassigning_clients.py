@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from kafka.admin import KafkaAdminClient
 
 from odradek.clients import Admin
-from odradek.clients.reassignments import ElectionType
+from odradek.clients.admin.reassignments import ElectionType
 from odradek.model import ErrorCode, TopicPartition
 from odradek.protocol.api import ApiKey
 from odradek.testing import Cluster

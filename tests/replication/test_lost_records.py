@@ -8,7 +8,7 @@ from lost_disks import create, fill, image, known
 
 from odradek.broker.cluster.directories import accept_losses
 from odradek.clients import Admin
-from odradek.clients.reassignments import ElectionType
+from odradek.clients.admin.reassignments import ElectionType
 from odradek.log.directories.maintenance import remove_tree
 from odradek.metadata.nodes import NO_LEADER
 from odradek.model import ErrorCode, KafkaError, StorageError, TopicPartition

@@ -14,7 +14,7 @@ from typing import Final
 import pytest
 
 from odradek.clients import Admin
-from odradek.clients.reassignments import ElectionType
+from odradek.clients.admin.reassignments import ElectionType
 from odradek.log.directories.maintenance import remove_tree
 from odradek.metadata import paths
 from odradek.metadata.nodes import PartitionStateNode

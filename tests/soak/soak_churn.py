@@ -17,8 +17,8 @@ from fault_clients import CLOCK, REQUEST_TIMEOUT_MS
 from soak_servers import BROKERS
 
 from odradek.clients import Admin
-from odradek.clients.descriptions import ConfigResource, ConfigResourceType
-from odradek.clients.reassignments import ElectionType
+from odradek.clients.admin.descriptions import ConfigResource, ConfigResourceType
+from odradek.clients.admin.reassignments import ElectionType
 from odradek.config.altering import Alteration, AlterOperation
 from odradek.model import OdradekError, TopicPartition
 from odradek.testing.histories import History

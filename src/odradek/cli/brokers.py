@@ -9,8 +9,8 @@ import click
 from odradek.cli.common import admin, cluster_options, json_option, print_json, print_table, run
 from odradek.cli.drain import drain
 from odradek.clients import Admin
-from odradek.clients.descriptions import BrokerDescription, ClusterDescription
-from odradek.clients.log_dirs import LogDirDescription
+from odradek.clients.admin.descriptions import BrokerDescription, ClusterDescription
+from odradek.clients.admin.log_dirs import LogDirDescription
 from odradek.model import ErrorCode, KafkaError
 from odradek.model.values import dataclass
 

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import click
 
 from odradek.cli.common import admin, cluster_options, json_option, key_and_value, print_json, print_table, run
-from odradek.clients.descriptions import ConfigEntry, ConfigResource, ConfigResourceType, ConfigSource
+from odradek.clients.admin.descriptions import ConfigEntry, ConfigResource, ConfigResourceType, ConfigSource
 from odradek.config import Alteration, AlterOperation
 
 F = TypeVar("F", bound=Callable[..., Any])

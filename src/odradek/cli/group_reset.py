@@ -12,7 +12,7 @@ from odradek.cli.group_options import GroupSelection, groups_options, report
 from odradek.cli.offset_specs import PlannedOffset, duration_ms, read_plan, time_ms
 from odradek.cli.partition_lists import partitions_of_topics, replicas_of, topic_and_partitions
 from odradek.clients import Admin, OffsetAndMetadata
-from odradek.clients.descriptions import GroupDescription
+from odradek.clients.admin.descriptions import GroupDescription
 from odradek.clients.offsets import EARLIEST, LATEST
 from odradek.model import ConfigurationError, ErrorCode, KafkaError, OdradekError, TopicPartition, UnavailableError
 from odradek.model.values import dataclass, field

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Any, Final
 
-from odradek.clients.descriptions import GroupDescription
+from odradek.clients.admin.descriptions import GroupDescription
 
 OFFSET_COLUMNS: Final = (
     "GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "HOST", "CLIENT-ID",

@@ -12,8 +12,8 @@ from odradek.cli.common import admin, cluster_options, console, json_option, pri
 from odradek.cli.group_options import group_option
 from odradek.cli.group_views import assignment_text, coordinator_text, described
 from odradek.clients import Admin
-from odradek.clients.descriptions import GroupDescription, GroupPartition
-from odradek.clients.group_generation import GenerationReader
+from odradek.clients.admin.descriptions import GroupDescription, GroupPartition
+from odradek.clients.admin.group_generation import GenerationReader
 from odradek.model import ErrorCode, KafkaError, OdradekError
 from odradek.model.values import dataclass
 

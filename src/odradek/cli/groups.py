@@ -11,8 +11,8 @@ from odradek.cli.group_reset import reset
 from odradek.cli.group_views import OFFSET_COLUMNS, assignment_text, coordinator_text, described, offset_rows
 from odradek.cli.group_watch import watch
 from odradek.cli.partition_lists import partitions_of_topics, topic_and_partitions
-from odradek.clients.descriptions import GroupDescription, GroupListing
-from odradek.clients.groups import RefusedGroupsError
+from odradek.clients.admin.descriptions import GroupDescription, GroupListing
+from odradek.clients.admin.groups import RefusedGroupsError
 from odradek.model import KafkaError
 from odradek.protocol.consumer_protocol import PROTOCOL_TYPE
 

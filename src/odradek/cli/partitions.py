@@ -9,8 +9,8 @@ from odradek.cli.common import admin, cluster_options, json_option, print_json, 
 from odradek.cli.partition_lists import ids, partitions_of, read_partitions
 from odradek.cli.reassign import reassign
 from odradek.clients import Admin
+from odradek.clients.admin.reassignments import ElectionType, PartitionReassignment
 from odradek.clients.metadata import NO_LEADER, PartitionMetadata
-from odradek.clients.reassignments import ElectionType, PartitionReassignment
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 
 Reassignments = dict[TopicPartition, PartitionReassignment]

@@ -13,7 +13,7 @@ from odradek.cli.common import (
     print_table,
     run,
 )
-from odradek.clients.descriptions import (
+from odradek.clients.admin.descriptions import (
     ConfigEntry,
     ConfigResource,
     ConfigResourceType,

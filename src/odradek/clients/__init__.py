@@ -13,9 +13,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from odradek.clients.admin import Admin
+    from odradek.clients.admin import Admin, NewTopic
     from odradek.clients.consumer import Consumer, ConsumerRecord
-    from odradek.clients.descriptions import NewTopic
     from odradek.clients.group_offsets import OffsetAndMetadata
     from odradek.clients.producer import Producer, RecordMetadata
 
@@ -23,7 +22,7 @@ _HOMES: Final = {
     "Admin": "odradek.clients.admin",
     "Consumer": "odradek.clients.consumer",
     "ConsumerRecord": "odradek.clients.consumer",
-    "NewTopic": "odradek.clients.descriptions",
+    "NewTopic": "odradek.clients.admin",
     "OffsetAndMetadata": "odradek.clients.group_offsets",
     "Producer": "odradek.clients.producer",
     "RecordMetadata": "odradek.clients.producer",

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from odradek.clients import Admin, NewTopic
-from odradek.clients.descriptions import ConfigResource, ConfigResourceType, ConfigSource
+from odradek.clients.admin.descriptions import ConfigResource, ConfigResourceType, ConfigSource
 from odradek.model import ConfigurationError
 from odradek.pipelines.config import MirrorPipeline
 from odradek.spark.lookup import ClusterLookup

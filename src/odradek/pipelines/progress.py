@@ -9,9 +9,9 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from odradek.clients.admin.groups import alter_group_offsets
 from odradek.clients.cluster import Cluster
 from odradek.clients.group_offsets import OffsetAndMetadata
-from odradek.clients.groups import alter_group_offsets
 from odradek.model import KafkaError, OdradekError, TopicPartition
 from odradek.model.values import dataclass
 from odradek.spark.blocking_cluster import BlockingCluster

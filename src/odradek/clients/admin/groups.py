@@ -8,8 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
-from odradek.clients.cluster import Cluster
-from odradek.clients.descriptions import (
+from odradek.clients.admin.descriptions import (
     BrokerDescription,
     GroupDescription,
     GroupListing,
@@ -17,6 +16,8 @@ from odradek.clients.descriptions import (
     consumer_group_description,
     group_description,
 )
+from odradek.clients.admin.reassignments import RefusedPartitionsError
+from odradek.clients.cluster import Cluster
 from odradek.clients.group_offsets import (
     NO_MEMBER,
     OffsetAndMetadata,
@@ -27,7 +28,6 @@ from odradek.clients.group_offsets import (
 )
 from odradek.clients.metadata import ClusterMetadata, merge
 from odradek.clients.offsets import LATEST, by_topic, list_offsets
-from odradek.clients.reassignments import RefusedPartitionsError
 from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS, retrying
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import ApiKey

@@ -4,8 +4,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from odradek.clients.cluster import Cluster
-from odradek.clients.descriptions import (
+from odradek.clients.admin.descriptions import (
     BrokerDescription,
     ClusterDescription,
     ConfigEntry,
@@ -18,9 +17,8 @@ from odradek.clients.descriptions import (
     config_entry,
     topic_description,
 )
-from odradek.clients.group_generation import GenerationReader
-from odradek.clients.group_offsets import OffsetAndMetadata
-from odradek.clients.groups import (
+from odradek.clients.admin.group_generation import GenerationReader
+from odradek.clients.admin.groups import (
     alter_group_offsets,
     current_metadata,
     delete_group_offsets,
@@ -29,21 +27,23 @@ from odradek.clients.groups import (
     list_group_offsets,
     list_groups,
 )
-from odradek.clients.log_dirs import LogDirDescription, describe_log_dirs
-from odradek.clients.metadata import ClusterMetadata
-from odradek.clients.offsets import OffsetAndTimestamp, list_offsets
-from odradek.clients.reassignments import (
+from odradek.clients.admin.log_dirs import LogDirDescription, describe_log_dirs
+from odradek.clients.admin.reassignments import (
     ElectionType,
     PartitionReassignment,
     alter_partition_reassignments,
     elect_leaders,
     list_partition_reassignments,
 )
-from odradek.clients.rebalances import rebalance_history
-from odradek.clients.registrations import fenced_brokers, unregister_broker
+from odradek.clients.admin.rebalances import rebalance_history
+from odradek.clients.admin.registrations import fenced_brokers, unregister_broker
+from odradek.clients.admin.transactions import ProducerDescription, abort_transaction, describe_producers
+from odradek.clients.cluster import Cluster
+from odradek.clients.group_offsets import OffsetAndMetadata
+from odradek.clients.metadata import ClusterMetadata
+from odradek.clients.offsets import OffsetAndTimestamp, list_offsets
 from odradek.clients.retry import retrying
 from odradek.clients.settings import ClientSettings, make_settings
-from odradek.clients.transactions import ProducerDescription, abort_transaction, describe_producers
 from odradek.config import Alteration
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import ApiKey

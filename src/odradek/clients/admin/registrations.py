@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from odradek.clients.admin.descriptions import BrokerDescription
 from odradek.clients.cluster import Cluster
-from odradek.clients.descriptions import BrokerDescription
 from odradek.clients.retry import retrying
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey

@@ -5,8 +5,8 @@
     async with Consumer("greetings", bootstrap_servers="localhost:9092", group_id="readers") as consumer:
         async for record in consumer: ...
 
-`reader` and `offsets` are for applications that keep their own offsets. Names are imported when they are first used,
-because importing the protocol's modules takes a while.
+`SimpleConsumer` is for applications that keep their own offsets; `blocking` has the same clients without asyncio. Names
+are imported when they are first used, because importing the protocol's modules takes a while.
 """
 
 from importlib import import_module
@@ -17,15 +17,19 @@ if TYPE_CHECKING:
     from odradek.clients.consumer import Consumer, ConsumerRecord
     from odradek.clients.group_offsets import OffsetAndMetadata
     from odradek.clients.producer import Producer, RecordMetadata
+    from odradek.clients.simple_consumer import Fetched, PartitionLeader, SimpleConsumer
 
 _HOMES: Final = {
     "Admin": "odradek.clients.admin",
     "Consumer": "odradek.clients.consumer",
     "ConsumerRecord": "odradek.clients.consumer",
+    "Fetched": "odradek.clients.simple_consumer",
     "NewTopic": "odradek.clients.admin",
     "OffsetAndMetadata": "odradek.clients.group_offsets",
+    "PartitionLeader": "odradek.clients.simple_consumer",
     "Producer": "odradek.clients.producer",
     "RecordMetadata": "odradek.clients.producer",
+    "SimpleConsumer": "odradek.clients.simple_consumer",
 }
 
 
@@ -36,4 +40,15 @@ def __getattr__(name: str) -> Any:
     return value
 
 
-__all__ = ["Admin", "Consumer", "ConsumerRecord", "NewTopic", "OffsetAndMetadata", "Producer", "RecordMetadata"]
+__all__ = [
+    "Admin",
+    "Consumer",
+    "ConsumerRecord",
+    "Fetched",
+    "NewTopic",
+    "OffsetAndMetadata",
+    "PartitionLeader",
+    "Producer",
+    "RecordMetadata",
+    "SimpleConsumer",
+]

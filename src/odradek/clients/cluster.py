@@ -20,7 +20,7 @@ from odradek.clients.connection_backoff import ConnectionBackoff
 from odradek.clients.metadata import ClusterMetadata, TopicMetadata, merge, with_topics
 from odradek.clients.settings import ClientSettings, make_settings
 from odradek.config import parse_host_port
-from odradek.model import ErrorCode, KafkaError, OdradekError, UnavailableError
+from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition, UnavailableError
 from odradek.protocol.api import ApiKey
 from odradek.runtime import Runtime, system_runtime
 from odradek.wire.client_connection import LATE_MS, ClientConnection, address_text, open_connection
@@ -142,6 +142,29 @@ class Cluster:
                 self._topics.discard(name)
                 raise KafkaError(code, _topic_error(name, code))
             await asyncio.sleep(pause)
+
+    async def leader(self, partition: TopicPartition, *, timeout_ms: int) -> int:
+        """Return the broker id of a partition's leader, after a lookup if it is not known.
+
+        Raises the errors of `topic`, `KafkaError` INVALID_PARTITIONS for a number that the topic lacks, and
+        LEADER_NOT_AVAILABLE, which is worth a retry.
+        """
+        leader = self.metadata.leader(partition)
+        if leader is None:
+            topic = await self.topic(partition.topic, timeout_ms=timeout_ms)
+            if partition.partition not in topic.partitions:
+                await self.refresh(timeout_ms=timeout_ms)  # it may have been added since
+                topic = self.metadata.topics.get(partition.topic, topic)
+            if topic.partitions and partition.partition not in topic.partitions:
+                raise KafkaError(
+                    ErrorCode.invalid_partitions,
+                    f"topic {partition.topic!r} has no partition {partition.partition}, "
+                    f"only {len(topic.partitions)} of them",
+                )
+            leader = self.metadata.leader(partition)
+        if leader is None:
+            raise KafkaError(ErrorCode.leader_not_available, f"partition {partition} has no leader now")
+        return leader
 
     async def refresh(self, *, create: bool = False, timeout_ms: int = 0) -> None:
         """Refresh the metadata from any broker. Raises `UnavailableError` if none answers within `timeout_ms`.

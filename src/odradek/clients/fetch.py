@@ -126,6 +126,34 @@ def readable_batches(
             yield position, header, not (header.is_transactional and header.producer_id in aborted_producers)
 
 
+def readable_runs(
+    records: memoryview, aborted: Sequence[tuple[int, int]] | None, start: int, end: int, *, check_crcs: bool
+) -> tuple[list[memoryview], int]:
+    """Return the readable batches of `start` ≤ offset < `end` as contiguous buffers, and the offset after all batches.
+
+    Nothing is copied: the first batch may begin before `start`, the last one may end after `end`. Raises
+    `CorruptBatchError` if the first batch is damaged.
+    """
+    runs: list[memoryview] = []
+    run_start = run_end = 0
+    for position, header, readable in readable_batches(records, aborted, check_crcs=check_crcs):
+        if header.base_offset >= end:
+            start = end
+            break
+        is_before = header.next_offset <= start
+        start = max(start, header.next_offset)
+        if not readable or is_before:
+            continue
+        if position != run_end and run_end > run_start:
+            runs.append(records[run_start:run_end])
+        if position != run_end or run_end == run_start:
+            run_start = position
+        run_end = position + header.size
+    if run_end > run_start:
+        runs.append(records[run_start:run_end])
+    return runs, start
+
+
 def _valid_batches(records: memoryview, *, check_crcs: bool) -> Iterator[tuple[int, BatchHeader]]:
     is_first = True
     try:

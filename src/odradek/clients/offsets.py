@@ -46,12 +46,7 @@ async def list_offsets(
         missing = {partition: at for partition, at in wanted.items() if partition not in found}
         by_leader: dict[int, dict[TopicPartition, int]] = {}
         for partition, at in missing.items():
-            leader = cluster.metadata.leader(partition)
-            if leader is None:
-                await _check_partition_exists(cluster, partition, timeout_ms)
-                leader = cluster.metadata.leader(partition)
-            if leader is None:
-                raise KafkaError(ErrorCode.leader_not_available, f"partition {partition} has no leader now")
+            leader = await cluster.leader(partition, timeout_ms=timeout_ms)
             by_leader.setdefault(leader, {})[partition] = at
         answers = await asyncio.gather(
             *(_request_offsets(cluster, leader, some, isolation_level) for leader, some in by_leader.items()),
@@ -75,16 +70,6 @@ async def partitions_of(
 ) -> dict[str, tuple[int, ...]]:
     """Return partition numbers by topic, ascending. Raises `KafkaError` UNKNOWN_TOPIC_OR_PARTITION."""
     return {name: (await cluster.topic(name, timeout_ms=timeout_ms)).numbers for name in topics}
-
-
-async def _check_partition_exists(cluster: Cluster, partition: TopicPartition, timeout_ms: int) -> None:
-    """Look up the topic. Raises `KafkaError` if it has no such partition."""
-    topic = await cluster.topic(partition.topic, timeout_ms=timeout_ms)
-    if partition.partition not in topic.partitions:
-        raise KafkaError(
-            ErrorCode.invalid_partitions,
-            f"topic {partition.topic!r} has no partition {partition.partition}, only {len(topic.partitions)} of them",
-        )
 
 
 async def _request_offsets(

@@ -8,13 +8,15 @@ The next fetch is in flight while a buffer is processed.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+import uuid
+from collections.abc import AsyncGenerator
 from typing import Final
 
 from odradek.clients.cluster import Cluster
-from odradek.clients.fetch import FetchLimits, FetchPosition, fetch, out_of_range, readable_batches
-from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS, retrying
-from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError
+from odradek.clients.fetch import FetchLimits, FetchPosition, readable_runs
+from odradek.clients.leader_fetch import fetch_from_leaders
+from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS
+from odradek.model import TopicPartition, UnavailableError
 from odradek.protocol.fetch import FetchedPartition
 
 DEFAULT_FETCH_BYTES: Final = 4 << 20
@@ -28,8 +30,8 @@ class PartitionReader:
     those records. With `read_committed`, aborted transactions are skipped and `end` is at most the last stable offset.
     Control batches are skipped, so a range may yield no buffer.
 
-    Raises `KafkaError` OFFSET_OUT_OF_RANGE if the log does not hold the whole range; the last error or
-    `UnavailableError` if no records arrive for `timeout_ms`.
+    Raises `OffsetOutOfRangeError` if the log does not hold the whole range, `TopicRecreatedError` if the topic is
+    deleted and created again; the last error or `UnavailableError` if no records arrive for `timeout_ms`.
     """
 
     def __init__(
@@ -44,8 +46,11 @@ class PartitionReader:
         max_wait_ms: int = 500,
         timeout_ms: int = DEFAULT_API_TIMEOUT_MS,
         check_crcs: bool = True,
+        topic_id: uuid.UUID | None = None,
     ) -> None:
         self.partition = partition
+        self.topic_id = topic_id
+        """The id that the topic must have; by default, the one that it has in the first fetch."""
         self.position = start
         """The first offset after the buffers so far."""
         self.end = end
@@ -57,7 +62,7 @@ class PartitionReader:
         self._timeout_ms = timeout_ms
         self._check_crcs = check_crcs
 
-    async def __aiter__(self) -> AsyncIterator[memoryview]:
+    async def __aiter__(self) -> AsyncGenerator[memoryview, None]:
         """Iterate once; a second iteration continues from `position`."""
         if self.position >= self.end:
             return
@@ -78,33 +83,29 @@ class PartitionReader:
 
     def _split_readable(self, fetched: FetchedPartition) -> list[memoryview]:
         """Move the position past the fetched batches and return the contiguous readable ones."""
-        records = memoryview(fetched.records or b"")
-        runs: list[memoryview] = []
-        run_start = run_end = 0
-        for position, header, readable in readable_batches(
-            records, fetched.aborted_transactions, check_crcs=self._check_crcs
-        ):
-            if header.base_offset >= self.end:
-                self.position = self.end
-                break
-            self.position = max(self.position, header.next_offset)
-            if not readable:
-                continue
-            if position != run_end and run_end > run_start:
-                runs.append(records[run_start:run_end])
-            if position != run_end or run_end == run_start:
-                run_start = position
-            run_end = position + header.size
-        if run_end > run_start:
-            runs.append(records[run_start:run_end])
+        runs, self.position = readable_runs(
+            memoryview(fetched.records or b""),
+            fetched.aborted_transactions,
+            self.position,
+            self.end,
+            check_crcs=self._check_crcs,
+        )
         return runs
 
     async def _fetch(self, offset: int) -> FetchedPartition:
         """Fetch from `offset` until at least one batch arrives."""
         clock = self._cluster.runtime.clock
         deadline = clock.monotonic() + self._timeout_ms / 1000
+        positions = {self.partition: FetchPosition(offset, self._max_bytes)}
         while True:
-            fetched = await retrying(self._cluster, lambda: self._fetch_once(offset), timeout_ms=self._timeout_ms)
+            answers = await fetch_from_leaders(
+                self._cluster,
+                positions,
+                self._limits,
+                topic_ids={self.partition.topic: self.topic_id},
+                timeout_ms=self._timeout_ms,
+            )
+            fetched, self.topic_id = answers[self.partition]
             if fetched.records:
                 return fetched
             if clock.monotonic() >= deadline:
@@ -112,27 +113,3 @@ class PartitionReader:
                     f"partition {self.partition}: nothing came at offset {offset} within {self._timeout_ms} ms; "
                     f"the log ends at {fetched.high_watermark}"
                 )
-
-    async def _fetch_once(self, offset: int) -> FetchedPartition:
-        topic = await self._cluster.topic(self.partition.topic, timeout_ms=self._timeout_ms)
-        leader = self._cluster.metadata.leader(self.partition)
-        if self.partition.partition not in topic.partitions:
-            raise KafkaError(ErrorCode.unknown_topic_or_partition, f"partition {self.partition} does not exist")
-        if leader is None:
-            raise KafkaError(ErrorCode.leader_not_available, f"partition {self.partition} has no leader now")
-        connection = await self._cluster.connection(leader)
-        positions = {self.partition: FetchPosition(offset, self._max_bytes)}
-        answer = await fetch(self._cluster, connection, positions, self._limits)
-        fetched = answer.get(self.partition)
-        if fetched is None:
-            raise KafkaError(ErrorCode.unknown_topic_or_partition, f"partition {self.partition} is not in the answer")
-        if fetched.error_code:
-            raise _error(self.partition, offset, fetched)
-        return fetched
-
-
-def _error(partition: TopicPartition, offset: int, fetched: FetchedPartition) -> KafkaError:
-    code = ErrorCode(fetched.error_code)
-    if code == ErrorCode.offset_out_of_range:
-        return out_of_range(partition, offset, fetched)
-    return KafkaError(code, f"partition {partition}: {code.name.upper()}")

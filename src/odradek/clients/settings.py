@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from odradek.config import ConfigType, Definition, parse_host_port
-from odradek.config.definition import definitions, integer, names, text, unknown_key
+from odradek.config.definition import boolean, definitions, integer, names, text, unknown_key
 from odradek.model import ConfigurationError
 from odradek.model.values import dataclass
 
@@ -57,6 +57,29 @@ class ClientSettings:
         "receive.message.max.bytes", 256 << 20, "The largest response that is accepted (librdkafka's key).",
         minimum=1024,
     )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchSettings(ClientSettings):
+    """The keys of clients that fetch, besides those of all clients."""
+
+    fetch_min_bytes: int = integer(
+        "fetch.min.bytes", 1, "The bytes that a broker collects before it answers.", minimum=0
+    )
+    fetch_max_bytes: int = integer("fetch.max.bytes", 50 << 20, "The maximum of bytes of one fetch.", minimum=1)
+    fetch_max_wait_ms: int = integer(
+        "fetch.max.wait.ms", 500, "How long a broker waits for fetch.min.bytes.", minimum=0
+    )
+    max_partition_fetch_bytes: int = integer(
+        "max.partition.fetch.bytes", 1 << 20, "The maximum of bytes of one partition in a fetch.", minimum=1
+    )
+    isolation_level: str = text(
+        "isolation.level",
+        "read_uncommitted",
+        "Whether records of open and aborted transactions are read.",
+        choices=("read_uncommitted", "read_committed"),
+    )
+    check_crcs: bool = boolean("check.crcs", True, "Whether checksums are verified.")
 
 
 S = TypeVar("S", bound=ClientSettings)

@@ -102,7 +102,7 @@ async def _buffers(task: ScanTask) -> AsyncGenerator[tuple[int, memoryview], Non
             )
             try:
                 # Closes the reader's current fetch now rather than at garbage collection.
-                async with aclosing(aiter(reader)) as buffers:  # type: ignore[type-var]
+                async with aclosing(aiter(reader)) as buffers:
                     async for buffer in buffers:
                         yield position, buffer
                 return

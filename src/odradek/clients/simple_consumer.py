@@ -1,0 +1,405 @@
+"""`SimpleConsumer`: reads what it is told, from where it is told, without a group (SPEC 5).
+
+It keeps no positions. It finds leaders, follows them when they change, and reads a message as often as it is asked to.
+"""
+
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from contextlib import aclosing
+from types import TracebackType
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
+
+from odradek.clients.cluster import Cluster, ConnectionPurpose
+from odradek.clients.consumer import ConsumerRecord
+from odradek.clients.fetch import FetchLimits, FetchPosition, readable_runs
+from odradek.clients.leader_fetch import LeaderAnswer, check_topic_id, fetch_from_leaders
+from odradek.clients.metadata import Node
+from odradek.clients.offsets import EARLIEST, LATEST, OffsetAndTimestamp, list_offsets
+from odradek.clients.reader import PartitionReader
+from odradek.clients.retry import retrying
+from odradek.clients.settings import FetchSettings, make_settings
+from odradek.model import KafkaError, TopicPartition, UnavailableError
+from odradek.model.values import dataclass
+from odradek.protocol.record_batch import iterate_batches
+from odradek.protocol.records import decode_records
+from odradek.runtime import Runtime, system_runtime
+
+if TYPE_CHECKING:
+    import pyarrow
+
+R = TypeVar("R")
+_MAX_OFFSET = 2**63 - 1
+Partition = TopicPartition | tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetched(Generic[R]):
+    """The records of one fetch, and the partition's offsets at that time; -1 is unknown.
+
+    `next_offset` is the offset to fetch next; it is after batches without a readable record, too. `leader_epoch` is
+    that of the last record. `topic_id` is None for brokers before Kafka 2.8.
+    """
+
+    partition: TopicPartition
+    records: R
+    next_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    leader_epoch: int
+    topic_id: uuid.UUID | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionLeader:
+    """A partition's leader with its epoch, and the ids of the brokers with replicas and with replicas in sync."""
+
+    partition: TopicPartition
+    topic_id: uuid.UUID | None
+    leader: Node
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+
+
+class SimpleConsumer:
+    """A consumer without a group and without positions, for any Kafka cluster: the offsets are the caller's.
+
+        async with SimpleConsumer("localhost:9092") as consumer:
+            fetched = await consumer.fetch(("flights", 0), 1000)
+            print(fetched.records, fetched.next_offset)
+
+    Settings are those of `odradek.clients.settings.FetchSettings`. Every call follows leader changes and retries for
+    `default_api_timeout_ms`, then raises the last `KafkaError` or `UnavailableError`. A topic that was deleted and
+    created again since this consumer first fetched it is a `TopicRecreatedError`.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Iterable[str] = "localhost:9092",
+        *,
+        runtime: Runtime | None = None,
+        **settings: object,
+    ) -> None:
+        addresses = bootstrap_servers if isinstance(bootstrap_servers, str) else tuple(bootstrap_servers)
+        self._settings = make_settings(FetchSettings, settings | {"bootstrap_servers": addresses})
+        self._cluster = Cluster(self._settings, runtime or system_runtime())
+        self._topic_ids: dict[str, uuid.UUID | None] = {}
+        self._is_started = False
+
+    async def start(self) -> Self:
+        """Connect to the cluster; `async with` calls this. Raises `UnavailableError` if no broker answers in time."""
+        if not self._is_started:
+            try:
+                await self._cluster.start()
+            except BaseException:
+                await self._cluster.close()
+                raise
+            self._is_started = True
+        return self
+
+    async def close(self) -> None:
+        """Close the connections."""
+        self._is_started = False
+        await self._cluster.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # ---- records ------------------------------------------------------------------------------------------------
+
+    async def fetch(
+        self,
+        partition: Partition,
+        offset: int,
+        *,
+        max_bytes: int | None = None,
+        max_wait_ms: int | None = None,
+        min_bytes: int | None = None,
+        topic_id: uuid.UUID | None = None,
+    ) -> Fetched[tuple[ConsumerRecord, ...]]:
+        """Fetch records from `offset` on: one request, of at most `max_bytes`, but always a whole batch.
+
+        At the end of the log the broker waits `max_wait_ms` for `min_bytes` (`fetch_max_wait_ms`, `fetch_min_bytes`
+        and `max_partition_fetch_bytes` by default); then `records` is empty. `topic_id` is the id of the topic that the
+        offset belongs to, if the caller has kept it. Raises `OffsetOutOfRangeError`, which has the log's range.
+        """
+        limits = self._limits(max_wait_ms, min_bytes)
+        answer = await self._fetch_one(partition, offset, limits, max_bytes, topic_id)
+        return self._decoded(TopicPartition(*partition), offset, answer)
+
+    async def fetch_many(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        *,
+        max_bytes: int | None = None,
+        max_wait_ms: int | None = None,
+        min_bytes: int | None = None,
+    ) -> dict[TopicPartition, Fetched[tuple[ConsumerRecord, ...]]]:
+        """Fetch several partitions, each from its offset, with one request to each leader; `max_bytes` is for each.
+
+        Raises the error of the first partition that cannot be fetched.
+        """
+        limits = self._limits(max_wait_ms, min_bytes)
+        answers = await self._fetch(offsets, limits, max_bytes, self._topic_ids)
+        return {
+            partition: self._decoded(partition, offsets[partition], answer) for partition, answer in answers.items()
+        }
+
+    async def fetch_arrow(
+        self,
+        partition: Partition,
+        offset: int,
+        *,
+        columns: Iterable[str] | None = None,
+        max_bytes: int | None = None,
+        max_wait_ms: int | None = None,
+        min_bytes: int | None = None,
+        topic_id: uuid.UUID | None = None,
+    ) -> "Fetched[pyarrow.Table]":
+        """Fetch as `fetch` does, into an Arrow table of `columns` (`odradek.columns.COLUMNS`; a usual set by default).
+
+        Needs the extra `arrow`.
+        """
+        limits = self._limits(max_wait_ms, min_bytes)
+        answer = await self._fetch_one(partition, offset, limits, max_bytes, topic_id)
+        where = TopicPartition(*partition)
+        buffers, next_offset = self._readable(where, offset, answer)
+        table = _arrow_table(where, buffers, offset, _MAX_OFFSET, columns)
+        return _fetched(where, table, next_offset, answer, buffers)
+
+    async def read(
+        self, partition: Partition, start: int, end: int | None = None, *, topic_id: uuid.UUID | None = None
+    ) -> AsyncIterator[ConsumerRecord]:
+        """Iterate over the records of `start` ≤ offset < `end`, by default up to the log's end at the first step.
+
+        The next fetch is in flight while records are processed. An `end` beyond the log's is waited for. Raises what
+        `fetch` raises.
+        """
+        where = TopicPartition(*partition)
+        end = (await self.end_offsets([where]))[where] if end is None else end
+        async with aclosing(self._buffers(where, start, end, topic_id)) as buffers:
+            async for buffer in buffers:
+                for record in _records(where, buffer, start, end):
+                    yield record
+
+    async def read_arrow(
+        self,
+        partition: Partition,
+        start: int,
+        end: int | None = None,
+        *,
+        columns: Iterable[str] | None = None,
+        topic_id: uuid.UUID | None = None,
+    ) -> "pyarrow.Table":
+        """Return the records of `start` ≤ offset < `end` (by default the log's end) as one Arrow table.
+
+        Needs the extra `arrow`. The whole range is held in memory.
+        """
+        where = TopicPartition(*partition)
+        end = (await self.end_offsets([where]))[where] if end is None else end
+        buffers = [buffer async for buffer in self._buffers(where, start, end, topic_id)]
+        return _arrow_table(where, buffers, start, end, columns)
+
+    # ---- leaders and offsets ------------------------------------------------------------------------------------
+
+    async def find_leader(self, partition: Partition) -> PartitionLeader:
+        """Return a partition's present leader and replicas, from any broker."""
+        where = TopicPartition(*partition)
+        timeout_ms = self._settings.default_api_timeout_ms
+
+        async def attempt() -> PartitionLeader:
+            await self._cluster.refresh(timeout_ms=timeout_ms)
+            leader = await self._cluster.leader(where, timeout_ms=timeout_ms)
+            metadata = self._cluster.metadata
+            found = metadata.topics[where.topic].partitions[where.partition]
+            return PartitionLeader(
+                partition=where,
+                topic_id=metadata.topics[where.topic].topic_id,
+                leader=metadata.nodes[leader],
+                leader_epoch=found.leader_epoch,
+                replicas=found.replicas,
+                isr=found.isr,
+            )
+
+        self._check_started()
+        return await retrying(self._cluster, attempt, timeout_ms=timeout_ms)
+
+    async def partitions_for_topic(self, topic: str) -> tuple[int, ...]:
+        """Return the topic's partition numbers. Raises `KafkaError` UNKNOWN_TOPIC_OR_PARTITION."""
+        self._check_started()
+        return (await self._cluster.topic(topic, timeout_ms=self._settings.default_api_timeout_ms)).numbers
+
+    async def beginning_offsets(self, partitions: Iterable[Partition]) -> dict[TopicPartition, int]:
+        """Return the first offset of each partition."""
+        found = await self._list_offsets({TopicPartition(*each): EARLIEST for each in partitions})
+        return {partition: each.offset for partition, each in found.items()}
+
+    async def end_offsets(self, partitions: Iterable[Partition]) -> dict[TopicPartition, int]:
+        """Return the end offset of each partition (with `read_committed`, the last stable offset)."""
+        found = await self._list_offsets({TopicPartition(*each): LATEST for each in partitions})
+        return {partition: each.offset for partition, each in found.items()}
+
+    async def offsets_for_times(
+        self, timestamps_ms: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """Return the first record at or after a time, by partition; None where all records are earlier."""
+        found = await self._list_offsets(timestamps_ms)
+        return {partition: each if each.offset >= 0 else None for partition, each in found.items()}
+
+    # ---- helper methods -----------------------------------------------------------------------------------------
+
+    def _check_started(self) -> None:
+        if not self._is_started:
+            raise UnavailableError("the consumer is not started: use it in a `with` block, or start() it")
+
+    def _limits(self, max_wait_ms: int | None, min_bytes: int | None) -> FetchLimits:
+        settings = self._settings
+        return FetchLimits(
+            max_wait_ms=settings.fetch_max_wait_ms if max_wait_ms is None else max_wait_ms,
+            min_bytes=settings.fetch_min_bytes if min_bytes is None else min_bytes,
+            max_bytes=settings.fetch_max_bytes,
+            isolation_level=settings.isolation_level,
+        )
+
+    async def _fetch_one(
+        self,
+        partition: Partition,
+        offset: int,
+        limits: FetchLimits,
+        max_bytes: int | None,
+        topic_id: uuid.UUID | None,
+    ) -> LeaderAnswer:
+        where = TopicPartition(*partition)
+        ids = self._expected_ids(where.topic, topic_id)
+        return (await self._fetch({where: offset}, limits, max_bytes, ids))[where]
+
+    def _expected_ids(self, topic: str, topic_id: uuid.UUID | None) -> Mapping[str, uuid.UUID | None]:
+        """Return the ids that topics must have: the one that the caller gave, or those of the first fetches."""
+        return self._topic_ids if topic_id is None else {topic: topic_id}
+
+    async def _fetch(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        limits: FetchLimits,
+        max_bytes: int | None,
+        topic_ids: Mapping[str, uuid.UUID | None],
+    ) -> dict[TopicPartition, LeaderAnswer]:
+        self._check_started()
+        most = self._settings.max_partition_fetch_bytes if max_bytes is None else max_bytes
+        answers = await fetch_from_leaders(
+            self._cluster,
+            {TopicPartition(*partition): FetchPosition(offset, most) for partition, offset in offsets.items()},
+            limits,
+            topic_ids=topic_ids,
+            purpose=ConnectionPurpose.FETCH,
+            timeout_ms=self._settings.default_api_timeout_ms,
+        )
+        for partition, answer in answers.items():
+            self._topic_ids.setdefault(partition.topic, answer.topic_id)
+        return answers
+
+    async def _buffers(
+        self, partition: TopicPartition, start: int, end: int, topic_id: uuid.UUID | None
+    ) -> AsyncGenerator[memoryview, None]:
+        self._check_started()
+        settings = self._settings
+        reader = PartitionReader(
+            self._cluster,
+            partition,
+            start,
+            end,
+            isolation_level=settings.isolation_level,
+            max_bytes=settings.max_partition_fetch_bytes,
+            max_wait_ms=settings.fetch_max_wait_ms,
+            timeout_ms=settings.default_api_timeout_ms,
+            check_crcs=settings.check_crcs,
+            topic_id=self._expected_ids(partition.topic, topic_id).get(partition.topic),
+        )
+        # Closing cancels the reader's fetch in flight now rather than at garbage collection.
+        async with aclosing(aiter(reader)) as buffers:
+            async for buffer in buffers:
+                self._topic_ids.setdefault(partition.topic, reader.topic_id)
+                yield buffer
+
+    def _decoded(
+        self, partition: TopicPartition, offset: int, answer: LeaderAnswer
+    ) -> Fetched[tuple[ConsumerRecord, ...]]:
+        buffers, next_offset = self._readable(partition, offset, answer)
+        records = tuple(record for each in buffers for record in _records(partition, each, offset, _MAX_OFFSET))
+        return _fetched(partition, records, next_offset, answer, buffers)
+
+    def _readable(self, partition: TopicPartition, offset: int, answer: LeaderAnswer) -> tuple[list[memoryview], int]:
+        fetched = answer.fetched
+        try:
+            return readable_runs(
+                memoryview(fetched.records or b""),
+                fetched.aborted_transactions,
+                offset,
+                _MAX_OFFSET,
+                check_crcs=self._settings.check_crcs,
+            )
+        except KafkaError as error:
+            raise KafkaError(error.code, f"partition {partition}, at offset {offset}: {error}") from error
+
+    async def _list_offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndTimestamp]:
+        self._check_started()
+        found = await list_offsets(
+            self._cluster,
+            wanted,
+            isolation_level=self._settings.isolation_level,
+            timeout_ms=self._settings.default_api_timeout_ms,
+        )
+        for name, topic in self._cluster.metadata.topics.items():
+            check_topic_id(name, self._topic_ids.get(name), topic.topic_id)
+        return found
+
+
+def _fetched(
+    partition: TopicPartition, records: R, next_offset: int, answer: LeaderAnswer, buffers: list[memoryview]
+) -> Fetched[R]:
+    epochs = [header.partition_leader_epoch for buffer in buffers for _, header in iterate_batches(buffer)]
+    return Fetched(
+        partition=partition,
+        records=records,
+        next_offset=next_offset,
+        high_watermark=answer.fetched.high_watermark,
+        last_stable_offset=answer.fetched.last_stable_offset,
+        log_start_offset=answer.fetched.log_start_offset,
+        leader_epoch=epochs[-1] if epochs else -1,
+        topic_id=answer.topic_id,
+    )
+
+
+def _records(partition: TopicPartition, buffer: memoryview, start: int, end: int) -> list[ConsumerRecord]:
+    topic, number = partition
+    return [
+        ConsumerRecord(topic, number, offset, timestamp, key, value, headers, header.partition_leader_epoch)
+        for position, header in iterate_batches(buffer)
+        for offset, timestamp, key, value, headers in decode_records(buffer, position)
+        if start <= offset < end
+    ]
+
+
+def _arrow_table(
+    partition: TopicPartition, buffers: list[memoryview], start: int, end: int, columns: Iterable[str] | None
+) -> "pyarrow.Table":
+    import pyarrow
+
+    from odradek.columns import DEFAULT_COLUMNS, RecordColumns, iterate_columns
+
+    wanted = DEFAULT_COLUMNS if columns is None else RecordColumns(names=tuple(columns))
+    topic, number = partition
+    pieces = [
+        piece
+        for buffer in buffers
+        for piece in iterate_columns(
+            buffer, wanted, topic=topic, partition=number, from_offset=start, up_to_offset=end, check_crcs=False
+        )
+    ]
+    return pyarrow.Table.from_batches(pieces, schema=wanted.schema)

@@ -45,10 +45,10 @@ class Delay(NamedTuple):
 
 
 class GroupProgress(NamedTuple):
-    """A consumer group: its committed offsets, summed, and how far the ends of the partitions are from them."""
+    """A consumer group: its committed offsets, summed, and how far the ends are from them, if that is known."""
 
     committed: int
-    lag: int
+    lag: int | None
 
 
 def check_delays(directory: Path, given: Input) -> tuple[list[Check], list[Delay]]:

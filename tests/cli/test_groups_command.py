@@ -91,6 +91,7 @@ def test_offsets_members_and_state_have_the_columns_of_kafkas_tool(
     odradek: Odradek, kafka: Any, topic: str, group: str
 ) -> None:
     with member(kafka.bootstrap_servers, group, topic) as consumer:
+        assert "lag -" in odradek("describe", group).stdout
         wanted = [confluent_kafka.TopicPartition(topic, 1, 4)]
         consumer.commit(offsets=wanted, asynchronous=False)
         for arguments in (["offsets", group], ["describe", "--group", group, "--offsets"]):

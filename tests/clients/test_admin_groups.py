@@ -8,8 +8,7 @@ import pytest
 
 from odradek.clients import Admin, OffsetAndMetadata
 from odradek.clients.admin.descriptions import GroupDescription
-from odradek.clients.admin.groups import RefusedGroupsError
-from odradek.clients.admin.reassignments import RefusedPartitionsError
+from odradek.clients.admin.results import RefusedGroupsError, RefusedPartitionsError
 from odradek.coordination import Producer
 from odradek.groups.messages import CommitRequest
 from odradek.model import ErrorCode, KafkaError, TopicPartition

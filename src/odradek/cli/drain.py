@@ -9,7 +9,7 @@ import click
 from odradek.cli.common import admin, cluster_options, json_option, print_json, print_table, progress, run
 from odradek.cli.partition_lists import Assignment, ids
 from odradek.clients import Admin
-from odradek.clients.admin.reassignments import RefusedPartitionsError
+from odradek.clients.admin.results import RefusedPartitionsError
 from odradek.clients.metadata import NO_LEADER
 from odradek.controller import plan_drain
 from odradek.model import ErrorCode, KafkaError, TopicPartition

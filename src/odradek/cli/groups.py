@@ -12,7 +12,7 @@ from odradek.cli.group_views import OFFSET_COLUMNS, assignment_text, coordinator
 from odradek.cli.group_watch import watch
 from odradek.cli.partition_lists import partitions_of_topics, topic_and_partitions
 from odradek.clients.admin.descriptions import GroupDescription, GroupListing
-from odradek.clients.admin.groups import RefusedGroupsError
+from odradek.clients.admin.results import RefusedGroupsError
 from odradek.model import KafkaError
 from odradek.protocol.consumer_protocol import PROTOCOL_TYPE
 
@@ -226,7 +226,7 @@ def _print_group(group: GroupDescription) -> None:
         return
     click.echo(
         f"group {group.group_id}  state {group.group_state or '-'}  assignor {group.protocol or '-'}  "
-        f"members {len(group.members)}  lag {group.lag}"
+        f"members {len(group.members)}  lag {'-' if group.lag is None else group.lag}"
     )
     _print_table(OFFSET_COLUMNS, offset_rows(group))
     idle = [member.member_id for member in group.members if not member.assignment]

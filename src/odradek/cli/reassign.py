@@ -17,7 +17,8 @@ from odradek.cli.partition_lists import (
     replicas_of,
 )
 from odradek.clients import Admin
-from odradek.clients.admin.reassignments import PartitionReassignment, RefusedPartitionsError
+from odradek.clients.admin.reassignments import PartitionReassignment
+from odradek.clients.admin.results import RefusedPartitionsError
 from odradek.controller import generate_assignment
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.model.values import dataclass

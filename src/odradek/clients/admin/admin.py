@@ -1,9 +1,10 @@
 """`Admin`: describes and changes topics, groups, offsets, configurations and brokers."""
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from odradek.clients.admin.configs import alter_configs, describe_configs, list_config_resources
 from odradek.clients.admin.descriptions import (
     BrokerDescription,
     ClusterDescription,
@@ -14,18 +15,17 @@ from odradek.clients.admin.descriptions import (
     GroupListing,
     NewTopic,
     TopicDescription,
-    config_entry,
-    topic_description,
 )
+from odradek.clients.admin.features import BrokerVersions, describe_broker_versions
 from odradek.clients.admin.group_generation import GenerationReader
 from odradek.clients.admin.groups import (
     alter_group_offsets,
-    current_metadata,
     delete_group_offsets,
     delete_groups,
     describe_groups,
     list_group_offsets,
     list_groups,
+    remove_group_members,
 )
 from odradek.clients.admin.log_dirs import LogDirDescription, describe_log_dirs
 from odradek.clients.admin.reassignments import (
@@ -36,20 +36,23 @@ from odradek.clients.admin.reassignments import (
     list_partition_reassignments,
 )
 from odradek.clients.admin.rebalances import rebalance_history
+from odradek.clients.admin.records import delete_records
 from odradek.clients.admin.registrations import fenced_brokers, unregister_broker
+from odradek.clients.admin.topics import (
+    create_partitions,
+    create_topics,
+    delete_topics,
+    describe_topics,
+    list_topics,
+)
 from odradek.clients.admin.transactions import ProducerDescription, abort_transaction, describe_producers
 from odradek.clients.cluster import Cluster
 from odradek.clients.group_offsets import OffsetAndMetadata
-from odradek.clients.metadata import ClusterMetadata
 from odradek.clients.offsets import OffsetAndTimestamp, list_offsets
-from odradek.clients.retry import retrying
 from odradek.clients.settings import ClientSettings, make_settings
 from odradek.config import Alteration
-from odradek.model import ErrorCode, KafkaError, TopicPartition
-from odradek.protocol.api import ApiKey
-from odradek.protocol.messages import optional
+from odradek.model import KafkaError, TopicPartition
 from odradek.runtime import Runtime, system_runtime
-from odradek.wire.client_connection import ClientConnection
 
 T = TypeVar("T")
 
@@ -62,6 +65,8 @@ class Admin:
 
     Settings are those of `odradek.clients.settings`. Calls retry retriable errors for `timeout_ms`
     (`default_api_timeout_ms` by default, 60 s) and raise `KafkaError` with the broker's reason, or `UnavailableError`.
+    A change of several resources changes those that it can; then it raises a `RefusedError` with the `errors` of the
+    others (`results`).
     """
 
     def __init__(
@@ -116,38 +121,16 @@ class Admin:
     async def create_topics(self, topics: Iterable[NewTopic], *, validate_only: bool = False) -> None:
         """Create topics, or with `validate_only` check whether they could be created.
 
-        Raises the first `KafkaError` after all topics were tried.
+        Raises the `KafkaError` of a single topic, and `RefusedTopicsError` if some of several topics were refused.
         """
-        message = {
-            "topics": [topic.message() for topic in topics],
-            "timeout": self._timeout_ms,
-            "validate_only": validate_only,
-        }
-
-        async def attempt() -> None:
-            connection = await self._cluster.controller()
-            response = await connection.request(ApiKey.CREATE_TOPICS, message)
-            for topic in response.topics:
-                _raise(f"topic {topic.name!r}", topic)
-
-        await self._retry(attempt)
+        await create_topics(self._cluster, topics, validate_only=validate_only, timeout_ms=self._timeout_ms)
 
     async def delete_topics(self, names: Iterable[str]) -> None:
-        """Delete topics and their records. Raises the first `KafkaError` after all topics were tried."""
-        wanted = list(names)
-        message = {
-            "topics": [{"name": name, "topic_id": None} for name in wanted],
-            "topic_names": wanted,
-            "timeout": self._timeout_ms,
-        }
+        """Delete topics and their records.
 
-        async def attempt() -> None:
-            connection = await self._cluster.controller()
-            response = await connection.request(ApiKey.DELETE_TOPICS, message)
-            for topic in response.responses:
-                _raise_about_topic(topic.name, topic)
-
-        await self._retry(attempt)
+        Raises the `KafkaError` of a single topic, and `RefusedTopicsError` if some of several topics were refused.
+        """
+        await delete_topics(self._cluster, names, timeout_ms=self._timeout_ms)
 
     async def create_partitions(
         self,
@@ -161,47 +144,36 @@ class Admin:
 
         Records with a key may go to another partition from then on. Raises `KafkaError` INVALID_PARTITIONS and others.
         """
-        placed = None if assignments is None else [{"broker_ids": list(brokers)} for brokers in assignments]
-        message = {
-            "topics": [{"name": name, "count": total, "assignments": placed}],
-            "timeout": self._timeout_ms,
-            "validate_only": validate_only,
-        }
-
-        async def attempt() -> None:
-            connection = await self._cluster.controller()
-            response = await connection.request(ApiKey.CREATE_PARTITIONS, message)
-            for topic in response.results:
-                _raise_about_topic(name, topic)
-
-        await self._retry(attempt)
+        await create_partitions(
+            self._cluster,
+            name,
+            total,
+            assignments=assignments,
+            validate_only=validate_only,
+            timeout_ms=self._timeout_ms,
+        )
 
     async def list_topics(self, *, include_internal: bool = False) -> list[TopicDescription]:
         """Return the descriptions of all topics, by name."""
-        metadata = await self._metadata(None)
-        return [
-            topic_description(topic)
-            for _, topic in sorted(metadata.topics.items())
-            if include_internal or not topic.is_internal
-        ]
+        return await list_topics(self._cluster, include_internal=include_internal, timeout_ms=self._timeout_ms)
 
     async def describe_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
         """Describe topics with partitions, leaders and replicas. Raises `KafkaError` for one that does not exist."""
-        wanted = list(names)
-        metadata = await self._metadata(wanted)
-        for name in wanted:
-            topic = metadata.topics.get(name)
-            if topic is None or topic.error_code == ErrorCode.unknown_topic_or_partition:
-                raise _UnknownTopicError(name)
-            if topic.error_code not in {ErrorCode.none, ErrorCode.leader_not_available}:
-                raise KafkaError(topic.error_code, f"topic {name!r}: {topic.error_code.name.upper()}")
-        return {name: topic_description(metadata.topics[name]) for name in wanted}
+        return await describe_topics(self._cluster, names, timeout_ms=self._timeout_ms)
 
     async def list_offsets(
         self, wanted: Mapping[TopicPartition, int], *, isolation_level: str = "read_uncommitted"
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
         """Return offsets by partition for `EARLIEST`, `LATEST` or a time in ms, as `offsets.list_offsets` does."""
         return await list_offsets(self._cluster, wanted, isolation_level=isolation_level, timeout_ms=self._timeout_ms)
+
+    async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Delete the records before an offset of each partition; -1 deletes all that are replicated (KIP-107).
+
+        Returns the first offset of each log afterwards. Raises `RefusedPartitionsError` (OFFSET_OUT_OF_RANGE,
+        POLICY_VIOLATION for compacted topics, and others) after the records of the other partitions were deleted.
+        """
+        return await delete_records(self._cluster, before, timeout_ms=self._timeout_ms)
 
     # ---- replicas and leaders -----------------------------------------------------------------------------------
 
@@ -299,6 +271,28 @@ class Admin:
         """
         await delete_groups(self._cluster, group_ids, timeout_ms=self._timeout_ms)
 
+    async def remove_group_members(
+        self,
+        group_id: str,
+        *,
+        member_ids: Iterable[str] = (),
+        group_instance_ids: Iterable[str] = (),
+        reason: str = "removed by an administrator",
+    ) -> None:
+        """Remove members of a classic group; static ones by their `group.instance.id` (KIP-345).
+
+        A member that still runs joins again. Raises `RefusedMembersError` (UNKNOWN_MEMBER_ID and others) after the
+        other members were removed.
+        """
+        await remove_group_members(
+            self._cluster,
+            group_id,
+            member_ids=member_ids,
+            group_instance_ids=group_instance_ids,
+            reason=reason,
+            timeout_ms=self._timeout_ms,
+        )
+
     async def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
         """Delete offsets of a group.
 
@@ -360,6 +354,19 @@ class Admin:
         """Return a broker's log directories with the sizes of its logs (KIP-113). Raises `KafkaError`."""
         return await describe_log_dirs(self._cluster, broker_id, timeout_ms=self._timeout_ms)
 
+    async def describe_broker_versions(self, broker_id: int | None = None) -> BrokerVersions:
+        """Return the APIs and features that a broker supports, or any broker (KIP-584)."""
+        return await describe_broker_versions(self._cluster, broker_id, timeout_ms=self._timeout_ms)
+
+    async def list_config_resources(
+        self, types: Iterable[ConfigResourceType] = (ConfigResourceType.TOPIC, ConfigResourceType.BROKER)
+    ) -> list[ConfigResource]:
+        """Return the resources of these types that have a configuration (KIP-1142).
+
+        Raises `KafkaError` UNSUPPORTED_VERSION from brokers before Kafka 4.1.
+        """
+        return await list_config_resources(self._cluster, types, timeout_ms=self._timeout_ms)
+
     async def describe_configs(
         self,
         resources: Iterable[ConfigResource],
@@ -368,31 +375,13 @@ class Admin:
         include_documentation: bool = False,
     ) -> dict[ConfigResource, list[ConfigEntry]]:
         """Return the configuration entries of topics and brokers; those of a broker are requested from that broker."""
-        found: dict[ConfigResource, list[ConfigEntry]] = {}
-        for resource in resources:
-            message = {
-                "resources": [
-                    {
-                        "resource_type": resource.type.value,
-                        "resource_name": resource.name,
-                        "configuration_keys": None,
-                    }
-                ],
-                "include_synonyms": include_synonyms,
-                "include_documentation": include_documentation,
-            }
-            found[resource] = await self._describe_configs(resource, message)
-        return found
-
-    async def _describe_configs(self, resource: ConfigResource, message: Mapping[str, Any]) -> list[ConfigEntry]:
-        async def attempt() -> list[ConfigEntry]:
-            connection = await self._connection_for(resource)
-            response = await connection.request(ApiKey.DESCRIBE_CONFIGS, message)
-            (result,) = response.results
-            _raise_about(resource, result)
-            return sorted((config_entry(entry) for entry in result.configs), key=lambda entry: entry.name)
-
-        return await self._retry(attempt)
+        return await describe_configs(
+            self._cluster,
+            resources,
+            include_synonyms=include_synonyms,
+            include_documentation=include_documentation,
+            timeout_ms=self._timeout_ms,
+        )
 
     async def alter_configs(
         self, resource: ConfigResource, alterations: Iterable[Alteration], *, validate_only: bool = False
@@ -401,59 +390,6 @@ class Admin:
 
         Raises `KafkaError` INVALID_CONFIG, INVALID_REQUEST and others; nothing is changed then.
         """
-        configs = [
-            {"name": each.name, "config_operation": int(each.operation), "value": each.value} for each in alterations
-        ]
-        altered = {"resource_type": resource.type.value, "resource_name": resource.name, "configs": configs}
-        message = {"resources": [altered], "validate_only": validate_only}
-
-        async def attempt() -> None:
-            connection = await self._connection_for(resource)
-            response = await connection.request(ApiKey.INCREMENTAL_ALTER_CONFIGS, message)
-            for result in response.responses:
-                _raise_about(resource, result)
-
-        await self._retry(attempt)
-
-    async def _connection_for(self, resource: ConfigResource) -> ClientConnection:
-        """Return a connection to the broker that the resource belongs to, or to any broker."""
-        if resource.type is ConfigResourceType.BROKER and resource.name.isdecimal():
-            return await self._cluster.connection(int(resource.name))
-        return await self._cluster.least_loaded_connection()
-
-    # ---- helper methods -----------------------------------------------------------------------------------------
-
-    async def _metadata(self, names: list[str] | None) -> ClusterMetadata:
-        return await current_metadata(self._cluster, names, timeout_ms=self._timeout_ms)
-
-    async def _retry(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        return await retrying(self._cluster, attempt, timeout_ms=self._timeout_ms)
-
-
-class _UnknownTopicError(KafkaError):
-    """A topic that does not exist; not retriable, unlike Kafka's error, because no producer is creating it."""
-
-    retriable = False
-
-    def __init__(self, name: str) -> None:
-        super().__init__(ErrorCode.unknown_topic_or_partition, f"there is no topic {name!r}")
-
-
-def _raise_about(resource: ConfigResource, answer: Any) -> None:
-    if resource.type is ConfigResourceType.TOPIC:
-        _raise_about_topic(resource.name, answer)
-    _raise(f"broker {resource.name}" if resource.name else "all brokers", answer)
-
-
-def _raise_about_topic(name: str, answer: Any) -> None:
-    """Raise a response's error; an unknown topic is not retriable here, because waiting does not create it."""
-    if answer.error_code == ErrorCode.unknown_topic_or_partition:
-        raise _UnknownTopicError(name)
-    _raise(f"topic {name!r}", answer)
-
-
-def _raise(what: str, answer: Any) -> None:
-    """Raise a response's error, if any, with the broker's reason."""
-    if answer.error_code != ErrorCode.none:
-        reason = optional(answer, "error_message", None) or answer.error_code.name.upper()
-        raise KafkaError(answer.error_code, f"{what}: {reason}")
+        await alter_configs(
+            self._cluster, resource, alterations, validate_only=validate_only, timeout_ms=self._timeout_ms
+        )

@@ -146,9 +146,10 @@ class GroupDescription:
         return replace(self, partitions=tuple(partitions))
 
     @property
-    def lag(self) -> int:
-        """Return the sum of the lags of all partitions with a committed offset."""
-        return sum(partition.lag for partition in self.partitions if partition.lag is not None)
+    def lag(self) -> int | None:
+        """Return the sum of the known lags of the partitions; None if none is known."""
+        known = [partition.lag for partition in self.partitions if partition.lag is not None]
+        return sum(known) if known else None
 
 
 class ConfigResourceType(IntEnum):

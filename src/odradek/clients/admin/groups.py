@@ -16,7 +16,14 @@ from odradek.clients.admin.descriptions import (
     consumer_group_description,
     group_description,
 )
-from odradek.clients.admin.reassignments import RefusedPartitionsError
+from odradek.clients.admin.results import (
+    RefusedGroupsError,
+    RefusedMembersError,
+    RefusedPartitionsError,
+    ask_each,
+    errors_of,
+)
+from odradek.clients.admin.topics import current_metadata
 from odradek.clients.cluster import Cluster
 from odradek.clients.group_offsets import (
     NO_MEMBER,
@@ -26,7 +33,6 @@ from odradek.clients.group_offsets import (
     find_coordinator,
     find_coordinators,
 )
-from odradek.clients.metadata import ClusterMetadata, merge
 from odradek.clients.offsets import LATEST, by_topic, list_offsets
 from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS, retrying
 from odradek.model import ErrorCode, KafkaError, TopicPartition
@@ -40,6 +46,8 @@ _NO_SUCH_GROUP: Final = "Dead"
 """The state in which DescribeGroups before version 6 describes unknown groups."""
 _LEADER_TIMEOUT_MS: Final = 5_000
 """Time after which the leader of a partition that does not answer is looked up again: it may have none any more."""
+_MANY_MEMBERS_FROM: Final = 3
+"""First version of LeaveGroup for several members, and for static ones (KIP-345)."""
 _STATES_FROM: Final = 4
 _TYPES_FROM: Final = 5
 """First versions of ListGroups with filters by state (KIP-518) and by type (KIP-848)."""
@@ -52,18 +60,6 @@ _PARTITION_REASONS: Final = {
     ErrorCode.group_subscribed_to_topic: "members of group {0!r} read topic {1.topic!r}; stop them and try again",
     ErrorCode.unknown_topic_or_partition: "there is no partition {1.topic}-{1.partition}",
 }
-
-
-class RefusedGroupsError(KafkaError):
-    """Some groups of a request were refused, with `errors` by group; the others were changed."""
-
-    retriable = False
-
-    def __init__(self, errors: Mapping[str, KafkaError]) -> None:
-        self.errors = dict(errors)
-        first = next(iter(self.errors.values()))
-        more = f" (and {len(self.errors) - 1} more)" if len(self.errors) > 1 else ""
-        super().__init__(first.code, f"{first}{more}")
 
 
 def no_such_group(group_id: str) -> KafkaError:
@@ -208,17 +204,6 @@ async def end_offsets(
     return await retrying(cluster, attempt, timeout_ms=timeout_ms)
 
 
-async def current_metadata(
-    cluster: Cluster, names: list[str] | None, *, timeout_ms: int = DEFAULT_API_TIMEOUT_MS
-) -> ClusterMetadata:
-    """Return the controller's metadata without adding the topics to those that the cluster refreshes."""
-
-    async def attempt() -> ClusterMetadata:
-        return merge(ClusterMetadata(), await cluster.fetch_metadata(names, controller=True))
-
-    return await retrying(cluster, attempt, timeout_ms=timeout_ms)
-
-
 # ---- changing -------------------------------------------------------------------------------------------------------
 
 
@@ -234,7 +219,7 @@ async def alter_group_offsets(
     async def attempt() -> None:
         connection = await cluster.connection(await find_coordinator(cluster, group_id))
         codes = await commit_each(connection, group_id, NO_MEMBER, offsets)
-        _raise_refused(group_id, codes)
+        _raise_refused(group_id, offsets, codes)
 
     if offsets:
         await retrying(cluster, attempt, timeout_ms=timeout_ms)
@@ -253,18 +238,62 @@ async def delete_groups(
         }
 
     results = await _ask_coordinators(cluster, group_ids, ask, timeout_ms=timeout_ms)
-    errors = {group_id: error for group_id, error in results.items() if error is not None}
-    if errors:
+    if errors := errors_of(results):
         raise RefusedGroupsError(errors)
+
+
+async def remove_group_members(
+    cluster: Cluster,
+    group_id: str,
+    *,
+    member_ids: Iterable[str],
+    group_instance_ids: Iterable[str],
+    reason: str,
+    timeout_ms: int = DEFAULT_API_TIMEOUT_MS,
+) -> None:
+    """Remove members of a group, as `Admin.remove_group_members` documents."""
+    wanted: dict[str, dict[str, str | None]] = {
+        each: {"member_id": "", "group_instance_id": each, "reason": reason} for each in group_instance_ids
+    }
+    wanted |= {each: {"member_id": each, "group_instance_id": None, "reason": reason} for each in member_ids}
+
+    async def ask(some: list[str]) -> dict[str, KafkaError | None]:
+        connection = await cluster.connection(await find_coordinator(cluster, group_id))
+        if connection.version(ApiKey.LEAVE_GROUP) < _MANY_MEMBERS_FROM:
+            reason = f"broker {connection.address} is too old to remove members of a group"
+            raise KafkaError(ErrorCode.unsupported_version, reason)
+        message = {"group_id": group_id, "members": [wanted[each] for each in some]}
+        response = await connection.request(ApiKey.LEAVE_GROUP, message)
+        if response.error_code != ErrorCode.none:
+            raise _error(response.error_code, group_id)
+        return {
+            each.member_id or each.group_instance_id: _member_error(
+                each.error_code, group_id, each.member_id or each.group_instance_id
+            )
+            for each in response.members
+        }
+
+    results = await ask_each(cluster, wanted, ask, timeout_ms=timeout_ms)
+    if errors := errors_of(results):
+        raise RefusedMembersError(errors)
+
+
+def _member_error(code: ErrorCode, group_id: str, member: str) -> KafkaError | None:
+    if code == ErrorCode.none:
+        return None
+    if code == ErrorCode.unknown_member_id:
+        return KafkaError(code, f"group {group_id!r} has no member {member!r}; `odradek groups members` shows them")
+    return KafkaError(code, f"group {group_id!r}, member {member!r}: {code.name.upper()}")
 
 
 async def delete_group_offsets(
     cluster: Cluster, group_id: str, partitions: Iterable[TopicPartition], *, timeout_ms: int = DEFAULT_API_TIMEOUT_MS
 ) -> None:
     """Delete offsets of a group, as `Admin.delete_group_offsets` documents."""
+    wanted = list(partitions)
     topics = [
         {"name": topic, "partitions": [{"partition_index": each.partition} for each in some]}
-        for topic, some in by_topic(partitions)
+        for topic, some in by_topic(wanted)
     ]
 
     async def attempt() -> None:
@@ -277,7 +306,7 @@ async def delete_group_offsets(
             for topic in response.topics
             for each in topic.partitions
         }
-        _raise_refused(group_id, codes)
+        _raise_refused(group_id, wanted, codes)
 
     await retrying(cluster, attempt, timeout_ms=timeout_ms)
 
@@ -291,14 +320,9 @@ async def _ask_coordinators(
     cluster: Cluster, group_ids: Iterable[str], ask: _Ask[T], *, timeout_ms: int
 ) -> dict[str, T | KafkaError]:
     """Call `ask` once for each coordinator with its groups, and again for groups whose errors are retriable."""
-    wanted = list(dict.fromkeys(group_ids))
-    found: dict[str, T | KafkaError] = {}
 
-    async def ask_one(node_id: int, some: list[str]) -> None:
-        found.update(await ask(await cluster.connection(node_id), node_id, some))
-
-    async def attempt() -> None:
-        missing = [group_id for group_id in wanted if group_id not in found or _is_retriable(found[group_id])]
+    async def ask_all(missing: list[str]) -> dict[str, T | KafkaError]:
+        found: dict[str, T | KafkaError] = {}
         by_node: dict[int, list[str]] = {}
         for group_id, coordinator in (await find_coordinators(cluster, missing)).items():
             if isinstance(coordinator, KafkaError):
@@ -306,24 +330,16 @@ async def _ask_coordinators(
             else:
                 by_node.setdefault(coordinator, []).append(group_id)
         asked = await asyncio.gather(*(ask_one(*each) for each in by_node.items()), return_exceptions=True)
-        for failure in asked:
-            if failure is not None:
-                raise failure
-        for group_id in missing:
-            answer = found[group_id]
-            if isinstance(answer, KafkaError) and answer.retriable:
+        for answer in asked:
+            if isinstance(answer, BaseException):
                 raise answer
+            found |= answer
+        return found
 
-    try:
-        await retrying(cluster, attempt, timeout_ms=timeout_ms)
-    except KafkaError as error:
-        if not any(error is each for each in found.values()):
-            raise
-    return {group_id: found[group_id] for group_id in wanted}
+    async def ask_one(node_id: int, some: list[str]) -> dict[str, T | KafkaError]:
+        return await ask(await cluster.connection(node_id), node_id, some)
 
-
-def _is_retriable(answer: object) -> bool:
-    return isinstance(answer, KafkaError) and answer.retriable
+    return await ask_each(cluster, group_ids, ask_all, timeout_ms=timeout_ms)
 
 
 def _error(code: ErrorCode, group_id: str) -> KafkaError:
@@ -331,9 +347,13 @@ def _error(code: ErrorCode, group_id: str) -> KafkaError:
     return KafkaError(code, reason.format(group_id))
 
 
-def _raise_refused(group_id: str, codes: Mapping[TopicPartition, ErrorCode]) -> None:
-    """Raise an error that concerns the group or is retriable; otherwise `RefusedPartitionsError` with all errors."""
-    refused = {partition: code for partition, code in codes.items() if code != ErrorCode.none}
+def _raise_refused(group_id: str, wanted: Iterable[TopicPartition], codes: Mapping[TopicPartition, ErrorCode]) -> None:
+    """Raise an error that concerns the group or is retriable; otherwise `RefusedPartitionsError` with all errors.
+
+    A partition that the response omits has UNKNOWN_SERVER_ERROR.
+    """
+    answered = {partition: codes.get(partition, ErrorCode.unknown_server_error) for partition in wanted}
+    refused = {partition: code for partition, code in answered.items() if code != ErrorCode.none}
     for code in refused.values():
         # A topic that an administrator names does not appear by waiting, so an unknown one is not retried.
         if code in _GROUP_REASONS or (code.retriable and code != ErrorCode.unknown_topic_or_partition):

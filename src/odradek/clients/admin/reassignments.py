@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from enum import IntEnum
 from typing import Any
 
+from odradek.clients.admin.results import RefusedPartitionsError
 from odradek.clients.cluster import Cluster
 from odradek.clients.offsets import by_topic
 from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS, retrying
@@ -36,21 +37,6 @@ class PartitionReassignment:
     def target(self) -> tuple[int, ...]:
         """Return the replicas after the reassignment."""
         return tuple(each for each in self.replicas if each not in self.removing_replicas)
-
-
-class RefusedPartitionsError(KafkaError):
-    """Some partitions of a request were refused, with `errors` by partition; the others were changed.
-
-    Not retriable: an unknown partition, for example, stays unknown.
-    """
-
-    retriable = False
-
-    def __init__(self, errors: Mapping[TopicPartition, KafkaError]) -> None:
-        self.errors = dict(errors)
-        first = next(iter(self.errors.values()))
-        more = f" (and {len(self.errors) - 1} more)" if len(self.errors) > 1 else ""
-        super().__init__(first.code, f"{first}{more}")
 
 
 async def alter_partition_reassignments(

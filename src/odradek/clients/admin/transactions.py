@@ -76,13 +76,7 @@ async def abort_transaction(
 async def _request_leader(
     cluster: Cluster, partition: TopicPartition, api: ApiKey, message: Mapping[str, Any], timeout_ms: int
 ) -> Any:
-    topic = await cluster.topic(partition.topic, timeout_ms=timeout_ms)
-    if partition.partition not in topic.partitions:
-        raise KafkaError(ErrorCode.invalid_partitions, f"partition {partition} does not exist")
-    leader = cluster.metadata.leader(partition)
-    if leader is None:
-        raise KafkaError(ErrorCode.leader_not_available, f"partition {partition} has no leader now")
-    connection = await cluster.connection(leader)
+    connection = await cluster.connection(await cluster.leader(partition, timeout_ms=timeout_ms))
     return await connection.request(api, message)
 
 

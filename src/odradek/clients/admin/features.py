@@ -1,0 +1,51 @@
+"""The APIs and features that a broker supports, as it answers ApiVersions (KIP-584)."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from odradek import __version__
+from odradek.clients.cluster import Cluster
+from odradek.clients.retry import retrying
+from odradek.model import ErrorCode, KafkaError
+from odradek.model.values import dataclass
+from odradek.protocol.api import ApiKey
+from odradek.protocol.messages import optional
+
+VersionRange = tuple[int, int]
+"""The lowest and the highest version."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerVersions:
+    """The API versions of a broker by number (`ApiKey`), the features that it supports, and those of the cluster.
+
+    `finalized_features` are the levels that the whole cluster uses; `finalized_features_epoch` is -1 without any, as in
+    clusters without KRaft.
+    """
+
+    api_versions: Mapping[int, VersionRange]
+    supported_features: Mapping[str, VersionRange]
+    finalized_features: Mapping[str, VersionRange]
+    finalized_features_epoch: int
+
+
+async def describe_broker_versions(cluster: Cluster, broker_id: int | None, *, timeout_ms: int) -> BrokerVersions:
+    """Ask one broker, or any, as `Admin.describe_broker_versions` documents."""
+
+    async def attempt() -> Any:
+        connection = await (cluster.least_loaded_connection() if broker_id is None else cluster.connection(broker_id))
+        message = {"client_software_name": "odradek", "client_software_version": __version__}
+        response = await connection.request(ApiKey.API_VERSIONS, message)
+        if response.error_code != ErrorCode.none:
+            raise KafkaError(response.error_code, f"broker {connection.address}: {response.error_code.name.upper()}")
+        return response
+
+    response = await retrying(cluster, attempt, timeout_ms=timeout_ms)
+    supported: Iterable[Any] = optional(response, "supported_features", ())
+    finalized: Iterable[Any] = optional(response, "finalized_features", ())
+    return BrokerVersions(
+        api_versions={int(each.api_key): (each.min_version, each.max_version) for each in response.api_keys},
+        supported_features={each.name: (each.min_version, each.max_version) for each in supported},
+        finalized_features={each.name: (each.min_version_level, each.max_version_level) for each in finalized},
+        finalized_features_epoch=optional(response, "finalized_features_epoch", -1),
+    )

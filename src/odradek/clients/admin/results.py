@@ -1,0 +1,89 @@
+"""How calls about several resources end: each is requested again while its error is retriable; errors are by resource.
+
+Changes raise a `RefusedError`, with the errors by resource, after the other resources were changed. The errors of
+reads are results where they are ordinary answers, as in `describe_groups`; other reads raise the first one.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Generic, TypeVar
+
+from odradek.clients.cluster import Cluster
+from odradek.clients.retry import retrying
+from odradek.model import ErrorCode, KafkaError, TopicPartition
+
+K = TypeVar("K")
+T = TypeVar("T")
+
+
+class RefusedError(KafkaError, Generic[K]):
+    """Some resources of a request were refused, with `errors` by resource; the others were changed.
+
+    Not retriable: what could be retried was. `code` is that of the first error.
+    """
+
+    retriable = False
+
+    def __init__(self, errors: Mapping[K, KafkaError]) -> None:
+        self.errors = dict(errors)
+        first = next(iter(self.errors.values()))
+        more = f" (and {len(self.errors) - 1} more)" if len(self.errors) > 1 else ""
+        super().__init__(first.code, f"{first}{more}")
+
+
+class RefusedTopicsError(RefusedError[str]):
+    """Some topics of a request were refused, with `errors` by name; the others were changed."""
+
+
+class RefusedGroupsError(RefusedError[str]):
+    """Some groups of a request were refused, with `errors` by id; the others were changed."""
+
+
+class RefusedMembersError(RefusedError[str]):
+    """Some members were refused, with `errors` by member id or group instance id; the others were removed."""
+
+
+class RefusedPartitionsError(RefusedError[TopicPartition]):
+    """Some partitions of a request were refused, with `errors` by partition; the others were changed."""
+
+
+async def ask_each(
+    cluster: Cluster,
+    keys: Iterable[K],
+    ask: Callable[[list[K]], Awaitable[Mapping[K, T | KafkaError]]],
+    *,
+    timeout_ms: int,
+) -> dict[K, T | KafkaError]:
+    """Return the results of `ask` by key, calling it again with the keys whose errors are retriable for `timeout_ms`.
+
+    A key that a response omits gets UNKNOWN_SERVER_ERROR. Raises what `ask` raises.
+    """
+    wanted = list(dict.fromkeys(keys))
+    found: dict[K, T | KafkaError] = {}
+
+    async def attempt() -> None:
+        missing = [key for key in wanted if key not in found or _is_retriable(found[key])]
+        answers = await ask(missing)
+        for key in missing:
+            omitted = KafkaError(ErrorCode.unknown_server_error, f"the broker's response says nothing about {key!r}")
+            found[key] = answers.get(key, omitted)
+        for key in missing:
+            answer = found[key]
+            if isinstance(answer, KafkaError) and answer.retriable:
+                raise answer
+
+    if wanted:
+        try:
+            await retrying(cluster, attempt, timeout_ms=timeout_ms)
+        except KafkaError as error:
+            if not any(error is each for each in found.values()):
+                raise
+    return found
+
+
+def errors_of(results: Mapping[K, T | KafkaError]) -> dict[K, KafkaError]:
+    """Return the results that are errors."""
+    return {key: each for key, each in results.items() if isinstance(each, KafkaError)}
+
+
+def _is_retriable(answer: object) -> bool:
+    return isinstance(answer, KafkaError) and answer.retriable

@@ -1,0 +1,142 @@
+"""Administration of topics, requested from the controller."""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from odradek.clients.admin.descriptions import NewTopic, TopicDescription, topic_description
+from odradek.clients.admin.results import RefusedTopicsError, ask_each, errors_of
+from odradek.clients.cluster import Cluster
+from odradek.clients.metadata import ClusterMetadata, merge
+from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS, retrying
+from odradek.model import ErrorCode, KafkaError
+from odradek.protocol.api import ApiKey
+from odradek.protocol.messages import optional
+
+
+class UnknownTopicError(KafkaError):
+    """A topic that does not exist; not retriable, unlike Kafka's error, because no producer is creating it."""
+
+    retriable = False
+
+    def __init__(self, name: str) -> None:
+        super().__init__(ErrorCode.unknown_topic_or_partition, f"there is no topic {name!r}")
+
+
+async def create_topics(cluster: Cluster, topics: Iterable[NewTopic], *, validate_only: bool, timeout_ms: int) -> None:
+    """Create topics, as `Admin.create_topics` documents."""
+    listed = list(topics)
+    wanted = {topic.name: topic for topic in listed}
+    for name, times in Counter(topic.name for topic in listed).items():
+        if times > 1:
+            raise KafkaError(ErrorCode.invalid_request, f"topic {name!r} is to be created {times} times; name it once")
+
+    async def ask(names: list[str]) -> dict[str, KafkaError | None]:
+        message = {
+            "topics": [wanted[name].message() for name in names],
+            "timeout": timeout_ms,
+            "validate_only": validate_only,
+        }
+        connection = await cluster.controller()
+        response = await connection.request(ApiKey.CREATE_TOPICS, message)
+        return {topic.name: topic_error(topic.name, topic) for topic in response.topics}
+
+    await _change(cluster, wanted, ask, timeout_ms)
+
+
+async def delete_topics(cluster: Cluster, names: Iterable[str], *, timeout_ms: int) -> None:
+    """Delete topics, as `Admin.delete_topics` documents."""
+
+    async def ask(some: list[str]) -> dict[str, KafkaError | None]:
+        message = {
+            "topics": [{"name": name, "topic_id": None} for name in some],
+            "topic_names": some,
+            "timeout": timeout_ms,
+        }
+        connection = await cluster.controller()
+        response = await connection.request(ApiKey.DELETE_TOPICS, message)
+        return {topic.name: topic_error(topic.name, topic) for topic in response.responses}
+
+    await _change(cluster, names, ask, timeout_ms)
+
+
+async def create_partitions(
+    cluster: Cluster,
+    name: str,
+    total: int,
+    *,
+    assignments: Iterable[Iterable[int]] | None,
+    validate_only: bool,
+    timeout_ms: int,
+) -> None:
+    """Add partitions to a topic, as `Admin.create_partitions` documents."""
+    placed = None if assignments is None else [{"broker_ids": list(brokers)} for brokers in assignments]
+    message = {
+        "topics": [{"name": name, "count": total, "assignments": placed}],
+        "timeout": timeout_ms,
+        "validate_only": validate_only,
+    }
+
+    async def ask(_: list[str]) -> dict[str, KafkaError | None]:
+        connection = await cluster.controller()
+        response = await connection.request(ApiKey.CREATE_PARTITIONS, message)
+        return {topic.name: topic_error(topic.name, topic) for topic in response.results}
+
+    await _change(cluster, [name], ask, timeout_ms)
+
+
+async def _change(cluster: Cluster, names: Iterable[str], ask: Any, timeout_ms: int) -> None:
+    """Raise the error of a single topic as it is, and `RefusedTopicsError` for several topics."""
+    results: dict[str, KafkaError | None] = await ask_each(cluster, names, ask, timeout_ms=timeout_ms)
+    errors = errors_of(results)
+    if errors:
+        raise next(iter(errors.values())) if len(results) == 1 else RefusedTopicsError(errors)
+
+
+async def describe_topics(cluster: Cluster, names: Iterable[str], *, timeout_ms: int) -> dict[str, TopicDescription]:
+    """Describe topics, as `Admin.describe_topics` documents."""
+    wanted = list(names)
+    metadata = await current_metadata(cluster, wanted, timeout_ms=timeout_ms)
+    for name in wanted:
+        topic = metadata.topics.get(name)
+        if topic is None or topic.error_code == ErrorCode.unknown_topic_or_partition:
+            raise UnknownTopicError(name)
+        if topic.error_code not in {ErrorCode.none, ErrorCode.leader_not_available}:
+            raise KafkaError(topic.error_code, f"topic {name!r}: {topic.error_code.name.upper()}")
+    return {name: topic_description(metadata.topics[name]) for name in wanted}
+
+
+async def list_topics(cluster: Cluster, *, include_internal: bool, timeout_ms: int) -> list[TopicDescription]:
+    """Describe all topics, by name."""
+    metadata = await current_metadata(cluster, None, timeout_ms=timeout_ms)
+    return [
+        topic_description(topic)
+        for _, topic in sorted(metadata.topics.items())
+        if include_internal or not topic.is_internal
+    ]
+
+
+async def current_metadata(
+    cluster: Cluster, names: list[str] | None, *, timeout_ms: int = DEFAULT_API_TIMEOUT_MS
+) -> ClusterMetadata:
+    """Return the controller's metadata without adding the topics to those that the cluster refreshes."""
+
+    async def attempt() -> ClusterMetadata:
+        return merge(ClusterMetadata(), await cluster.fetch_metadata(names, controller=True))
+
+    return await retrying(cluster, attempt, timeout_ms=timeout_ms)
+
+
+def topic_error(name: str, answer: Any) -> KafkaError | None:
+    """Return a response's error about a topic; an unknown topic is not retriable: waiting does not create it."""
+    if answer.error_code == ErrorCode.unknown_topic_or_partition:
+        return UnknownTopicError(name)
+    return answer_error(f"topic {name!r}", answer)
+
+
+def answer_error(what: str, answer: Any) -> KafkaError | None:
+    """Return the error of a part of a response, if any, with the broker's reason."""
+    if answer.error_code == ErrorCode.none:
+        return None
+    reason = optional(answer, "error_message", None) or answer.error_code.name.upper()
+    return KafkaError(answer.error_code, f"{what}: {reason}")

@@ -1,0 +1,186 @@
+"""Changes and lists of `Admin` that are about several resources, and how their errors are returned (M10)."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from odradek.clients import Admin, Consumer, NewTopic, Producer, SimpleConsumer
+from odradek.clients.admin.descriptions import ConfigResource, ConfigResourceType
+from odradek.clients.admin.results import (
+    RefusedGroupsError,
+    RefusedMembersError,
+    RefusedPartitionsError,
+    RefusedTopicsError,
+)
+from odradek.model import ConfigurationError, ErrorCode, KafkaError, TopicPartition
+from odradek.protocol.api import ApiKey
+from odradek.testing import Simulation
+from odradek.testing.world import Member, World, settled
+
+T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
+
+
+def play(seed: int, scene: Callable[[Admin, World], Awaitable[None]], *, brokers: int = 1) -> None:
+    world = World(seed, {"group.initial.rebalance.delay.ms": "0"}, brokers=brokers)
+
+    async def scenario(_: World) -> None:
+        async with Admin(
+            world.servers, runtime=world.simulation.runtime("admin"), default_api_timeout_ms=5_000
+        ) as admin:
+            await scene(admin, world)
+
+    world.play(scenario)
+
+
+def test_topics_that_are_refused_are_named_after_the_others_were_changed(seed: int) -> None:
+    """M10: one rule for changes of several resources."""
+
+    async def scene(admin: Admin, _: World) -> None:
+        await admin.create_topic("t")
+        with pytest.raises(RefusedTopicsError, match=r"topic 't': .*\(and 1 more\)") as refused:
+            await admin.create_topics([NewTopic(name=name) for name in ("t", "new", "a b")])
+        assert {name: each.code for name, each in refused.value.errors.items()} == {
+            "t": ErrorCode.topic_already_exists,
+            "a b": ErrorCode.invalid_topic_exception,
+        }
+        with pytest.raises(RefusedTopicsError, match="there is no topic 'nope'"):
+            await admin.delete_topics(["new", "nope"])
+        assert [each.name for each in await admin.list_topics()] == ["t"]
+        with pytest.raises(KafkaError, match="'v' is to be created 2 times; name it once"):
+            await admin.create_topics([NewTopic(name="v", partitions=1), NewTopic(name="v", partitions=2)])
+
+    play(seed, scene)
+
+
+def test_records_before_an_offset_are_deleted_on_every_leader(seed: int) -> None:
+    """M10: delete records; -1 is everything that is replicated."""
+
+    async def scene(admin: Admin, world: World) -> None:
+        await admin.create_topics(
+            [
+                NewTopic(name="t", assignments={0: [0], 1: [1]}),
+                NewTopic(name="u", configs={"cleanup.policy": "compact"}),
+            ]
+        )
+        async with world.producer("writer") as producer:
+            for number in range(20):
+                await producer.send("t", b"%d" % number, key=b"k", partition=number % 2)
+        assert await admin.delete_records({T0: 4, T1: -1}) == {T0: 4, T1: 10}
+        with pytest.raises(RefusedPartitionsError) as refused:
+            await admin.delete_records({T0: 5, T1: 99, U0: 0, TopicPartition("t", 7): 0})
+        assert {str(key): each.code for key, each in refused.value.errors.items()} == {
+            "t-1": ErrorCode.offset_out_of_range,
+            "u-0": ErrorCode.policy_violation,
+            "t-7": ErrorCode.invalid_partitions,
+        }
+        assert "t-1 has no offset 99" in str(refused.value.errors[T1])
+        async with SimpleConsumer(world.servers, runtime=world.simulation.runtime("reader")) as reader:
+            assert await reader.beginning_offsets([T0, T1]) == {T0: 5, T1: 10}
+
+    play(seed, scene, brokers=2)
+
+
+def test_members_are_removed_by_member_id_and_by_instance_id(seed: int) -> None:
+    """M10: KIP-345; the group's other members take over their partitions."""
+
+    async def scene(admin: Admin, world: World) -> None:
+        await admin.create_topic("t", partitions=2)
+        static = await Member(world, "static", "t", "g", group_instance_id="one").start()
+        dynamic = await Member(world, "dynamic", "t", "g").start()
+        await settled([static, dynamic], 2)
+        await static.fall_silent()
+        with pytest.raises(RefusedMembersError, match="group 'g' has no member 'two'") as refused:
+            await admin.remove_group_members("g", group_instance_ids=["one", "two"])
+        assert list(refused.value.errors) == ["two"]
+        await settled([dynamic], 2)
+        (left,) = (await admin.describe_group("g")).members
+        await dynamic.fall_silent()
+        await admin.remove_group_members("g", member_ids=[left.member_id])
+        assert (await admin.describe_group("g")).members == ()
+        await admin.remove_group_members("g")
+        for member in (static, dynamic):
+            await member.stop()
+
+    play(seed, scene)
+
+
+def test_resources_with_a_configuration_are_listed(seed: int) -> None:
+    """M10: KIP-1142."""
+
+    async def scene(admin: Admin, _: World) -> None:
+        await admin.create_topic("t")
+        topic = ConfigResource(type=ConfigResourceType.TOPIC, name="t")
+        brokers = [ConfigResource(type=ConfigResourceType.BROKER, name=str(number)) for number in range(2)]
+        assert await admin.list_config_resources() == [topic, *brokers]
+        assert await admin.list_config_resources([ConfigResourceType.BROKER]) == brokers
+        found = await admin.describe_configs([topic, *brokers, ConfigResource(type=ConfigResourceType.BROKER, name="")])
+        assert [each.name for each in found][:3] == ["t", "0", "1"]
+        values = {each.name: {entry.name: entry.value for entry in entries} for each, entries in found.items()}
+        assert (values["0"]["broker.id"], values["1"]["broker.id"]) == ("0", "1")
+
+    play(seed, scene, brokers=2)
+
+
+def test_the_versions_of_a_broker_are_described(seed: int) -> None:
+    """M10: KIP-584; a cluster whose metadata is a tree has no finalized features."""
+
+    async def scene(admin: Admin, _: World) -> None:
+        for found in (await admin.describe_broker_versions(), await admin.describe_broker_versions(0)):
+            assert found.api_versions[ApiKey.FETCH] == (4, 18)
+            assert (found.finalized_features, found.finalized_features_epoch) == ({}, -1)
+
+    play(seed, scene)
+
+
+def play_scripted(simulation: Simulation, broker: Any, scene: Callable[[Admin], Awaitable[None]]) -> None:
+    async def main() -> None:
+        await broker.start()
+        async with Admin(broker.address, runtime=simulation.runtime("admin")) as admin:
+            await scene(admin)
+
+    simulation.run(main())
+
+
+def test_a_group_that_a_response_omits_is_an_error_of_that_group(simulation: Simulation, broker: Any) -> None:
+    """A coordinator that answers about other groups, or about none, must not raise a KeyError."""
+    broker.answers[ApiKey.DELETE_GROUPS] = lambda _: {
+        "results": [{"group_id": name, "error_code": 0} for name in ("other", "known")]
+    }
+    broker.answers[ApiKey.DESCRIBE_GROUPS] = lambda _: {"groups": []}
+    broker.answers[ApiKey.OFFSET_COMMIT] = lambda _: {"topics": []}
+    asked: list[str] = []
+
+    def coordinators(request: Any) -> Any:
+        asked.extend(request.message.coordinator_keys)
+        answer = broker.find_coordinator(request)
+        return answer | {"coordinators": [each for each in answer["coordinators"] if each["key"] != "lost"]}
+
+    broker.answers[ApiKey.FIND_COORDINATOR] = coordinators
+
+    async def scene(admin: Admin) -> None:
+        with pytest.raises(RefusedGroupsError, match="says nothing about 'omitted'") as refused:
+            await admin.delete_groups(["known", "omitted", "lost"])
+        assert {key: each.code for key, each in refused.value.errors.items()} == dict.fromkeys(
+            ("omitted", "lost"), ErrorCode.unknown_server_error
+        )
+        found = (await admin.describe_groups(["omitted"]))["omitted"]
+        assert isinstance(found, KafkaError)
+        assert not found.retriable
+
+    play_scripted(simulation, broker, scene)
+    assert asked == ["known", "omitted", "lost", "omitted"]
+
+
+@pytest.mark.parametrize(
+    ("client", "wrong", "right"),
+    [
+        (Admin, "request_timeout", "request_timeout_ms"),
+        (Producer, "linger", "linger_ms"),
+        (Consumer, "auto_offset_resett", "auto_offset_reset"),
+        (SimpleConsumer, "isolation_levels", "isolation_level"),
+    ],
+)
+def test_an_unknown_setting_names_the_nearest_one(client: Any, wrong: str, right: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"no configuration key '{wrong}'; did you mean .*{right}"):
+        client(bootstrap_servers="b:9092", **{wrong: 1})

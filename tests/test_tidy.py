@@ -17,7 +17,9 @@ from typing import Final
 import pytest
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-SOURCES: Final = sorted(path for folder in ("src", "demo", "bench") for path in (ROOT / folder).rglob("*.py"))
+SOURCES: Final = sorted(
+    path for folder in ("src", "demo", "bench", "examples") for path in (ROOT / folder).rglob("*.py")
+)
 TESTS: Final = sorted((ROOT / "tests").rglob("*.py"))
 ROOMS: Final = sorted(path for folder in ("src/odradek", "bench") for path in (ROOT / folder).rglob("*.py"))
 

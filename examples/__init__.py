@@ -1,0 +1,1 @@
+"""Runnable examples of the documentation; the tests run them, too."""

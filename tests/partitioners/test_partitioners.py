@@ -4,6 +4,7 @@ from random import Random
 
 import pytest
 
+from odradek.model import ConfigurationError
 from odradek.partitioners import (
     PARTITIONER_NAMES,
     AdaptivePartitioner,
@@ -233,10 +234,21 @@ def test_a_partitioner_comes_by_import_path() -> None:
 
 @pytest.mark.parametrize("name", ["fair", "no.such.module.Partitioner", "odradek.partitioners.Nobody", ""])
 def test_an_unknown_name_is_refused_and_the_names_are_listed(name: str) -> None:
-    with pytest.raises(ValueError, match="classic, sticky, adaptive, round_robin, uniform_sticky"):
+    with pytest.raises(ConfigurationError, match="classic, sticky, adaptive, round_robin, uniform_sticky"):
         create_partitioner(name, entropy=Random())
 
 
+@pytest.mark.parametrize("given", [EvenOrOdd, 5, None])
+def test_a_class_and_other_objects_are_no_partitioners(given: object) -> None:
+    with pytest.raises(ConfigurationError, match="no object with a method partition"):
+        create_partitioner(given, entropy=Random())  # type: ignore[arg-type]
+
+
+def test_a_class_by_import_path_that_needs_arguments_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="cannot be created without arguments"):
+        create_partitioner("odradek.partitioners:StickyPartitioner", entropy=Random())
+
+
 def test_a_class_that_is_no_partitioner_is_refused() -> None:
-    with pytest.raises(ValueError, match="no method partition"):
+    with pytest.raises(ConfigurationError, match="no object with a method partition"):
         create_partitioner("collections:OrderedDict", entropy=Random())

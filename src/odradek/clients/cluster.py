@@ -216,6 +216,10 @@ class Cluster:
         """Return the monotonic second at which `refresh_if_old` is due."""
         return self._last_refresh_at + self.settings.metadata_max_age_ms / 1000
 
+    def metadata_age_s(self, now: float) -> float:
+        """Return the seconds since the last refresh."""
+        return now - self._last_refresh_at
+
     @property
     def _has_unrequested_topics(self) -> bool:
         """Return whether topics were added since the last request."""

@@ -4,14 +4,33 @@ Each key is a field of a frozen dataclass, declared as in `odradek.config`. The 
 their packages.
 """
 
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, TypeVar
 
 from odradek.config import ConfigType, Definition, parse_host_port
 from odradek.config.definition import boolean, definitions, integer, names, text, unknown_key
 from odradek.model import ConfigurationError
 from odradek.model.values import dataclass
 
+_SECURITY = "connections are plaintext"
+_METRICS = "metrics are totals since the start"
+ABSENT_KEYS: Final = {
+    "auto.include.jmx.reporter": _METRICS,
+    "client.dns.lookup": "all addresses of a name are tried",
+    "connections.max.idle.ms": "connections stay open until the client or the broker closes them",
+    "enable.metrics.push": "metrics are not sent to brokers",
+    "metadata.recovery.rebootstrap.trigger.ms": "clients ask the bootstrap servers whenever no broker answers",
+    "metadata.recovery.strategy": "clients ask the bootstrap servers whenever no broker answers",
+    "metric.reporters": _METRICS,
+    "metrics.num.samples": _METRICS,
+    "metrics.recording.level": _METRICS,
+    "metrics.sample.window.ms": _METRICS,
+    "receive.buffer.bytes": "the operating system sizes the buffers of sockets",
+    "send.buffer.bytes": "the operating system sizes the buffers of sockets",
+    "security.providers": _SECURITY,
+    "socket.connection.setup.timeout.max.ms": "every attempt may take socket.connection.setup.timeout.ms",
+}
+"""Kafka's keys that no client of this package has, with the reason. Keys of `ssl.` and `sasl.` are absent, too."""
 _INTEGERS = {ConfigType.INT, ConfigType.SHORT, ConfigType.LONG}
 
 
@@ -58,6 +77,11 @@ class ClientSettings:
         minimum=1024,
     )  # fmt: skip
 
+    @classmethod
+    def absent_keys(cls) -> Mapping[str, str]:
+        """Return Kafka's keys that this client lacks, and why, or what to use instead."""
+        return ABSENT_KEYS
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchSettings(ClientSettings):
@@ -95,7 +119,7 @@ def make_settings(cls: type[S], values: Mapping[str, object]) -> S:
     for key, value in values.items():
         definition = known.get(key)
         if definition is None:
-            raise unknown_key(key, known)
+            raise _no_such_key(key, known, (cls,))
         made[key] = _value(definition, value)
     settings = cls(**made)
     for address in settings.bootstrap_servers:
@@ -111,9 +135,18 @@ def settings_of_properties(properties: Mapping[str, str], *classes: type[ClientS
     everything = {name for cls in classes for name in definitions(cls)}
     for name in properties:
         if name not in everything:
-            raise unknown_key(name, everything)
+            raise _no_such_key(name, everything, classes)
     own = definitions(classes[0])
     return {own[name].attribute: value for name, value in properties.items() if name in own}
+
+
+def _no_such_key(key: str, known: Iterable[str], classes: tuple[type[ClientSettings], ...]) -> ConfigurationError:
+    """Return the error for a key that the clients deliberately lack, or for one that Kafka lacks, too."""
+    name = key.replace("_", ".")
+    reasons = [reason for cls in classes if (reason := cls.absent_keys().get(name))]
+    if name.startswith(("ssl.", "sasl.")):
+        reasons.append(_SECURITY)
+    return ConfigurationError(f"{key} is not supported here: {reasons[0]}") if reasons else unknown_key(key, known)
 
 
 def _value(definition: Definition, value: object) -> Any:

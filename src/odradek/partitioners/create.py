@@ -4,6 +4,7 @@ from importlib import import_module
 from random import Random
 from typing import Final, cast
 
+from odradek.model import ConfigurationError
 from odradek.partitioners.adaptive import DEFAULT_BATCH_SIZE, AdaptivePartitioner
 from odradek.partitioners.counting import ClassicPartitioner, RoundRobinPartitioner
 from odradek.partitioners.interface import Partitioner
@@ -24,11 +25,11 @@ def create_partitioner(
 
     Import paths are `package.module:Class` or `package.module.Class`.
     `batch_size`, `ignore_keys` (`partitioner.ignore.keys`) and `adaptive` (`partitioner.adaptive.partitioning.enable`)
-    are settings of `adaptive`. A class given by import path is called without arguments. Raises `ValueError` for an
-    unknown name.
+    are settings of `adaptive`. A class given by import path is called without arguments. Raises `ConfigurationError`
+    for an unknown name, for a class that cannot be created, and for an object that is no partitioner.
     """
     if not isinstance(partitioner, str):
-        return partitioner
+        return _checked(partitioner, repr(partitioner))
     if partitioner == "adaptive":
         return AdaptivePartitioner(entropy=entropy, batch_size=batch_size, ignore_keys=ignore_keys, adaptive=adaptive)
     if partitioner == "classic":
@@ -47,12 +48,18 @@ def _imported(path: str) -> Partitioner:
     try:
         made = getattr(import_module(module_name), name) if module_name else None
     except (ImportError, AttributeError) as error:
-        raise ValueError(f"{_unknown(path)} ({error})") from error
+        raise ConfigurationError(f"{_unknown(path)} ({error})") from error
     if made is None:
-        raise ValueError(_unknown(path))
-    instance = made() if isinstance(made, type) else made
-    if not callable(getattr(instance, "partition", None)):
-        raise ValueError(f"{path} has no method partition(topic, key, value, cluster)")  # noqa: TRY004
+        raise ConfigurationError(_unknown(path))
+    try:
+        return _checked(made() if isinstance(made, type) else made, path)
+    except TypeError as error:
+        raise ConfigurationError(f"partitioner {path} cannot be created without arguments: {error}") from error
+
+
+def _checked(instance: object, what: str) -> Partitioner:
+    if isinstance(instance, type) or not callable(getattr(instance, "partition", None)):
+        raise ConfigurationError(f"{what} is no object with a method partition(topic, key, value, cluster)")
     return cast("Partitioner", instance)
 
 

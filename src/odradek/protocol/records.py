@@ -93,6 +93,7 @@ class BatchBuilder:
         self,
         codec: Codec = Codec.NONE,
         *,
+        level: int | None = None,
         base_offset: int = 0,
         producer_id: int = NO_PRODUCER_ID,
         producer_epoch: int = -1,
@@ -105,6 +106,7 @@ class BatchBuilder:
         return finish_batch(
             self._buffer,
             codec=codec,
+            level=level,
             count=self.count,
             base_timestamp=self._base_timestamp,
             max_timestamp=self._max_timestamp,
@@ -159,6 +161,7 @@ def finish_batch(
     count: int,
     base_timestamp: int,
     max_timestamp: int,
+    level: int | None = None,
     base_offset: int = 0,
     producer_id: int = NO_PRODUCER_ID,
     producer_epoch: int = -1,
@@ -172,7 +175,7 @@ def finish_batch(
     The result is `buffer` itself if nothing is to be compressed.
     """
     if codec != Codec.NONE:
-        compressed = compress(codec, memoryview(buffer)[HEADER_SIZE:])
+        compressed = compress(codec, memoryview(buffer)[HEADER_SIZE:], level=level)
         buffer = bytearray(HEADER_SIZE)
         buffer += compressed
     attributes = int(codec) | (TRANSACTIONAL if is_transactional else 0) | (CONTROL if is_control else 0)

@@ -1,18 +1,30 @@
 """`Producer`, the public interface of this package."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import index
 from types import TracebackType
-from typing import Self
+from typing import Any, Final, Self
 
 from odradek.clients.cluster import Cluster
-from odradek.clients.producer.record_accumulator import ProducerBatch, RecordAccumulator, RecordMetadata
+from odradek.clients.producer.compression_ratio import CompressionRatioEstimator
+from odradek.clients.producer.interceptors import Interceptors, ProducerInterceptor, ProducerRecord
+from odradek.clients.producer.metrics import ProducerMetrics
+from odradek.clients.producer.placement import RecordPlacer
+from odradek.clients.producer.producer_batch import ProducerBatch, RecordMetadata
+from odradek.clients.producer.record_accumulator import RecordAccumulator
 from odradek.clients.producer.sender import Sender
 from odradek.clients.producer.settings import producer_settings
 from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError, validate_topic_name
-from odradek.partitioners import BatchAware, LoadAware, Partitioner, create_partitioner
+from odradek.partitioners import Partitioner, create_partitioner
+from odradek.protocol.compression import Codec
 from odradek.protocol.records import Headers, record_size_bound
 from odradek.runtime import Runtime, system_runtime
+
+Serializer = Callable[[Any], bytes | None]
+"""Returns the bytes of a key or value, which is never None: None is sent as null."""
+_BYTES: Final = (bytes, bytearray, memoryview)
+_LATEST_MS: Final = (1 << 63) - 1
 
 
 class Producer:
@@ -23,8 +35,8 @@ class Producer:
             print((await delivered).offset)
 
     Settings are Kafka's, with `_` for `.` (`odradek.clients.producer.settings`). `partitioner` is a name, an import
-    path or an object (`odradek.partitioners`). By default batches are idempotent and in order. Raises
-    `ConfigurationError` for unknown settings and wrong values.
+    path or an object (`odradek.partitioners`). Without serializers, keys and values are bytes. By default batches are
+    idempotent and in order. Raises `ConfigurationError` for unknown settings and wrong values.
     """
 
     def __init__(
@@ -32,26 +44,36 @@ class Producer:
         bootstrap_servers: str | Iterable[str] = "localhost:9092",
         *,
         partitioner: str | Partitioner = "adaptive",
+        key_serializer: Serializer | None = None,
+        value_serializer: Serializer | None = None,
+        interceptors: Sequence[ProducerInterceptor] = (),
         runtime: Runtime | None = None,
         **settings: object,
     ) -> None:
         addresses = bootstrap_servers if isinstance(bootstrap_servers, str) else tuple(bootstrap_servers)
         self._settings = producer_settings(settings | {"bootstrap_servers": addresses})
         self._runtime = runtime or system_runtime()
-        self._partitioner = create_partitioner(
-            partitioner,
-            entropy=self._runtime.entropy,
-            batch_size=self._settings.batch_size,
-            ignore_keys=self._settings.partitioner_ignore_keys,
-            adaptive=self._settings.partitioner_adaptive_partitioning_enable,
+        self._placer = RecordPlacer(
+            create_partitioner(
+                partitioner,
+                entropy=self._runtime.entropy,
+                batch_size=max(self._settings.batch_size, 1),
+                ignore_keys=self._settings.partitioner_ignore_keys,
+                adaptive=self._settings.partitioner_adaptive_partitioning_enable,
+            )
         )
-        self._batch_aware = self._partitioner if isinstance(self._partitioner, BatchAware) else None
-        self._load_aware = self._partitioner if isinstance(self._partitioner, LoadAware) else None
+        self._key_serializer = key_serializer
+        self._value_serializer = value_serializer
+        self._interceptors = Interceptors(interceptors) if interceptors else None
         self._cluster = Cluster(self._settings, self._runtime, allow_auto_topic_creation=True)
+        self._metrics = ProducerMetrics()
+        self._estimator = CompressionRatioEstimator()
         self._accumulator = RecordAccumulator(
             batch_size=self._settings.batch_size,
             linger_ms=self._settings.linger_ms,
             buffer_memory=self._settings.buffer_memory,
+            estimator=None if self._settings.codec == Codec.NONE else self._estimator,
+            on_acknowledgement=self._interceptors.on_acknowledgement if self._interceptors else None,
         )
         self._sender: Sender | None = None
         self._flushes = 0
@@ -64,14 +86,16 @@ class Producer:
             except BaseException:
                 await self._cluster.close()
                 raise
-            self._sender = Sender(self._cluster, self._settings, self._accumulator, self._partitioner)
+            self._sender = Sender(
+                self._cluster, self._settings, self._accumulator, self._placer, self._metrics, self._estimator
+            )
         return self
 
     async def send(
         self,
         topic: str,
-        value: bytes | None = None,
-        key: bytes | None = None,
+        value: Any = None,
+        key: Any = None,
         *,
         partition: int | None = None,
         timestamp_ms: int | None = None,
@@ -81,54 +105,46 @@ class Producer:
 
         Waits up to `max_block_ms` for metadata of a new topic or for memory in `buffer_memory` (back-pressure). The
         future need not be awaited: `flush` suffices, and failures are logged. `timestamp_ms` is now by default. Raises
-        `KafkaError` for an unknown topic or partition and for a record over `max_request_size`, `UnavailableError`
-        after `max_block_ms`.
+        `KafkaError` for an unknown topic or partition, for a record over `max_request_size`, and for a serializer or a
+        partitioner that fails; `UnavailableError` after `max_block_ms`.
         """
-        sender = self._sender
-        if sender is None:
-            raise UnavailableError("the producer is not started: use `async with`, or await start()")
-        if sender.fatal is not None:
-            raise sender.fatal
         if isinstance(headers, Mapping):
             headers = tuple(headers.items())
-        numbers = self._cluster.metadata.partitions_for_topic(topic)
-        if not numbers or (partition is not None and partition not in numbers):
-            await self._wait_on_metadata(topic, partition)
-        size = self._ensure_valid_record_size(topic, key, value, headers)
-        if not self._accumulator.has_memory(size):
-            await self._wait_for_memory(size)
-        timestamp = self._runtime.clock.now_ms() if timestamp_ms is None else timestamp_ms
-        future: asyncio.Future[RecordMetadata] = sender.loop.create_future()
-        batch = self._append(topic, partition, timestamp, key, value, headers, future)
-        if batch.count == 1 or batch.size >= self._settings.batch_size:
-            sender.wake()
-            if self._accumulator.is_full(self._accumulator.queues[batch.partition]):
-                # Without this turn of the event loop, a caller that never waits fills the buffer before the first batch
-                # is sent.
-                await asyncio.sleep(0)
-        return future
+        if self._interceptors is None:
+            return await self._send(topic, value, key, partition, timestamp_ms, headers)
+        record = ProducerRecord(topic, value, key, partition, timestamp_ms, headers)
+        record = self._interceptors.on_send(record)
+        try:
+            return await self._send(*record)
+        except Exception as error:
+            self._interceptors.on_send_error(record, error)
+            raise
 
     async def flush(self) -> None:
         """Wait until every record sent so far is delivered or has failed."""
         if self._sender is None:
             return
+        sender = _on_open_loop(self._sender)
         self._flushes += 1
-        self._sender.flushing = True
-        self._sender.wake()
+        sender.flushing = True
+        sender.wake()
         try:
-            for batch in list(self._accumulator.incomplete):
+            # The list grows by the parts of batches that are split meanwhile.
+            batches = list(self._accumulator.incomplete)
+            for batch in batches:
                 if not batch.is_done:
-                    batch.finished = batch.finished or self._sender.loop.create_future()
+                    batch.finished = batch.finished or sender.loop.create_future()
                     await asyncio.shield(batch.finished)
+                batches += batch.parts
         finally:
             self._flushes -= 1
-            self._sender.flushing = self._flushes > 0
+            sender.flushing = self._flushes > 0
 
     async def close(self, *, timeout_ms: int | None = None) -> None:
         """Flush for at most `timeout_ms` and close all connections. Undelivered records fail."""
         if self._sender is None:
             return
-        sender = self._sender
+        sender = _on_open_loop(self._sender)
         try:
             async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
                 await self.flush()
@@ -136,12 +152,24 @@ class Producer:
             pass
         finally:
             self._sender = None
-            sender.close(UnavailableError("the producer was closed before the record was delivered"))
+            sender.close(_closed())
             await self._cluster.close()
 
     async def partitions_for(self, topic: str) -> tuple[int, ...]:
         """Return the topic's partitions. Raises `KafkaError` if it does not exist."""
         return (await self._cluster.topic(topic, timeout_ms=self._settings.max_block_ms)).numbers
+
+    def metrics(self) -> dict[str, float]:
+        """Return the metrics of Kafka's producer by name in snake_case; averages are those since the start."""
+        sender, accumulator = self._sender, self._accumulator
+        now = self._runtime.clock.monotonic()
+        return self._metrics.snapshot() | {
+            "requests_in_flight": 0 if sender is None else sender.requests_in_flight,
+            "metadata_age": 0.0 if sender is None else self._cluster.metadata_age_s(now),
+            "waiting_threads": accumulator.waiting_calls,
+            "buffer_total_bytes": self._settings.buffer_memory,
+            "buffer_available_bytes": accumulator.available_bytes,
+        }
 
     async def __aenter__(self) -> Self:
         return await self.start()
@@ -153,6 +181,48 @@ class Producer:
         await self.close(timeout_ms=None if kind is None else 0)
 
     # ---- append -------------------------------------------------------------------------------------------------
+
+    async def _send(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        partition: int | None,
+        timestamp_ms: int | None,
+        headers: Headers,
+    ) -> asyncio.Future[RecordMetadata]:
+        sender = self._running_sender()
+        blocked_until: float | None = None
+        known = self._cluster.metadata.topics.get(topic)
+        if partition is not None and type(partition) is not int:
+            partition = index(partition)
+        if known is None or not known.partitions or (partition is not None and partition not in known.partitions):
+            blocked_until = self._block_deadline()
+            await self._wait_on_metadata(topic, partition, blocked_until)
+        if self._key_serializer is not None and key is not None:
+            key = _serialized("key_serializer", self._key_serializer, topic, key)
+        if self._value_serializer is not None and value is not None:
+            value = _serialized("value_serializer", self._value_serializer, topic, value)
+        size = self._ensure_valid_record_size(topic, key, value, headers)
+        timestamp = self._runtime.clock.now_ms() if timestamp_ms is None else _valid_timestamp(timestamp_ms)
+        if not self._accumulator.has_memory(size):
+            await self._wait_for_memory(size, blocked_until or self._block_deadline())
+        if self._sender is not sender:
+            raise _closed()
+        future: asyncio.Future[RecordMetadata] = sender.loop.create_future()
+        try:
+            batch = self._append(topic, partition, timestamp, key, value, headers, future)
+        except Exception:
+            # The memory that was granted to this record is for the next one.
+            self._accumulator.grant_memory()
+            raise
+        if batch.count == 1 or batch.is_full:
+            sender.wake()
+            if self._accumulator.is_full(self._accumulator.queues[batch.partition]):
+                # Without this turn of the event loop, a caller that never waits fills the buffer before the first batch
+                # is sent.
+                await asyncio.sleep(0)
+        return future
 
     def _append(
         self,
@@ -169,34 +239,31 @@ class Producer:
         if partition is not None:
             placed = TopicPartition(topic, partition)
             return _appended(accumulator.append(placed, timestamp, key, value, headers, future, now))
-        partitioner = self._partitioner
-        placed = TopicPartition(topic, partitioner.partition(topic, key, value, metadata))
-        if self._batch_aware is not None:
+        placer = self._placer
+        placed = TopicPartition(topic, placer.partition(topic, key, value, metadata))
+        if placer.is_batch_aware:
             batch = accumulator.append(placed, timestamp, key, value, headers, future, now, allow_new_batch=False)
             if batch is not None:
                 return batch
             # The batch is full: sticky partitioners choose another partition now (KIP-480).
-            self._batch_aware.on_new_batch(topic, metadata, placed.partition)
-            placed = TopicPartition(topic, partitioner.partition(topic, key, value, metadata))
+            placer.on_new_batch(topic, metadata, placed.partition)
+            placed = TopicPartition(topic, placer.partition(topic, key, value, metadata))
         before = accumulator.used_bytes
         batch = _appended(accumulator.append(placed, timestamp, key, value, headers, future, now))
-        if self._load_aware is not None and (key is None or self._settings.partitioner_ignore_keys):
-            self._load_aware.on_appended(
-                topic,
-                placed.partition,
-                accumulator.used_bytes - before,
-                metadata,
-                batch_ready=accumulator.is_full(accumulator.queues[placed]),
-            )
+        if placer.is_load_aware and (key is None or self._settings.partitioner_ignore_keys):
+            grown = round((accumulator.used_bytes - before) * batch.ratio)
+            is_ready = accumulator.is_full(accumulator.queues[placed])
+            placer.on_appended(topic, placed.partition, grown, metadata, batch_ready=is_ready)
         return batch
 
-    def _ensure_valid_record_size(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers) -> int:
-        try:
-            size = record_size_bound(key, value, headers)
-        except TypeError as error:
-            raise TypeError(f"keys, values and headers are bytes or None: {error}") from error
-        if isinstance(value, str) or isinstance(key, str):
-            raise TypeError("keys and values are bytes or None, not str: encode them")
+    def _ensure_valid_record_size(self, topic: str, key: Any, value: Any, headers: Headers) -> int:
+        for part in (key, value):
+            if part is not None and not isinstance(part, _BYTES):
+                kind = type(part).__name__
+                raise TypeError(f"keys and values are bytes or None, not {kind}: encode them, or give a serializer")
+        for header in headers:
+            _check_header(header)
+        size = record_size_bound(key, value, headers)
         if size > self._settings.max_request_size:
             raise KafkaError(
                 ErrorCode.message_too_large,
@@ -205,13 +272,28 @@ class Producer:
             )
         return size
 
-    async def _wait_on_metadata(self, topic: str, partition: int | None) -> None:
+    # ---- waits --------------------------------------------------------------------------------------------------
+
+    def _running_sender(self) -> Sender:
+        """Return the sender. Raises its fatal error, and `UnavailableError` if it cannot send."""
+        if self._sender is None:
+            raise UnavailableError("the producer is not started: use `async with`, or await start()")
+        if self._sender.fatal is not None:
+            raise self._sender.fatal
+        return _on_open_loop(self._sender)
+
+    def _block_deadline(self) -> float:
+        """Return the monotonic second at which `send` gives up."""
+        return self._runtime.clock.monotonic() + self._settings.max_block_ms / 1000
+
+    async def _wait_on_metadata(self, topic: str, partition: int | None, deadline: float) -> None:
         """Look up the topic, and a partition that may have been added since."""
         validate_topic_name(topic)
         found = await self._cluster.topic(topic, timeout_ms=self._settings.max_block_ms)
         if partition is None or partition in found.partitions:
             return
-        await self._cluster.refresh(timeout_ms=self._settings.max_block_ms)
+        remaining_ms = max(0, round((deadline - self._runtime.clock.monotonic()) * 1000))
+        await self._cluster.refresh(timeout_ms=remaining_ms)
         count = len(self._cluster.metadata.partitions_for_topic(topic))
         if partition not in self._cluster.metadata.partitions_for_topic(topic):
             raise KafkaError(
@@ -219,21 +301,28 @@ class Producer:
                 f"topic {topic!r} has no partition {partition}, only {count} of them",
             )
 
-    async def _wait_for_memory(self, size: int) -> None:
-        assert self._sender is not None
-        waiter: asyncio.Future[None] = self._sender.loop.create_future()
-        self._accumulator.wait_for_memory(size, waiter)
-        self._sender.wake()
+    async def _wait_for_memory(self, size: int, deadline: float) -> None:
+        """Return when `size` bytes are free; the caller uses them before it waits for anything."""
+        accumulator, clock = self._accumulator, self._runtime.clock
+        started = clock.monotonic()
+        waiter: asyncio.Future[None] = self._running_sender().loop.create_future()
+        accumulator.wait_for_memory(size, waiter)
+        self._running_sender().wake()
         try:
-            async with asyncio.timeout(self._settings.max_block_ms / 1000):
+            async with asyncio.timeout(max(deadline - started, 0)):
                 await waiter
-        except TimeoutError:
+        except BaseException as error:
+            accumulator.stop_waiting(size, waiter)
+            if not isinstance(error, TimeoutError):
+                raise
+            self._metrics.buffer_exhausted_total += 1
             raise UnavailableError(
                 f"no room for a record within {self._settings.max_block_ms:,} ms: "
-                f"{self._accumulator.used_bytes:,} bytes wait to be delivered (buffer_memory)"
+                f"{accumulator.used_bytes:,} bytes wait to be delivered (buffer_memory)"
             ) from None
-        if self._sender is None:
-            raise UnavailableError("the producer was closed before the record was delivered")
+        finally:
+            self._metrics.bufferpool_wait_time_ns_total += round((clock.monotonic() - started) * 1e9)
+        accumulator.use_reservation(size)
 
 
 def _appended(batch: ProducerBatch | None) -> ProducerBatch:
@@ -241,4 +330,38 @@ def _appended(batch: ProducerBatch | None) -> ProducerBatch:
     return batch
 
 
-__all__ = ["Producer", "RecordMetadata"]
+def _on_open_loop(sender: Sender) -> Sender:
+    if sender.loop.is_closed():
+        raise UnavailableError("the producer's event loop is closed: create a producer in the running one")
+    return sender
+
+
+def _closed() -> UnavailableError:
+    return UnavailableError("the producer was closed before the record was delivered")
+
+
+def _serialized(name: str, serializer: Serializer, topic: str, content: Any) -> bytes | None:
+    try:
+        return serializer(content)
+    except Exception as error:
+        raise KafkaError(
+            ErrorCode.invalid_record,
+            f"{name} failed for a record of topic {topic!r}: {type(error).__name__}: {error}",
+        ) from error
+
+
+def _valid_timestamp(timestamp_ms: int) -> int:
+    timestamp = index(timestamp_ms)
+    if not 0 <= timestamp <= _LATEST_MS:
+        raise KafkaError(ErrorCode.invalid_timestamp, f"timestamp_ms is milliseconds since 1970, not {timestamp:,}")
+    return timestamp
+
+
+def _check_header(header: object) -> None:
+    match header:
+        case (str(), None) | (str(), bytes() | bytearray() | memoryview()):
+            return
+    raise TypeError(f"a header is a pair of a str and bytes or None, not {header!r}")
+
+
+__all__ = ["Producer", "RecordMetadata", "Serializer"]

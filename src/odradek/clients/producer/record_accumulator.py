@@ -2,108 +2,25 @@
 
 ```
 append → open batch ─ full, linger over, or flush ─→ drained (in flight) ─→ done
-                                                          └─ retriable ─→ retrying, by sequence ─→ drained again
+                                                          ├─ retriable ─→ retrying, by sequence ─→ drained again
+                                                          └─ too large ─→ split; its parts are retrying
 ```
 A partition with batches to retry sends nothing else, and one batch at a time, which keeps the order.
 """
 
 import asyncio
 from collections import deque
-from typing import Final, NamedTuple
+from collections.abc import Callable
+from typing import Final
 
-from odradek.clients.backoff import Backoff
+from odradek.clients.producer.compression_ratio import CompressionRatioEstimator
+from odradek.clients.producer.producer_batch import EncodedRows, ProducerBatch, RecordMetadata
 from odradek.model import OdradekError, TopicPartition
-from odradek.model.values import dataclass, field
-from odradek.protocol.compression import Codec
-from odradek.protocol.record_batch import read_header, write_header
+from odradek.protocol.record_batch import HEADER_SIZE
 from odradek.protocol.records import BatchBuilder, Headers
 
 TIMER_SLACK_S: Final = 0.001
 """Resolution of the event loop's timers (uvloop): batches due within it are sent."""
-
-
-class RecordMetadata(NamedTuple):
-    """The partition and offset of a record. `offset` is -1 if unknown (`acks=0`); `timestamp` is in ms."""
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-
-
-@dataclass(slots=True, eq=False)
-class ProducerBatch:
-    """Records of one partition with the futures of their `send` calls.
-
-    `number` counts a producer's batches; `created_at` and `retry_at` are monotonic seconds.
-    """
-
-    partition: TopicPartition
-    number: int
-    builder: BatchBuilder
-    created_at: float
-    futures: list[asyncio.Future[RecordMetadata]] = field(default_factory=list)
-    timestamps: list[int] = field(default_factory=list)
-    size: int = 0
-    attempts: int = 0
-    backoff: Backoff | None = None
-    retry_at: float = 0.0
-    last_error: OdradekError | None = None
-    producer_id: int = -1
-    producer_epoch: int = -1
-    base_sequence: int = -1
-    records: bytearray | None = None
-    is_done: bool = False
-    finished: asyncio.Future[None] | None = None
-
-    @property
-    def count(self) -> int:
-        """Return the number of records."""
-        return len(self.futures)
-
-    def encode(self, codec: Codec) -> bytearray:
-        """Return the encoded batch with its current sequence."""
-        if self.records is None:
-            self.records = self.builder.build(
-                codec,
-                producer_id=self.producer_id,
-                producer_epoch=self.producer_epoch,
-                base_sequence=self.base_sequence,
-            )
-        return self.records
-
-    def reset_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-        """Change producer id, epoch and sequence, also of an encoded batch."""
-        self.producer_id, self.producer_epoch, self.base_sequence = producer_id, producer_epoch, base_sequence
-        if self.records is not None:
-            header = read_header(self.records)._replace(
-                producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=base_sequence
-            )
-            write_header(self.records, header)
-
-    def complete(self, base_offset: int, log_append_time: int) -> None:
-        """Complete all futures with offsets. `log_append_time` is -1 if records keep their own timestamps."""
-        topic, partition = self.partition
-        for index, future in enumerate(self.futures):
-            if not future.done():
-                offset = -1 if base_offset < 0 else base_offset + index
-                timestamp = self.timestamps[index] if log_append_time < 0 else log_append_time
-                future.set_result(RecordMetadata(topic, partition, offset, timestamp))
-        self._finish()
-
-    def complete_exceptionally(self, error: OdradekError) -> None:
-        """Fail all futures."""
-        for future in self.futures:
-            if not future.done():
-                future.set_exception(error)
-                # Marked as retrieved, for callers that only flush: the sender logs one line per batch.
-                future.exception()
-        self._finish()
-
-    def _finish(self) -> None:
-        self.is_done = True
-        if self.finished is not None and not self.finished.done():
-            self.finished.set_result(None)
 
 
 class PartitionQueue:
@@ -138,32 +55,94 @@ class PartitionQueue:
 
 
 class RecordAccumulator:
-    """The queues of all partitions and the memory that they use."""
+    """The queues of all partitions and the memory that they use.
 
-    def __init__(self, *, batch_size: int, linger_ms: int, buffer_memory: int) -> None:
+    `batch_size` limits a batch's estimated compressed bytes, `buffer_memory` the uncompressed bytes of all records.
+    """
+
+    def __init__(
+        self,
+        *,
+        batch_size: int,
+        linger_ms: int,
+        buffer_memory: int,
+        estimator: CompressionRatioEstimator | None = None,
+        on_acknowledgement: Callable[[RecordMetadata, OdradekError | None], None] | None = None,
+    ) -> None:
         self.queues: dict[TopicPartition, PartitionQueue] = {}
         self.incomplete: dict[ProducerBatch, None] = {}
         self.used_bytes = 0
+        self._reserved_bytes = 0
+        """Memory granted to `send` calls that have not appended yet."""
         self._batches = 0
         self._batch_size = batch_size
         self._linger_s = linger_ms / 1000
         self._buffer_memory = buffer_memory
+        self._estimator = estimator
+        self._on_acknowledgement = on_acknowledgement
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
 
-    # ---- append -------------------------------------------------------------------------------------------------
+    # ---- memory -------------------------------------------------------------------------------------------------
 
     def has_memory(self, size: int) -> bool:
         """Return whether `size` more bytes fit; a record larger than the buffer fits when the buffer is empty."""
         return not self._waiters and self._fits(size)
 
     def wait_for_memory(self, size: int, waiter: asyncio.Future[None]) -> None:
-        """Set `waiter`'s result once `size` bytes fit, in order of the calls."""
+        """Reserve `size` bytes and set `waiter`'s result once they fit, in order of the calls."""
         self._waiters.append((size, waiter))
+
+    def stop_waiting(self, size: int, waiter: asyncio.Future[None]) -> None:
+        """Give up the place or the reservation of a call that failed or was cancelled."""
+        if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
+            self._reserved_bytes -= size
+        waiter.cancel()
+        self.grant_memory()
+
+    def use_reservation(self, size: int) -> None:
+        """End a reservation; the caller appends next, or calls `grant_memory`."""
+        self._reserved_bytes -= size
+
+    def grant_memory(self) -> None:
+        """Wake the calls that now have enough memory."""
+        while self._waiters:
+            size, waiter = self._waiters[0]
+            if waiter.done():
+                self._waiters.popleft()
+                continue
+            if not self._fits(size):
+                break
+            self._waiters.popleft()
+            self._reserved_bytes += size
+            waiter.set_result(None)
+
+    def abort_waiters(self, error: OdradekError) -> None:
+        """Raise `error` in all calls that wait for memory."""
+        while self._waiters:
+            _, waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_exception(error)
 
     @property
     def is_exhausted(self) -> bool:
-        """Return whether a `send` waits for memory, so that batches are sent before they are full."""
+        """Return whether a call waits for memory, so that batches are sent before they are full."""
         return bool(self._waiters)
+
+    @property
+    def waiting_calls(self) -> int:
+        """Return the number of calls that wait for memory."""
+        return sum(not waiter.done() for _, waiter in self._waiters)
+
+    @property
+    def available_bytes(self) -> int:
+        """Return the free bytes of `buffer_memory`."""
+        return max(self._buffer_memory - self.used_bytes - self._reserved_bytes, 0)
+
+    def _fits(self, size: int) -> bool:
+        used = self.used_bytes + self._reserved_bytes
+        return not used or used + size <= self._buffer_memory
+
+    # ---- append -------------------------------------------------------------------------------------------------
 
     def append(
         self,
@@ -182,29 +161,52 @@ class RecordAccumulator:
         Return None if it did not fit. A returned batch with one record is a new one.
         """
         queue = self.queues.get(partition)
-        if queue is None:
-            queue = self.queues[partition] = PartitionQueue(partition)
-        batch = queue.waiting[-1] if queue.waiting else None
-        if batch is None or not batch.builder.append(timestamp, key, value, headers):
+        batch = queue.waiting[-1] if queue is not None and queue.waiting else None
+        if batch is None or batch.builder is None or not batch.builder.append(timestamp, key, value, headers):
             if not allow_new_batch:
                 return None
-            self._batches += 1
-            batch = ProducerBatch(partition, self._batches, BatchBuilder(self._batch_size), now)
-            batch.builder.append(timestamp, key, value, headers)
-            queue.waiting.append(batch)
-            self.incomplete[batch] = None
+            ratio = 1.0 if self._estimator is None else self._estimator.estimation(partition.topic)
+            limit = HEADER_SIZE + int((self._batch_size - HEADER_SIZE) / ratio)
+            builder = BatchBuilder(limit)
+            builder.append(timestamp, key, value, headers)
+            batch = ProducerBatch(partition, self._next_number(), now, builder, limit, ratio)
+            batch.on_acknowledgement = self._on_acknowledgement
+            self._enqueue(batch)
+        assert batch.builder is not None
         batch.futures.append(future)
         batch.timestamps.append(timestamp)
+        batch.count += 1
         grown = batch.builder.size - batch.size
         batch.size += grown
         self.used_bytes += grown
         return batch
 
+    def append_rows(
+        self, partition: TopicPartition, records: bytearray, count: int, rows: EncodedRows, first_row: int, now: float
+    ) -> ProducerBatch:
+        """Append an encoded batch; it is due at once."""
+        batch = ProducerBatch(partition, self._next_number(), now, count=count, rows=rows, first_row=first_row)
+        batch.records, batch.size = records, len(records)
+        self.used_bytes += batch.size
+        self._enqueue(batch)
+        return batch
+
+    def _next_number(self) -> tuple[int, ...]:
+        self._batches += 1
+        return (self._batches,)
+
+    def _enqueue(self, batch: ProducerBatch) -> None:
+        queue = self.queues.get(batch.partition)
+        if queue is None:
+            queue = self.queues[batch.partition] = PartitionQueue(batch.partition)
+        queue.waiting.append(batch)
+        self.incomplete[batch] = None
+
     # ---- drain --------------------------------------------------------------------------------------------------
 
     def is_full(self, queue: PartitionQueue) -> bool:
         """Return whether the first waiting batch is full."""
-        return len(queue.waiting) > 1 or queue.waiting[0].size >= self._batch_size
+        return len(queue.waiting) > 1 or queue.waiting[0].is_full
 
     def due_at(self, queue: PartitionQueue, *, immediate: bool) -> float:
         """Return the monotonic second when the queue has a batch to drain; infinite while it waits for a response.
@@ -226,25 +228,27 @@ class RecordAccumulator:
         queue.in_flight.append(batch)
         return batch
 
+    def split(self, batch: ProducerBatch) -> tuple[ProducerBatch, ...]:
+        """Replace a batch that a broker refused as too large by smaller ones, which are to be retried now."""
+        parts = batch.split(self._batch_size)
+        queue = self.queues[batch.partition]
+        for part in parts:
+            queue.reenqueue(part)
+            self.used_bytes += part.size
+        # `expired_batches` relies on the order of creation.
+        batches = sorted((*self.incomplete, *parts), key=lambda each: each.created_at)
+        self.incomplete = dict.fromkeys(batches)
+        self.deallocate(batch)
+        return parts
+
     def deallocate(self, batch: ProducerBatch) -> None:
-        """Free the memory of a completed batch and wake the `send` calls that now have enough."""
+        """Free the memory of a completed batch and wake the calls that now have enough."""
         assert batch.is_done
         if batch not in self.incomplete:
             return
         del self.incomplete[batch]
         self.used_bytes -= batch.size
-        room = self.used_bytes
-        while self._waiters:
-            size, waiter = self._waiters[0]
-            if waiter.done():
-                self._waiters.popleft()
-                continue
-            if room and room + size > self._buffer_memory:
-                break
-            self._waiters.popleft()
-            waiter.set_result(None)
-            # They append in the next turn of the event loop; their memory counts from now on.
-            room += size
+        self.grant_memory()
 
     def expired_batches(self, now: float, delivery_timeout_s: float) -> list[ProducerBatch]:
         """Remove and return batches older than the delivery timeout; those in flight stay in `in_flight`."""
@@ -261,6 +265,3 @@ class RecordAccumulator:
             elif batch not in queue.in_flight:
                 queue.waiting.remove(batch)
         return late
-
-    def _fits(self, size: int) -> bool:
-        return not self.used_bytes or self.used_bytes + size <= self._buffer_memory

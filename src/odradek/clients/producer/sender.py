@@ -13,12 +13,16 @@ from math import inf
 from uuid import UUID
 
 from odradek.clients.cluster import Cluster
-from odradek.clients.producer.record_accumulator import TIMER_SLACK_S, PartitionQueue, ProducerBatch, RecordAccumulator
+from odradek.clients.producer.broker_readiness import BrokerReadiness
+from odradek.clients.producer.compression_ratio import CompressionRatioEstimator
+from odradek.clients.producer.metrics import ProducerMetrics
+from odradek.clients.producer.placement import RecordPlacer
+from odradek.clients.producer.producer_batch import ProducerBatch
+from odradek.clients.producer.record_accumulator import TIMER_SLACK_S, PartitionQueue, RecordAccumulator
 from odradek.clients.producer.settings import ProducerSettings
 from odradek.clients.producer.transaction_manager import ProducerIdAndEpoch, TransactionManager
 from odradek.clients.retry import INVALID_METADATA_ERRORS, retrying
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition, UnavailableError
-from odradek.partitioners import LoadAware, Partitioner
 from odradek.protocol.api import ApiKey
 from odradek.protocol.errors import MalformedMessageError
 from odradek.protocol.produce import (
@@ -39,7 +43,13 @@ class Sender:
     """The sender of one producer. While `flushing`, all batches are due at once."""
 
     def __init__(
-        self, cluster: Cluster, settings: ProducerSettings, accumulator: RecordAccumulator, partitioner: Partitioner
+        self,
+        cluster: Cluster,
+        settings: ProducerSettings,
+        accumulator: RecordAccumulator,
+        placer: RecordPlacer,
+        metrics: ProducerMetrics,
+        estimator: CompressionRatioEstimator,
     ) -> None:
         self.flushing = False
         self.fatal: OdradekError | None = None
@@ -48,7 +58,10 @@ class Sender:
         self._clock = cluster.runtime.clock
         self._settings = settings
         self._accumulator = accumulator
-        self._load_aware = partitioner if isinstance(partitioner, LoadAware) else None
+        self._placer = placer
+        self._metrics = metrics
+        self._estimator = estimator
+        self._readiness = BrokerReadiness(settings.partitioner_availability_timeout_ms / 1000)
         self._transaction_manager = TransactionManager() if settings.enable_idempotence else None
         self._delivery_timeout_s = settings.delivery_timeout_ms / 1000
         self.loop = asyncio.get_running_loop()
@@ -56,6 +69,7 @@ class Sender:
         self._timer: asyncio.TimerHandle | None = None
         self._connecting: set[int] = set()
         self._init_producer_id_in_flight = False
+        self._requests_in_flight = 0
         self._closed = False
         cluster.on_metadata.append(self.wake)
 
@@ -72,6 +86,11 @@ class Sender:
                 handle.cancel()
         self._abort_batches(error)
 
+    @property
+    def requests_in_flight(self) -> int:
+        """Return the number of Produce requests without a response."""
+        return self._requests_in_flight
+
     # ---- send ---------------------------------------------------------------------------------------------------
 
     def _run_once(self) -> None:
@@ -83,8 +102,8 @@ class Sender:
         for batch in self._accumulator.expired_batches(now, self._delivery_timeout_s):
             self._fail_batch(batch, self._delivery_timeout_error(batch))
         self._set_timer(now, self._send_producer_data(now) if self._has_producer_id() else inf)
-        if self._load_aware is not None:
-            self._update_partition_load_stats(self._load_aware)
+        if self._placer.is_load_aware:
+            self._update_partition_load_stats()
 
     def _send_producer_data(self, now: float) -> float:
         """Send what can be sent; return when the next batch is due."""
@@ -105,6 +124,7 @@ class Sender:
                 by_leader.setdefault(leader, []).append(queue)
         for leader, queues in by_leader.items():
             connection = self._cluster.existing_connection(leader)
+            self._readiness.update(leader, now, is_ready=connection is not None and self._has_capacity(connection))
             if connection is None:
                 self._connect(leader)
             else:
@@ -117,13 +137,13 @@ class Sender:
         """Send requests with one batch per partition; return when one of `queues` is due again."""
         connection.on_writable = self.wake
         queues = [queue for queue in queues if queue.can_send_on(connection)]
-        while connection.writable and connection.in_flight < self._settings.max_in_flight_requests_per_connection:
+        while self._has_capacity(connection):
             batches: list[ProducerBatch] = []
             size = 0
             for queue in queues:
                 if self._accumulator.due_at(queue, immediate=immediate) > now + TIMER_SLACK_S:
                     continue
-                size += (queue.retrying or queue.waiting)[0].size
+                size += (queue.retrying or queue.waiting)[0].estimated_bytes
                 if batches and size > self._settings.max_request_size:
                     break
                 batches.append(self._drain(queue, connection))
@@ -135,6 +155,10 @@ class Sender:
             self._send_produce_request(connection, batches)
         later = (self._accumulator.due_at(queue, immediate=immediate) for queue in queues)
         return min((due_at for due_at in later if due_at > now + TIMER_SLACK_S), default=inf)
+
+    def _has_capacity(self, connection: ClientConnection) -> bool:
+        in_flight = self._settings.max_in_flight_requests_per_connection
+        return connection.writable and connection.in_flight < in_flight
 
     def _has_usable_sequences(self, queue: PartitionQueue) -> bool:
         """Return whether the partition can be sent; after a sequence gap it restarts when nothing is in flight."""
@@ -164,7 +188,7 @@ class Sender:
         }
         by_topic: dict[str, list[tuple[int, bytearray]]] = {}
         for batch in batches:
-            records = batch.encode(self._settings.codec)
+            records = self._encode(batch)
             by_topic.setdefault(batch.partition.topic, []).append((batch.partition.partition, records))
         topics = [ProduceTopic(topic, topic_ids[topic], partitions) for topic, partitions in by_topic.items()]
         try:
@@ -172,6 +196,8 @@ class Sender:
                 ApiKey.PRODUCE, at_most=None if all(topic_ids.values()) else TOPIC_IDS_FROM - 1
             )
             body = encode_produce_request(version, topics, acks=acks, timeout_ms=self._settings.request_timeout_ms)
+            now = self._clock.monotonic()
+            self._metrics.request_sent(batches, now)
             if acks == 0:
                 connection.post(ApiKey.PRODUCE, version, body)
                 for batch in batches:
@@ -183,8 +209,17 @@ class Sender:
             return
         names = {topic_id: topic for topic, topic_id in topic_ids.items()}
         answers = {batch.partition: batch for batch in batches}
+        self._requests_in_flight += 1
         future = connection.exchange(ApiKey.PRODUCE, version, body)
-        future.add_done_callback(partial(self._handle_produce_response, connection, answers, names))
+        future.add_done_callback(partial(self._handle_produce_response, connection, answers, names, now))
+
+    def _encode(self, batch: ProducerBatch) -> bytearray:
+        """Encode a batch, unless it is encoded, and note its compression ratio."""
+        if batch.records is not None:
+            return batch.records
+        records = batch.encode(self._settings.codec, self._settings.compression_level)
+        self._estimator.update(batch.partition.topic, batch.compression_ratio)
+        return records
 
     # ---- responses ----------------------------------------------------------------------------------------------
 
@@ -193,13 +228,16 @@ class Sender:
         connection: ClientConnection,
         batches: dict[TopicPartition, ProducerBatch],
         names: Mapping[UUID | None, str],
+        sent_at: float,
         future: asyncio.Future[RawResponse],
     ) -> None:
+        self._requests_in_flight -= 1
         self.wake()
         error: OdradekError = KafkaError(ErrorCode.unknown_server_error, "the response does not contain the partition")
         try:
             reply = future.result()
             response = decode_produce_response(reply.version, reply.frame, reply.offset)
+            self._metrics.response_received(self._clock.monotonic() - sent_at, response.throttle_time_ms)
             for topic in response.topics:
                 for answer in topic.partitions:
                     batch = batches.pop(
@@ -223,6 +261,8 @@ class Sender:
         elif code == ErrorCode.duplicate_sequence_number:
             # Appended before, too long ago for the broker to know the offset.
             self._batch_succeeded(batch, -1, -1)
+        elif code == ErrorCode.message_too_large and batch.count > 1 and not batch.is_done:
+            self._split(batch)
         else:
             if code in INVALID_METADATA_ERRORS:
                 self._cluster.request_refresh()
@@ -236,6 +276,20 @@ class Sender:
             batch.complete(base_offset, log_append_time)
         self._accumulator.deallocate(batch)
 
+    def _split(self, batch: ProducerBatch) -> None:
+        """Send a batch again in smaller ones, as if they had never been sent; their sequences are the batch's own."""
+        self._accumulator.queues[batch.partition].in_flight.remove(batch)
+        self._estimator.reset(batch.partition.topic, batch.compression_ratio)
+        parts = self._accumulator.split(batch)
+        self._metrics.batch_split_total += 1
+        _log.warning(
+            "A batch of %d records (%d bytes) for partition %s was too large for the broker; sending it as %d batches",
+            batch.count,
+            batch.estimated_bytes,
+            batch.partition,
+            len(parts),
+        )
+
     def _retry_or_fail_batch(self, batch: ProducerBatch, error: OdradekError) -> None:
         """Queue a batch for a retry if the error and its limits allow, else fail it."""
         queue = self._accumulator.queues[batch.partition]
@@ -246,6 +300,7 @@ class Sender:
         if not self._can_retry(batch, error) or batch.attempts > self._settings.retries:
             self._fail_batch(batch, error)
             return
+        self._metrics.record_retry_total += batch.count
         _log.debug("Retrying %d records of partition %s: %s", batch.count, batch.partition, error)
         batch.backoff = batch.backoff or self._cluster.backoff()
         batch.retry_at = self._clock.monotonic() + batch.backoff.failed()
@@ -270,11 +325,14 @@ class Sender:
         _log.warning("Failed to deliver %d records to partition %s: %s", batch.count, batch.partition, error)
         if self._transaction_manager is not None and batch.base_sequence >= 0:
             self._transaction_manager.request_epoch_bump(batch.partition)
+        self._metrics.record_error_total += batch.count
         batch.complete_exceptionally(error)
         self._accumulator.deallocate(batch)
 
     def _abort_batches(self, error: OdradekError) -> None:
+        self._accumulator.abort_waiters(error)
         for batch in list(self._accumulator.incomplete):
+            self._metrics.record_error_total += batch.count
             batch.complete_exceptionally(error)
             self._accumulator.deallocate(batch)
         for queue in self._accumulator.queues.values():
@@ -348,17 +406,18 @@ class Sender:
         if due_at < inf:
             self._timer = self.loop.call_later(max(due_at - now, 0), self.wake)
 
-    def _update_partition_load_stats(self, partitioner: LoadAware) -> None:
-        """Pass the number of waiting batches per partition to the partitioner."""
-        queues = self._accumulator.queues
+    def _update_partition_load_stats(self) -> None:
+        """Pass the number of waiting batches per partition to the partitioner, without brokers that are not ready."""
+        queues, metadata = self._accumulator.queues, self._cluster.metadata
         for topic in {partition.topic for partition in queues}:
-            available: Sequence[int] = self._cluster.metadata.available_partitions_for_topic(topic)
-            sizes = dict.fromkeys(available, 0)
+            available: Sequence[int] = metadata.available_partitions_for_topic(topic)
+            sizes: dict[int, int] = {}
             for number in available:
-                queue = queues.get(TopicPartition(topic, number))
-                if queue is not None:
-                    sizes[number] = len(queue.waiting) + len(queue.retrying)
-            partitioner.update_load(topic, sizes, partition_count=len(available))
+                partition = TopicPartition(topic, number)
+                if self._readiness.is_available(metadata.leader(partition)):
+                    queue = queues.get(partition)
+                    sizes[number] = 0 if queue is None else len(queue.waiting) + len(queue.retrying)
+            self._placer.update_load(topic, sizes, partition_count=len(available))
 
 
 def _error_message(partition: TopicPartition, code: ErrorCode, answer: PartitionResponse) -> str:

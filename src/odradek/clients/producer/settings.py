@@ -3,14 +3,26 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from odradek.clients.settings import ClientSettings, make_settings
-from odradek.config.definition import INT_MAX, boolean, integer, text
+from odradek.clients.settings import ABSENT_KEYS, ClientSettings, make_settings
+from odradek.config.definition import INT_MAX, boolean, integer, long, text
 from odradek.model import ConfigurationError
 from odradek.model.values import dataclass
 from odradek.protocol.compression import Codec
 
 _MAX_IN_FLIGHT = 5
 """Brokers remember the last five batches of an idempotent producer per partition; a sixth could be duplicated."""
+
+_TRANSACTIONS = "this producer has no transactions yet"
+_ABSENT_KEYS = {
+    "key.serializer": "pass a function as Producer(key_serializer=...)",
+    "value.serializer": "pass a function as Producer(value_serializer=...)",
+    "partitioner.class": "pass a name, an import path or an object as Producer(partitioner=...)",
+    "interceptor.classes": "pass objects as Producer(interceptors=...)",
+    "metadata.max.idle.ms": "topics stay in the metadata until the producer is closed",
+    "transactional.id": _TRANSACTIONS,
+    "transaction.timeout.ms": _TRANSACTIONS,
+    "transaction.two.phase.commit.enable": _TRANSACTIONS,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,11 +36,19 @@ class ProducerSettings(ClientSettings):
         choices=("all", "-1", "0", "1"),
     )
     linger_ms: int = integer("linger.ms", 5, "How long a batch waits for more records.", minimum=0)
-    batch_size: int = integer("batch.size", 16_384, "Bytes of a batch; a larger record is a batch alone.", minimum=1)
-    buffer_memory: int = integer("buffer.memory", 32 << 20, "Bytes of memory for undelivered records.", minimum=1)
+    batch_size: int = integer(
+        "batch.size", 16_384, "Bytes of a batch, compressed; a larger record is a batch alone.", minimum=0
+    )
+    buffer_memory: int = long("buffer.memory", 32 << 20, "Bytes of memory for undelivered records.", minimum=1)
     compression_type: str = text(
         "compression.type", "none", "How batches are compressed.", choices=("none", "gzip", "snappy", "lz4", "zstd")
     )
+    compression_gzip_level: int = integer(
+        "compression.gzip.level", -1, "gzip's effort, 1 to 9, or -1 for its default.", minimum=-1, maximum=9,
+        excluded=(0,),
+    )  # fmt: skip
+    compression_lz4_level: int = integer("compression.lz4.level", 9, "lz4's effort.", minimum=1, maximum=17)
+    compression_zstd_level: int = integer("compression.zstd.level", 3, "zstd's effort.", minimum=-131_072, maximum=22)
     enable_idempotence: bool = boolean(
         "enable.idempotence", True, "Whether retries neither duplicate nor reorder records."
     )
@@ -47,6 +67,17 @@ class ProducerSettings(ClientSettings):
     partitioner_adaptive_partitioning_enable: bool = boolean(
         "partitioner.adaptive.partitioning.enable", True, "Whether `adaptive` gives slow brokers less."
     )
+    partitioner_availability_timeout_ms: int = long(
+        "partitioner.availability.timeout.ms",
+        0,
+        "How long a broker may take no batches before `adaptive` skips its partitions; 0 is forever.",
+        minimum=0,
+    )
+
+    @classmethod
+    def absent_keys(cls) -> Mapping[str, str]:
+        """Return Kafka's keys that a producer lacks, and why, or what to use instead."""
+        return ABSENT_KEYS | _ABSENT_KEYS
 
     @property
     def required_acks(self) -> int:
@@ -57,6 +88,16 @@ class ProducerSettings(ClientSettings):
     def codec(self) -> Codec:
         """Return the codec of `compression_type`."""
         return Codec[self.compression_type.upper()]
+
+    @property
+    def compression_level(self) -> int | None:
+        """Return the level of the codec, if it has levels."""
+        levels = {
+            Codec.GZIP: self.compression_gzip_level,
+            Codec.LZ4: self.compression_lz4_level,
+            Codec.ZSTD: self.compression_zstd_level,
+        }
+        return levels.get(self.codec)
 
 
 def producer_settings(values: Mapping[str, object]) -> ProducerSettings:

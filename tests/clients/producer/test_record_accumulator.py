@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from odradek.clients.producer.record_accumulator import ProducerBatch, RecordAccumulator, RecordMetadata
+from odradek.clients.producer.producer_batch import ProducerBatch, RecordMetadata
+from odradek.clients.producer.record_accumulator import RecordAccumulator
 from odradek.model import TopicPartition, UnavailableError
 from odradek.protocol.compression import Codec
 from odradek.protocol.record_batch import read_header, verify_crc

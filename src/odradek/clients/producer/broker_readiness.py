@@ -1,0 +1,33 @@
+"""For how long each broker has taken no batches (`partitioner.availability.timeout.ms`, KIP-794)."""
+
+from odradek.model.values import dataclass
+
+
+@dataclass(slots=True)
+class _Times:
+    """Monotonic seconds: when batches were last due, and when the broker could last take them."""
+
+    due_at: float
+    drained_at: float
+
+
+class BrokerReadiness:
+    """The brokers that partitioners skip. With a timeout of 0 none is."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._times: dict[int, _Times] = {}
+
+    def update(self, node_id: int, now: float, *, is_ready: bool) -> None:
+        """Note that batches are due for a broker, which is connected and has room for a request if `is_ready`."""
+        times = self._times.get(node_id)
+        if times is None:
+            times = self._times[node_id] = _Times(now, now)
+        times.due_at = now
+        if is_ready:
+            times.drained_at = now
+
+    def is_available(self, node_id: int | None) -> bool:
+        """Return whether the broker has taken its last due batches in time."""
+        times = None if node_id is None or not self._timeout_s else self._times.get(node_id)
+        return times is None or times.due_at - times.drained_at <= self._timeout_s

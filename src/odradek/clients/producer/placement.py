@@ -1,0 +1,78 @@
+"""The partitioner behind checks: what a user's partitioner raises or returns becomes an error of `send` alone."""
+
+import logging
+from operator import index
+
+from odradek.clients.metadata import ClusterMetadata
+from odradek.model import ErrorCode, KafkaError
+from odradek.partitioners import BatchAware, LoadAware, Partitioner
+
+_log = logging.getLogger("odradek.clients")
+
+
+class RecordPlacer:
+    """Calls a partitioner, which need not have the optional methods."""
+
+    def __init__(self, partitioner: Partitioner) -> None:
+        self._partitioner = partitioner
+        self._name = type(partitioner).__name__
+        self._batch_aware = partitioner if isinstance(partitioner, BatchAware) else None
+        self._load_aware = partitioner if isinstance(partitioner, LoadAware) else None
+
+    @property
+    def is_batch_aware(self) -> bool:
+        """Return whether the partitioner is asked again when a record would open a new batch."""
+        return self._batch_aware is not None
+
+    @property
+    def is_load_aware(self) -> bool:
+        """Return whether the partitioner uses bytes and queue sizes."""
+        return self._load_aware is not None
+
+    def partition(self, topic: str, key: bytes | None, value: bytes | None, metadata: ClusterMetadata) -> int:
+        """Return a partition that exists. Raises `KafkaError` INVALID_PARTITIONS if the partitioner fails."""
+        try:
+            returned = self._partitioner.partition(topic, key, value, metadata)
+            partition = index(returned)
+        except Exception as error:
+            raise self._failed(topic, error) from error
+        if partition not in metadata.topics[topic].partitions:
+            raise KafkaError(
+                ErrorCode.invalid_partitions,
+                f"partitioner {self._name} returned partition {partition} of topic {topic!r}, which has partitions "
+                f"0 to {len(metadata.topics[topic].partitions) - 1}",
+            )
+        return partition
+
+    def on_new_batch(self, topic: str, metadata: ClusterMetadata, previous: int) -> None:
+        """Note that a record would open a new batch. Raises `KafkaError` INVALID_PARTITIONS if the partitioner does."""
+        assert self._batch_aware is not None
+        try:
+            self._batch_aware.on_new_batch(topic, metadata, previous)
+        except Exception as error:
+            raise self._failed(topic, error) from error
+
+    def on_appended(
+        self, topic: str, partition: int, appended_bytes: int, metadata: ClusterMetadata, *, batch_ready: bool
+    ) -> None:
+        """Note an appended record, which is sent whatever the partitioner raises: that is logged, once."""
+        if self._load_aware is not None:
+            try:
+                self._load_aware.on_appended(topic, partition, appended_bytes, metadata, batch_ready=batch_ready)
+            except Exception:
+                _log.exception("%s.on_appended failed; it is not notified of loads any more", self._name)
+                self._load_aware = None
+
+    def update_load(self, topic: str, queue_sizes: dict[int, int], *, partition_count: int) -> None:
+        """Note the queues of a topic; what the partitioner raises is logged, once."""
+        if self._load_aware is not None:
+            try:
+                self._load_aware.update_load(topic, queue_sizes, partition_count=partition_count)
+            except Exception:
+                _log.exception("%s.update_load failed; it is not notified of loads any more", self._name)
+                self._load_aware = None
+
+    def _failed(self, topic: str, error: Exception) -> KafkaError:
+        what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        message = f"partitioner {self._name} failed for a record of topic {topic!r}: {what}"
+        return KafkaError(ErrorCode.invalid_partitions, message)

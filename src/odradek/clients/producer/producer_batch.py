@@ -1,0 +1,188 @@
+"""One record batch of the producer with the futures of its records, and its split if it is too large."""
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from odradek.clients.backoff import Backoff
+from odradek.model import OdradekError, TopicPartition
+from odradek.model.values import dataclass, field
+from odradek.protocol.compression import Codec
+from odradek.protocol.record_batch import HEADER_SIZE, read_header, write_header
+from odradek.protocol.records import BatchBuilder, decode_records
+
+
+class RecordMetadata(NamedTuple):
+    """The partition and offset of a record. `offset` is -1 if unknown (`acks=0`); `timestamp` is in ms."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+
+
+class EncodedRows(Protocol):
+    """The result of rows that were encoded together (`send_arrow`); `start` and `count` are positions among them."""
+
+    def delivered(self, start: int, count: int, base_offset: int) -> None:
+        """Set the offsets of `count` rows; a `base_offset` of -1 is unknown."""
+
+    def failed(self, error: OdradekError) -> None:
+        """Set the error of all rows."""
+
+
+@dataclass(slots=True, eq=False)
+class ProducerBatch:
+    """Records of one partition, with a future per record or with `rows`.
+
+    `number` orders a producer's batches; `created_at` and `retry_at` are monotonic seconds. `limit` is the
+    uncompressed size at which the batch is full, and `ratio` the estimated compressed bytes per uncompressed one.
+    """
+
+    partition: TopicPartition
+    number: tuple[int, ...]
+    created_at: float
+    builder: BatchBuilder | None = None
+    limit: int = 0
+    ratio: float = 1.0
+    count: int = 0
+    futures: list[asyncio.Future[RecordMetadata]] = field(default_factory=list)
+    timestamps: list[int] = field(default_factory=list)
+    rows: EncodedRows | None = None
+    first_row: int = 0
+    on_acknowledgement: Callable[[RecordMetadata, OdradekError | None], None] | None = None
+    size: int = 0
+    attempts: int = 0
+    backoff: Backoff | None = None
+    retry_at: float = 0.0
+    last_error: OdradekError | None = None
+    producer_id: int = -1
+    producer_epoch: int = -1
+    base_sequence: int = -1
+    records: bytearray | None = None
+    is_done: bool = False
+    finished: asyncio.Future[None] | None = None
+    parts: tuple["ProducerBatch", ...] = ()
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether no record is appended any more. Encoded batches are full."""
+        return self.builder is None or self.size >= self.limit
+
+    @property
+    def estimated_bytes(self) -> int:
+        """Return the size in a request: exact once encoded, before that an estimate."""
+        if self.records is not None:
+            return len(self.records)
+        return HEADER_SIZE + int((self.size - HEADER_SIZE) * self.ratio)
+
+    @property
+    def compression_ratio(self) -> float:
+        """Return the compressed bytes of an encoded batch's records per uncompressed one."""
+        assert self.records is not None
+        return (len(self.records) - HEADER_SIZE) / max(self.size - HEADER_SIZE, 1)
+
+    def encode(self, codec: Codec, level: int | None = None) -> bytearray:
+        """Return the encoded batch with its current sequence. No record can be appended afterwards."""
+        if self.records is None:
+            assert self.builder is not None
+            self.records = self.builder.build(
+                codec,
+                level=level,
+                producer_id=self.producer_id,
+                producer_epoch=self.producer_epoch,
+                base_sequence=self.base_sequence,
+            )
+            self.builder = None
+        return self.records
+
+    def reset_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+        """Change producer id, epoch and sequence, also of an encoded batch."""
+        self.producer_id, self.producer_epoch, self.base_sequence = producer_id, producer_epoch, base_sequence
+        if self.records is not None:
+            header = read_header(self.records)._replace(
+                producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=base_sequence
+            )
+            write_header(self.records, header)
+
+    def split(self, max_bytes: int) -> "tuple[ProducerBatch, ...]":
+        """Return batches of at most `max_bytes` and half of the size, with these records, futures and sequences.
+
+        The records are decoded one by one: brokers rarely refuse a batch as too large. A batch of one record cannot be
+        split.
+        """
+        assert self.records is not None
+        assert self.count > 1
+        limit = min(max_bytes, self.size // 2)
+        parts: list[ProducerBatch] = []
+        start = 0
+        for position, record in enumerate(decode_records(self.records)):
+            fields = (record.timestamp, record.key, record.value, record.headers)
+            if not parts or not _builder(parts[-1]).append(*fields):
+                parts.append(self._part((*self.number, len(parts)), limit, position))
+                start = position
+                _builder(parts[-1]).append(*fields)
+            parts[-1].count = position - start + 1
+            parts[-1].size = _builder(parts[-1]).size
+        for part in parts:
+            first = part.first_row - self.first_row
+            part.futures = self.futures[first : first + part.count]
+            part.timestamps = self.timestamps[first : first + part.count]
+        self.parts = tuple(parts)
+        self._finish()
+        return self.parts
+
+    def complete(self, base_offset: int, log_append_time: int) -> None:
+        """Complete all futures with offsets. `log_append_time` is -1 if records keep their own timestamps."""
+        topic, partition = self.partition
+        on_acknowledgement = self.on_acknowledgement
+        for index, future in enumerate(self.futures):
+            offset = -1 if base_offset < 0 else base_offset + index
+            timestamp = self.timestamps[index] if log_append_time < 0 else log_append_time
+            metadata = RecordMetadata(topic, partition, offset, timestamp)
+            if on_acknowledgement is not None:
+                on_acknowledgement(metadata, None)
+            if not future.done():
+                future.set_result(metadata)
+        if self.rows is not None:
+            self.rows.delivered(self.first_row, self.count, base_offset)
+        self._finish()
+
+    def complete_exceptionally(self, error: OdradekError) -> None:
+        """Fail all futures."""
+        for index, future in enumerate(self.futures):
+            if self.on_acknowledgement is not None:
+                self.on_acknowledgement(RecordMetadata(*self.partition, -1, self.timestamps[index]), error)
+            if not future.done():
+                future.set_exception(error)
+                # Marked as retrieved, for callers that only flush: the sender logs one line per batch.
+                future.exception()
+        if self.rows is not None:
+            self.rows.failed(error)
+        self._finish()
+
+    def _part(self, number: tuple[int, ...], limit: int, position: int) -> "ProducerBatch":
+        sequence = -1 if self.base_sequence < 0 else (self.base_sequence + position) & 0x7FFFFFFF
+        return ProducerBatch(
+            self.partition,
+            number,
+            self.created_at,
+            builder=BatchBuilder(limit),
+            rows=self.rows,
+            first_row=self.first_row + position,
+            on_acknowledgement=self.on_acknowledgement,
+            last_error=self.last_error,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            base_sequence=sequence,
+        )
+
+    def _finish(self) -> None:
+        self.is_done = True
+        if self.finished is not None and not self.finished.done():
+            self.finished.set_result(None)
+
+
+def _builder(batch: ProducerBatch) -> BatchBuilder:
+    assert batch.builder is not None
+    return batch.builder

@@ -1,14 +1,16 @@
 """How members of the consumer protocol get, give up and wait for partitions (SPEC 6, M7; KIP-848)."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from protocol_world import GROUP, REBALANCE_MS, SESSION_MS, Coordinator, Member, image_of, settings, settle, topic_id
 
-from odradek.groups.consumer import heartbeat
+from odradek.groups.consumer import group_update
 from odradek.groups.consumer.consumer_group import ConsumerGroupState
 from odradek.groups.consumer.member import MemberState
 from odradek.groups.consumer.messages import ConsumerGroupDescribeRequest
+from odradek.groups.consumer.settings import ConsumerGroupSettings
 from odradek.model import ErrorCode, TopicPartition
 
 
@@ -270,10 +272,18 @@ class Broken:
 def test_only_expressions_that_are_new_are_resolved_when_members_join(monkeypatch: pytest.MonkeyPatch) -> None:
     at = Coordinator({"a": 1, "b": 1})
     resolved: list[str] = []
-    real = heartbeat.resolve_regex
-    monkeypatch.setattr(heartbeat, "resolve_regex", lambda regex, *rest: resolved.append(regex) or real(regex, *rest))
+    seen: list[set[str]] = []
+    real = group_update.resolve_regex
+
+    def resolve(regex: str, image: Any, names: Any, denied: Any) -> tuple[str, ...]:
+        resolved.append(regex)
+        seen.append(set(names))
+        return real(regex, image, names, denied)
+
+    monkeypatch.setattr(group_update, "resolve_regex", resolve)
     settle(at, [Member("one", regex="a"), Member("two", regex="b")])
     resolved.clear()
+    seen.clear()
     Member("three", regex="[ab]").heartbeat(at)
     assert resolved == ["[ab]"]
     at.log.change_image(image_of({"a": 2, "b": 1}), 0)
@@ -282,6 +292,63 @@ def test_only_expressions_that_are_new_are_resolved_when_members_join(monkeypatc
     at.log.change_image(image_of({"a": 2, "b": 1, "c": 1}), 0)
     Member("five", regex="a").heartbeat(at)
     assert sorted(resolved[1:]) == ["[ab]", "a", "b"]
+    assert seen[1:] == [{"c"}] * 3, "topics that were there before are not matched again"
+    at.wait(600_000)
+    Member("six", regex="a").heartbeat(at)
+    assert seen[-1] == {"a", "b", "c"}, "permissions may have changed: everything is matched from time to time"
+
+
+@pytest.fixture
+def as_in_a_large_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a group of any size compute its targets once a second."""
+    monkeypatch.setattr(group_update, "_ENTRIES_PER_MS", 0.001)
+
+
+@pytest.mark.usefixtures("as_in_a_large_group")
+def test_members_that_join_together_share_one_computation() -> None:
+    at = Coordinator({"t": 4})
+    one, two = Member("one", ["t"]), Member("two", ["t"])
+    settle(at, [one, two])
+    newcomers = [Member(name, ["t"]) for name in ("three", "four")]
+    waiting = [(member, object()) for member in newcomers]
+    for member, to in waiting:
+        at.send(member.request(), to)
+    at.log.commit()
+    assert [id(to) in at.replies for _, to in waiting] == [False] * 2, "no target is computed yet"
+    assert (at.group.epoch, at.group.assignment_epoch) == (4, 2)
+    assert one.heartbeat(at).member_epoch == 2, "the others go on towards the targets that there are"
+    at.wait(1_000)
+    assert (at.group.epoch, at.group.assignment_epoch) == (4, 4)
+    for member, to in waiting:
+        member.follow(at.reply(to))
+    assert [member.epoch for member in newcomers] == [4] * 2
+    settle(at, [one, two, *newcomers])
+    assert [member.count for member in (one, two, *newcomers)] == [1, 1, 1, 1]
+
+
+@pytest.mark.usefixtures("as_in_a_large_group")
+def test_a_member_that_leaves_before_its_first_target_is_unknown() -> None:
+    at = Coordinator({"t": 4})
+    settle(at, [Member("one", ["t"]), Member("other", ["t"])])
+    two, to = Member("two", ["t"]), object()
+    at.send(two.request(), to)
+    two.leave(at)
+    at.wait(1_000)
+    assert at.reply(to).code is ErrorCode.unknown_member_id
+    assert list(at.group.members) == ["one", "other"]
+
+
+@pytest.mark.usefixtures("as_in_a_large_group")
+def test_members_that_wait_for_their_target_get_the_error_of_an_assignor_that_fails() -> None:
+    at = Coordinator({"t": 4})
+    settle(at, [Member("one", ["t"]), Member("other", ["t"])])
+    two, to = Member("two", ["t"]), object()
+    at.send(two.request(), to)
+    at.log.consumer_settings = ConsumerGroupSettings(assignors={"range": Broken()})
+    at.wait(1_000)
+    assert at.reply(to).code is ErrorCode.unknown_server_error
+    at.log.consumer_settings = settings()
+    assert two.heartbeat(at).member_epoch == 3
 
 
 @pytest.mark.parametrize("count", range(1, 12))

@@ -11,12 +11,7 @@ from odradek.groups.classic.classic_group import ClassicGroup, GroupSettings
 from odradek.groups.classic.classic_groups import ClassicGroups
 from odradek.groups.classic.states import State
 from odradek.groups.classic.sync import validate_commit
-from odradek.groups.consumer.consumer_groups import (
-    CONSUMER_SESSION,
-    REVOCATION,
-    ConsumerGroups,
-    validate_member_epoch,
-)
+from odradek.groups.consumer.consumer_groups import DEADLINES, ConsumerGroups, validate_member_epoch
 from odradek.groups.consumer.messages import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
 from odradek.groups.consumer.settings import ConsumerGroupSettings
 from odradek.groups.deadlines import DeadlineKey, Deadlines
@@ -211,8 +206,8 @@ class GroupCoordinatorMachine:
             self._deadlines.set(due, now.ms + self._offset_settings().check_interval_ms)
             self._expiring = [*self.classic.groups, *self.consumer.groups]
             return Step(key=_NO_GROUP)
-        if kind in (CONSUMER_SESSION, REVOCATION):
-            return self.consumer.expire(due)
+        if kind in DEADLINES:
+            return self.consumer.expire(due, self._image, now)
         return self._decided(self.classic.expire(due, now))
 
     def _expire_offsets(self, group_id: str, now: Now) -> _Step:

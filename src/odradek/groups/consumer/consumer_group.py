@@ -1,7 +1,8 @@
 """The durable state of a group of the consumer protocol, as its records have it."""
 
 import uuid
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Final
@@ -11,9 +12,12 @@ from odradek.groups.consumer.member import (
     Assignment,
     ConsumerGroupMember,
     MemberState,
+    Topics,
     from_record,
     to_state,
 )
+from odradek.groups.consumer.messages import ConsumerGroupHeartbeatRequest
+from odradek.metadata.image import ClusterImage, TopicImage
 from odradek.protocol.group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupMemberMetadataKey,
@@ -61,8 +65,18 @@ class ConsumerGroup:
         """The topics that match each regular expression of members."""
         self.needs_refresh = True
         """Whether topics may have changed since the group's epoch was set; not durable."""
-        self.needs_resolution = True
-        """Whether topics may have come or gone since the regular expressions were resolved; not durable."""
+        self.resolved_topics: Mapping[str, TopicImage] | None = None
+        """The topics that regular expressions were matched with, None if they have to be matched anew; not durable."""
+        self.regexes_resolved_ms = 0
+        """When regular expressions were last matched with all topics; not durable."""
+        self.next_assignment_ms = 0
+        """The earliest time of the next computation of targets; not durable."""
+        self.joins: list[tuple[ConsumerGroupHeartbeatRequest, object]] = []
+        """Requests of members that wait for their first target, and the receivers of the replies; not durable."""
+        self.hashed: tuple[ClusterImage, frozenset[str], int] | None = None
+        """The last hash of topics' metadata, and what it was computed of; not durable."""
+        self.subscriptions: Counter[Topics] = Counter()
+        """How many members have each subscription."""
         self.size_bytes = 0
         """About how many bytes of memory its members take."""
         self._owners: dict[tuple[uuid.UUID, int], str] = {}
@@ -102,6 +116,7 @@ class ConsumerGroup:
             del self._static[instance_id]
         if member is not None:
             self.size_bytes -= member.size_bytes
+            self._uncount(member.topics)
         if value is None:
             if member is not None:
                 self._release(member)
@@ -115,6 +130,7 @@ class ConsumerGroup:
             changed = replace(member, subscription=value)
         self.members[key.member_id] = changed
         self.size_bytes += changed.size_bytes
+        self.subscriptions[changed.topics] += 1
 
     def _apply_target(self, key: ConsumerGroupTargetAssignmentMemberKey, value: Any) -> None:
         if value is None:
@@ -145,6 +161,7 @@ class ConsumerGroup:
         self.members[key.member_id] = changed
         if member is None:
             self.size_bytes += changed.size_bytes
+            self.subscriptions[changed.topics] += 1
         for assignment in (changed.assigned, changed.revoking):
             for topic_id, numbers in assignment.items():
                 for number in numbers:
@@ -155,6 +172,11 @@ class ConsumerGroup:
             self.regexes.pop(key.regular_expression, None)
         else:
             self.regexes[key.regular_expression] = value.topics
+
+    def _uncount(self, topics: Topics) -> None:
+        self.subscriptions[topics] -= 1
+        if not self.subscriptions[topics]:
+            del self.subscriptions[topics]
 
     def _release(self, member: ConsumerGroupMember) -> None:
         for assignment in (member.assigned, member.revoking):

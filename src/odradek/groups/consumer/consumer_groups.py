@@ -6,8 +6,10 @@ from typing import Final
 from odradek.coordination import Now, Reply, Step
 from odradek.groups.consumer.consumer_group import ConsumerGroup
 from odradek.groups.consumer.group_changes import group_tombstones
-from odradek.groups.consumer.heartbeat import heartbeat, leave, remove, validate
+from odradek.groups.consumer.group_update import Update, assign
+from odradek.groups.consumer.heartbeat import heartbeat, reply_to, validate
 from odradek.groups.consumer.member import JOINING_EPOCH, LEAVING_EPOCH, ConsumerGroupMember, MemberState
+from odradek.groups.consumer.membership import leave, remove, unknown_member
 from odradek.groups.consumer.messages import (
     ConsumerGroupDescription,
     ConsumerGroupHeartbeatReply,
@@ -26,6 +28,9 @@ from odradek.model import ErrorCode, KafkaError
 CONSUMER_SESSION: Final = "consumer session"
 REVOCATION: Final = "revocation"
 """Kinds of deadlines, each of a member."""
+ASSIGNMENT: Final = "assignment"
+"""The deadline of a group whose targets are to be computed, or are there for members that wait for their first."""
+DEADLINES: Final = (CONSUMER_SESSION, REVOCATION, ASSIGNMENT)
 
 
 class ConsumerGroups:
@@ -53,7 +58,9 @@ class ConsumerGroups:
         After loading, sessions and revocations start anew. After a failed append those that run go on: a member that is
         silent meanwhile does not live longer.
         """
-        group.needs_refresh = group.needs_resolution = True
+        group.needs_refresh, group.resolved_topics = True, None
+        group.joins.clear()
+        self._deadlines.clear((group.group_id, ASSIGNMENT, ""))
         session_ends_ms = now.ms + self._settings().session_timeout_ms
         for member_id, member in group.members.items():
             if (group.group_id, CONSUMER_SESSION, member_id) not in self._deadlines:
@@ -74,12 +81,8 @@ class ConsumerGroups:
         """Let groups look at their topics again, with the next heartbeat of any member."""
         if old.topics is new.topics and old.brokers is new.brokers:
             return
-        with_regexes = [group for group in self.groups.values() if group.regexes]
-        has_other_names = bool(with_regexes) and old.topics.keys() != new.topics.keys()
         for group in self.groups.values():
             group.needs_refresh = True
-        for group in with_regexes:
-            group.needs_resolution = group.needs_resolution or has_other_names
 
     # -- heartbeats ----------------------------------------------------------------------------------------------------
 
@@ -104,21 +107,55 @@ class ConsumerGroups:
                 group = ConsumerGroup(key)
             if request.member_epoch < JOINING_EPOCH:
                 return self._leave(group, request, to)
-            decision = heartbeat(group, request, image, settings, now)
+            update = heartbeat(group, request, image, settings, now)
         except KafkaError as error:
             return answer(key, to, error)
-        self._deadlines.set((key, CONSUMER_SESSION, request.member_id), now.ms + settings.session_timeout_ms)
-        if decision.replaced is not None:
-            self._clear_deadlines(key, decision.replaced)
-        after = decision.after
-        if after.state is not MemberState.UNREVOKED_PARTITIONS:
-            self._deadlines.clear((key, REVOCATION, after.member_id))
-        elif decision.changes_assignment:
-            self._set_revocation(group, after, now)
+        self._follow(group, update, settings.session_timeout_ms, now)
+        replies: tuple[Reply, ...] = (Reply(to=to, value=reply_to(request, update, settings)),)
+        if update.awaits_target:
+            group.joins.append((request, to))
+            replies = ()
+        if update.is_deferred:
+            self._deadlines.set((key, ASSIGNMENT, ""), group.next_assignment_ms)
         # Large targets do not fit into one batch. The epoch comes first and that of the targets last, so that the next
         # heartbeat computes anew what a failure left undone.
-        reply = Reply(to=to, value=decision.reply)
-        return Step(key=key, records=(*before, *decision.records), replies=(reply,), is_atomic=False)
+        return Step(key=key, records=(*before, *update.records), replies=replies, is_atomic=False)
+
+    def _follow(self, group: ConsumerGroup, update: Update, session_timeout_ms: int, now: Now) -> None:
+        """Set the deadlines of a member after its request."""
+        key, after = group.group_id, update.after
+        self._deadlines.set((key, CONSUMER_SESSION, after.member_id), now.ms + session_timeout_ms)
+        if update.replaced is not None:
+            self._clear_deadlines(key, update.replaced)
+        if after.state is not MemberState.UNREVOKED_PARTITIONS:
+            self._deadlines.clear((key, REVOCATION, after.member_id))
+        elif update.changes_assignment:
+            self._set_revocation(group, after, now)
+
+    def _assign(self, group: ConsumerGroup, image: ClusterImage, now: Now) -> Step[GroupRecord]:
+        """Answer a member that waited for its first target; if there is none for the first, compute all of them."""
+        key = group.group_id
+        for place, (request, to) in enumerate(group.joins):
+            if request.member_id in group.targets or request.member_id not in group.members:
+                del group.joins[place]
+                self._deadlines.set((key, ASSIGNMENT, ""), now.ms)
+                if request.member_id not in group.members:
+                    return answer(key, to, unknown_member(group, request.member_id))
+                return self.heartbeat(key, request, to, image, now)
+            break
+        if group.epoch <= group.assignment_epoch:
+            return Step(key=key)
+        if now.ms < group.next_assignment_ms:
+            self._deadlines.set((key, ASSIGNMENT, ""), group.next_assignment_ms)
+            return Step(key=key)
+        try:
+            records = assign(group, image, self._settings(), now)
+        except KafkaError as error:
+            replies = tuple(Reply(to=to, value=error) for _, to in group.joins)
+            group.joins.clear()
+            return Step(key=key, replies=replies)
+        self._deadlines.set((key, ASSIGNMENT, ""), now.ms)
+        return Step(key=key, records=records, is_atomic=False)
 
     def _leave(self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, to: object) -> Step[GroupRecord]:
         records, member = leave(group, request)
@@ -129,10 +166,12 @@ class ConsumerGroups:
         reply = ConsumerGroupHeartbeatReply(member_id=request.member_id, member_epoch=request.member_epoch)
         return answer(group.group_id, to, reply, records)
 
-    def expire(self, place: DeadlineKey) -> Step[GroupRecord]:
-        """Remove a member that was silent for its session, or that kept partitions which it had to give up."""
+    def expire(self, place: DeadlineKey, image: ClusterImage, now: Now) -> Step[GroupRecord]:
+        """Remove a member that was silent for its session, or kept partitions for too long; or compute targets."""
         group_id, kind, member_id = place
         group = self.groups.get(group_id)
+        if group is not None and kind == ASSIGNMENT:
+            return self._assign(group, image, now)
         member = None if group is None else group.members.get(member_id)
         if group is None or member is None:
             return Step(key=group_id)
@@ -165,7 +204,7 @@ class ConsumerGroups:
 
     def subscribed_topics(self, group: ConsumerGroup) -> frozenset[str]:
         """Return the topics that members of a group subscribe to."""
-        return topics_of_all(group.members.values(), group.regexes)
+        return topics_of_all(group.subscriptions, group.regexes)
 
     def deletion(self, group_id: str) -> list[ConsumerGroupRecord]:
         """Return the records that delete a group without members; none if there is no such group."""

@@ -21,6 +21,9 @@ LEAVING_STATIC_EPOCH: Final = -2
 Assignment = Mapping[uuid.UUID, frozenset[int]]
 """Partitions by topic id, without empty sets."""
 
+Topics = tuple[tuple[str, ...], str]
+"""The topic names and the regular expression of a subscription, empty if it has none."""
+
 NO_PARTITIONS: Final[Assignment] = MappingProxyType({})
 
 
@@ -50,8 +53,8 @@ class ConsumerGroupMember:
     """Partitions that it must give up, and that nobody else gets until it has."""
 
     @property
-    def topics(self) -> tuple[tuple[str, ...], str]:
-        """Return the topic names and the regular expression that it subscribes to, empty if it has none."""
+    def topics(self) -> Topics:
+        """Return the topic names and the regular expression that it subscribes to."""
         return self.subscription.subscribed_topic_names, self.subscription.subscribed_topic_regex or ""
 
     @property

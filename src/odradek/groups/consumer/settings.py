@@ -24,3 +24,7 @@ class ConsumerGroupSettings:
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000
     max_size: int = 2**31 - 1
+    assignment_interval_ms: int = 1_000
+    """The longest time between two computations of a group's targets."""
+    regex_refresh_interval_ms: int = 600_000
+    """How often regular expressions are resolved although no topic is new."""

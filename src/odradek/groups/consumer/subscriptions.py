@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-from odradek.groups.consumer.member import ConsumerGroupMember
+from odradek.groups.consumer.member import Topics
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError
 
@@ -41,27 +41,29 @@ def compile_regex(pattern: str) -> Any:
 
 
 def resolve_regex(
-    pattern: str, image: ClusterImage, denied: Callable[[Collection[str]], Collection[str]]
+    pattern: str,
+    image: ClusterImage,
+    names: Iterable[str],
+    denied: Callable[[Collection[str]], Collection[str]],
 ) -> tuple[str, ...]:
-    """Return the topics whose whole name matches, sorted, without those that `denied` returns of them.
+    """Return which of these topics match with their whole name, sorted, without those that `denied` returns of them.
 
     Internal topics never match: a consumer of `.*` that commits would read its own commits forever.
     """
     matches = compile_regex(pattern).fullmatch
-    found = {name for name, topic in image.topics.items() if not topic.is_internal and matches(name)}
-    return tuple(sorted(found.difference(denied(found))))
+    found = {name for name in names if matches(name) and not image.topics[name].is_internal}
+    return tuple(sorted(found.difference(denied(found)))) if found else ()
 
 
-def topics_of(member: ConsumerGroupMember, regexes: Mapping[str, Collection[str]]) -> frozenset[str]:
-    """Return the topics that a member subscribes to. `regexes` has what expressions match; others match nothing yet."""
-    names, regex = member.topics
+def topics_of(subscription: Topics, regexes: Mapping[str, Collection[str]]) -> frozenset[str]:
+    """Return the topics of a subscription. `regexes` has what expressions match; others match nothing yet."""
+    names, regex = subscription
     return frozenset(names).union(regexes.get(regex, ()))
 
 
-def topics_of_all(members: Iterable[ConsumerGroupMember], regexes: Mapping[str, Collection[str]]) -> frozenset[str]:
-    """Return the topics that any of these members subscribes to."""
-    distinct = {member.topics: member for member in members}
-    return frozenset[str]().union(*(topics_of(member, regexes) for member in distinct.values()))
+def topics_of_all(subscriptions: Iterable[Topics], regexes: Mapping[str, Collection[str]]) -> frozenset[str]:
+    """Return the topics of all these subscriptions."""
+    return frozenset[str]().union(*(topics_of(each, regexes) for each in subscriptions))
 
 
 def metadata_hash(topics: Collection[str], image: ClusterImage) -> int:

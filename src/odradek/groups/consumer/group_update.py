@@ -1,0 +1,271 @@
+"""The consequences of a change of one member: the group's epoch, its targets, and the member's next step (KIP-848).
+
+The records come in this order: the group's epoch, the member, the topics of regular expressions, targets and their
+epoch, and the member's current assignment.
+
+Targets are computed for the first change at once. Further changes wait until `assignment_interval_ms` have passed since
+then, less in a small group, so that thousands of members that join together cost few computations (compare KIP-1263).
+Meanwhile the group's epoch is later than that of its targets; members go on towards the targets that there are.
+"""
+
+import uuid
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Final
+
+from odradek.coordination import Now
+from odradek.groups.consumer.consumer_group import ConsumerGroup
+from odradek.groups.consumer.group_changes import (
+    current_record,
+    epoch_record,
+    member_record,
+    regex_record,
+    target_epoch_record,
+    target_record,
+)
+from odradek.groups.consumer.member import (
+    JOINING_EPOCH,
+    NO_PARTITIONS,
+    Assignment,
+    ConsumerGroupMember,
+    MemberState,
+    Topics,
+)
+from odradek.groups.consumer.membership import Found
+from odradek.groups.consumer.reconciliation import Target, reconcile
+from odradek.groups.consumer.settings import ConsumerGroupSettings
+from odradek.groups.consumer.subscriptions import metadata_hash, resolve_regex, topics_of, topics_of_all
+from odradek.groups.consumer.target_assignment import compute_targets
+from odradek.groups.records import ConsumerGroupRecord
+from odradek.metadata.image import ClusterImage
+from odradek.model.values import dataclass
+
+_ENTRIES_PER_MS: Final = 10
+"""Members and partitions for each ms between two computations; an assignor takes about a tenth of that ms for them."""
+
+DeniedTopics = Callable[[Collection[str]], Collection[str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """The consequences of a request of a member that joins or stays."""
+
+    records: list[ConsumerGroupRecord]
+    before: ConsumerGroupMember
+    after: ConsumerGroupMember
+    """The member as the records make it."""
+    changes_assignment: bool
+    replaced: str | None
+    """The id under which a static member was known until now."""
+    awaits_target: bool
+    """Whether the member joins and its first target is not computed yet."""
+    is_deferred: bool
+    """Whether the targets of the group's epoch are computed later."""
+
+
+def update_member(
+    group: ConsumerGroup,
+    found: Found,
+    updated: ConsumerGroupMember,
+    owned: Assignment | None,
+    image: ClusterImage,
+    settings: ConsumerGroupSettings,
+    now: Now,
+    *,
+    denied_topics: DeniedTopics,
+) -> Update:
+    """Decide on a member that its request changed to `updated`. Raises `KafkaError` if an assignor fails."""
+    records, before = found.records, found.member
+    if found.is_new or updated.subscription != before.subscription:
+        records.append(member_record(group, updated))
+    work = _Update(group, updated, found.replaced, image)
+    has_changed = found.is_new or updated.topics != before.topics
+    epoch = group.epoch
+    if has_changed or group.needs_refresh or work.regexes_are_due(settings, now):
+        epoch = work.epoch(records, settings, now, denied_topics, has_changed=has_changed)
+    targets: Mapping[str, Assignment] = group.targets
+    assignment_epoch = group.assignment_epoch
+    if epoch > assignment_epoch and (assignment_epoch == 0 or now.ms >= group.next_assignment_ms):
+        targets, assignment_epoch = work.targets(records, epoch, settings, now), epoch
+    target_id = updated.member_id if updated.member_id in targets else found.replaced or updated.member_id
+    awaits_target = target_id not in targets and updated.epoch == JOINING_EPOCH
+    is_settled = updated.state is MemberState.STABLE and updated.epoch == assignment_epoch and not has_changed
+    after = updated
+    if not awaits_target and not is_settled:
+        former_ids = {updated.member_id, found.replaced}
+        after = reconcile(
+            updated,
+            Target(
+                epoch=assignment_epoch,
+                partitions=targets.get(target_id, NO_PARTITIONS),
+                subscribed=work.subscribed_ids(),
+                subscription_changed=has_changed,
+            ),
+            owned,
+            lambda topic_id, number: group.owner(topic_id, number) in (None, *former_ids),
+        )
+    changes_assignment = not awaits_target and (after != updated or found.is_new or found.replaced is not None)
+    if changes_assignment:
+        records.append(current_record(group, after))
+    work.done()
+    return Update(
+        records=records,
+        before=before,
+        after=after,
+        changes_assignment=changes_assignment,
+        replaced=found.replaced,
+        awaits_target=awaits_target,
+        is_deferred=epoch > assignment_epoch,
+    )
+
+
+def assign(
+    group: ConsumerGroup, image: ClusterImage, settings: ConsumerGroupSettings, now: Now
+) -> list[ConsumerGroupRecord]:
+    """Return the records of targets for the group's present epoch. Raises `KafkaError` if an assignor fails."""
+    records: list[ConsumerGroupRecord] = []
+    _Update(group, None, None, image).targets(records, group.epoch, settings, now)
+    return records
+
+
+class _Update:
+    """The group with one member changed, or none: its regular expressions, its epoch, its targets."""
+
+    def __init__(
+        self, group: ConsumerGroup, updated: ConsumerGroupMember | None, replaced: str | None, image: ClusterImage
+    ) -> None:
+        self._group = group
+        self._updated = updated
+        self._replaced = replaced
+        self._image = image
+        self._regexes: Mapping[str, tuple[str, ...]] = group.regexes
+        self._resolved_ms: int | None = None
+        self._is_refreshed = False
+
+    def _members(self) -> dict[str, ConsumerGroupMember]:
+        members = dict(self._group.members)
+        if self._replaced is not None:
+            members.pop(self._replaced, None)
+        if self._updated is not None:
+            members[self._updated.member_id] = self._updated
+        return members
+
+    def _subscriptions(self) -> set[Topics]:
+        """Return the distinct subscriptions of all members."""
+        if self._updated is None:
+            return set(self._group.subscriptions)
+        counts = self._group.subscriptions.copy()
+        for member_id in {self._updated.member_id, self._replaced}:
+            member = None if member_id is None else self._group.members.get(member_id)
+            if member is not None:
+                counts[member.topics] -= 1
+        counts[self._updated.topics] += 1
+        return {topics for topics, count in counts.items() if count > 0}
+
+    def regexes_are_due(self, settings: ConsumerGroupSettings, now: Now) -> bool:
+        """Return whether permissions may have changed so long ago that expressions are resolved anew, as in Kafka."""
+        group = self._group
+        return bool(group.regexes) and now.ms >= group.regexes_resolved_ms + settings.regex_refresh_interval_ms
+
+    def epoch(
+        self,
+        records: list[ConsumerGroupRecord],
+        settings: ConsumerGroupSettings,
+        now: Now,
+        denied: DeniedTopics,
+        *,
+        has_changed: bool,
+    ) -> int:
+        """Return the group's epoch, one later if a subscription or a topic changed."""
+        group, subscriptions = self._group, self._subscriptions()
+        self._resolve_regexes(records, subscriptions, settings, now, denied)
+        topics_hash = self._metadata_hash(topics_of_all(subscriptions, self._regexes))
+        if not has_changed and topics_hash == group.metadata_hash:
+            return group.epoch
+        records.insert(0, epoch_record(group, topics_hash))
+        return group.epoch + 1
+
+    def _metadata_hash(self, topics: frozenset[str]) -> int:
+        """Return the hash of the topics' metadata, which one image and the same topics need only once."""
+        known = self._group.hashed
+        if known is not None and known[0] is self._image and known[1] == topics:
+            return known[2]
+        topics_hash = metadata_hash(topics, self._image)
+        self._group.hashed = self._image, topics, topics_hash
+        return topics_hash
+
+    def _resolve_regexes(
+        self,
+        records: list[ConsumerGroupRecord],
+        subscriptions: set[Topics],
+        settings: ConsumerGroupSettings,
+        now: Now,
+        denied: DeniedTopics,
+    ) -> None:
+        """Match expressions with the topics that are new; with all of them if an expression is new, or from time to time."""
+        group, topics = self._group, self._image.topics
+        known, used = group.regexes, {regex for _, regex in subscriptions if regex}
+        seen = None if self.regexes_are_due(settings, now) else group.resolved_topics
+        if seen is None:
+            self._resolved_ms = now.ms
+        added = topics.keys() - seen.keys() if used and seen is not None else frozenset[str]()
+        found: dict[str, tuple[str, ...]] = {}
+        for regex in sorted(used):
+            if seen is None or regex not in known:
+                found[regex] = resolve_regex(regex, self._image, topics, denied)
+            else:
+                still = tuple(name for name in known[regex] if name in topics)
+                more = resolve_regex(regex, self._image, added, denied) if added else ()
+                found[regex] = tuple(sorted({*still, *more}))
+            if known.get(regex) != found[regex]:
+                records.append(regex_record(group, regex, found[regex], now))
+        records += [regex_record(group, regex, None, now) for regex in sorted(known.keys() - used)]
+        self._regexes, self._is_refreshed = found, True
+
+    def done(self) -> None:
+        """Note that the group has seen the present topics: no assignor failed on the way."""
+        if self._is_refreshed:
+            self._group.needs_refresh, self._group.resolved_topics = False, self._image.topics
+        if self._resolved_ms is not None:
+            self._group.regexes_resolved_ms = self._resolved_ms
+
+    def subscribed_ids(self) -> frozenset[uuid.UUID]:
+        """Return the ids of the existing topics that the changed member subscribes to."""
+        assert self._updated is not None
+        topics, names = self._image.topics, topics_of(self._updated.topics, self._regexes)
+        return frozenset(topics[name].topic_id for name in names if name in topics)
+
+    def targets(
+        self, records: list[ConsumerGroupRecord], epoch: int, settings: ConsumerGroupSettings, now: Now
+    ) -> dict[str, Assignment]:
+        """Compute the targets for an epoch; record those that changed."""
+        group, members = self._group, self._members()
+        previous = dict(group.targets)
+        if self._replaced is not None and self._updated is not None:
+            previous[self._updated.member_id] = previous.pop(self._replaced, NO_PARTITIONS)
+        topics = {each: topics_of(each, self._regexes) for each in self._subscriptions()}
+        found = compute_targets(
+            f"epoch {epoch} of group {group.group_id}",
+            members,
+            {member_id: topics[member.topics] for member_id, member in members.items()},
+            previous,
+            self._image,
+            settings.assignors,
+        )
+        records += [
+            target_record(group, member_id, target)
+            for member_id, target in found.items()
+            if previous.get(member_id) != target
+        ]
+        records.append(target_epoch_record(group, epoch))
+        entries = len(found) + sum(len(numbers) for target in found.values() for numbers in target.values())
+        group.next_assignment_ms = now.ms + min(settings.assignment_interval_ms, entries // _ENTRIES_PER_MS)
+        return found
+
+
+def with_subscription(member: ConsumerGroupMember, **changes: object) -> ConsumerGroupMember:
+    """Return the member with some fields of its subscription changed, itself if they are as before."""
+    now = member.subscription
+    if all(getattr(now, name) == value for name, value in changes.items()):
+        return member
+    return replace(member, subscription=replace(now, **changes))  # type: ignore[arg-type]

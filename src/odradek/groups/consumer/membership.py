@@ -1,0 +1,150 @@
+"""The members of a group: how one is found, joins, returns under its instance id, and leaves (KIP-848, KIP-345)."""
+
+from dataclasses import replace
+
+from odradek.groups.consumer.consumer_group import ConsumerGroup
+from odradek.groups.consumer.group_changes import (
+    current_record,
+    epoch_record,
+    member_record,
+    target_record,
+    tombstones,
+)
+from odradek.groups.consumer.member import (
+    JOINING_EPOCH,
+    LEAVING_STATIC_EPOCH,
+    NO_PARTITIONS,
+    Assignment,
+    ConsumerGroupMember,
+)
+from odradek.groups.consumer.messages import ConsumerGroupHeartbeatRequest
+from odradek.groups.records import ConsumerGroupRecord
+from odradek.model import ErrorCode, KafkaError
+from odradek.model.values import dataclass
+from odradek.protocol.group_records import ConsumerGroupMemberMetadataValue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The member that a request is about, before the request changes it."""
+
+    member: ConsumerGroupMember
+    records: list[ConsumerGroupRecord]
+    """What its return under another id needs; no records otherwise."""
+    is_new: bool = False
+    replaced: str | None = None
+    """The id under which a static member was known until now."""
+
+
+def find_member(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, max_size: int) -> Found:
+    """Return the member that sends a heartbeat, perhaps for the first time. Raises `KafkaError`."""
+    joins = request.member_epoch == JOINING_EPOCH
+    known = group.members.get(request.member_id)
+    if request.instance_id is not None:
+        holder = group.static_member(request.instance_id)
+        if holder is not None and holder.member_id != request.member_id:
+            if not joins:
+                raise fenced_instance(holder, request.member_id)
+            return replace_static(group, holder, request.member_id)
+        known = holder
+    if known is None:
+        if not joins:
+            raise unknown_member(group, request.member_id)
+        return Found(member=new_member(group, request.member_id, max_size), records=[], is_new=True)
+    if known.is_away and joins:
+        return Found(member=replace(known, epoch=JOINING_EPOCH, previous_epoch=JOINING_EPOCH), records=[])
+    check_epoch(known, request)
+    return Found(member=known, records=[])
+
+
+def new_member(group: ConsumerGroup, member_id: str, max_size: int) -> ConsumerGroupMember:
+    """Return a member without a subscription. Raises `KafkaError` GROUP_MAX_SIZE_REACHED."""
+    if len(group.members) >= max_size:
+        text = f"group {group.group_id} has group.consumer.max.size={max_size} members"
+        raise KafkaError(ErrorCode.group_max_size_reached, text)
+    subscription = ConsumerGroupMemberMetadataValue(
+        instance_id=None,
+        rack_id=None,
+        client_id="",
+        client_host="",
+        subscribed_topic_names=(),
+        subscribed_topic_regex=None,
+        server_assignor=None,
+        classic_member_metadata=None,
+    )
+    return ConsumerGroupMember(member_id=member_id, subscription=subscription)
+
+
+def replace_static(group: ConsumerGroup, holder: ConsumerGroupMember, member_id: str) -> Found:
+    """Let a static member return under another id, with its partitions."""
+    if not holder.is_away:
+        raise KafkaError(
+            ErrorCode.unreleased_instance_id,
+            f"instance id {holder.subscription.instance_id} belongs to member {holder.member_id} of group "
+            f"{group.group_id}, which has not left",
+        )
+    member = replace(holder, member_id=member_id, epoch=JOINING_EPOCH, previous_epoch=JOINING_EPOCH)
+    records = [*tombstones(group, holder.member_id), member_record(group, member)]
+    records.append(target_record(group, member_id, group.target(holder.member_id)))
+    # Another member may have had the new id until now: then the group loses that one.
+    return Found(member=member, records=records, replaced=holder.member_id, is_new=member_id in group.members)
+
+
+def check_epoch(member: ConsumerGroupMember, request: ConsumerGroupHeartbeatRequest) -> None:
+    """Raise `KafkaError` FENCED_MEMBER_EPOCH unless the epoch is the member's, or the one before it after a lost reply.
+
+    A member that joins again has given up everything, so epoch 0 is always right. Kafka refuses it until the session
+    expires.
+    """
+    received = request.member_epoch
+    if received in (member.epoch, JOINING_EPOCH):
+        return
+    if received == member.previous_epoch and request.owned is not None and _is_subset(request.owned, member.assigned):
+        return
+    word = "greater" if received > member.epoch else "smaller"
+    raise KafkaError(
+        ErrorCode.fenced_member_epoch,
+        f"member {member.member_id} has epoch {received}, {word} than the coordinator's {member.epoch}; "
+        "it must give up its partitions and rejoin",
+    )
+
+
+def _is_subset(owned: Assignment, assigned: Assignment) -> bool:
+    return all(numbers <= assigned.get(topic_id, frozenset()) for topic_id, numbers in owned.items())
+
+
+def unknown_member(group: ConsumerGroup, member_id: str) -> KafkaError:
+    """Return the error for a member that the group does not have."""
+    return KafkaError(ErrorCode.unknown_member_id, f"member {member_id} is not a member of group {group.group_id}")
+
+
+def fenced_instance(holder: ConsumerGroupMember, member_id: str) -> KafkaError:
+    """Return the error for a static member whose instance id another member has now."""
+    return KafkaError(
+        ErrorCode.fenced_instance_id,
+        f"member {member_id} was replaced by {holder.member_id} with instance id {holder.subscription.instance_id}",
+    )
+
+
+def leave(
+    group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest
+) -> tuple[list[ConsumerGroupRecord], ConsumerGroupMember]:
+    """Decide on a member that leaves: for good, or for a while if it is static. Return the records and the member."""
+    if request.instance_id is None:
+        member = group.members.get(request.member_id)
+        if member is None:
+            raise unknown_member(group, request.member_id)
+        return remove(group, member), member
+    member = group.static_member(request.instance_id)
+    if member is None:
+        raise unknown_member(group, request.member_id)
+    if member.member_id != request.member_id:
+        raise fenced_instance(member, request.member_id)
+    if request.member_epoch == LEAVING_STATIC_EPOCH:
+        return [current_record(group, replace(member, epoch=LEAVING_STATIC_EPOCH, revoking=NO_PARTITIONS))], member
+    return remove(group, member), member
+
+
+def remove(group: ConsumerGroup, member: ConsumerGroupMember) -> list[ConsumerGroupRecord]:
+    """Return the records that remove a member; the next heartbeat of another computes new targets."""
+    return [*tombstones(group, member.member_id), epoch_record(group, group.metadata_hash)]

@@ -260,7 +260,11 @@ def test_keys_without_effect_and_unknown_ones_are_kept_and_described(
         (resource(BROKER, "0", ("leader.replication.throttled.rate", "1000")), ErrorCode.invalid_request),
         (resource(BROKER, "0", ("listener.name.x.max.connections", "5")), ErrorCode.invalid_request),
         (resource(BROKER_LOGGER, "0", ("root", "DEBUG")), ErrorCode.invalid_request),
-        (resource(GROUP, "g", ("consumer.session.timeout.ms", "1")), ErrorCode.invalid_request),
+        (resource(GROUP, "g", ("consumer.session.timeout.ms", "1")), ErrorCode.invalid_config),
+        (resource(GROUP, "g", ("consumer.heartbeat.interval.ms", "99999")), ErrorCode.invalid_config),
+        (resource(GROUP, "g", ("consumer.session.timeout.ms", "soon")), ErrorCode.invalid_config),
+        (resource(GROUP, "g", ("session.timeout.ms", "50000")), ErrorCode.invalid_config),
+        (resource(GROUP, "", ("consumer.session.timeout.ms", "50000")), ErrorCode.invalid_request),
         (resource(99, "", ("a", "1")), ErrorCode.invalid_request),
     ],
 )
@@ -277,6 +281,7 @@ def test_a_resource_that_cannot_be_altered_says_why_and_the_others_are(
         assert broker.image.topics["t"].config == {}
         assert broker.image.topics["good"].config == ({} if validate_only else {"flush.ms": "1"})
         assert not broker.image.broker_configs
+        assert not broker.image.group_configs
 
     play(scene)
 
@@ -313,6 +318,9 @@ def test_resources_are_listed_by_kind(play: Play) -> None:
         assert await listed(1) == [(TOPIC, "t"), (BROKER, "0")]
         assert await listed(1, TOPIC) == [(TOPIC, "t")]
         assert await listed(1, BROKER, CLIENT_METRICS) == [(BROKER, "0")]
+        assert await listed(1, GROUP) == []
+        await alter(client, resource(GROUP, "g/1", ("consumer.session.timeout.ms", "50000")))
+        assert await listed(1, GROUP) == [(GROUP, "g/1")]
         assert await listed(1, 3) == ErrorCode.unsupported_version
 
     play(scene)

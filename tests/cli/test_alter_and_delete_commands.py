@@ -93,12 +93,21 @@ def test_brokers_are_configured_one_or_all(odradek: Odradek) -> None:
         assert described(odradek, *which) == {}
 
 
+def test_groups_are_configured(odradek: Odradek) -> None:
+    odradek("configs", "alter", "--group", "g", "-c", "consumer.session.timeout.ms=50000")
+    shown = described(odradek, "--group", "g")["consumer.session.timeout.ms"]
+    assert (shown["value"], shown["source"]) == ("50000", "GROUP_CONFIG")
+    odradek("configs", "alter", "--group", "g", "-d", "consumer.session.timeout.ms")
+    assert described(odradek, "--group", "g") == {}
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (("--broker", "0", "--set", "log.dirs=/x"), "cannot be changed while the broker runs"),
         (("--topic", "gone", "--set", "retention.ms=1"), "there is no topic"),
         (("--all-brokers", "--set", "log.retention.ms=soon"), "log.retention.ms is a whole number"),
+        (("--group", "g", "--set", "consumer.session.timeout.ms=9"), "group.consumer.min.session.timeout.ms=45000"),
     ],
 )
 def test_an_invalid_configuration_is_reported_on_one_line(
@@ -113,6 +122,7 @@ def test_an_invalid_configuration_is_reported_on_one_line(
     "arguments",
     [
         ("alter", "--topic", "t", "--broker", "1", "--set", "a=1"),
+        ("alter", "--topic", "t", "--group", "g", "--set", "a=1"),
         ("alter", "--set", "a=1"),
         ("alter", "--topic", "t"),
         ("alter", "--topic", "t", "--set", "a"),

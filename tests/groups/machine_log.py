@@ -39,7 +39,7 @@ class MachineLog:
 
     def load(self, now_ms: int) -> None:
         """Start a machine from what is committed."""
-        self.machine = GroupCoordinatorMachine(lambda: self.settings, OffsetSettings, lambda: self.consumer_settings)
+        self.machine = GroupCoordinatorMachine(lambda: self.settings, OffsetSettings, lambda _: self.consumer_settings)
         for offset, record in enumerate(self.committed):
             self.machine.apply(record, offset, NO_PRODUCER)
         self._take(self.machine.on_elected(self.image, Now(now_ms, now_ms)), now_ms)

@@ -107,7 +107,7 @@ async def test_a_read_that_began_earlier_does_not_undo_broker_configurations(wor
     path = paths.broker_config(1)
     await world.tool.create(path, ConfigNode(config={"a": "1"}).encode())
     world.woken.clear()
-    world.follower.mark(broker_configs=True, controller=True)
+    world.follower.mark(configs=True, controller=True)
     first_get, world.store.get = world.store.get, _slow(world.store.get)  # type: ignore[method-assign]
     looking = asyncio.create_task(world.follower.refresh())
     await asyncio.sleep(0.01)

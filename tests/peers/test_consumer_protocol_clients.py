@@ -27,7 +27,9 @@ TOOL: Final = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 PARTITIONS: Final = 6
 WITHIN_S: Final = 90.0
 OPTIONS: Final = {
+    "group.consumer.min.session.timeout.ms": "6000",
     "group.consumer.session.timeout.ms": "6000",
+    "group.consumer.min.heartbeat.interval.ms": "300",
     "group.consumer.heartbeat.interval.ms": "300",
     "zookeeper.session.timeout.ms": "3000",
     "min.insync.replicas": "1",

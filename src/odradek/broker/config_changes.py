@@ -1,4 +1,4 @@
-"""Changes the configuration of a topic or a broker in the tree, on any broker.
+"""Changes the configuration of a topic, a group or a broker in the tree, on any broker.
 
 A change is read, decided and written again if another writer was faster. Brokers watch the configuration nodes
 themselves, so nothing is written to `/config/changes`, from which Kafka's brokers learned of changes.
@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from odradek.config import BrokerConfig, TopicConfig
+from odradek.config import BrokerConfig, GroupConfig, TopicConfig
 from odradek.metadata import paths
 from odradek.metadata.nodes import BrokenNodeError, ConfigNode
 from odradek.metadata.store import BadVersion, Check, Create, NodeExists, NoNode, Operation, SetData, Store
@@ -22,19 +22,22 @@ _ATTEMPTS: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigChange:
-    """A configuration change of a topic, of a broker, or of all brokers if neither is given.
+    """A configuration change of a topic, of a group, of a broker, or of all brokers if none is given.
 
     `change` maps the current configuration to the new one, or raises `KafkaError`. It may be called repeatedly.
     """
 
     topic: str | None = None
+    group: str | None = None
     broker_id: int | None = None
     change: Callable[[Mapping[str, str]], Mapping[str, str]]
 
     @property
     def path(self) -> str:
         """The node of the configuration."""
-        return paths.broker_config(self.broker_id) if self.topic is None else paths.topic_config(self.topic)
+        if self.topic is not None:
+            return paths.topic_config(self.topic)
+        return paths.broker_config(self.broker_id) if self.group is None else paths.group_config(self.group)
 
 
 async def write_changes(store: Store, changes: Sequence[ConfigChange]) -> list[KafkaError | None]:
@@ -76,7 +79,7 @@ async def _write(store: Store, change: ConfigChange) -> None:
             if change.topic is not None and error.path == paths.topic(change.topic):
                 raise KafkaError(ErrorCode.unknown_topic_or_partition, f"there is no topic {change.topic}") from None
             continue
-        known = BrokerConfig.definitions().keys() | TopicConfig.definitions().keys()
+        known = BrokerConfig.definitions().keys() | TopicConfig.definitions().keys() | GroupConfig.definitions().keys()
         _log.info("%s is %s", path, {name: text if name in known else "[hidden]" for name, text in after.items()})
         return
     raise KafkaError(ErrorCode.request_timed_out, f"{path} is changed concurrently again and again")

@@ -1,6 +1,6 @@
-"""Describes and alters configuration resources, topics and brokers, for the handlers of the four APIs.
+"""Describes and alters configuration resources, topics, groups and brokers, for the handlers of the four APIs.
 
-Other kinds of Kafka's resources (loggers, client metrics, groups) are INVALID_REQUEST. Wrong keys of a topic are
+Other kinds of Kafka's resources (loggers, client metrics) are INVALID_REQUEST. Wrong keys of a topic or a group are
 INVALID_CONFIG, those of a broker INVALID_REQUEST, as in Kafka (which regrets the difference, KAFKA-13609).
 """
 
@@ -17,14 +17,17 @@ from odradek.config import (
     BrokerConfig,
     ConfigEntry,
     ConfigSource,
+    GroupConfig,
     TopicConfig,
     Value,
     altered,
     check_alterations,
     describe_broker,
     describe_broker_defaults,
+    describe_group,
     describe_topic,
     dynamic_definitions,
+    group_config,
     topic_config,
     validate_broker_overrides,
     validate_topic_overrides,
@@ -62,6 +65,8 @@ async def describe(broker: "Broker", resource_type: int, name: str) -> Iterable[
     try:
         if resource_type == ConfigResourceType.TOPIC:
             return describe_topic(broker.config, await _topic_config(broker, name))
+        if resource_type == ConfigResourceType.GROUP:
+            return describe_group(broker.config, broker.image.group_configs.get(_group_id(name), {}))
         if _broker_id(broker, resource_type, name) is None:
             return describe_broker_defaults(broker.config)
         return describe_broker(broker.config)
@@ -124,6 +129,9 @@ def _change(broker: "Broker", resource: AlterResource) -> ConfigChange:
     if resource.type == ConfigResourceType.TOPIC:
         _check_topic(broker, resource.name)
         return ConfigChange(topic=resource.name, change=lambda before: _altered_topic(broker, resource, before))
+    if resource.type == ConfigResourceType.GROUP:
+        group_id = _group_id(resource.name)
+        return ConfigChange(group=group_id, change=lambda before: _altered_group(broker, resource, before))
     broker_id = _broker_id(broker, resource.type, resource.name)
     source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG if broker_id is None else ConfigSource.DYNAMIC_BROKER_CONFIG
     return ConfigChange(broker_id=broker_id, change=lambda before: _altered_broker(broker, resource, before, source))
@@ -137,6 +145,20 @@ def _altered_topic(broker: "Broker", resource: AlterResource, before: Mapping[st
         return validate_topic_overrides(broker.config, after)
     except ConfigurationError as error:
         raise KafkaError(ErrorCode.invalid_config, str(error)) from None
+
+
+def _altered_group(broker: "Broker", resource: AlterResource, before: Mapping[str, str]) -> dict[str, str]:
+    inherited = group_config(broker.config, {})
+    definitions = GroupConfig.definitions()
+    own = {} if resource.replaces else before
+    after = altered(
+        own, resource.alterations, definitions, lambda name: getattr(inherited, definitions[name].attribute)
+    )
+    try:
+        group_config(broker.config, after)
+    except ConfigurationError as error:
+        raise KafkaError(ErrorCode.invalid_config, str(error)) from None
+    return after
 
 
 def _altered_broker(
@@ -159,7 +181,15 @@ def _altered_broker(
 async def _set_now(broker: "Broker", change: ConfigChange) -> Mapping[str, str]:
     if change.topic is not None:
         return await _topic_config(broker, change.topic)
+    if change.group is not None:
+        return broker.image.group_configs.get(change.group, {})
     return broker.image.broker_configs.get(change.broker_id, {})
+
+
+def _group_id(name: str) -> str:
+    if not name:
+        raise KafkaError(ErrorCode.invalid_request, "groups have no default configuration; name a group")
+    return name
 
 
 def _check_topic(broker: "Broker", name: str) -> None:

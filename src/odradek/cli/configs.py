@@ -1,4 +1,4 @@
-"""`odradek configs`: show and change the configuration of topics and brokers while they run."""
+"""`odradek configs`: show and change the configuration of topics, groups and brokers while they run."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -14,10 +14,11 @@ _UNSET = (ConfigSource.DEFAULT_CONFIG, ConfigSource.STATIC_BROKER_CONFIG)
 
 
 def _resource_options(function: F) -> F:
-    """Add `--topic`, `--broker` and `--all-brokers`, of which a command takes exactly one."""
+    """Add `--topic`, `--group`, `--broker` and `--all-brokers`, of which a command takes exactly one."""
     for option in (
         click.option("--all-brokers", is_flag=True, help="The defaults of all brokers."),
         click.option("--broker", "-n", type=click.IntRange(min=0), metavar="ID", help="A broker."),
+        click.option("--group", "-g", metavar="ID", help="A consumer group."),
         click.option("--topic", "-t", metavar="NAME", help="A topic."),
     ):
         function = option(function)
@@ -26,7 +27,7 @@ def _resource_options(function: F) -> F:
 
 @click.group(name="configs")
 def command() -> None:
-    """Show and change the configuration of topics and brokers."""
+    """Show and change the configuration of topics, consumer groups and brokers."""
 
 
 @command.command()
@@ -37,6 +38,7 @@ def command() -> None:
 def describe(
     *,
     topic: str | None,
+    group: str | None,
     broker: int | None,
     all_brokers: bool,
     show_all: bool,
@@ -44,8 +46,8 @@ def describe(
     bootstrap_server: str | None,
     command_config: str | None,
 ) -> None:
-    """Show the configuration of a topic or a broker, and the source of each value."""
-    resource = _resource(topic, broker, all_brokers=all_brokers)
+    """Show the configuration of a topic, a group or a broker, and the source of each value."""
+    resource = _resource(topic, group, broker, all_brokers=all_brokers)
 
     async def work() -> list[ConfigEntry]:
         async with admin(bootstrap_server, command_config) as cluster:
@@ -83,6 +85,7 @@ def describe(
 def alter(
     *,
     topic: str | None,
+    group: str | None,
     broker: int | None,
     all_brokers: bool,
     set_: Sequence[str],
@@ -93,8 +96,8 @@ def alter(
     bootstrap_server: str | None,
     command_config: str | None,
 ) -> None:
-    """Change the configuration of a topic or a broker, effective at once."""
-    resource = _resource(topic, broker, all_brokers=all_brokers)
+    """Change the configuration of a topic, a group or a broker, effective at once."""
+    resource = _resource(topic, group, broker, all_brokers=all_brokers)
     changes = [
         Alteration(name=key, operation=operation, value=value)
         for operation, texts in (
@@ -116,9 +119,11 @@ def alter(
     run(work())
 
 
-def _resource(topic: str | None, broker: int | None, *, all_brokers: bool) -> ConfigResource:
-    if (topic is not None) + (broker is not None) + all_brokers != 1:
-        raise click.UsageError("give exactly one of --topic, --broker and --all-brokers")
+def _resource(topic: str | None, group: str | None, broker: int | None, *, all_brokers: bool) -> ConfigResource:
+    if (topic is not None) + (group is not None) + (broker is not None) + all_brokers != 1:
+        raise click.UsageError("give exactly one of --topic, --group, --broker and --all-brokers")
+    if group is not None:
+        return ConfigResource(type=ConfigResourceType.GROUP, name=group)
     if topic is not None:
         return ConfigResource(type=ConfigResourceType.TOPIC, name=topic)
     return ConfigResource(type=ConfigResourceType.BROKER, name="" if broker is None else str(broker))

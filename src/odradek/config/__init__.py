@@ -3,14 +3,14 @@
 Every key is a field of a frozen dataclass, named as the key with `_` for `.`: `config.log_segment_bytes` is the value
 of `log.segment.bytes`, an `int` to mypy. No clock and no state; a changed configuration is a new value.
 
-A new key is a field in `broker` or `topic`, declared by a function of `definition` (type, default, limits, text form);
-one of Kafka's leaves the table of `inert`. A broker's key that can change while the broker runs is also listed in
-`dynamic`, which combines file and tree. A key that logs use is also a field in `log.log_config`.
+A new key is a field in `broker`, `topic` or `group`, declared by a function of `definition` (type, default, limits,
+text form); one of Kafka's leaves the table of `inert`. A broker's key that can change while the broker runs is also
+listed in `dynamic`, which combines file and tree. A key that logs use is also a field in `log.log_config`.
 
 `inert` has Kafka's keys for mechanisms that this broker lacks, which are kept without effect; `foreign` has usual keys
-that are ignored with a warning, and keys that are refused with a replacement. `sources` are where a value may come
-from. `altering` and `describe` serve requests that change and describe configurations. `load` reads a file by
-`properties`, and `listeners` parses addresses.
+that are ignored with a warning, and keys that are refused with a replacement. `consistency` has conditions of keys.
+`sources` are where a value may come from. `altering` and `describe` serve requests that change and describe
+configurations. `load` reads a file by `properties`, and `listeners` parses addresses.
 """
 
 from odradek.config.altering import Alteration, AlterOperation, altered, check_alterations
@@ -21,9 +21,11 @@ from odradek.config.describe import (
     ConfigSynonym,
     describe_broker,
     describe_broker_defaults,
+    describe_group,
     describe_topic,
 )
 from odradek.config.dynamic import DYNAMIC, broker_config_in_force, dynamic_definitions, validate_broker_overrides
+from odradek.config.group import GroupConfig, group_config
 from odradek.config.listeners import ListenerAddress, parse_host_port, parse_ip_counts, parse_listener
 from odradek.config.load import load
 from odradek.config.properties import parse_properties
@@ -41,6 +43,7 @@ __all__ = [
     "ConfigSynonym",
     "ConfigType",
     "Definition",
+    "GroupConfig",
     "ListenerAddress",
     "TopicConfig",
     "Value",
@@ -49,8 +52,10 @@ __all__ = [
     "check_alterations",
     "describe_broker",
     "describe_broker_defaults",
+    "describe_group",
     "describe_topic",
     "dynamic_definitions",
+    "group_config",
     "load",
     "parse_host_port",
     "parse_ip_counts",

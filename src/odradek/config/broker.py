@@ -17,6 +17,7 @@ Deliberate deviations:
 | `max.connection.creation.rate` | at least 0 | at least 1 | 0 would refuse every connection |
 | `log.flush.mode` | - | `none` | `group` makes every acknowledgement wait for one shared fsync |
 | `group.rebalance.journal.enable` | - | `true` | `__rebalances` records the cause and the cost of every rebalance |
+| `group.consumer.assignment.interval.ms` | - | 1000 | members that join a large group together share an assignment |
 | `log.validate.records` | - | `needed` | `all` validates every batch, as Kafka does (docs/decisions/0005) |
 | `log.validate.max.bytes` | no limit | 100 MiB | memory is bounded by configuration |
 | `bench.discard.writes` | - | false | measures a broker without its disk |
@@ -27,6 +28,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from odradek.config.consistency import check_consistency
 from odradek.config.definition import (
     INT_MAX,
     LONG_MAX,
@@ -42,11 +44,9 @@ from odradek.config.definition import (
     short,
     text,
 )
-from odradek.config.foreign import MOVED
+from odradek.config.foreign import check_not_moved
 from odradek.config.inert import check_static, divided
-from odradek.config.listeners import parse_ip_counts, parse_listener
 from odradek.config.sources import ConfigSource
-from odradek.model import ConfigurationError
 from odradek.model.values import dataclass, field
 
 COMPRESSION_TYPES: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
@@ -56,7 +56,7 @@ TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
 NO_PREALLOCATION: Final = "segments grow as they are written; leave it unset"
 _ANY_RATE: Final = sys.float_info.max
 _PROTOCOLS: Final = ("classic", "consumer", "streams", "share")
-_CLEANER_BYTES: Final = 1 << 20
+_MIGRATIONS: Final = ("disabled", "upgrade", "downgrade", "bidirectional")
 """Kafka's default: with less memory for keys, logs with many keys are read several times."""
 
 
@@ -347,7 +347,7 @@ class BrokerConfig:
 
     # Groups and their offsets
     group_min_session_timeout_ms: int = integer(
-        "group.min.session.timeout.ms", 6_000, "The shortest session a member may ask for.", minimum=1
+        "group.min.session.timeout.ms", 6_000, "The shortest session.", minimum=1
     )
     group_max_session_timeout_ms: int = integer(
         "group.max.session.timeout.ms", 1_800_000, "The longest session a member may ask for.", minimum=1
@@ -368,12 +368,26 @@ class BrokerConfig:
     group_consumer_heartbeat_interval_ms: int = integer(
         "group.consumer.heartbeat.interval.ms", 5_000, "Time between a member's heartbeats (KIP-848).", minimum=1
     )
-    group_consumer_max_size: int = integer(
-        "group.consumer.max.size", INT_MAX, "As group.max.size (KIP-848).", minimum=1
+    group_consumer_min_session_timeout_ms: int = integer(
+        "group.consumer.min.session.timeout.ms", 45_000, "Limit of the session timeout of a group.", minimum=1
     )
-    group_rebalance_journal_enable: bool = boolean(
-        "group.rebalance.journal.enable", True, "Whether __rebalances has a record of every rebalance."
+    group_consumer_max_session_timeout_ms: int = integer(
+        "group.consumer.max.session.timeout.ms", 60_000, "Limit of the session timeout of a group.", minimum=1
     )
+    group_consumer_min_heartbeat_interval_ms: int = integer(
+        "group.consumer.min.heartbeat.interval.ms", 5_000, "Limit of the heartbeat interval of a group.", minimum=1
+    )
+    group_consumer_max_heartbeat_interval_ms: int = integer(
+        "group.consumer.max.heartbeat.interval.ms", 15_000, "Limit of the heartbeat interval of a group.", minimum=1
+    )
+    group_consumer_migration_policy: str = text(
+        "group.consumer.migration.policy", "bidirectional", "Groups that change protocol live.", choices=_MIGRATIONS
+    )
+    group_consumer_assignment_interval_ms: int = integer(
+        "group.consumer.assignment.interval.ms", 1_000, "The longest time between two assignments.", minimum=0
+    )
+    group_consumer_max_size: int = integer("group.consumer.max.size", INT_MAX, "As group.max.size.", minimum=1)
+    group_rebalance_journal_enable: bool = boolean("group.rebalance.journal.enable", True, "Keeps __rebalances.")
     offsets_topic_num_partitions: int = integer(
         "offsets.topic.num.partitions", 16, "Partitions of __consumer_offsets, fixed when it is created.", minimum=1
     )
@@ -429,19 +443,7 @@ class BrokerConfig:
     def __post_init__(self) -> None:
         for definition in definitions(type(self)).values():
             definition.check(getattr(self, definition.attribute))
-        if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
-            raise ConfigurationError("group.min.session.timeout.ms is at most group.max.session.timeout.ms")
-        if self.log_cleaner_dedupe_buffer_size // self.log_cleaner_threads <= _CLEANER_BYTES:
-            raise ConfigurationError("log.cleaner.dedupe.buffer.size has to be more than 1 MiB for each cleaner thread")
-        if 0 <= self.queued_max_request_bytes < self.socket_request_max_bytes:
-            raise ConfigurationError("queued.max.request.bytes is -1 or at least socket.request.max.bytes")
-        parse_ip_counts(self.max_connections_per_ip_overrides)
-        if not self.listeners or not self.log_dirs:
-            raise ConfigurationError(f"{'log.dirs' if self.listeners else 'listeners'} needs a value")
-        if len(set(self.log_dirs)) < len(self.log_dirs):
-            raise ConfigurationError(f"log.dirs names a directory twice: {', '.join(self.log_dirs)}")
-        for address in (*self.listeners, *(self.advertised_listeners or ())):
-            parse_listener(address)
+        check_consistency(self)
 
     @property
     def most_request_entries(self) -> int:
@@ -466,9 +468,7 @@ class BrokerConfig:
     @classmethod
     def parse(cls, properties: Mapping[str, str]) -> "BrokerConfig":
         """Return the configuration of these texts by key. Raises `ConfigurationError`, which suggests similar keys."""
-        for name, instead in MOVED.items():
-            if name in properties:
-                raise ConfigurationError(f"{name} is not supported: {instead}")
+        check_not_moved(properties)
         meant, inert = divided(properties, definitions(cls))
         check_static(inert, definitions(cls))
         return cls(**parse_all(definitions(cls), meant), explicit=frozenset(meant), inert=inert)  # type: ignore[arg-type]

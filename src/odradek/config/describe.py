@@ -9,6 +9,7 @@ from dataclasses import replace
 from odradek.config.broker import BrokerConfig
 from odradek.config.definition import ConfigType, Definition
 from odradek.config.dynamic import DYNAMIC
+from odradek.config.group import GroupConfig
 from odradek.config.inert import inert_keys
 from odradek.config.sources import ConfigSource
 from odradek.config.topic import TopicConfig, topic_config
@@ -83,6 +84,17 @@ def describe_topic(config: BrokerConfig, overrides: Mapping[str, str]) -> list[C
             own = ConfigSynonym(name=name, value=overrides[name], source=ConfigSource.DYNAMIC_TOPIC_CONFIG)
             synonyms.insert(0, own)
         entries.append(_entry(definition, synonyms, definition.format(complete.get(name)), read_only=False))
+    return entries
+
+
+def describe_group(config: BrokerConfig, overrides: Mapping[str, str]) -> list[ConfigEntry]:
+    """Return every key of a group with these `overrides` on a broker of this `config`, by name."""
+    entries = []
+    for name, definition in sorted(GroupConfig.definitions().items()):
+        synonyms = [synonym for key, _ in definition.synonyms for synonym in _broker_synonyms(config, key)]
+        if name in overrides:
+            synonyms.insert(0, ConfigSynonym(name=name, value=overrides[name], source=ConfigSource.GROUP_CONFIG))
+        entries.append(_entry(definition, synonyms, synonyms[0].value, read_only=False))
     return entries
 
 

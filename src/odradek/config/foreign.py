@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from odradek.model import ConfigurationError
+
 _NO_TRANSACTIONS: Final = "there is no transaction coordinator"
 
 IGNORED: Final[Mapping[str, str]] = MappingProxyType(
@@ -36,3 +38,10 @@ MOVED: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """Keys that would change the broker's behaviour: refused with the replacement to use."""
+
+
+def check_not_moved(properties: Mapping[str, str]) -> None:
+    """Raise `ConfigurationError` for a key that has a replacement."""
+    for name, instead in MOVED.items():
+        if name in properties:
+            raise ConfigurationError(f"{name} is not supported: {instead}")

@@ -53,11 +53,6 @@ delete.records.purgatory.purge.interval.requests int 1 any read-only
 early.start.listeners list null any read-only
 fetch.purgatory.purge.interval.requests int 1000 any read-only
 follower.replication.throttled.rate long 9223372036854775807 0.. cluster-wide
-group.consumer.max.heartbeat.interval.ms int 15000 1.. read-only
-group.consumer.max.session.timeout.ms int 60000 1.. read-only
-group.consumer.migration.policy string bidirectional any read-only
-group.consumer.min.heartbeat.interval.ms int 5000 1.. read-only
-group.consumer.min.session.timeout.ms int 45000 1.. read-only
 group.coordinator.append.linger.ms int -1 -1.. read-only
 group.coordinator.threads int 4 1.. read-only
 group.share.assignors list simple any read-only

@@ -63,7 +63,7 @@ class GroupCoordinatorMachine:
         self,
         settings: Callable[[], GroupSettings],
         offset_settings: Callable[[], OffsetSettings],
-        consumer_settings: Callable[[], ConsumerGroupSettings] = ConsumerGroupSettings,
+        consumer_settings: Callable[[str], ConsumerGroupSettings] = lambda _: ConsumerGroupSettings(),
     ) -> None:
         self.offsets = Offsets()
         self.size_bytes = 0

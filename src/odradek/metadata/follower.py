@@ -9,7 +9,7 @@ controller's requests and follow only the rest (`MemberFollower`).
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from odradek.metadata import paths
 from odradek.metadata.image import ClusterImage, TopicImage
@@ -17,14 +17,15 @@ from odradek.metadata.nodes import BrokenNodeError, DeleteTopicsNode, decode_int
 from odradek.metadata.reading import (
     BrokenNodes,
     is_broker_config,
-    read_broker_configs,
     read_brokers,
+    read_configs,
     read_controller,
     read_topic_configs,
     read_topics,
 )
 from odradek.metadata.store import Store, Watch
 
+K = TypeVar("K")
 _TOPICS_AT_ONCE: Final = 100
 """Topics whose nodes are read together: few round trips, with pauses for other tasks."""
 
@@ -33,8 +34,60 @@ def _ignore() -> None:
     """Ignore changes of the controller: for followers without a part in elections."""
 
 
+class _ConfigNodes(Generic[K]):
+    """The configurations below one node, each of a broker or of a group.
+
+    `key` reads a child's name, None if it is no such node. `mark` is called when a configuration changes.
+    """
+
+    def __init__(
+        self, store: Store, root: str, key: Callable[[str], K | None], broken: BrokenNodes, mark: Callable[[], None]
+    ) -> None:
+        self.has_changed = True
+        self._store = store
+        self._root = root
+        self._key = key
+        self._broken = broken
+        self._mark = mark
+        self._parent: Watch | None = None
+        self._watches: dict[str, Watch] = {}
+        self._known: Mapping[K, Mapping[str, str]] = {}
+
+    def start(self) -> None:
+        """Watch for nodes that come and go."""
+        self._parent = self._store.watch_children(self._root, self._mark_changed)
+
+    def stop(self) -> None:
+        """Cancel all watches."""
+        for watch in (self._parent, *self._watches.values()):
+            if watch is not None:
+                watch.cancel()
+        self._parent = None
+        self._watches.clear()
+
+    def _mark_changed(self) -> None:
+        self.has_changed = True
+        self._mark()
+
+    async def read(self) -> Mapping[K, Mapping[str, str]]:
+        """Return the configurations that are not empty; a broken node keeps its last one."""
+        self.has_changed = False
+        keys = {name: key for name in await self._store.children(self._root) if (key := self._key(name)) is not None}
+        for name in keys.keys() - self._watches.keys():
+            self._watches[name] = self._store.watch_data(f"{self._root}/{name}", self._mark_changed)
+        for name in self._watches.keys() - keys.keys():
+            self._watches.pop(name).cancel()
+        where = {keys[name]: f"{self._root}/{name}" for name in sorted(keys)}
+        self._known = await read_configs(self._store, where, self._broken, self._known)
+        return self._known
+
+
+def _broker_of_config(name: str) -> str | None:
+    return name if is_broker_config(name) else None
+
+
 class _Follower:
-    """The part that every broker follows: the controller and the dynamic configurations of brokers."""
+    """The part that every broker follows: the controller, and the configurations of brokers and of groups."""
 
     def __init__(self, store: Store, *, wake: Callable[[], None], on_controller: Callable[[], None]) -> None:
         self._store = store
@@ -42,42 +95,48 @@ class _Follower:
         self._on_controller = on_controller
         self._broken = BrokenNodes()
         self._roots: list[Watch] = []
-        self._broker_configs: dict[str, Watch] = {}
-        self._broker_configs_changed = True
+        self._broker_configs = _ConfigNodes(store, paths.BROKER_CONFIGS, _broker_of_config, self._broken, wake)
+        self._group_configs = _ConfigNodes(store, paths.GROUP_CONFIGS, paths.group_of_config, self._broken, wake)
         self._controller_changed = True
-        self._known_broker_configs: Mapping[int | None, Mapping[str, str]] = {}
 
     def start(self) -> None:
         """Set the permanent watches; the first `refresh` reads everything."""
         store = self._store
+        self._broker_configs.start()
+        self._group_configs.start()
         self._roots = [
-            store.watch_children(paths.BROKER_CONFIGS, self._mark_broker_configs),
             store.watch_data(paths.CONTROLLER, self._mark_controller),
             store.watch_data(paths.CONTROLLER_EPOCH, self._mark_controller),
         ]
 
     def stop(self) -> None:
         """Cancel all watches."""
-        for watch in (*self._roots, *self._broker_configs.values()):
+        for watch in self._roots:
             watch.cancel()
         self._roots.clear()
-        self._broker_configs.clear()
+        self._broker_configs.stop()
+        self._group_configs.stop()
 
     def _mark_controller(self) -> None:
         self._controller_changed = True
         self._on_controller()
         self._wake()
 
-    def _mark_broker_configs(self) -> None:
-        self._broker_configs_changed = True
-        self._wake()
+    def _mark_common(self, *, configs: bool, controller: bool) -> None:
+        self._broker_configs.has_changed |= configs
+        self._group_configs.has_changed |= configs
+        self._controller_changed |= controller
 
     async def _read_common(self) -> dict[str, Any]:
         """Return the changed parts of an image."""
         parts: dict[str, Any] = {}
-        if self._broker_configs_changed:
-            self._broker_configs_changed = False
-            parts["broker_configs"] = self._known_broker_configs = await self._read_broker_configs()
+        if self._broker_configs.has_changed:
+            found = await self._broker_configs.read()
+            parts["broker_configs"] = {
+                None if name == paths.ALL_BROKERS else int(name): config for name, config in found.items()
+            }
+        if self._group_configs.has_changed:
+            parts["group_configs"] = await self._group_configs.read()
         if self._controller_changed:
             self._controller_changed = False
             parts["controller_id"] = await read_controller(self._store, self._broken)
@@ -88,15 +147,6 @@ class _Follower:
                 assert node is not None
                 self._broken.report(error, node)
         return parts
-
-    async def _read_broker_configs(self) -> dict[int | None, Mapping[str, str]]:
-        names = set(filter(is_broker_config, await self._store.children(paths.BROKER_CONFIGS)))
-        for name in names - self._broker_configs.keys():
-            path = f"{paths.BROKER_CONFIGS}/{name}"
-            self._broker_configs[name] = self._store.watch_data(path, self._mark_broker_configs)
-        for name in self._broker_configs.keys() - names:
-            self._broker_configs.pop(name).cancel()
-        return await read_broker_configs(self._store, sorted(names), self._broken, self._known_broker_configs)
 
 
 class TreeFollower(_Follower):
@@ -146,22 +196,21 @@ class TreeFollower(_Follower):
         self,
         *,
         brokers: bool = False,
-        broker_configs: bool = False,
+        configs: bool = False,
         controller: bool = False,
         names: bool = False,
         topics: Iterable[str] = (),
     ) -> None:
         """Make the next `refresh` read these parts."""
         self._brokers_changed |= brokers
-        self._broker_configs_changed |= broker_configs
-        self._controller_changed |= controller
+        self._mark_common(configs=configs, controller=controller)
         self._names_changed |= names
         self._changed.update(topics)
         self._wake()
 
     def mark_all(self) -> None:
         """Make the next `refresh` read everything."""
-        self.mark(brokers=True, broker_configs=True, controller=True, names=True, topics=self._topics)
+        self.mark(brokers=True, configs=True, controller=True, names=True, topics=self._topics)
 
     async def refresh(self, image: ClusterImage) -> ClusterImage:
         """Return `image` with the changes since the last call, or `image` itself if there are none.
@@ -269,16 +318,15 @@ class MemberFollower(_Follower):
         super().stop()
         self.follow_only(())
 
-    def mark(self, *, broker_configs: bool = False, controller: bool = False, topics: Iterable[str] = ()) -> None:
+    def mark(self, *, configs: bool = False, controller: bool = False, topics: Iterable[str] = ()) -> None:
         """Make the next `refresh` read these parts; topics that are not followed are ignored."""
-        self._broker_configs_changed |= broker_configs
-        self._controller_changed |= controller
+        self._mark_common(configs=configs, controller=controller)
         self._changed.update(topics)
         self._wake()
 
     def mark_all(self) -> None:
         """Make the next `refresh` read everything."""
-        self.mark(broker_configs=True, controller=True, topics=self._watches)
+        self.mark(configs=True, controller=True, topics=self._watches)
 
     async def read_configs(self, names: Collection[str]) -> None:
         """Follow the configurations of these topics and read them now."""

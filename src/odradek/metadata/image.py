@@ -106,6 +106,8 @@ class ClusterImage:
     deleting: frozenset[str] = frozenset()
     broker_configs: Mapping[int | None, Mapping[str, str]] = field(default_factory=dict)
     """Dynamic configurations of brokers by id; the cluster-wide default under None."""
+    group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Configurations of consumer groups by id."""
 
     def topic_by_id(self, topic_id: UUID) -> TopicImage | None:
         """Return the topic with an id, None if it is unknown."""

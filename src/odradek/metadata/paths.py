@@ -2,6 +2,7 @@
 
 import re
 from typing import Final, NamedTuple
+from urllib.parse import quote, unquote
 from uuid import UUID
 
 from odradek.model import TopicPartition
@@ -30,6 +31,7 @@ ALL_BROKERS: Final = "<default>"
 CONFIG_CHANGES: Final = "/config/changes"
 TOPIC_CONFIGS: Final = "/config/topics"
 BROKER_CONFIGS: Final = "/config/brokers"
+GROUP_CONFIGS: Final = "/config/groups"
 CLIENT_CONFIGS: Final = "/config/clients"
 USER_CONFIGS: Final = "/config/users"
 ISR_CHANGE_NOTIFICATION: Final = "/isr_change_notification"
@@ -52,6 +54,7 @@ PERSISTENT_ROOTS: Final = (
     CONFIG_CHANGES,
     TOPIC_CONFIGS,
     BROKER_CONFIGS,
+    GROUP_CONFIGS,
     CLIENT_CONFIGS,
     USER_CONFIGS,
     ISR_CHANGE_NOTIFICATION,
@@ -104,6 +107,18 @@ def topic_config(name: str) -> str:
 def broker_config(broker_id: int | None) -> str:
     """Return the path of a broker's dynamic configuration; None: the default of all brokers."""
     return f"{BROKER_CONFIGS}/{ALL_BROKERS if broker_id is None else broker_id}"
+
+
+def group_config(group_id: str) -> str:
+    """Return the path of a group's configuration; ids may have characters that a node's name may not."""
+    name = quote(group_id, safe="")
+    return f"{GROUP_CONFIGS}/{name.replace('.', '%2E') if name in ('.', '..') else name}"
+
+
+def group_of_config(name: str) -> str | None:
+    """Return the group of a node below `/config/groups`; None if this is no such node."""
+    group_id = unquote(name)
+    return group_id if group_id and group_config(group_id) == f"{GROUP_CONFIGS}/{name}" else None
 
 
 def delete_topic(name: str) -> str:

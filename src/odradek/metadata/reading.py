@@ -6,6 +6,7 @@ A broken node is logged once and never treated as missing: a topic that cannot b
 import logging
 import re
 from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 from odradek.metadata import paths
 from odradek.metadata.image import NO_CONTROLLER, UNNAMED, BrokerImage, PartitionImage, TopicImage
@@ -21,6 +22,8 @@ from odradek.metadata.nodes import (
 )
 from odradek.metadata.store import Node, NoNode, Reader
 from odradek.model import TopicPartition
+
+K = TypeVar("K")
 
 _log = logging.getLogger("odradek.metadata")
 
@@ -110,19 +113,14 @@ async def read_topic_configs(
     return {name: _config(paths.topic_config(name), node, broken) for name, node in zip(wanted, nodes, strict=True)}
 
 
-async def read_broker_configs(
-    store: Reader, names: Iterable[str], broken: BrokenNodes, known: Mapping[int | None, Mapping[str, str]]
-) -> dict[int | None, Mapping[str, str]]:
-    """Return the configurations of these nodes below `/config/brokers` by broker id; None: the default of all brokers.
-
-    A broken node keeps its configuration of `known`.
-    """
-    ids = [None if name == paths.ALL_BROKERS else int(name) for name in names if is_broker_config(name)]
-    where = list(map(paths.broker_config, ids))
-    nodes = await store.get_many(where)
-    configs = {each: _config(path, node, broken) for each, path, node in zip(ids, where, nodes, strict=True)}
+async def read_configs(
+    store: Reader, where: Mapping[K, str], broken: BrokenNodes, known: Mapping[K, Mapping[str, str]]
+) -> dict[K, Mapping[str, str]]:
+    """Return the configurations at these paths that are not empty. A broken node keeps its configuration of `known`."""
+    nodes = await store.get_many(where.values())
+    configs = {each: _config(path, node, broken) for (each, path), node in zip(where.items(), nodes, strict=True)}
     present = {each: known.get(each, {}) if config is None else config for each, config in configs.items()}
-    return {broker_id: config for broker_id, config in present.items() if config}
+    return {each: config for each, config in present.items() if config}
 
 
 def is_broker_config(name: str) -> bool:

@@ -86,8 +86,8 @@ class ClusterView:
         (self._tree or self.member).mark_all()
 
     def mark_configs(self, topics: Iterable[str]) -> None:
-        """Have the configurations of brokers and of these topics read again."""
-        (self._tree or self.member).mark(broker_configs=True, topics=topics)
+        """Have the configurations of brokers, groups and of these topics read again."""
+        (self._tree or self.member).mark(configs=True, topics=topics)
 
     async def refresh(self) -> None:
         """Read what changed, and publish it. Raises the store's errors."""

@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, Final
 
 from odradek.assignors import ASSIGNOR_NAMES, create_assignor
@@ -16,7 +17,7 @@ from odradek.broker.coordinators.runtime import CoordinatorKind, CoordinatorRunt
 from odradek.broker.coordinators.shard import ShardState
 from odradek.broker.groups.rebalance_journal import RebalanceJournal
 from odradek.broker.metadata_cache import MetadataCache
-from odradek.config import BrokerConfig
+from odradek.config import BrokerConfig, group_config
 from odradek.controller import NewTopic
 from odradek.coordination import partition_for
 from odradek.groups import (
@@ -58,6 +59,7 @@ _KAFKAS_ASSIGNORS: Final = {
     "org.apache.kafka.coordinator.group.assignor.UniformAssignor": "uniform",
     "org.apache.kafka.coordinator.group.assignor.RangeAssignor": "range",
 }
+_NO_OVERRIDES: Final[Mapping[str, str]] = MappingProxyType({})
 _log = logging.getLogger("odradek.groups")
 
 
@@ -94,6 +96,9 @@ class GroupCoordinator:
         self._partitions = partitions
         self._journal = journal
         self._create = create_topic
+        self._settings_of = metadata.config
+        self._known_settings: dict[str, tuple[Mapping[str, str], ConsumerGroupSettings]] = {}
+        """The settings of groups with a configuration of their own, and of all others under the empty id."""
         _check_assignors(metadata.config.group_consumer_assignors)
         kind = CoordinatorKind[Request, GroupRecord](
             topic=OFFSETS_TOPIC, new_machine=self._new_machine, codec=GroupRecordCodec(), on_event=self._on_event
@@ -119,14 +124,16 @@ class GroupCoordinator:
             check_interval_ms=config.offsets_retention_check_interval_ms,
         )
 
-    def _consumer_settings(self) -> ConsumerGroupSettings:
-        config = self._metadata.config
-        return ConsumerGroupSettings(
-            assignors=_server_assignors(config.group_consumer_assignors),
-            session_timeout_ms=config.group_consumer_session_timeout_ms,
-            heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
-            max_size=config.group_consumer_max_size,
-        )
+    def _consumer_settings(self, group_id: str) -> ConsumerGroupSettings:
+        """Return the settings of a group; each configuration is read once."""
+        config, overrides = self._metadata.config, self._metadata.image.group_configs.get(group_id, _NO_OVERRIDES)
+        if self._settings_of is not config:
+            self._settings_of, self._known_settings = config, {}
+        key = "" if overrides is _NO_OVERRIDES else group_id
+        known = self._known_settings.get(key)
+        if known is None or known[0] is not overrides:
+            known = self._known_settings[key] = overrides, _settings_of_group(config, group_id, overrides)
+        return known[1]
 
     def _on_event(self, event: object) -> None:
         if isinstance(event, RebalanceCompleted):
@@ -268,6 +275,21 @@ def _server_assignors(names: tuple[str, ...]) -> Mapping[str, ServerAssignor]:
     """Return `group.consumer.assignors` by their own names."""
     assignors = (create_assignor(_KAFKAS_ASSIGNORS.get(name, name)) for name in names)
     return {each.name: each for each in assignors}
+
+
+def _settings_of_group(config: BrokerConfig, group_id: str, overrides: Mapping[str, str]) -> ConsumerGroupSettings:
+    try:
+        own = group_config(config, overrides)
+    except ConfigurationError as error:
+        _log.error("Ignoring the configuration of group %s: %s", printable(group_id), error)
+        own = group_config(config, {})
+    return ConsumerGroupSettings(
+        assignors=_server_assignors(config.group_consumer_assignors),
+        session_timeout_ms=own.consumer_session_timeout_ms,
+        heartbeat_interval_ms=own.consumer_heartbeat_interval_ms,
+        max_size=config.group_consumer_max_size,
+        assignment_interval_ms=config.group_consumer_assignment_interval_ms,
+    )
 
 
 def _failed(error: KafkaError) -> "asyncio.Future[Any]":

@@ -1,7 +1,7 @@
 """ListConfigResources: the names of resources with a configuration (KIP-1000, KIP-1142).
 
 Version 0 was ListClientMetricsResources and has only those, version 1 topics, brokers, loggers and groups too. Client
-metrics, loggers and groups have no configuration here, so none are listed.
+metrics and loggers have no configuration here, so none are listed; groups are listed that have one of their own.
 """
 
 from typing import TYPE_CHECKING, Any, Final
@@ -29,4 +29,6 @@ def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str,
         resources += [(ConfigResourceType.TOPIC, name) for name in broker.image.topics]
     if ConfigResourceType.BROKER in wanted:
         resources += [(ConfigResourceType.BROKER, str(broker_id)) for broker_id in broker.image.brokers]
+    if ConfigResourceType.GROUP in wanted:
+        resources += [(ConfigResourceType.GROUP, group_id) for group_id in broker.image.group_configs]
     return {"config_resources": [{"resource_name": name, "resource_type": kind} for kind, name in resources]}

@@ -157,11 +157,12 @@ class ConfigResourceType(IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    GROUP = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigResource:
-    """A topic or a broker by name; a broker's name is its id, the empty name means all brokers."""
+    """A topic, a group or a broker by name; a broker's name is its id, the empty name means all brokers."""
 
     type: ConfigResourceType
     name: str

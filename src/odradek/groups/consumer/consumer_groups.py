@@ -34,9 +34,12 @@ DEADLINES: Final = (CONSUMER_SESSION, REVOCATION, ASSIGNMENT)
 
 
 class ConsumerGroups:
-    """The groups, and what a heartbeat, a deadline or a change of topics means for them."""
+    """The groups, and what a heartbeat, a deadline or a change of topics means for them.
 
-    def __init__(self, settings: Callable[[], ConsumerGroupSettings], deadlines: Deadlines[DeadlineKey]) -> None:
+    `settings` returns those of a group by its id.
+    """
+
+    def __init__(self, settings: Callable[[str], ConsumerGroupSettings], deadlines: Deadlines[DeadlineKey]) -> None:
         self.groups: dict[str, ConsumerGroup] = {}
         self._settings = settings
         self._deadlines = deadlines
@@ -61,7 +64,7 @@ class ConsumerGroups:
         group.needs_refresh, group.resolved_topics = True, None
         group.joins.clear()
         self._deadlines.clear((group.group_id, ASSIGNMENT, ""))
-        session_ends_ms = now.ms + self._settings().session_timeout_ms
+        session_ends_ms = now.ms + self._settings(group.group_id).session_timeout_ms
         for member_id, member in group.members.items():
             if (group.group_id, CONSUMER_SESSION, member_id) not in self._deadlines:
                 self._deadlines.set((group.group_id, CONSUMER_SESSION, member_id), session_ends_ms)
@@ -98,7 +101,7 @@ class ConsumerGroups:
     ) -> Step[GroupRecord]:
         """Decide on a heartbeat. `before` are records that make room for a new group. The reply may be an error."""
         try:
-            settings = self._settings()
+            settings = self._settings(key)
             validate(request, settings)
             group = self.groups.get(key)
             if group is None:
@@ -149,7 +152,7 @@ class ConsumerGroups:
             self._deadlines.set((key, ASSIGNMENT, ""), group.next_assignment_ms)
             return Step(key=key)
         try:
-            records = assign(group, image, self._settings(), now)
+            records = assign(group, image, self._settings(key), now)
         except KafkaError as error:
             replies = tuple(Reply(to=to, value=error) for _, to in group.joins)
             group.joins.clear()
@@ -192,7 +195,7 @@ class ConsumerGroups:
         group = self.groups.get(group_id)
         if group is None:
             return None
-        assignors = self._settings().assignors
+        assignors = self._settings(group_id).assignors
         return ConsumerGroupDescription(
             group_id=group_id,
             state=group.state,

@@ -202,7 +202,7 @@ class _Update:
         now: Now,
         denied: DeniedTopics,
     ) -> None:
-        """Match expressions with the topics that are new; with all of them if an expression is new, or from time to time."""
+        """Match expressions with the topics that are new; with all if an expression is new, or from time to time."""
         group, topics = self._group, self._image.topics
         known, used = group.regexes, {regex for _, regex in subscriptions if regex}
         seen = None if self.regexes_are_due(settings, now) else group.resolved_topics

@@ -30,7 +30,7 @@ class Found:
 
     member: ConsumerGroupMember
     records: list[ConsumerGroupRecord]
-    """What its return under another id needs; no records otherwise."""
+    """The records that its return under another id needs; empty otherwise."""
     is_new: bool = False
     replaced: str | None = None
     """The id under which a static member was known until now."""

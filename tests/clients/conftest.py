@@ -179,10 +179,11 @@ class Log:
         return PartitionResponse(number, 0, end, log_append_time=-1, log_start_offset=0)
 
 
-def fetch_answer(request: Request, partitions: Sequence[FetchedPartition], topic: str = "t") -> bytes:
-    """The body of a Fetch response for one topic."""
+def fetch_answer(request: Request, partitions: Sequence[FetchedPartition], topic: str = "t", **more: Any) -> bytes:
+    """The body of a Fetch response for one topic; `more` goes to `encode_fetch_response`."""
     topic_id = uuid.uuid5(uuid.NAMESPACE_DNS, topic)
-    return b"".join(encode_fetch_response(request.version, [FetchedTopic(topic, topic_id, partitions)]))
+    topics = [FetchedTopic(topic, topic_id, partitions)] if partitions else []
+    return b"".join(encode_fetch_response(request.version, topics, **more))
 
 
 class _Connection(asyncio.Protocol):

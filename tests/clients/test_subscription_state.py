@@ -236,3 +236,26 @@ def test_partitions_that_returned_records_come_last_in_the_next_poll() -> None:
     positions.assign([TopicPartition("t", number) for number in range(3)])
     positions.move_to_end(positions[TopicPartition("t", 0)])
     assert [state.partition.partition for state in positions] == [1, 2, 0]
+
+
+def test_a_paused_partition_keeps_its_records_in_memory_of_their_own() -> None:
+    """The rest of a response of 50 MiB must not stay because of one paused partition."""
+    response = b"x" * 1_000 + batch(0, 3) + batch(3, 3)
+    state = state_at(0, fetched(batch(0, 3), batch(3, 3))._replace(records=memoryview(response)[1_000:]))
+    state.pause()
+    assert len(state.buffers[0][0].fetched) == len(response) - 1_000
+    assert state.buffers[0][0].fetched.obj is state.buffers[0][1].fetched.obj
+    state.is_paused = False
+    raw = state.take_raw()
+    assert raw is not None
+    assert bytes(raw.buffer) == response[1_000:]
+
+
+def test_dropped_records_are_fetched_again_from_the_position() -> None:
+    state = state_at(0, fetched(batch(0, 5), batch(5, 5)))
+    assert offsets(state.take(2)) == [0, 1]
+    assert state.buffered_bytes == len(batch(5, 5))
+    state.drop_buffered()
+    assert (state.position, state.fetch_position, state.buffered_bytes) == (2, 2, 0)
+    state.fetched(fetched(batch(0, 5), batch(5, 5)), check_crcs=True)
+    assert offsets(state.take(100)) == [2, 3, 4, 5, 6, 7, 8, 9]

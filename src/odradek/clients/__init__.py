@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from odradek.clients.admin import Admin, NewTopic
-    from odradek.clients.consumer import Consumer, ConsumerRecord
+    from odradek.clients.consumer import Consumer, ConsumerRecord, LogTruncationError
     from odradek.clients.group_offsets import OffsetAndMetadata
     from odradek.clients.producer import Producer, RecordMetadata
     from odradek.clients.simple_consumer import Fetched, PartitionLeader, SimpleConsumer
@@ -24,6 +24,7 @@ _HOMES: Final = {
     "Consumer": "odradek.clients.consumer",
     "ConsumerRecord": "odradek.clients.consumer",
     "Fetched": "odradek.clients.simple_consumer",
+    "LogTruncationError": "odradek.clients.consumer",
     "NewTopic": "odradek.clients.admin",
     "OffsetAndMetadata": "odradek.clients.group_offsets",
     "PartitionLeader": "odradek.clients.simple_consumer",
@@ -45,6 +46,7 @@ __all__ = [
     "Consumer",
     "ConsumerRecord",
     "Fetched",
+    "LogTruncationError",
     "NewTopic",
     "OffsetAndMetadata",
     "PartitionLeader",

@@ -1,40 +1,63 @@
-"""One fetch request, and iteration over the readable batches of its response.
+"""Fetch requests in and outside of sessions, and iteration over the readable batches of its response.
 
 Records stay views of the response frame; only batch headers are decoded here.
 """
 
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from odradek.clients.cluster import Cluster
-from odradek.clients.offsets import ISOLATION_LEVELS, by_topic
+from odradek.clients.offsets import ISOLATION_LEVELS
+from odradek.clients.settings import ClientSettings
 from odradek.model import ErrorCode, KafkaError, TopicPartition
-from odradek.model.values import dataclass
+from odradek.model.values import dataclass, field
 from odradek.protocol.api import ApiKey
+from odradek.protocol.compression import Buffer
 from odradek.protocol.errors import CorruptBatchError, MalformedMessageError
-from odradek.protocol.fetch import TOPIC_IDS_FROM, FetchedPartition, decode_fetch_response
+from odradek.protocol.fetch import TOPIC_IDS_FROM, FetchedPartition, FetchResponse, decode_fetch_response
 from odradek.protocol.messages import encode_request
 from odradek.protocol.record_batch import BatchHeader, iterate_batches, verify_crc
 from odradek.wire.client_connection import ClientConnection
 
-_NO_SESSION: Final = {"session_id": 0, "session_epoch": -1, "forgotten_topics_data": ()}
+_SESSIONLESS_EPOCH: Final = -1
 
 
 class FetchPosition(NamedTuple):
-    """The offset to fetch a partition from, and the maximum of bytes."""
+    """The offset to fetch a partition from, and the maximum of bytes.
+
+    `leader_epoch` is the leader's epoch by the client's metadata (KIP-320), -1 if unknown.
+    """
 
     offset: int
     max_bytes: int
+    leader_epoch: int = -1
+    topic_id: uuid.UUID | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchLimits:
-    """Limits of a fetch: `fetch.max.wait.ms`, `fetch.min.bytes`, `fetch.max.bytes`, `isolation.level`."""
+    """Limits of a fetch: `fetch.max.wait.ms`, `fetch.min.bytes`, `fetch.max.bytes`, `isolation.level`.
+
+    `rack` is `client.rack`: a leader may name a replica in it to fetch from (KIP-392).
+    """
 
     max_wait_ms: int = 500
     min_bytes: int = 1
     max_bytes: int = 50 << 20
     isolation_level: str = "read_uncommitted"
+    rack: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchRequest:
+    """The content of one request; `forgotten` partitions, with their topic ids, leave the session (KIP-227)."""
+
+    positions: Mapping[TopicPartition, FetchPosition]
+    session_id: int = 0
+    session_epoch: int = _SESSIONLESS_EPOCH
+    forgotten: Mapping[TopicPartition, uuid.UUID | None] = field(default_factory=dict)
+    uses_topic_ids: bool
 
 
 async def fetch(
@@ -43,40 +66,18 @@ async def fetch(
     positions: Mapping[TopicPartition, FetchPosition],
     limits: FetchLimits,
 ) -> dict[TopicPartition, FetchedPartition]:
-    """Fetch from `positions`; errors of partitions are part of the result.
+    """Fetch from `positions` outside of sessions, with the epochs of the metadata; errors of partitions are returned.
 
     Raises `KafkaError` for an error of the whole response, `UnavailableError` without a response.
     """
-    metadata = cluster.metadata
-    topic_ids = {topic: metadata.topics[topic].topic_id for topic, _ in by_topic(positions) if topic in metadata.topics}
-    named = any(topic_ids.get(partition.topic) is None for partition in positions)
-    version = connection.version(ApiKey.FETCH, at_most=TOPIC_IDS_FROM - 1 if named else None)
-    topics = [
-        {
-            "topic": topic,
-            "topic_id": topic_ids.get(topic),
-            "partitions": [_position(cluster, partition, positions[partition]) for partition in some],
-        }
-        for topic, some in by_topic(positions)
-    ]
-    message = _NO_SESSION | {
-        "replica_id": -1,
-        "max_wait": limits.max_wait_ms,
-        "min_bytes": limits.min_bytes,
-        "max_bytes": limits.max_bytes,
-        "isolation_level": ISOLATION_LEVELS[limits.isolation_level],
-        "topics": topics,
-    }
-    body = encode_request(ApiKey.FETCH, version, message)
-    timeout_ms = cluster.settings.request_timeout_ms + limits.max_wait_ms
-    reply = await connection.exchange(ApiKey.FETCH, version, (body,), timeout_ms=timeout_ms)
-    try:
-        response = decode_fetch_response(version, reply.frame, reply.offset)
-    except MalformedMessageError as error:
-        raise connection.malformed(ApiKey.FETCH, error) from error
+    complete = {partition: _with_metadata(cluster, partition, each) for partition, each in positions.items()}
+    uses_topic_ids = supports_topic_ids(connection, complete)
+    response = await send_fetch(
+        connection, FetchRequest(positions=complete, uses_topic_ids=uses_topic_ids), limits, cluster.settings
+    )
     if response.error_code:
         raise KafkaError(ErrorCode(response.error_code))
-    names = {topic_id: topic for topic, topic_id in topic_ids.items()}
+    names = {position.topic_id: partition.topic for partition, position in complete.items()}
     return {
         TopicPartition(topic.name or names[topic.topic_id], partition.partition): partition
         for topic in response.topics
@@ -85,15 +86,78 @@ async def fetch(
     }
 
 
-def _position(cluster: Cluster, partition: TopicPartition, position: FetchPosition) -> dict[str, int | None]:
-    known = cluster.metadata.partition(partition)
-    return {
-        "partition": partition.partition,
-        "current_leader_epoch": known.leader_epoch if known is not None else -1,
-        "fetch_offset": position.offset,
-        "partition_max_bytes": position.max_bytes,
-        "replica_directory_id": None,
+def supports_topic_ids(connection: ClientConnection, positions: Mapping[TopicPartition, FetchPosition]) -> bool:
+    """Return whether the broker takes topic ids and all of them are known (KIP-516)."""
+    return connection.version(ApiKey.FETCH) >= TOPIC_IDS_FROM and all(
+        position.topic_id is not None for position in positions.values()
+    )
+
+
+async def send_fetch(
+    connection: ClientConnection, request: FetchRequest, limits: FetchLimits, settings: ClientSettings
+) -> FetchResponse:
+    """Send one Fetch and return its response, whatever errors it has. Raises `UnavailableError` without one."""
+    version, body = encode_fetch(connection, request, limits)
+    timeout_ms = settings.request_timeout_ms + limits.max_wait_ms
+    reply = await connection.exchange(ApiKey.FETCH, version, body, timeout_ms=timeout_ms)
+    try:
+        return decode_fetch_response(version, reply.frame, reply.offset)
+    except MalformedMessageError as error:
+        raise connection.malformed(ApiKey.FETCH, error) from error
+
+
+def encode_fetch(
+    connection: ClientConnection, request: FetchRequest, limits: FetchLimits
+) -> tuple[int, tuple[Buffer, ...]]:
+    """Return the version and the body of a request."""
+    version = connection.version(ApiKey.FETCH, at_most=None if request.uses_topic_ids else TOPIC_IDS_FROM - 1)
+    message = {
+        "replica_id": -1,
+        "max_wait": limits.max_wait_ms,
+        "min_bytes": limits.min_bytes,
+        "max_bytes": limits.max_bytes,
+        "isolation_level": ISOLATION_LEVELS[limits.isolation_level],
+        "session_id": request.session_id,
+        "session_epoch": request.session_epoch,
+        "topics": _topics(request.positions),
+        "forgotten_topics_data": _forgotten(request.forgotten),
+        "rack_id": limits.rack,
     }
+    return version, (encode_request(ApiKey.FETCH, version, message),)
+
+
+def _with_metadata(cluster: Cluster, partition: TopicPartition, position: FetchPosition) -> FetchPosition:
+    topic = cluster.metadata.topics.get(partition.topic)
+    if topic is None or (known := topic.partitions.get(partition.partition)) is None:
+        return position
+    return position._replace(leader_epoch=known.leader_epoch, topic_id=topic.topic_id)
+
+
+def _topics(positions: Mapping[TopicPartition, FetchPosition]) -> list[dict[str, Any]]:
+    """Return the request's topics in the order of `positions`: a full response has the first ones."""
+    topics: dict[str, list[dict[str, Any]]] = {}
+    ids: dict[str, uuid.UUID | None] = {}
+    for (topic, number), position in positions.items():
+        ids[topic] = position.topic_id
+        topics.setdefault(topic, []).append(
+            {
+                "partition": number,
+                "current_leader_epoch": position.leader_epoch,
+                "fetch_offset": position.offset,
+                "partition_max_bytes": position.max_bytes,
+                "replica_directory_id": None,
+            }
+        )
+    return [{"topic": topic, "topic_id": ids[topic], "partitions": some} for topic, some in topics.items()]
+
+
+def _forgotten(partitions: Mapping[TopicPartition, uuid.UUID | None]) -> list[dict[str, Any]]:
+    topics: dict[tuple[str, uuid.UUID | None], list[int]] = {}
+    for (topic, number), topic_id in partitions.items():
+        topics.setdefault((topic, topic_id), []).append(number)
+    return [
+        {"topic": topic, "topic_id": topic_id, "partitions": numbers} for (topic, topic_id), numbers in topics.items()
+    ]
 
 
 def out_of_range(partition: TopicPartition, offset: int, answer: FetchedPartition) -> KafkaError:

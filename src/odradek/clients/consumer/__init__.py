@@ -2,13 +2,14 @@
 
 `consumer` has `Consumer`, `subscription` what the application subscribed to, `settings` the configuration;
 `assignment_manager` keeps the assignment at what the subscription and the group say, and runs callbacks.
-`subscription_state` has the assigned partitions, their positions and fetched records; `offset_fetcher` finds initial
-positions, `fetcher` fetches, `commit_request_manager` commits. `membership_manager` is a pure state machine of the
-membership, with `actions` in and out; `consumer_coordinator` sends its requests and keeps its timers.
+`subscription_state` has the assigned partitions, their positions and fetched records; the room `fetching` fills it.
+`commit_request_manager` commits. `membership_manager` is a pure state machine of the membership, with `actions` in and
+out; `consumer_coordinator` sends its requests and keeps its timers.
 """
 
 from odradek.clients.consumer.consumer import Consumer
+from odradek.clients.consumer.errors import LogTruncationError
 from odradek.clients.consumer.settings import ConsumerSettings
 from odradek.clients.consumer.subscription_state import ConsumerRecord
 
-__all__ = ["Consumer", "ConsumerRecord", "ConsumerSettings"]
+__all__ = ["Consumer", "ConsumerRecord", "ConsumerSettings", "LogTruncationError"]

@@ -13,8 +13,8 @@ from odradek.clients.cluster import Cluster
 from odradek.clients.consumer.assignment_manager import AssignmentManager
 from odradek.clients.consumer.commit_request_manager import CommitRequestManager
 from odradek.clients.consumer.consumer_coordinator import ConsumerCoordinator, create_assignors
-from odradek.clients.consumer.fetcher import Fetcher
-from odradek.clients.consumer.offset_fetcher import OffsetFetcher
+from odradek.clients.consumer.fetching.fetcher import Fetcher
+from odradek.clients.consumer.fetching.offset_fetcher import OffsetFetcher
 from odradek.clients.consumer.settings import consumer_settings
 from odradek.clients.consumer.subscription import Callback, Subscription, SubscriptionType, create_subscription
 from odradek.clients.consumer.subscription_state import ConsumerRecord, RawBatch, SubscriptionState, TopicPartitionState
@@ -276,7 +276,7 @@ class Consumer:
     def pause(self, *partitions: TopicPartition | tuple[str, int]) -> None:
         """Stop fetching and returning records of these partitions until `resume`; they stay assigned."""
         for partition in partitions:
-            self._subscriptions[TopicPartition(*partition)].is_paused = True
+            self._subscriptions[TopicPartition(*partition)].pause()
 
     def resume(self, *partitions: TopicPartition | tuple[str, int]) -> None:
         """Resume paused partitions."""

@@ -1,6 +1,8 @@
 """The consumer's configuration: Kafka's keys and defaults, and checks across keys."""
 
+import re
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Final
 
 from odradek.clients.offsets import EARLIEST, ISOLATION_LEVELS, LATEST
@@ -9,8 +11,12 @@ from odradek.config.definition import boolean, integer, names, text
 from odradek.model import ConfigurationError
 from odradek.model.values import dataclass
 
-RESETS: Final = {"earliest": EARLIEST, "latest": LATEST, "none": None}
+_RESETS: Final = {"earliest": EARLIEST, "latest": LATEST, "none": None}
 """`auto.offset.reset` → the timestamp in ListOffsets."""
+_BY_DURATION: Final = re.compile(
+    r"by_duration:P(?=.)(?:(?P<days>\d+)D)?(?:T(?=.)(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+)S)?)?"
+)
+"""`auto.offset.reset` as a duration before now in ISO 8601, such as by_duration:P1DT12H (KIP-1106)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +31,9 @@ class ConsumerSettings(ClientSettings):
         "partition.assignment.strategy", ("range",), "Assignors by name or import path, the preferred one first."
     )
     auto_offset_reset: str = text(
-        "auto.offset.reset", "latest", "Where to start without an offset.", choices=tuple(RESETS)
+        "auto.offset.reset",
+        "latest",
+        "Where to start without an offset: earliest, latest, none (an error), or by_duration:P1DT12H, that long ago.",
     )
     enable_auto_commit: bool = boolean("enable.auto.commit", True, "Whether positions are committed automatically.")
     auto_commit_interval_ms: int = integer(
@@ -63,8 +71,21 @@ class ConsumerSettings(ClientSettings):
         "exclude.internal.topics", True, "Whether a pattern leaves internal topics out."
     )
     client_rack: str | None = text(
-        "client.rack", None, "Where this consumer runs, for rack-aware assignors.", nullable=True
+        "client.rack", None, "Where this consumer runs, for rack-aware assignors and replicas nearby.", nullable=True
     )
+    queued_max_messages_kbytes: int = integer(
+        "queued.max.messages.kbytes",
+        65_536,
+        "The KiB of records, as received, that are prefetched from all partitions (librdkafka's key).",
+        minimum=1,
+    )
+
+    def reset_timestamp(self, now_ms: int) -> int | None:
+        """Return the timestamp in ListOffsets that `auto.offset.reset` stands for, None for none."""
+        if (found := _BY_DURATION.fullmatch(self.auto_offset_reset)) is not None:
+            span = timedelta(**{unit: int(number) for unit, number in found.groupdict(default="0").items()})
+            return max(now_ms - span // timedelta(milliseconds=1), 0)
+        return _RESETS[self.auto_offset_reset]
 
 
 def consumer_settings(values: Mapping[str, object]) -> ConsumerSettings:
@@ -72,6 +93,11 @@ def consumer_settings(values: Mapping[str, object]) -> ConsumerSettings:
     settings = make_settings(ConsumerSettings, values)
     if settings.group_id == "":
         raise ConfigurationError("group_id can't be empty")
+    if settings.auto_offset_reset not in _RESETS and not _BY_DURATION.fullmatch(settings.auto_offset_reset):
+        raise ConfigurationError(
+            f"auto_offset_reset can't be {settings.auto_offset_reset!r}: it is one of {', '.join(_RESETS)}, or a "
+            "duration such as by_duration:P1DT12H"
+        )
     if settings.heartbeat_interval_ms >= settings.session_timeout_ms:
         raise ConfigurationError(
             f"heartbeat_interval_ms ({settings.heartbeat_interval_ms:,}) is below "

@@ -4,11 +4,13 @@ A seek or a new assignment discards buffered records and changes a partition's `
 fetches are ignored.
 """
 
+import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from odradek.clients.fetch import readable_batches
+from odradek.clients.metadata import ClusterMetadata
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
 from odradek.model.values import dataclass, field
 from odradek.protocol.compression import Codec
@@ -51,6 +53,11 @@ class RawBatch(NamedTuple):
     """About how many bytes its records take decompressed."""
 
     @property
+    def size(self) -> int:
+        """Return the number of bytes as received."""
+        return self.end - self.start
+
+    @property
     def buffer(self) -> memoryview:
         """Return the batches' bytes."""
         return self.fetched[self.start : self.end]
@@ -58,13 +65,28 @@ class RawBatch(NamedTuple):
 
 @dataclass(slots=True)
 class TopicPartitionState:
-    """An assigned partition. `position` is the offset of the next record to return, None if unknown."""
+    """An assigned partition. `position` is the offset of the next record to return, None if unknown.
+
+    `fetch_position` is the offset of the next record to fetch. `leader_epoch` and `fetch_epoch` are the epochs of the
+    records before them, -1 if unknown.
+    """
 
     partition: TopicPartition
     position: int | None = None
     leader_epoch: int = -1
     fetch_position: int = 0
+    fetch_epoch: int = -1
     version: int = 0
+    metadata: ClusterMetadata | None = None
+    """The metadata that `leader`, `current_leader_epoch` and `topic_id` are of."""
+    leader: int | None = None
+    current_leader_epoch: int = -1
+    topic_id: uuid.UUID | None = None
+    is_validated: bool = False
+    """Whether the log of the present leader has the record before `fetch_position` (KIP-320)."""
+    preferred_read_replica: int | None = None
+    """The replica to fetch from instead of the leader (KIP-392), until `preferred_until` in monotonic seconds."""
+    preferred_until: float = 0.0
     is_paused: bool = False
     is_fetching: bool = False
     retry_at: float = 0.0
@@ -75,6 +97,8 @@ class TopicPartitionState:
     error: OdradekError | None = None
     """An error for the next poll to raise once."""
     buffers: deque[deque[RawBatch]] = field(default_factory=deque)
+    buffered_bytes: int = 0
+    """The size of the records in `buffers`, as received."""
     pending: list[ConsumerRecord] = field(default_factory=list)
     taken: int = 0
     """Number of records of `pending` that were returned."""
@@ -92,12 +116,56 @@ class TopicPartitionState:
             and len(self.buffers) < _MAX_BUFFERED_FETCHES
         )
 
+    @property
+    def needs_validation(self) -> bool:
+        """Return whether the position must be compared with the leader's log before the next fetch (KIP-320).
+
+        A leader has all records that were read in its own epoch. Without epochs there is nothing to compare.
+        """
+        return (
+            not self.is_validated
+            and self.fetch_epoch != self.current_leader_epoch
+            and min(self.fetch_epoch, self.current_leader_epoch) >= 0
+        )
+
+    def update_leader(self, metadata: ClusterMetadata) -> bool:
+        """Note the leader by new metadata; return whether the topic is another one of the same name."""
+        before = self.topic_id
+        self.metadata = metadata
+        topic = metadata.topics.get(self.partition.topic)
+        known = topic.partitions.get(self.partition.partition) if topic is not None else None
+        if topic is None or known is None:
+            self.leader = None
+            return False
+        leader = known.leader if known.leader in metadata.nodes else None
+        if (leader, known.leader_epoch) != (self.leader, self.current_leader_epoch):
+            self.is_validated = False
+        self.leader, self.current_leader_epoch, self.topic_id = leader, known.leader_epoch, topic.topic_id
+        return before is not None and topic.topic_id is not None and before != topic.topic_id
+
+    @property
+    def has_buffered(self) -> bool:
+        """Return whether fetched records are left to return."""
+        return bool(self.buffered_bytes) or self.has_pending
+
+    def pause(self) -> None:
+        """Stop fetching and returning records; buffered ones stay, in memory of their own."""
+        self.is_paused = True
+        self.buffers = deque(deque(_copied(list(some))) for some in self.buffers if some)
+        if self.batch is not None:
+            (self.batch,) = _copied([self.batch])
+
     def seek(self, offset: int, leader_epoch: int = -1) -> None:
         """Set the position and discard buffered records."""
         self._forget()
         self.position = self.fetch_position = offset
-        self.leader_epoch = leader_epoch
+        self.leader_epoch = self.fetch_epoch = leader_epoch
         self.reset = None
+
+    def drop_buffered(self) -> None:
+        """Discard buffered records, which are fetched again."""
+        assert self.position is not None
+        self.seek(self.position, self.leader_epoch)
 
     def request_offset_reset(self, timestamp: int) -> None:
         """Clear the position until an offset is found for `timestamp` (or `EARLIEST`, `LATEST`)."""
@@ -105,14 +173,17 @@ class TopicPartitionState:
         self.position = None
         self.reset = timestamp
 
-    def fetched(self, answer: FetchedPartition, *, check_crcs: bool) -> None:
-        """Buffer the records of a fetch from `fetch_position`."""
+    def update_end(self, answer: FetchedPartition) -> None:
+        """Note the end offsets of a fetch."""
         self.high_watermark = answer.high_watermark
         self.last_stable_offset = answer.last_stable_offset if answer.last_stable_offset >= 0 else None
+
+    def fetched(self, answer: FetchedPartition, *, check_crcs: bool) -> None:
+        """Buffer the records of a fetch from `fetch_position`."""
         if not answer.records:
             return
         try:
-            raw, next_offset = self._split(memoryview(answer.records), answer, check_crcs=check_crcs)
+            raw, next_offset, epoch = self._split(memoryview(answer.records), answer, check_crcs=check_crcs)
         except KafkaError as error:
             self.error = error
             return
@@ -121,12 +192,13 @@ class TopicPartitionState:
                 ErrorCode.corrupt_message, f"partition {self.partition}: no complete batch at offset {next_offset}"
             )
             return
-        self.fetch_position = next_offset
+        self.fetch_position, self.fetch_epoch = next_offset, epoch
         if raw:
-            self.buffers.append(deque(raw))
-        elif not any(self.buffers) and not self.has_pending:
+            self.buffers.append(deque(_copied(raw) if self.is_paused else raw))
+            self.buffered_bytes += sum(each.size for each in raw)
+        elif not self.has_buffered:
             # Only markers and aborted transactions: no record to return, but the position moves past them.
-            self.position = next_offset
+            self.position, self.leader_epoch = next_offset, epoch
 
     @property
     def has_pending(self) -> bool:
@@ -165,6 +237,7 @@ class TopicPartitionState:
                 if decompressed_bytes > _MAX_RAW_BYTES:
                     break
                 last = self.buffers[0].popleft()
+                self.buffered_bytes -= last.size
                 raw = raw._replace(
                     end=last.end,
                     next_offset=last.next_offset,
@@ -185,7 +258,7 @@ class TopicPartitionState:
 
     def _position_after(self, raw: RawBatch) -> int:
         """Return the position after `raw`; with an empty buffer, skipped batches behind it count too."""
-        return raw.next_offset if any(self.buffers) else self.fetch_position
+        return raw.next_offset if self.buffered_bytes else self.fetch_position
 
     def _decode_next(self) -> bool:
         """Decode the next batch into `pending`; a corrupt batch sets `error`."""
@@ -195,8 +268,8 @@ class TopicPartitionState:
         try:
             records: list[Record] = decode_records(raw.buffer)
         except KafkaError as error:
+            self.drop_buffered()
             self.error = KafkaError(error.code, f"partition {self.partition}, at offset {raw.from_offset}: {error}")
-            self.buffers.clear()
             return False
         topic, partition = self.partition
         start, epoch = raw.from_offset, raw.leader_epoch
@@ -213,13 +286,17 @@ class TopicPartitionState:
     def _next_batch(self) -> RawBatch | None:
         while self.buffers:
             if self.buffers[0]:
-                return self.buffers[0].popleft()
+                raw = self.buffers[0].popleft()
+                self.buffered_bytes -= raw.size
+                return raw
             self.buffers.popleft()
         return None
 
-    def _split(self, records: memoryview, answer: FetchedPartition, *, check_crcs: bool) -> tuple[list[RawBatch], int]:
-        """Return the readable batches and the offset after all batches."""
-        next_offset = self.fetch_position
+    def _split(
+        self, records: memoryview, answer: FetchedPartition, *, check_crcs: bool
+    ) -> tuple[list[RawBatch], int, int]:
+        """Return the readable batches, the offset after all batches, and the epoch of the last one."""
+        next_offset, epoch = self.fetch_position, self.fetch_epoch
         raw: list[RawBatch] = []
         for position, header, readable in readable_batches(records, answer.aborted_transactions, check_crcs=check_crcs):
             if readable and header.next_offset > self.fetch_position:
@@ -235,15 +312,23 @@ class TopicPartitionState:
                         header.size if header.codec == Codec.NONE else header.size * _ASSUMED_COMPRESSION_RATIO,
                     )
                 )
-            next_offset = max(next_offset, header.next_offset)
-        return raw, next_offset
+            next_offset, epoch = max(next_offset, header.next_offset), header.partition_leader_epoch
+        return raw, next_offset, epoch
 
     def _forget(self) -> None:
         self.version += 1
         self.buffers.clear()
+        self.buffered_bytes = 0
         self.pending, self.taken, self.batch = [], 0, None
         self.error = None
-        self.is_fetching = False
+        self.is_fetching = self.is_validated = False
+
+
+def _copied(batches: list[RawBatch]) -> list[RawBatch]:
+    """Return adjacent batches in a copy of their bytes, so that the rest of a response can be freed."""
+    start = batches[0].start
+    copy = memoryview(bytes(batches[0].fetched[start : batches[-1].end]))
+    return [each._replace(fetched=copy, start=each.start - start, end=each.end - start) for each in batches]
 
 
 class SubscriptionState:

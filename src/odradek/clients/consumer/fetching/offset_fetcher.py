@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 
 from odradek.clients.cluster import Cluster
 from odradek.clients.consumer.consumer_coordinator import ConsumerCoordinator
-from odradek.clients.consumer.settings import RESETS, ConsumerSettings
+from odradek.clients.consumer.settings import ConsumerSettings
 from odradek.clients.consumer.subscription_state import SubscriptionState, TopicPartitionState
-from odradek.clients.offsets import by_topic, list_offsets
+from odradek.clients.offsets import LATEST, by_topic, list_offsets
 from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError
 
 _log = logging.getLogger("odradek.clients")
@@ -68,7 +68,7 @@ class OffsetFetcher:
         missing = [state for state in states if state.position is None and state.error is None]
         uninitialized = [state for state in missing if state.reset is None]
         if uninitialized:
-            await _seek_to_committed(self._settings, self._group, uninitialized)
+            await self._seek_to_committed(uninitialized)
         lookups = {
             state.partition: (state, state.version, state.reset)
             for state in missing
@@ -86,29 +86,26 @@ class OffsetFetcher:
             if isinstance(result, BaseException):
                 raise result
 
-
-async def _seek_to_committed(
-    settings: ConsumerSettings, group: ConsumerCoordinator | None, uninitialized: list[TopicPartitionState]
-) -> None:
-    """Seek to committed offsets; request a reset of partitions without one."""
-    versions = {state.partition: state.version for state in uninitialized}
-    committed = {}
-    if group is not None:
-        committed = await group.committed(versions, timeout_ms=settings.default_api_timeout_ms)
-    for state in uninitialized:
-        if state.version != versions[state.partition] or state.position is not None or state.reset is not None:
-            continue
-        commit = committed.get(state.partition)
-        timestamp = RESETS[settings.auto_offset_reset]
-        if commit is not None:
-            state.seek(commit.offset, commit.leader_epoch)
-        elif timestamp is not None:
-            state.request_offset_reset(timestamp)
-        else:
-            state.error = KafkaError(
-                ErrorCode.offset_out_of_range,
-                f"partition {state.partition} has no committed offset, and auto_offset_reset is none",
-            )
+    async def _seek_to_committed(self, uninitialized: list[TopicPartitionState]) -> None:
+        """Seek to committed offsets; request a reset of partitions without one."""
+        versions = {state.partition: state.version for state in uninitialized}
+        committed = {}
+        if self._group is not None:
+            committed = await self._group.committed(versions, timeout_ms=self._settings.default_api_timeout_ms)
+        timestamp = self._settings.reset_timestamp(self._cluster.runtime.clock.now_ms())
+        for state in uninitialized:
+            if state.version != versions[state.partition] or state.position is not None or state.reset is not None:
+                continue
+            commit = committed.get(state.partition)
+            if commit is not None:
+                state.seek(commit.offset, commit.leader_epoch)
+            elif timestamp is not None:
+                state.request_offset_reset(timestamp)
+            else:
+                state.error = KafkaError(
+                    ErrorCode.offset_out_of_range,
+                    f"partition {state.partition} has no committed offset, and auto_offset_reset is none",
+                )
 
 
 async def _reset_offsets(
@@ -117,5 +114,10 @@ async def _reset_offsets(
     wanted = {partition: timestamp for partition, (_, _, timestamp) in lookups.items()}
     found = await list_offsets(cluster, wanted, isolation_level=isolation_level, timeout_ms=_LIST_OFFSETS_TIMEOUT_MS)
     for partition, (state, version, _) in lookups.items():
-        if state.version == version:
+        if state.version != version:
+            continue
+        if found[partition].offset < 0:
+            # All records are earlier than the time.
+            state.request_offset_reset(LATEST)
+        else:
             state.seek(found[partition].offset, found[partition].leader_epoch)

@@ -1,0 +1,235 @@
+"""Fetches records in the background: at most one fetch in flight per broker, in a session with it (KIP-227).
+
+`send_fetches` sends a fetch to each broker that has partitions with room for more records; responses are stored in
+`SubscriptionState`, from where the consumer takes them. A broker without new records holds its response (long poll), so
+an idle consumer costs nothing. A partition is fetched from its leader, or from the replica that the leader has named
+for `client.rack` (KIP-392), after its position was validated (KIP-320).
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from odradek.clients.cluster import Cluster, ConnectionPurpose
+from odradek.clients.consumer.fetching.fetch_buffer_limit import FetchBufferLimit
+from odradek.clients.consumer.fetching.fetch_session_handler import FINAL_EPOCH, SESSION_ERRORS, FetchSessionHandler
+from odradek.clients.consumer.fetching.position_validator import PositionValidator
+from odradek.clients.consumer.settings import ConsumerSettings
+from odradek.clients.consumer.subscription_state import SubscriptionState, TopicPartitionState
+from odradek.clients.fetch import (
+    FetchLimits,
+    FetchPosition,
+    FetchRequest,
+    encode_fetch,
+    out_of_range,
+    send_fetch,
+    supports_topic_ids,
+)
+from odradek.clients.metadata import ClusterMetadata
+from odradek.clients.retry import INVALID_METADATA_ERRORS
+from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError
+from odradek.protocol.api import ApiKey
+from odradek.protocol.fetch import FetchedPartition
+
+_log = logging.getLogger("odradek.clients")
+
+
+class Fetcher:
+    """Fetches for the assigned partitions. `on_records` is called when there are records or errors to collect."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: ConsumerSettings,
+        subscriptions: SubscriptionState,
+        on_records: Callable[[], None],
+    ) -> None:
+        self._cluster = cluster
+        self._settings = settings
+        self._subscriptions = subscriptions
+        self._on_records = on_records
+        self._limits = FetchLimits(
+            max_wait_ms=settings.fetch_max_wait_ms,
+            min_bytes=settings.fetch_min_bytes,
+            max_bytes=settings.fetch_max_bytes,
+            isolation_level=settings.isolation_level,
+            rack=settings.client_rack or "",
+        )
+        self._sessions: dict[int, FetchSessionHandler] = {}
+        self._buffer_limit = FetchBufferLimit(settings.queued_max_messages_kbytes << 10, settings.fetch_max_bytes)
+        self._validator = PositionValidator(cluster, settings, self._on_answer)
+        self._pending: dict[int, int] = {}
+        """Brokers with a fetch in flight, and the bytes that each may return."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+        cluster.on_metadata.append(self.send_fetches)
+
+    def close(self) -> None:
+        """Stop sending fetches, and close the sessions without waiting for responses."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for node_id, session in self._sessions.items():
+            # The connection for fetches may wait for a response, behind which this request would wait.
+            connection = self._cluster.existing_connection(node_id)
+            if session.session_id and connection is not None:
+                request = FetchRequest(
+                    positions={}, session_id=session.session_id, session_epoch=FINAL_EPOCH, uses_topic_ids=True
+                )
+                connection.post(ApiKey.FETCH, *encode_fetch(connection, request, self._limits))
+
+    def send_fetches(self) -> None:
+        """Send a fetch to every broker that has partitions to fetch and no fetch in flight."""
+        if self._closed:
+            return
+        now, metadata = self._cluster.runtime.clock.monotonic(), self._cluster.metadata
+        by_replica: dict[int, list[TopicPartitionState]] = {}
+        by_leader: dict[int, list[TopicPartitionState]] = {}
+        for state in self._subscriptions:
+            if state.metadata is not metadata and state.update_leader(metadata):
+                self._reset_offset(state, "the topic was deleted and created again")
+            if not state.is_fetchable:
+                continue
+            if state.retry_at > now:
+                self._send_fetches_later(state.retry_at - now)
+            elif state.leader is None:
+                self._cluster.request_refresh()
+            elif state.needs_validation:
+                by_leader.setdefault(state.leader, []).append(state)
+            else:
+                by_replica.setdefault(self._read_replica(state, state.leader, metadata, now), []).append(state)
+        for leader, states in by_leader.items():
+            self._validator.validate(leader, states)
+        idle = {node_id: states for node_id, states in by_replica.items() if node_id not in self._pending}
+        if not idle:
+            return
+        shares = self._buffer_limit.shares(list(idle), self._pending, self._subscriptions)
+        for node_id, max_bytes in shares.items():
+            states = [state for state in idle[node_id] if state.is_fetchable]
+            self._pending[node_id] = max_bytes
+            for state in states:
+                state.is_fetching = True
+            self._cluster.spawn(self._fetch(node_id, states, max_bytes), f"fetch from broker {node_id}")
+
+    def _read_replica(self, state: TopicPartitionState, leader: int, metadata: ClusterMetadata, now: float) -> int:
+        """Return the broker to fetch from: the preferred replica until it expires or goes offline, else the leader."""
+        replica = state.preferred_read_replica
+        if replica is None:
+            return leader
+        partition = metadata.partition(state.partition)
+        is_offline = replica not in metadata.nodes or (partition is not None and replica in partition.offline_replicas)
+        if now < state.preferred_until and not is_offline:
+            return replica
+        if is_offline:
+            _log.debug("Replica %d of partition %s is offline, fetching from the leader", replica, state.partition)
+            self._cluster.request_refresh()
+        state.preferred_read_replica = None
+        return leader
+
+    async def _fetch(self, node_id: int, states: Sequence[TopicPartitionState], max_bytes: int) -> None:
+        versions = {state.partition: state.version for state in states}
+        answers: Mapping[TopicPartition, FetchedPartition] = {}
+        retry_at = 0.0
+        session = self._sessions.setdefault(node_id, FetchSessionHandler())
+        is_incremental = session.is_incremental
+        try:
+            answers = await self._exchange(node_id, session, states, max_bytes)
+        except (UnavailableError, KafkaError) as error:
+            _log.debug("Fetch from broker %d failed: %s", node_id, error)
+            if not (is_incremental and isinstance(error, KafkaError) and error.code in SESSION_ERRORS):
+                self._cluster.request_refresh()
+                retry_at = self._retry_at()
+                for state in states:
+                    state.preferred_read_replica = None
+        finally:
+            del self._pending[node_id]
+            for state in states:
+                if state.version == versions[state.partition]:
+                    state.is_fetching = False
+                    state.retry_at = retry_at
+        for partition, answer in answers.items():
+            # The broker sends end offsets of a session once, also if the position has changed meanwhile.
+            current = self._subscriptions.get(partition)
+            if current is not None and answer.error_code == ErrorCode.none:
+                current.update_end(answer)
+        for state in states:
+            if state.partition in answers and state.version == versions[state.partition]:
+                self._handle_partition_response(node_id, state, answers[state.partition])
+        self._on_answer()
+
+    async def _exchange(
+        self, node_id: int, session: FetchSessionHandler, states: Sequence[TopicPartitionState], max_bytes: int
+    ) -> Mapping[TopicPartition, FetchedPartition]:
+        """Send the session's next request and return the response's partitions."""
+        most = self._settings.max_partition_fetch_bytes
+        positions = {
+            state.partition: FetchPosition(state.fetch_position, most, state.current_leader_epoch, state.topic_id)
+            for state in states
+        }
+        try:
+            connection = await self._cluster.connection(node_id, ConnectionPurpose.FETCH)
+            request = session.build(positions, uses_topic_ids=supports_topic_ids(connection, positions))
+            limits = replace(self._limits, max_bytes=max_bytes)
+            response = await send_fetch(connection, request, limits, self._cluster.settings)
+        except (UnavailableError, KafkaError):
+            session.handle_error()
+            raise
+        return session.handle_response(response)
+
+    def _handle_partition_response(self, node_id: int, state: TopicPartitionState, answer: FetchedPartition) -> None:
+        code = ErrorCode(answer.error_code)
+        replica = state.preferred_read_replica
+        if code != ErrorCode.none:
+            state.preferred_read_replica = None
+        if code == ErrorCode.none:
+            if answer.preferred_read_replica >= 0:
+                state.preferred_read_replica = answer.preferred_read_replica
+                age_s = self._settings.metadata_max_age_ms / 1000
+                state.preferred_until = self._cluster.runtime.clock.monotonic() + age_s
+            state.fetched(answer, check_crcs=self._settings.check_crcs)
+        elif code == ErrorCode.offset_out_of_range:
+            if replica is not None and replica == node_id:
+                return  # a follower may be behind the leader, which is asked next
+            self._handle_offset_out_of_range(state, answer)
+        elif code in INVALID_METADATA_ERRORS or code.retriable:
+            self._cluster.request_refresh()
+            state.retry_at = self._retry_at()
+        else:
+            state.error = KafkaError(code, f"partition {state.partition}: {code.name.upper()}")
+
+    def _handle_offset_out_of_range(self, state: TopicPartitionState, answer: FetchedPartition) -> None:
+        """Reset the offset as `auto.offset.reset` says: the log lost it by retention or by a leader change."""
+        if state.has_buffered:
+            # Buffered records are returned first; a later fetch gets the same error.
+            state.retry_at = self._retry_at()
+        else:
+            self._reset_offset(state, str(out_of_range(state.partition, state.fetch_position, answer)))
+
+    def _reset_offset(self, state: TopicPartitionState, reason: str) -> None:
+        """Reset a position that the log does not have, or raise it as an error with `auto.offset.reset` none."""
+        if state.position is None:
+            return
+        timestamp = self._settings.reset_timestamp(self._cluster.runtime.clock.now_ms())
+        if timestamp is None:
+            state.error = KafkaError(ErrorCode.offset_out_of_range, reason)
+        else:
+            _log.warning(
+                "Resetting the offset of partition %s (%s): %s",
+                state.partition,
+                self._settings.auto_offset_reset,
+                reason,
+            )
+            state.request_offset_reset(timestamp)
+
+    def _on_answer(self) -> None:
+        self._on_records()
+        self.send_fetches()
+
+    def _retry_at(self) -> float:
+        return self._cluster.runtime.clock.monotonic() + self._settings.retry_backoff_ms / 1000
+
+    def _send_fetches_later(self, delay_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self.send_fetches)

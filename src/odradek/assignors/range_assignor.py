@@ -4,6 +4,8 @@ With P partitions and C subscribers, n = P // C and m = P % C: the first m membe
 which partitions a member gets, never how many (`range_racks`).
 """
 
+from collections.abc import Callable
+
 from odradek.assignors.interface import Assignment, Assignor, GroupSubscription, sorted_members, subscribers_by_topic
 from odradek.assignors.placement import LazyAssignment, Runs
 from odradek.assignors.range_racks import assign_with_racks, racks_matter
@@ -18,19 +20,33 @@ class RangeAssignor(Assignor):
         subscribers = subscribers_by_topic(group)
         if any(racks_matter(group, topic, members) for topic, members in subscribers.items()):
             return assign_with_racks(group, subscribers)
-        positions = _positions(subscribers)
+        return assign_consecutively(group, subscribers, range_share)
 
-        def place(member: str) -> Runs:
-            runs = []
-            for topic, members in subscribers.items():
-                position = positions[id(members)].get(member)
-                if position is not None:
-                    share, more = divmod(group.partitions[topic], len(members))
-                    start = share * position + min(position, more)
-                    runs.append((topic, range(start, start + share + (position < more))))
-            return Runs(runs)
 
-        return LazyAssignment(sorted_members(group.members), place)
+Share = Callable[[int, int, int], range]
+"""(number of partitions, position of a member, number of members) → the member's partitions."""
+
+
+def range_share(partitions: int, position: int, members: int) -> range:
+    """Return the share of `range`."""
+    share, more = divmod(partitions, members)
+    start = share * position + min(position, more)
+    return range(start, start + share + (position < more))
+
+
+def assign_consecutively(group: GroupSubscription, subscribers: dict[str, list[str]], share: Share) -> Assignment:
+    """Give each of a topic's subscribers, in their order, its share of the topic's partitions."""
+    positions = _positions(subscribers)
+
+    def place(member: str) -> Runs:
+        runs = []
+        for topic, members in subscribers.items():
+            position = positions[id(members)].get(member)
+            if position is not None:
+                runs.append((topic, share(group.partitions[topic], position, len(members))))
+        return Runs(runs)
+
+    return LazyAssignment(sorted_members(group.members), place)
 
 
 def _positions(subscribers: dict[str, list[str]]) -> dict[int, dict[str, int]]:

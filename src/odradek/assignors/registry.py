@@ -20,6 +20,9 @@ _BUILT_IN: Final = {
     "sticky": "odradek.assignors.sticky:StickyAssignor",
     "cooperative-sticky": "odradek.assignors.sticky:CooperativeStickyAssignor",
     "uniform": "odradek.assignors.sticky:UniformAssignor",
+    "zookeeper-range": "odradek.assignors.zookeeper:ZookeeperRangeAssignor",
+    "zookeeper-roundrobin": "odradek.assignors.zookeeper:ZookeeperRoundRobinAssignor",
+    "ceiling-range": "odradek.assignors.zookeeper:CeilingRangeAssignor",
 }
 """Names and import paths; NumPy is imported with the assignors that need it."""
 ASSIGNOR_NAMES: Final = tuple(_BUILT_IN)

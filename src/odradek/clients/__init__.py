@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from odradek.clients.group_offsets import OffsetAndMetadata
     from odradek.clients.producer import Producer, RecordMetadata
     from odradek.clients.simple_consumer import Fetched, PartitionLeader, SimpleConsumer
+    from odradek.clients.zookeeper_consumer import TopicFilter, ZookeeperConsumer
 
 _HOMES: Final = {
     "Admin": "odradek.clients.admin",
@@ -31,6 +32,8 @@ _HOMES: Final = {
     "Producer": "odradek.clients.producer",
     "RecordMetadata": "odradek.clients.producer",
     "SimpleConsumer": "odradek.clients.simple_consumer",
+    "TopicFilter": "odradek.clients.zookeeper_consumer",
+    "ZookeeperConsumer": "odradek.clients.zookeeper_consumer",
 }
 
 
@@ -53,4 +56,6 @@ __all__ = [
     "Producer",
     "RecordMetadata",
     "SimpleConsumer",
+    "TopicFilter",
+    "ZookeeperConsumer",
 ]

@@ -1,6 +1,7 @@
 """Listening and connecting with asyncio's transports and protocols."""
 
 import asyncio
+import socket
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
@@ -34,6 +35,10 @@ class Listener(Protocol):
 class Network(Protocol):
     """Connections to other processes. Protocols may be asyncio's buffered or streaming ones."""
 
+    @property
+    def host_name(self) -> str:
+        """The name of this machine."""
+
     async def listen(
         self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, options: ListenOptions | None = None
     ) -> Listener:
@@ -45,6 +50,10 @@ class Network(Protocol):
 
 class SystemNetwork:
     """The operating system's sockets on the running event loop."""
+
+    @property
+    def host_name(self) -> str:
+        return socket.gethostname()
 
     async def listen(
         self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, options: ListenOptions | None = None

@@ -52,6 +52,10 @@ class CutNetwork:
         self._gates: set[_Gate] = set()
         self._changed = asyncio.Event()
 
+    @property
+    def host_name(self) -> str:
+        return self._network.host_name
+
     async def listen(
         self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, options: ListenOptions | None = None
     ) -> Listener:

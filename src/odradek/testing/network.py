@@ -235,6 +235,10 @@ class _HostNetwork:
         self._network = network
         self._host = host
 
+    @property
+    def host_name(self) -> str:
+        return self._host
+
     async def listen(
         self,
         factory: Callable[[], asyncio.BaseProtocol],

@@ -1,0 +1,147 @@
+"""`ZookeeperConsumer`, the public face of this package."""
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+from odradek.assignors import Assignor, create_assignor
+from odradek.clients.zookeeper_consumer.rebalancer import ANY_TOPIC, Rebalancer
+from odradek.clients.zookeeper_consumer.settings import zookeeper_consumer_settings
+from odradek.clients.zookeeper_consumer.streams import KafkaStream
+from odradek.groups.zookeeper.membership import State
+from odradek.groups.zookeeper.registration import ThreadCounts, TopicFilter, new_consumer_id, thread_id
+from odradek.groups.zookeeper.view import Ownership
+from odradek.metadata.store import Store
+from odradek.model import ConfigurationError, UnavailableError
+from odradek.runtime import Runtime, system_runtime
+from odradek.runtime.entropy import uuid4
+from odradek.stores import open_store
+
+
+class ZookeeperConsumer:
+    """The high-level consumer of generation 1: consumers of a group share its topics through the metadata tree.
+
+        async with ZookeeperConsumer("zookeeper://localhost:2181/kafka", group_id="readers") as consumer:
+            streams = await consumer.create_message_streams({"flights": 2})
+            async for record in streams["flights"][0]:
+                print(record.key, record.value)
+
+    `zookeeper_connect` is what brokers call `--metadata`: `zookeeper://HOST:PORT[,…]/CHROOT`, without a scheme too, or
+    `sqlite:///PATH`. Settings are those of Kafka 0.8 with `_` for `.` (`zookeeper_consumer.settings`). Every consumer
+    computes the assignment for itself: all of a group need the same `partition_assignment_strategy`, and one that goes
+    by its input alone. `store` is an open session to use instead; the consumer closes it. Raises `ConfigurationError`.
+    """
+
+    def __init__(
+        self,
+        zookeeper_connect: str = "zookeeper://localhost:2181",
+        *,
+        partition_assignment_strategy: str | Assignor = "zookeeper-range",
+        runtime: Runtime | None = None,
+        store: Store | None = None,
+        **settings: object,
+    ) -> None:
+        self._settings = zookeeper_consumer_settings(settings)
+        self._url = zookeeper_connect if ":/" in zookeeper_connect else f"zookeeper://{zookeeper_connect}"
+        self._runtime = runtime or system_runtime()
+        self._assignor = create_assignor(partition_assignment_strategy)
+        self._given_store = store
+        self._store: Store | None = None
+        self._rebalancer: Rebalancer | None = None
+        self.consumer_id = self._settings.consumer_id or new_consumer_id(
+            self._settings.group_id,
+            self._runtime.network.host_name,
+            self._runtime.clock.now_ms(),
+            uuid4(self._runtime.entropy),
+        )
+
+    async def start(self) -> Self:
+        """Begin a session with the tree; `async with` calls this. Raises `ConfigurationError`, `StorageError`."""
+        if self._store is None:
+            self._store = self._given_store or open_store(
+                self._url,
+                self._runtime,
+                session_timeout_ms=self._settings.zookeeper_session_timeout_ms,
+                connection_timeout_ms=self._settings.zookeeper_connection_timeout_ms,
+            )
+        return self
+
+    async def create_message_streams(self, topic_counts: Mapping[str, int]) -> dict[str, list[KafkaStream]]:
+        """Join the group; return as many streams for each topic as `topic_counts` says.
+
+        Returns when the first rebalance is over. Raises `RebalanceFailedError`, after which it may be called again, and
+        `ConfigurationError` if the consumer has streams.
+        """
+        counts = ThreadCounts(topics=dict(topic_counts))
+        return await self._create_streams(counts, topic_counts)
+
+    async def create_message_streams_by_filter(
+        self, topic_filter: TopicFilter, num_streams: int = 1
+    ) -> list[KafkaStream]:
+        """Join the group; return streams of all topics that the filter lets through, now and later.
+
+        Raises what `create_message_streams` raises.
+        """
+        counts = ThreadCounts(filter=topic_filter, threads=num_streams)
+        return (await self._create_streams(counts, {ANY_TOPIC: num_streams}))[ANY_TOPIC]
+
+    @property
+    def state(self) -> State:
+        """Return the state of the consumer."""
+        return State.DOWN if self._rebalancer is None else self._rebalancer.membership.state
+
+    @property
+    def rebalances(self) -> int:
+        """Return how many rebalances this consumer has begun."""
+        return 0 if self._rebalancer is None else self._rebalancer.membership.rebalances
+
+    def owned(self) -> Ownership:
+        """Return the thread of each partition that the consumer has claimed and reads."""
+        return {} if self._rebalancer is None else dict(self._rebalancer.membership.owned)
+
+    async def commit_offsets(self) -> None:
+        """Commit what all streams have returned. Raises `SessionOverError`, `KafkaError`, `UnavailableError`."""
+        if self._rebalancer is None:
+            raise UnavailableError("the consumer has no streams yet: create them first")
+        await self._rebalancer.commit_returned()
+
+    async def close(self) -> None:
+        """Commit if commits are automatic, release the partitions, leave the group, and end the streams."""
+        if self._rebalancer is not None:
+            await self._rebalancer.close()
+        if self._store is not None:
+            store, self._store = self._store, None
+            await store.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # ---- joining ----------------------------------------------------------------------------------------------------
+
+    async def _create_streams(self, counts: ThreadCounts, threads: Mapping[str, int]) -> dict[str, list[KafkaStream]]:
+        store, settings = self._store, self._settings
+        if store is None:
+            raise UnavailableError("the consumer is not started: use `async with`, or await start()")
+        if self._rebalancer is not None:
+            raise ConfigurationError("a consumer creates its streams once")
+        names = {
+            topic: [thread_id(self.consumer_id, each) for each in range(number)] for topic, number in threads.items()
+        }
+        timeout_ms = None if settings.consumer_timeout_ms < 0 else settings.consumer_timeout_ms
+        rebalancer = Rebalancer(self.consumer_id, settings, self._assignor, store, counts, self._runtime)
+        self._rebalancer = rebalancer
+        for topic, threads_of_topic in names.items():
+            for name in threads_of_topic:
+                stream = KafkaStream(name, rebalancer.new_consumer, timeout_ms=timeout_ms)
+                rebalancer.streams[topic, name] = stream
+        try:
+            await rebalancer.start()
+        except BaseException:
+            self._rebalancer = None
+            raise
+        return {topic: [rebalancer.streams[topic, name] for name in some] for topic, some in names.items()}

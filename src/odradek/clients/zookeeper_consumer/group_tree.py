@@ -1,0 +1,163 @@
+"""`GroupTree` reads, writes and watches the nodes of a group for one consumer (SPEC 8)."""
+
+import logging
+from collections.abc import Callable, Collection, Iterable
+from itertools import islice
+from typing import Final
+
+from odradek.groups.zookeeper.registration import ThreadCounts
+from odradek.groups.zookeeper.view import GroupView, Ownership
+from odradek.metadata import paths
+from odradek.metadata.nodes import BrokenNodeError, BrokerNode, ConsumerNode, TopicNode
+from odradek.metadata.store import Create, Delete, NodeExists, NoNode, Store, Watch
+from odradek.model import ConfigurationError, TopicPartition, UnavailableError
+
+_AT_ONCE: Final = 500
+"""Nodes in one transaction; ZooKeeper limits its size."""
+_log = logging.getLogger("odradek.clients")
+
+
+class GroupTree:
+    """One consumer's way to the tree; `on_change` is called when a node changes that concerns its group."""
+
+    def __init__(
+        self,
+        store: Store,
+        group: str,
+        consumer_id: str,
+        counts: ThreadCounts,
+        on_change: Callable[[], None],
+        *,
+        exclude_internal: bool,
+    ) -> None:
+        self._store = store
+        self._group = group
+        self._consumer_id = consumer_id
+        self._counts = counts
+        self._on_change = on_change
+        self._exclude_internal = exclude_internal
+        self._watches: dict[str, Watch] = {}
+
+    async def register(self, timestamp_ms: int) -> None:
+        """Create the consumer's node and watch the group. Raises `UnavailableError` while another has this id."""
+        ids = paths.parent(paths.consumer_id(self._group, self._consumer_id))
+        await create_persistent(self._store, [paths.parent(ids), ids])
+        node = paths.consumer_id(self._group, self._consumer_id)
+        try:
+            await self._store.create(node, self._counts.node(timestamp_ms).encode(), ephemeral=True)
+        except NodeExists:
+            found = await self._store.get(node)
+            if found is None or found.owner != self._store.session_id:
+                raise UnavailableError(
+                    f"the group {self._group} has a consumer {self._consumer_id}, or had one until a moment ago"
+                ) from None
+        # Watched only now: the consumer's own registration must not cause a rebalance of its own.
+        self._watch_children(ids)
+        self._watch_children(paths.BROKER_IDS)
+        if self._counts.filter is not None:
+            self._watch_children(paths.TOPICS)
+
+    async def unregister(self) -> None:
+        """Delete the consumer's node."""
+        self._cancel(self._watches)
+        try:
+            await self._store.delete(paths.consumer_id(self._group, self._consumer_id))
+        except NoNode:
+            return
+
+    async def read(self) -> GroupView:
+        """Return the group as it is now; the nodes are read one after another. Broken nodes are logged and left out."""
+        consumers = await self._read_consumers()
+        has_filter = any(counts.filter is not None for counts in consumers.values())
+        names = frozenset(await self._store.children(paths.TOPICS)) if has_filter else frozenset()
+        wanted = sorted(self._counts.threads_of(names, exclude_internal=self._exclude_internal))
+        self._watch_topics(wanted)
+        partitions: dict[str, int] = {}
+        for name, node in zip(wanted, await self._store.get_many(map(paths.topic, wanted)), strict=True):
+            if node is not None:
+                partitions[name] = len(TopicNode.decode(paths.topic(name), node.data).replicas)
+        has_brokers = bool(await self._store.children(paths.BROKER_IDS))
+        return GroupView(consumers=consumers, partitions=partitions, topics=names, has_brokers=has_brokers)
+
+    async def brokers(self) -> tuple[str, ...]:
+        """Return the addresses of the brokers that are registered: of each its first endpoint."""
+        places = [paths.child(paths.BROKER_IDS, name) for name in await self._store.children(paths.BROKER_IDS)]
+        nodes = zip(places, await self._store.get_many(places), strict=True)
+        known = [BrokerNode.decode(place, node.data) for place, node in nodes if node is not None]
+        return tuple(f"{each.endpoints[0].host}:{each.endpoints[0].port}" for each in known)
+
+    async def claim(self, wanted: Ownership) -> bool:
+        """Create the claims and return True; create none and return False if one exists."""
+        owners = [paths.consumer_owner(self._group, place) for place in wanted]
+        topics = sorted({paths.parent(owner) for owner in owners})
+        await create_persistent(self._store, [paths.parent(topic) for topic in topics[:1]] + topics)
+        for some in _batches(wanted):
+            try:
+                await self._store.multi(
+                    [
+                        Create(
+                            path=paths.consumer_owner(self._group, place), data=wanted[place].encode(), ephemeral=True
+                        )
+                        for place in some
+                    ]
+                )
+            except NodeExists as error:
+                _log.info("%s: %s is claimed by another consumer", self._consumer_id, error.path)
+                await self.release(wanted)
+                return False
+        return True
+
+    async def release(self, claims: Collection[TopicPartition]) -> None:
+        """Delete those of the claims that are this session's."""
+        for some in _batches(claims):
+            owners = [paths.consumer_owner(self._group, place) for place in some]
+            nodes = zip(owners, await self._store.get_many(owners), strict=True)
+            own = [owner for owner, node in nodes if node is not None and node.owner == self._store.session_id]
+            if own:
+                await self._store.multi([Delete(path=owner) for owner in own])
+
+    async def _read_consumers(self) -> dict[str, ThreadCounts]:
+        ids = paths.parent(paths.consumer_id(self._group, self._consumer_id))
+        names = await self._store.children(ids)
+        places = [paths.child(ids, name) for name in names]
+        consumers: dict[str, ThreadCounts] = {}
+        for name, place, node in zip(names, places, await self._store.get_many(places), strict=True):
+            if node is None:
+                continue
+            try:
+                consumers[name] = ThreadCounts.of(ConsumerNode.decode(place, node.data))
+            except (BrokenNodeError, ConfigurationError) as error:
+                _log.warning("%s: the registration %s is ignored: %s", self._consumer_id, place, error)
+        return consumers
+
+    def _watch_children(self, path: str) -> None:
+        if path not in self._watches:
+            self._watches[path] = self._store.watch_children(path, self._on_change)
+
+    def _watch_topics(self, names: Collection[str]) -> None:
+        wanted = {paths.topic(name) for name in names}
+        self._cancel([path for path in self._watches if paths.parent(path) == paths.TOPICS and path not in wanted])
+        for path in wanted:
+            if path not in self._watches:
+                self._watches[path] = self._store.watch_data(path, self._on_change)
+
+    def _cancel(self, some: Iterable[str]) -> None:
+        for path in list(some):
+            self._watches.pop(path).cancel()
+
+
+async def create_persistent(store: Store, nodes: Iterable[str]) -> None:
+    """Create empty nodes, parents first, where there are none."""
+    wanted = list(dict.fromkeys(nodes))
+    for path, node in zip(wanted, await store.get_many(wanted), strict=True):
+        if node is None:
+            try:
+                await store.create(path)
+            except NodeExists:
+                continue
+
+
+def _batches(places: Iterable[TopicPartition]) -> Iterable[list[TopicPartition]]:
+    rest = iter(places)
+    while some := list(islice(rest, _AT_ONCE)):
+        yield some

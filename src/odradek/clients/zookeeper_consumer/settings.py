@@ -1,0 +1,76 @@
+"""The configuration of the consumer of generation 1: the keys and defaults of Kafka 0.8."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from odradek.clients.settings import ClientSettings, make_settings
+from odradek.config.definition import boolean, integer, text
+from odradek.model import ConfigurationError
+from odradek.model.values import dataclass
+
+_RESETS: Final = {"smallest": "earliest", "largest": "latest", "earliest": "earliest", "latest": "latest"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZookeeperConsumerSettings(ClientSettings):
+    """The keys of this consumer, besides those of all clients."""
+
+    group_id: str = text("group.id", "default", "The group, which shares its topics' partitions.")
+    consumer_id: str | None = text(
+        "consumer.id", None, "The name of this consumer in its group; made from host and time.", nullable=True
+    )
+    zookeeper_session_timeout_ms: int = integer(
+        "zookeeper.session.timeout.ms", 6_000, "How long a silent consumer keeps its partitions.", minimum=1
+    )
+    zookeeper_connection_timeout_ms: int = integer(
+        "zookeeper.connection.timeout.ms", 6_000, "How long a call waits for a ZooKeeper server.", minimum=1
+    )
+    rebalance_max_retries: int = integer(
+        "rebalance.max.retries", 4, "Attempts of a rebalance before it has failed.", minimum=1
+    )
+    rebalance_backoff_ms: int = integer(
+        "rebalance.backoff.ms", 2_000, "The pause between two attempts of a rebalance.", minimum=0
+    )
+    auto_offset_reset: str = text(
+        "auto.offset.reset", "largest", "Where to start without an offset.", choices=tuple(_RESETS)
+    )
+    auto_commit_enable: bool = boolean("auto.commit.enable", True, "Whether offsets are committed automatically.")
+    auto_commit_interval_ms: int = integer(
+        "auto.commit.interval.ms", 60_000, "The interval of automatic commits.", minimum=1
+    )
+    offsets_storage: str = text(
+        "offsets.storage", "zookeeper", "Where offsets are kept.", choices=("zookeeper", "kafka")
+    )
+    dual_commit_enabled: bool = boolean(
+        "dual.commit.enabled", True, "Whether offsets kept in Kafka are written to the tree, too, for a migration."
+    )
+    consumer_timeout_ms: int = integer(
+        "consumer.timeout.ms", -1, "How long a stream waits for a record before it raises an error; -1: for ever.",
+        minimum=-1,
+    )  # fmt: skip
+    exclude_internal_topics: bool = boolean(
+        "exclude.internal.topics", True, "Whether a filter leaves internal topics out."
+    )
+    fetch_message_max_bytes: int = integer(
+        "fetch.message.max.bytes", 1 << 20, "The maximum of bytes of one partition in a fetch.", minimum=1
+    )
+    fetch_min_bytes: int = integer("fetch.min.bytes", 1, "The bytes that a broker collects before it answers.")
+    fetch_wait_max_ms: int = integer(
+        "fetch.wait.max.ms", 100, "How long a broker waits for fetch.min.bytes.", minimum=0
+    )
+
+    @property
+    def reset(self) -> str:
+        """Return `auto_offset_reset` in the words of the later consumers."""
+        return _RESETS[self.auto_offset_reset]
+
+
+def zookeeper_consumer_settings(values: Mapping[str, object]) -> ZookeeperConsumerSettings:
+    """Create settings from keywords. Raises `ConfigurationError`."""
+    if "bootstrap_servers" in values:
+        raise ConfigurationError("bootstrap_servers is not a key of this consumer: it finds the brokers in the tree")
+    settings = make_settings(ZookeeperConsumerSettings, values)
+    for key, value in (("group_id", settings.group_id), ("consumer_id", settings.consumer_id or "-")):
+        if not value or "/" in value or value in {".", ".."}:
+            raise ConfigurationError(f"{key} is the name of a node: it can't be {value!r}")
+    return settings

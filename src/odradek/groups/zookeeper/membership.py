@@ -1,0 +1,240 @@
+"""`Membership` decides what one consumer of generation 1 does next.
+
+It names one action at a time; the caller performs it and passes the result to `done`. Events in the
+meantime are noted at once (`tree_changed`, `session_lost`, `close`) and considered when the action is done.
+
+| action | what it does | then |
+|---|---|---|
+| Register | creates the consumer's node, sets watches | Release |
+| Release | stops fetchers, commits offsets, deletes claims | ReadTree |
+| ReadTree | reads the group and its topics | Claim; without brokers: *owning* nothing |
+| Claim | creates the claims | Start; if one exists: Wait |
+| Start | starts fetchers at the committed offsets | *owning*, until the tree changes: Release |
+| Wait | waits for `rebalance.backoff.ms` | Release; after the last attempt: *failed*, until the tree changes |
+| Abandon | stops fetchers, commits nothing: the session is lost | Register |
+| Leave | deletes the consumer's node, at the end, after Release | *closed* |
+"""
+
+from enum import StrEnum
+
+from odradek.assignors import Assignor
+from odradek.groups.zookeeper.view import GroupView, Ownership, decide
+from odradek.model import OdradekError
+from odradek.model.values import dataclass
+
+
+class State(StrEnum):
+    """The state of a consumer."""
+
+    DOWN = "down"
+    REBALANCING = "rebalancing"
+    OWNING = "owning"
+    BACKING_OFF = "backing off"
+    FAILED = "failed"
+    CLOSED = "closed"
+
+
+class RebalanceFailedError(OdradekError):
+    """No attempt of a rebalance succeeded: the consumer owns nothing until the tree changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """Create the consumer's ephemeral node, and watch what may change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Stop the fetchers, commit offsets, and delete these claims."""
+
+    owned: Ownership
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTree:
+    """Read the group and its topics; the result is a `GroupView`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Create the claims, all or none; the result is whether none existed."""
+
+    wanted: Ownership
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start fetchers at the committed offsets."""
+
+    owned: Ownership
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Wait before the next attempt."""
+
+    ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Abandon:
+    """Stop the fetchers without a commit: the session and its claims are gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """Delete the consumer's node."""
+
+
+Action = Register | Release | ReadTree | Claim | Start | Wait | Abandon | Leave
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MembershipSettings:
+    """How often a rebalance is attempted, and which topics a filter sees."""
+
+    max_retries: int = 4
+    backoff_ms: int = 2_000
+    exclude_internal: bool = True
+
+
+class Membership:
+    """One consumer. An action of None means to wait until something happens, and then to call `woken`."""
+
+    def __init__(self, consumer_id: str, assignor: Assignor, settings: MembershipSettings) -> None:
+        self.state = State.DOWN
+        self.owned: Ownership = {}
+        self.rebalances = 0
+        """Rebalances that were begun; further attempts are not counted."""
+        self.attempts = 0
+        """Attempts of this rebalance that failed."""
+        self.error: RebalanceFailedError | None = None
+        """Why the consumer is in the state `failed`."""
+        self._consumer_id = consumer_id
+        self._assignor = assignor
+        self._settings = settings
+        self._is_registered = False
+        self._claimed: Ownership = {}
+        """Claims that may exist."""
+        self._has_changed = False
+        self._has_lost_session = False
+        self._is_closing = False
+
+    # -- what happens at any time --------------------------------------------------------------------------------------
+
+    def tree_changed(self) -> None:
+        """Note that a watched node changed."""
+        self._has_changed = True
+
+    def session_lost(self) -> None:
+        """Note that the session, the registration and all claims are gone; another session has begun."""
+        self._has_lost_session = True
+
+    def close(self) -> None:
+        """Note that the consumer shall leave."""
+        self._is_closing = True
+
+    @property
+    def is_closed(self) -> bool:
+        """Return whether the consumer has left, or is about to."""
+        return self.state is State.CLOSED
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Return whether waiting for the next attempt makes no sense."""
+        return self._is_closing or self._has_lost_session
+
+    # -- actions -------------------------------------------------------------------------------------------------------
+
+    def woken(self) -> Action | None:
+        """Return the next action after a note; the first one at the start."""
+        if self.is_interrupted:
+            return self._interrupt(None)
+        if self._has_changed or self.state is State.DOWN:
+            return self._rebalance()
+        return None
+
+    def done(self, action: Action, result: object = None) -> Action | None:
+        """Return the action after `action`; its result is an exception if it failed."""
+        has_failed = isinstance(result, Exception)
+        if isinstance(action, Register):
+            self._is_registered = not has_failed
+        elif isinstance(action, Release) and not has_failed:
+            self._claimed = {}
+        elif isinstance(action, Claim) and result is not False:
+            self._claimed = action.wanted  # also after an error: the tree may have done it
+        if self.is_interrupted:
+            return self._interrupt(action)
+        if has_failed and not isinstance(action, Abandon):
+            return self._retry(str(result))
+        return self._follow(action, result)
+
+    def _follow(self, action: Action, result: object) -> Action | None:
+        match action:
+            case Register():
+                return Release(self._claimed)
+            case Release():
+                return ReadTree()
+            case ReadTree():
+                assert isinstance(result, GroupView)
+                return self._decide(result)
+            case Claim():
+                return Start(action.wanted) if result else self._retry("another consumer has claimed a partition")
+            case Start():
+                return self._own(action.owned)
+            case Wait():
+                return self._attempt()
+            case _:  # Abandon
+                return self._rebalance()
+
+    def _interrupt(self, action: Action | None) -> Action | None:
+        """Return the next action of a consumer that closes or has lost its session."""
+        self.owned = {}
+        if self.state is State.CLOSED:
+            return Leave() if isinstance(action, Release) and self._is_registered else None
+        if self._has_lost_session:
+            self._has_lost_session = self._is_registered = False
+            self.state = State.CLOSED if self._is_closing else State.REBALANCING
+            return Abandon()
+        self.state = State.CLOSED
+        return Release(self._claimed)
+
+    def _rebalance(self) -> Action:
+        self.rebalances += 1
+        self.attempts = 0
+        self.error = None
+        return self._attempt()
+
+    def _attempt(self) -> Action:
+        self.state = State.REBALANCING
+        self._has_changed = False
+        self.owned = {}
+        return Release(self._claimed) if self._is_registered else Register()
+
+    def _decide(self, view: GroupView) -> Action | None:
+        if not view.has_brokers:
+            return self._own({})
+        if self._consumer_id not in view.consumers:
+            self._is_registered = False
+            return self._retry("the consumer's own node is not in the tree")
+        try:
+            wanted = decide(view, self._consumer_id, self._assignor, exclude_internal=self._settings.exclude_internal)
+        except ValueError as error:
+            return self._retry(str(error))
+        return Claim(wanted)
+
+    def _own(self, owned: Ownership) -> Action | None:
+        self.owned = owned
+        self.state = State.OWNING
+        return self.woken()
+
+    def _retry(self, reason: str) -> Action | None:
+        self.attempts += 1
+        if self.attempts < self._settings.max_retries:
+            self.state = State.BACKING_OFF
+            return Wait(self._settings.backoff_ms)
+        self.error = RebalanceFailedError(
+            f"{self._consumer_id} can't rebalance after {self.attempts} attempts (rebalance.max.retries): {reason}"
+        )
+        self.state = State.FAILED
+        return self.woken()

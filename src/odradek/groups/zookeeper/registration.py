@@ -1,0 +1,108 @@
+"""A consumer registers its topics, or a filter of topics, and its threads in `/consumers/{group}/ids/{consumer}`."""
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from enum import StrEnum
+from typing import Final
+from uuid import UUID
+
+from odradek.metadata.nodes import ConsumerNode
+from odradek.model import ConfigurationError, validate_topic_name
+from odradek.model.values import dataclass, field
+
+INTERNAL_TOPICS: Final = "__"
+"""How the names of internal topics begin."""
+
+
+class Pattern(StrEnum):
+    """How a subscription names its topics, as the tree has it."""
+
+    STATIC = "static"
+    WHITE_LIST = "white_list"
+    BLACK_LIST = "black_list"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicFilter:
+    """A regular expression that matches whole names of topics; commas separate alternatives, as in Kafka."""
+
+    expression: str
+    is_white_list: bool = True
+
+    def __post_init__(self) -> None:
+        try:
+            re.compile(self._alternatives)
+        except re.error as error:
+            raise ConfigurationError(f"{self.expression!r} is not a regular expression: {error}") from None
+
+    @property
+    def pattern(self) -> Pattern:
+        """Return the kind of the filter."""
+        return Pattern.WHITE_LIST if self.is_white_list else Pattern.BLACK_LIST
+
+    def topics(self, names: Iterable[str], *, exclude_internal: bool) -> frozenset[str]:
+        """Return those of `names` that the filter lets through."""
+        expression = re.compile(self._alternatives)
+        return frozenset(
+            name
+            for name in names
+            if (expression.fullmatch(name) is not None) is self.is_white_list
+            and not (exclude_internal and name.startswith(INTERNAL_TOPICS))
+        )
+
+    @property
+    def _alternatives(self) -> str:
+        return self.expression.replace(" ", "").strip("\"'").replace(",", "|")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadCounts:
+    """A subscription: the number of threads for each topic, or for every topic that a filter lets through."""
+
+    topics: Mapping[str, int] = field(default_factory=dict)
+    filter: TopicFilter | None = None
+    threads: int = 1
+    """The threads of a filter."""
+
+    def __post_init__(self) -> None:
+        if self.filter is None and not self.topics:
+            raise ConfigurationError("a consumer needs a topic, or a filter of topics")
+        for topic in self.topics:
+            validate_topic_name(topic)
+        for count in (*self.topics.values(), self.threads):
+            if count < 1:
+                raise ConfigurationError(f"a topic needs at least one thread, not {count}")
+
+    def threads_of(self, names: Collection[str], *, exclude_internal: bool) -> Mapping[str, int]:
+        """Return the number of threads by topic, where `names` are all topics that exist."""
+        if self.filter is None:
+            return self.topics
+        return dict.fromkeys(self.filter.topics(names, exclude_internal=exclude_internal), self.threads)
+
+    def node(self, timestamp_ms: int) -> ConsumerNode:
+        """Return the registration."""
+        if self.filter is None:
+            return ConsumerNode(subscription=self.topics, pattern=Pattern.STATIC, timestamp_ms=timestamp_ms)
+        counts = {self.filter.expression: self.threads}
+        return ConsumerNode(subscription=counts, pattern=self.filter.pattern, timestamp_ms=timestamp_ms)
+
+    @classmethod
+    def of(cls, node: ConsumerNode) -> "ThreadCounts":
+        """Return the subscription of a registration. Raises `ConfigurationError` for one that cannot be used."""
+        if node.pattern == Pattern.STATIC:
+            return cls(topics=node.subscription)
+        if len(node.subscription) != 1:
+            raise ConfigurationError(f"a registration with a filter has one expression, not {len(node.subscription)}")
+        ((expression, threads),) = node.subscription.items()
+        is_white_list = node.pattern == Pattern.WHITE_LIST
+        return cls(filter=TopicFilter(expression=expression, is_white_list=is_white_list), threads=threads)
+
+
+def new_consumer_id(group: str, host: str, now_ms: int, unique: UUID) -> str:
+    """Return an id as Kafka 0.8 made it: the group, host, time, and eight hexadecimal digits of a UUID."""
+    return f"{group}_{host}-{now_ms}-{unique.hex[:8]}"
+
+
+def thread_id(consumer_id: str, number: int) -> str:
+    """Return the id of a consumer's thread."""
+    return f"{consumer_id}-{number}"

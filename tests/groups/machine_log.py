@@ -35,6 +35,7 @@ class MachineLog:
         self._send = send
         self._open: dict[int, tuple[str, object]] = {}
         self._waiting: list[tuple[int, Reply]] = []
+        self._batches: list[tuple[int, int]] = []
         self.load(0)
 
     def load(self, now_ms: int) -> None:
@@ -70,6 +71,9 @@ class MachineLog:
                 self._take([self.machine.reset(step.key, Now(now_ms, now_ms))], now_ms)
                 continue
             self.on_step(step)
+            start = len(self.committed) + len(self.appended)
+            if step.is_atomic:
+                self._batches.append((start, start + len(step.records)))
             for record in step.records:
                 self.machine.apply(record, len(self.committed) + len(self.appended), NO_PRODUCER)
                 self.appended.append(record)
@@ -78,8 +82,10 @@ class MachineLog:
             self._release()
 
     def commit(self, count: int | None = None) -> None:
-        """Commit the first records that are appended, or all."""
+        """Commit the first records that are appended, or all; of an atomic batch all or none."""
         count = len(self.appended) if count is None else count
+        end = len(self.committed) + count
+        count -= next((end - first for first, after in self._batches if first < end < after), 0)
         self.committed += self.appended[:count]
         del self.appended[:count]
         self._release()
@@ -95,6 +101,7 @@ class MachineLog:
     def lose(self, now_ms: int, error: ErrorCode) -> None:
         """Lose what is not committed: all requests fail, and the machine is loaded again."""
         self.appended.clear()
+        self._batches = [each for each in self._batches if each[1] <= len(self.committed)]
         self.unload(error)
         self.load(now_ms)
 

@@ -4,6 +4,7 @@ It implements `odradek.coordination.Machine`. Offsets of a group that never had 
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from odradek.coordination import NO_PRODUCER, Now, Reply, Step
@@ -11,7 +12,9 @@ from odradek.groups.classic.classic_group import ClassicGroup, GroupSettings
 from odradek.groups.classic.classic_groups import ClassicGroups
 from odradek.groups.classic.states import State
 from odradek.groups.classic.sync import validate_commit
-from odradek.groups.consumer.consumer_groups import DEADLINES, ConsumerGroups, validate_member_epoch
+from odradek.groups.consumer.consumer_group import WaitingJoin
+from odradek.groups.consumer.consumer_groups import ASSIGNMENT, DEADLINES, ConsumerGroups, validate_member_epoch
+from odradek.groups.consumer.member import JOINING_EPOCH
 from odradek.groups.consumer.messages import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
 from odradek.groups.consumer.settings import ConsumerGroupSettings
 from odradek.groups.deadlines import DeadlineKey, Deadlines
@@ -23,13 +26,14 @@ from odradek.groups.messages import (
     FetchedOffsets,
     FetchOffsetsRequest,
     HeartbeatRequest,
-    JoinReply,
     JoinRequest,
     LeaveRequest,
     OffsetsDeleted,
     Request,
     SyncRequest,
 )
+from odradek.groups.mixed.classic_members import ClassicMembers
+from odradek.groups.mixed.migration import Migration
 from odradek.groups.offsets import Offsets
 from odradek.groups.outcome import Outcome, answer
 from odradek.groups.records import ConsumerGroupRecord, GroupMetadataRecord, GroupRecord, OffsetCommitRecord
@@ -70,8 +74,10 @@ class GroupCoordinatorMachine:
         self._offset_settings = offset_settings
         self._deadlines: Deadlines[DeadlineKey] = Deadlines()
         self.classic = ClassicGroups(settings, self._deadlines)
-        self.consumer = ConsumerGroups(consumer_settings, self._deadlines)
+        self._migration = Migration(self.classic, consumer_settings)
+        self.consumer = ConsumerGroups(consumer_settings, self._deadlines, self._migration.downgrade)
         """The groups of the consumer protocol. An id has a group of one kind."""
+        self._classic_members = ClassicMembers(self.consumer, self._migration, consumer_settings, self._deadlines)
         self._sizes: dict[str, int] = {}
         self._image = ClusterImage()
         self._expiring: list[str] = []
@@ -101,6 +107,9 @@ class GroupCoordinatorMachine:
             if record.value is None:
                 self._forget(record.group_id)
                 self._keep_if_used(record.group_id)
+            elif (group := self._migration.take_downgraded(record.group_id)) is not None:
+                self.classic.groups[record.group_id] = group
+                self._account(record.group_id)
             else:
                 self.classic.get_or_create(record.group_id).apply(record.value)
         elif isinstance(record, ConsumerGroupRecord):
@@ -186,6 +195,7 @@ class GroupCoordinatorMachine:
             yield self._deletion(group_id, partitions, with_group=False)
 
     def reset(self, key: str, now: Now) -> _Step:
+        self._migration.reset(key)
         consumer_group = self.consumer.groups.get(key)
         if consumer_group is not None:
             self.consumer.rebuild(consumer_group, now)
@@ -201,11 +211,14 @@ class GroupCoordinatorMachine:
         due = self._deadlines.pop_due(now.ms)
         if due is None:
             return self._expire_offsets(self._expiring.pop(), now) if self._expiring else None
-        _, kind, _ = due
+        kind = due[1]
         if kind == _EXPIRE_OFFSETS:
             self._deadlines.set(due, now.ms + self._offset_settings().check_interval_ms)
             self._expiring = [*self.classic.groups, *self.consumer.groups]
             return Step(key=_NO_GROUP)
+        waiting = self.consumer.take_join(due[0], now) if kind == ASSIGNMENT else None
+        if waiting is not None:
+            return self._answer_join(due[0], waiting, now)
         if kind in DEADLINES:
             return self.consumer.expire(due, self._image, now)
         return self._decided(self.classic.expire(due, now))
@@ -235,6 +248,13 @@ class GroupCoordinatorMachine:
             return Step(key=group_id)
         return self._deletion(group_id, expired, with_group=is_over)
 
+    def _answer_join(self, key: str, waiting: WaitingJoin, now: Now) -> _Step:
+        """Handle a request again that waited for targets; its member may be gone meanwhile."""
+        if waiting.member_id in self.consumer.groups[key].members:
+            return self.handle(key, waiting.request, waiting.to, now)
+        text = f"member {waiting.member_id} left group {key} before it got partitions"
+        return answer(key, waiting.to, KafkaError(ErrorCode.unknown_member_id, text))
+
     # -- requests ------------------------------------------------------------------------------------------------------
 
     def is_read(self, request: Request) -> bool:
@@ -253,20 +273,28 @@ class GroupCoordinatorMachine:
     def _join(self, key: str, request: JoinRequest, to: object, now: Now) -> _Step:
         consumer_group = self.consumer.groups.get(key)
         if consumer_group is not None and consumer_group.members:
-            # Kafka lets classic members into such a group; this coordinator does not have mixed groups.
-            return answer(key, to, JoinReply(error=ErrorCode.inconsistent_group_protocol, member_id=request.member_id))
+            return self._classic_members.join(consumer_group, request, to, self._image, now)
         out = self.classic.join(key, request, to, now)
         if not self.classic.groups[key].is_unused:
             out.records[:0] = self.consumer.deletion(key)
         return self._decided(out)
 
     def _sync(self, key: str, request: SyncRequest, to: object, now: Now) -> _Step:
+        consumer_group = self.consumer.groups.get(key)
+        if consumer_group is not None:
+            return self._classic_members.sync(consumer_group, request, to, self._image, now)
         return self._decided(self.classic.sync(key, request, to, now))
 
     def _heartbeat(self, key: str, request: HeartbeatRequest, to: object, now: Now) -> _Step:
+        consumer_group = self.consumer.groups.get(key)
+        if consumer_group is not None:
+            return answer(key, to, self._classic_members.heartbeat(consumer_group, request, now))
         return answer(key, to, self.classic.heartbeat(key, request, now))
 
     def _leave(self, key: str, request: LeaveRequest, to: object, now: Now) -> _Step:
+        consumer_group = self.consumer.groups.get(key)
+        if consumer_group is not None:
+            return self._classic_members.leave(consumer_group, request, to, now)
         return self._decided(self.classic.leave(key, request, to, now))
 
     def _commit(self, key: str, request: CommitRequest, to: object, now: Now) -> _Step:
@@ -274,7 +302,9 @@ class GroupCoordinatorMachine:
         group, consumer_group = self.classic.groups.get(key), self.consumer.groups.get(key)
         if consumer_group is not None:
             error = validate_member_epoch(consumer_group, request.member_id, request.generation)
-            if error is ErrorCode.none and request.generation >= 0 and not request.has_member_epoch:
+            member = consumer_group.members.get(request.member_id)
+            is_member = request.generation >= 0 and member is not None and not member.is_classic
+            if error is ErrorCode.none and is_member and not request.has_member_epoch:
                 error = ErrorCode.unsupported_version
         elif group is not None:
             error = validate_commit(group, request.member_id, request.instance_id, request.generation, now)
@@ -315,12 +345,27 @@ class GroupCoordinatorMachine:
 
     def _consumer_heartbeat(self, key: str, request: ConsumerGroupHeartbeatRequest, to: object, now: Now) -> _Step:
         classic = self.classic.groups.get(key)
-        before: tuple[GroupRecord, ...] = ()
-        if classic is not None and not classic.is_unused:
-            if not classic.is_deletable:
-                return answer(key, to, KafkaError(ErrorCode.group_id_not_found, f"group {key} has classic members"))
+        if classic is None or classic.is_unused:
+            return self.consumer.heartbeat(key, request, to, self._image, now)
+        if classic.is_deletable:
             before = (GroupMetadataRecord(key, None),)
-        return self.consumer.heartbeat(key, request, to, self._image, now, before=before)
+            return self.consumer.heartbeat(key, request, to, self._image, now, before=before)
+        if request.member_epoch != JOINING_EPOCH:
+            return answer(key, to, KafkaError(ErrorCode.group_id_not_found, f"group {key} has classic members"))
+        return self._upgrade(classic, request, to, now)
+
+    def _upgrade(self, classic: ClassicGroup, request: ConsumerGroupHeartbeatRequest, to: object, now: Now) -> _Step:
+        """Convert a group with classic members, and let the first member of the consumer protocol join it."""
+        key = classic.group_id
+        try:
+            upgrade = self._migration.upgrade(classic, self._image)
+        except KafkaError as error:
+            return answer(key, to, error)
+        step = self.consumer.heartbeat(key, request, to, self._image, now, before=upgrade.records, group=upgrade.group)
+        if not step.records:
+            return step
+        self.consumer.start_sessions(upgrade.group, now)
+        return replace(step, replies=(*step.replies, *self._migration.upgraded(classic)))
 
     def _describe_consumer(self, key: str, request: ConsumerGroupDescribeRequest, to: object, now: Now) -> _Step:
         del request, now

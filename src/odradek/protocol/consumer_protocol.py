@@ -115,6 +115,14 @@ def decode_subscription(data: Buffer) -> Subscription:
     )
 
 
+def subscription_version(data: Buffer) -> int:
+    """Return the version of a subscription, of which a member reads its assignment. Raises `MalformedMessageError`."""
+    try:
+        return min(_read_version(memoryview(data))[0], VERSION)
+    except DECODE_ERRORS as error:
+        raise malformed("subscription", error) from error
+
+
 def encode_assignment(assignment: Assignment, version: int = VERSION) -> bytes:
     """Return a member's assignment for SyncGroup; the layout is the same in every version."""
     return INT16.pack(version) + _encode_partitions(assignment.partitions) + _encode_bytes(assignment.user_data)

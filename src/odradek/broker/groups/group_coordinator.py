@@ -289,6 +289,7 @@ def _settings_of_group(config: BrokerConfig, group_id: str, overrides: Mapping[s
         heartbeat_interval_ms=own.consumer_heartbeat_interval_ms,
         max_size=config.group_consumer_max_size,
         assignment_interval_ms=config.group_consumer_assignment_interval_ms,
+        migration_policy=config.group_consumer_migration_policy,
     )
 
 

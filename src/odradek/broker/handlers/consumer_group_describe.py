@@ -15,6 +15,7 @@ from odradek.security import NOT_ASKED_FOR, AclOperation, ResourceType
 if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker
 
+_CLASSIC_MEMBER: Final = 0
 _CONSUMER_MEMBER: Final = 1
 
 
@@ -96,7 +97,7 @@ def _member(broker: "Broker", member: ConsumerGroupMember, target: Assignment) -
         "subscribed_topic_regex": subscription.subscribed_topic_regex,
         "assignment": {"topic_partitions": _partitions(broker, member.assigned)},
         "target_assignment": {"topic_partitions": _partitions(broker, target)},
-        "member_type": _CONSUMER_MEMBER,
+        "member_type": _CLASSIC_MEMBER if member.is_classic else _CONSUMER_MEMBER,
     }
 
 

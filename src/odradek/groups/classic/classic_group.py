@@ -220,7 +220,7 @@ class ClassicGroup:
     def validate_member(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
         """Return an error if the member is unknown, fenced, or in another generation."""
         error = self.validate_member_id(member_id, instance_id)
-        if error is ErrorCode.none and generation != self.generation:
+        if error is ErrorCode.none and generation not in (self.generation, self.members[member_id].former_epoch):
             return ErrorCode.illegal_generation
         return error
 

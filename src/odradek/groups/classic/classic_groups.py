@@ -51,8 +51,12 @@ class ClassicGroups:
         """Return a group, a new one if there is none."""
         group = self.groups.get(group_id)
         if group is None:
-            group = self.groups[group_id] = ClassicGroup(group_id, self._settings(), self._deadlines)
+            group = self.groups[group_id] = self.new(group_id)
         return group
+
+    def new(self, group_id: str) -> ClassicGroup:
+        """Return a group that is not among the groups yet."""
+        return ClassicGroup(group_id, self._settings(), self._deadlines)
 
     def forget(self, group_id: str) -> None:
         """Drop a group, if there is one, and its deadlines."""

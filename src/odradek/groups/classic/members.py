@@ -36,6 +36,8 @@ class Member:
     """Whether the member has had no response yet, so that it cannot send heartbeats."""
     is_loaded: bool = False
     """Whether the member was loaded from a record, which has the metadata of the chosen protocol only."""
+    former_epoch: int | None = None
+    """The epoch of a member whose group was converted from the consumer protocol; it is valid until it joins again."""
     awaiting_join: AwaitingJoin | None = None
     awaiting_sync: object | None = None
     """The receiver of the reply to a SyncGroup request that waits."""
@@ -151,6 +153,7 @@ class GroupMembers:
         member.protocols = request.protocols
         self._add_protocols(member)
         member.is_loaded = False
+        member.former_epoch = None
         member.session_timeout_ms = request.session_timeout_ms
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
 
@@ -191,6 +194,11 @@ class GroupMembers:
     def supports_protocols(self, protocols: tuple[tuple[str, bytes], ...]) -> bool:
         """Return whether every member supports at least one of `protocols`."""
         return any(self._supported_protocols[name] == len(self._members) for name, _ in protocols)
+
+    @property
+    def has_common_protocol(self) -> bool:
+        """Return whether there is a protocol that all members support."""
+        return any(count == len(self._members) for count in self._supported_protocols.values())
 
     def select_protocol(self) -> str:
         """Return the protocol with most votes; each member votes for the first of its own that all members support."""

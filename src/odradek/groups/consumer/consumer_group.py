@@ -2,10 +2,10 @@
 
 import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from odradek.groups.consumer.member import (
     NO_PARTITIONS,
@@ -17,6 +17,7 @@ from odradek.groups.consumer.member import (
     to_state,
 )
 from odradek.groups.consumer.messages import ConsumerGroupHeartbeatRequest
+from odradek.groups.messages import JoinRequest
 from odradek.metadata.image import ClusterImage, TopicImage
 from odradek.protocol.group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -51,6 +52,17 @@ class ConsumerGroupState(StrEnum):
     STABLE = "Stable"
 
 
+class WaitingJoin(NamedTuple):
+    """A request of a member that is answered when targets were computed."""
+
+    member_id: str
+    request: ConsumerGroupHeartbeatRequest | JoinRequest
+    to: object
+    """The receiver of the reply."""
+    after_epoch: int
+    """The epoch of the targets that there were; it waits for later ones."""
+
+
 class ConsumerGroup:
     """One group. `apply` alone changes it, except what it says is not durable."""
 
@@ -71,12 +83,16 @@ class ConsumerGroup:
         """When regular expressions were last matched with all topics; not durable."""
         self.next_assignment_ms = 0
         """The earliest time of the next computation of targets; not durable."""
-        self.joins: list[tuple[ConsumerGroupHeartbeatRequest, object]] = []
-        """Requests of members that wait for their first target, and the receivers of the replies; not durable."""
+        self.joins: list[WaitingJoin] = []
+        """Requests that wait for the next targets; not durable."""
         self.hashed: tuple[ClusterImage, frozenset[str], int] | None = None
         """The last hash of topics' metadata, and what it was computed of; not durable."""
         self.subscriptions: Counter[Topics] = Counter()
         """How many members have each subscription."""
+        self.classic_count = 0
+        """How many members use the classic protocol."""
+        self._classic_protocols: Counter[str] = Counter()
+        """How many of them support each protocol."""
         self.size_bytes = 0
         """About how many bytes of memory its members take."""
         self._owners: dict[tuple[uuid.UUID, int], str] = {}
@@ -116,7 +132,7 @@ class ConsumerGroup:
             del self._static[instance_id]
         if member is not None:
             self.size_bytes -= member.size_bytes
-            self._uncount(member.topics)
+            self._count(member, -1)
         if value is None:
             if member is not None:
                 self._release(member)
@@ -130,7 +146,7 @@ class ConsumerGroup:
             changed = replace(member, subscription=value)
         self.members[key.member_id] = changed
         self.size_bytes += changed.size_bytes
-        self.subscriptions[changed.topics] += 1
+        self._count(changed, 1)
 
     def _apply_target(self, key: ConsumerGroupTargetAssignmentMemberKey, value: Any) -> None:
         if value is None:
@@ -161,7 +177,7 @@ class ConsumerGroup:
         self.members[key.member_id] = changed
         if member is None:
             self.size_bytes += changed.size_bytes
-            self.subscriptions[changed.topics] += 1
+            self._count(changed, 1)
         for assignment in (changed.assigned, changed.revoking):
             for topic_id, numbers in assignment.items():
                 for number in numbers:
@@ -173,10 +189,16 @@ class ConsumerGroup:
         else:
             self.regexes[key.regular_expression] = value.topics
 
-    def _uncount(self, topics: Topics) -> None:
-        self.subscriptions[topics] -= 1
-        if not self.subscriptions[topics]:
-            del self.subscriptions[topics]
+    def _count(self, member: ConsumerGroupMember, change: int) -> None:
+        """Count what members have in common; clients may come with other names each time, so zeros are removed."""
+        self.subscriptions[member.topics] += change
+        if not self.subscriptions[member.topics]:
+            del self.subscriptions[member.topics]
+        self.classic_count += change * member.is_classic
+        for name in {each.name for each in member.classic_protocols}:
+            self._classic_protocols[name] += change
+            if not self._classic_protocols[name]:
+                del self._classic_protocols[name]
 
     def _release(self, member: ConsumerGroupMember) -> None:
         for assignment in (member.assigned, member.revoking):
@@ -214,6 +236,18 @@ class ConsumerGroup:
         """Return the member with an instance id."""
         member_id = self._static.get(instance_id)
         return None if member_id is None else self.members[member_id]
+
+    def supports_protocols(self, names: Iterable[str]) -> bool:
+        """Return whether all classic members support one of these protocols."""
+        return any(self._classic_protocols[name] == self.classic_count for name in names)
+
+    def waits_for_others(self, member: ConsumerGroupMember) -> bool:
+        """Return whether another member still has a partition of this one's target."""
+        return any(
+            self.owner(topic_id, number) not in (None, member.member_id)
+            for topic_id, numbers in self.target(member.member_id).items()
+            for number in numbers
+        )
 
     def target(self, member_id: str) -> Assignment:
         """Return what a member shall have."""

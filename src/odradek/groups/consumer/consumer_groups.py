@@ -1,15 +1,15 @@
 """The groups of the consumer protocol among those of one coordinator; `GroupCoordinatorMachine` has one of these."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from odradek.coordination import Now, Reply, Step
-from odradek.groups.consumer.consumer_group import ConsumerGroup
+from odradek.groups.consumer.consumer_group import ConsumerGroup, WaitingJoin
 from odradek.groups.consumer.group_changes import group_tombstones
 from odradek.groups.consumer.group_update import Update, assign
 from odradek.groups.consumer.heartbeat import heartbeat, reply_to, validate
-from odradek.groups.consumer.member import JOINING_EPOCH, LEAVING_EPOCH, ConsumerGroupMember, MemberState
-from odradek.groups.consumer.membership import leave, remove, unknown_member
+from odradek.groups.consumer.member import JOINING_EPOCH, LEAVING_STATIC_EPOCH, ConsumerGroupMember, MemberState
+from odradek.groups.consumer.membership import leave_for_a_while, leaving_member, remove
 from odradek.groups.consumer.messages import (
     ConsumerGroupDescription,
     ConsumerGroupHeartbeatReply,
@@ -20,17 +20,24 @@ from odradek.groups.consumer.settings import ConsumerGroupSettings
 from odradek.groups.consumer.subscriptions import topics_of_all
 from odradek.groups.consumer.target_assignment import preferred_assignor
 from odradek.groups.deadlines import DeadlineKey, Deadlines
-from odradek.groups.outcome import answer
+from odradek.groups.outcome import Outcome, answer
+from odradek.groups.rebalance_trace import Cause, CauseKind
 from odradek.groups.records import ConsumerGroupRecord, GroupRecord
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError
 
 CONSUMER_SESSION: Final = "consumer session"
 REVOCATION: Final = "revocation"
-"""Kinds of deadlines, each of a member."""
+CLASSIC_JOIN: Final = "classic join"
+CLASSIC_SYNC: Final = "classic sync"
+"""Kinds of deadlines, each of a member; the last two are of members of the classic protocol."""
 ASSIGNMENT: Final = "assignment"
 """The deadline of a group whose targets are to be computed, or are there for members that wait for their first."""
-DEADLINES: Final = (CONSUMER_SESSION, REVOCATION, ASSIGNMENT)
+_OF_MEMBERS: Final = (CONSUMER_SESSION, REVOCATION, CLASSIC_JOIN, CLASSIC_SYNC)
+DEADLINES: Final = (*_OF_MEMBERS, ASSIGNMENT)
+
+Downgrade = Callable[[ConsumerGroup, str, Cause, ClusterImage, Now], Outcome | None]
+"""Returns the conversion of a group to a classic one when a member goes, None if it stays as it is."""
 
 
 class ConsumerGroups:
@@ -39,10 +46,16 @@ class ConsumerGroups:
     `settings` returns those of a group by its id.
     """
 
-    def __init__(self, settings: Callable[[str], ConsumerGroupSettings], deadlines: Deadlines[DeadlineKey]) -> None:
+    def __init__(
+        self,
+        settings: Callable[[str], ConsumerGroupSettings],
+        deadlines: Deadlines[DeadlineKey],
+        downgrade: Downgrade,
+    ) -> None:
         self.groups: dict[str, ConsumerGroup] = {}
         self._settings = settings
         self._deadlines = deadlines
+        self._downgrade = downgrade
 
     # -- durable state -------------------------------------------------------------------------------------------------
 
@@ -64,21 +77,28 @@ class ConsumerGroups:
         group.needs_refresh, group.resolved_topics = True, None
         group.joins.clear()
         self._deadlines.clear((group.group_id, ASSIGNMENT, ""))
-        session_ends_ms = now.ms + self._settings(group.group_id).session_timeout_ms
+        self.start_sessions(group, now)
         for member_id, member in group.members.items():
-            if (group.group_id, CONSUMER_SESSION, member_id) not in self._deadlines:
-                self._deadlines.set((group.group_id, CONSUMER_SESSION, member_id), session_ends_ms)
             is_revoking = member.state is MemberState.UNREVOKED_PARTITIONS
             if is_revoking and (group.group_id, REVOCATION, member_id) not in self._deadlines:
                 self._set_revocation(group, member, now)
+
+    def start_sessions(self, group: ConsumerGroup, now: Now) -> None:
+        """Start the sessions of members that have none: they were loaded, or were members of a classic group."""
+        of_group_ms = self._settings(group.group_id).session_timeout_ms
+        for member_id, member in group.members.items():
+            key = (group.group_id, CONSUMER_SESSION, member_id)
+            if key not in self._deadlines:
+                self._deadlines.set(key, now.ms + member.session_timeout_ms(of_group_ms))
 
     def _set_revocation(self, group: ConsumerGroup, member: ConsumerGroupMember, now: Now) -> None:
         timeout_ms = max(0, member.subscription.rebalance_timeout_ms)
         self._deadlines.set((group.group_id, REVOCATION, member.member_id), now.ms + timeout_ms)
 
-    def _clear_deadlines(self, group_id: str, member_id: str) -> None:
-        self._deadlines.clear((group_id, CONSUMER_SESSION, member_id))
-        self._deadlines.clear((group_id, REVOCATION, member_id))
+    def clear_deadlines(self, group_id: str, member_id: str) -> None:
+        """Remove the deadlines of a member that goes."""
+        for kind in _OF_MEMBERS:
+            self._deadlines.clear((group_id, kind, member_id))
 
     def on_image(self, old: ClusterImage, new: ClusterImage) -> None:
         """Let groups look at their topics again, with the next heartbeat of any member."""
@@ -97,55 +117,67 @@ class ConsumerGroups:
         image: ClusterImage,
         now: Now,
         *,
-        before: tuple[GroupRecord, ...] = (),
+        before: Sequence[GroupRecord] = (),
+        group: ConsumerGroup | None = None,
     ) -> Step[GroupRecord]:
-        """Decide on a heartbeat. `before` are records that make room for a new group. The reply may be an error."""
+        """Decide on a heartbeat. The reply may be an error.
+
+        `before` are records that make room for a new group. `group` is the one that they make, if they make one: then
+        these and all other records are one batch.
+        """
+        is_converted = group is not None
         try:
             settings = self._settings(key)
             validate(request, settings)
-            group = self.groups.get(key)
+            group = group or self.groups.get(key)
             if group is None:
                 if request.member_epoch != JOINING_EPOCH:
                     raise KafkaError(ErrorCode.group_id_not_found, f"group {key} not found")
                 group = ConsumerGroup(key)
             if request.member_epoch < JOINING_EPOCH:
-                return self._leave(group, request, to)
+                return self._leave(group, request, to, image, now)
             update = heartbeat(group, request, image, settings, now)
         except KafkaError as error:
             return answer(key, to, error)
-        self._follow(group, update, settings.session_timeout_ms, now)
+        self.follow(group, update, settings.session_timeout_ms, now)
         replies: tuple[Reply, ...] = (Reply(to=to, value=reply_to(request, update, settings)),)
         if update.awaits_target:
-            group.joins.append((request, to))
+            group.joins.append(WaitingJoin(request.member_id, request, to, group.assignment_epoch))
             replies = ()
-        if update.is_deferred:
-            self._deadlines.set((key, ASSIGNMENT, ""), group.next_assignment_ms)
         # Large targets do not fit into one batch. The epoch comes first and that of the targets last, so that the next
         # heartbeat computes anew what a failure left undone.
-        return Step(key=key, records=(*before, *update.records), replies=replies, is_atomic=False)
+        return Step(key=key, records=(*before, *update.records), replies=replies, is_atomic=is_converted)
 
-    def _follow(self, group: ConsumerGroup, update: Update, session_timeout_ms: int, now: Now) -> None:
-        """Set the deadlines of a member after its request."""
+    def follow(self, group: ConsumerGroup, update: Update, session_timeout_ms: int, now: Now) -> None:
+        """Set the deadlines that a request of a member has as its consequences."""
         key, after = group.group_id, update.after
         self._deadlines.set((key, CONSUMER_SESSION, after.member_id), now.ms + session_timeout_ms)
         if update.replaced is not None:
-            self._clear_deadlines(key, update.replaced)
+            self.clear_deadlines(key, update.replaced)
+        if update.is_deferred:
+            self._deadlines.set((key, ASSIGNMENT, ""), group.next_assignment_ms)
         if after.state is not MemberState.UNREVOKED_PARTITIONS:
             self._deadlines.clear((key, REVOCATION, after.member_id))
         elif update.changes_assignment:
             self._set_revocation(group, after, now)
 
+    def take_join(self, group_id: str, now: Now) -> WaitingJoin | None:
+        """Return a request that waited for targets which are there now; None if there is none.
+
+        The member may be gone meanwhile.
+        """
+        group = self.groups.get(group_id)
+        if group is None or not group.joins:
+            return None
+        first = group.joins[0]
+        if group.assignment_epoch <= first.after_epoch and first.member_id in group.members:
+            return None
+        self._deadlines.set((group_id, ASSIGNMENT, ""), now.ms)
+        return group.joins.pop(0)
+
     def _assign(self, group: ConsumerGroup, image: ClusterImage, now: Now) -> Step[GroupRecord]:
-        """Answer a member that waited for its first target; if there is none for the first, compute all of them."""
+        """Compute the targets of the group's epoch, if it is time to."""
         key = group.group_id
-        for place, (request, to) in enumerate(group.joins):
-            if request.member_id in group.targets or request.member_id not in group.members:
-                del group.joins[place]
-                self._deadlines.set((key, ASSIGNMENT, ""), now.ms)
-                if request.member_id not in group.members:
-                    return answer(key, to, unknown_member(group, request.member_id))
-                return self.heartbeat(key, request, to, image, now)
-            break
         if group.epoch <= group.assignment_epoch:
             return Step(key=key)
         if now.ms < group.next_assignment_ms:
@@ -154,20 +186,40 @@ class ConsumerGroups:
         try:
             records = assign(group, image, self._settings(key), now)
         except KafkaError as error:
-            replies = tuple(Reply(to=to, value=error) for _, to in group.joins)
+            replies = tuple(Reply(to=waiting.to, value=error) for waiting in group.joins)
             group.joins.clear()
             return Step(key=key, replies=replies)
         self._deadlines.set((key, ASSIGNMENT, ""), now.ms)
         return Step(key=key, records=records, is_atomic=False)
 
-    def _leave(self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, to: object) -> Step[GroupRecord]:
-        records, member = leave(group, request)
-        if request.instance_id is None or request.member_epoch == LEAVING_EPOCH:
-            self._clear_deadlines(group.group_id, member.member_id)
-        else:
-            self._deadlines.clear((group.group_id, REVOCATION, member.member_id))
+    # -- members that go -----------------------------------------------------------------------------------------------
+
+    def _leave(
+        self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, to: object, image: ClusterImage, now: Now
+    ) -> Step[GroupRecord]:
+        member = leaving_member(group, request)
         reply = ConsumerGroupHeartbeatReply(member_id=request.member_id, member_epoch=request.member_epoch)
-        return answer(group.group_id, to, reply, records)
+        if request.member_epoch == LEAVING_STATIC_EPOCH:
+            self._deadlines.clear((group.group_id, REVOCATION, member.member_id))
+            return answer(group.group_id, to, reply, leave_for_a_while(group, member))
+        cause = Cause(kind=CauseKind.LEFT, text=f"{member.member_id} left", members=(member.member_id,))
+        out = self._remove(group, member, cause, image, now)
+        out.reply(to, reply)
+        return out.step()
+
+    def _remove(
+        self, group: ConsumerGroup, member: ConsumerGroupMember, cause: Cause, image: ClusterImage, now: Now
+    ) -> Outcome:
+        """Remove a member; the group becomes a classic one if all others use the classic protocol."""
+        out = self._downgrade(group, member.member_id, cause, image, now)
+        if out is not None:
+            for member_id in group.members:
+                self.clear_deadlines(group.group_id, member_id)
+            return out
+        self.clear_deadlines(group.group_id, member.member_id)
+        out = Outcome(group.group_id)
+        out.records += remove(group, member)
+        return out
 
     def expire(self, place: DeadlineKey, image: ClusterImage, now: Now) -> Step[GroupRecord]:
         """Remove a member that was silent for its session, or kept partitions for too long; or compute targets."""
@@ -180,13 +232,16 @@ class ConsumerGroups:
             return Step(key=group_id)
         if kind == REVOCATION and member.state is not MemberState.UNREVOKED_PARTITIONS:
             return Step(key=group_id)
-        self._clear_deadlines(group_id, member_id)
-        if kind == CONSUMER_SESSION:
-            reason = "its session expired"
-        else:
-            reason = f"it did not leave epoch {member.epoch} within {member.subscription.rebalance_timeout_ms} ms"
-        event = MemberFenced(group_id=group_id, member_id=member_id, reason=reason)
-        return Step(key=group_id, records=remove(group, member), events=(event,))
+        reason = _reason(kind, member)
+        is_silent = kind == CONSUMER_SESSION
+        cause = Cause(
+            kind=CauseKind.SESSION_EXPIRED if is_silent else CauseKind.REBALANCE_TIMEOUT,
+            text=f"{member_id} was removed: {reason}",
+            members=(member_id,),
+        )
+        out = self._remove(group, member, cause, image, now)
+        out.events.append(MemberFenced(group_id=group_id, member_id=member_id, reason=reason))
+        return out.step()
 
     # -- other requests ------------------------------------------------------------------------------------------------
 
@@ -220,6 +275,16 @@ class ConsumerGroups:
         return 0 if group is None else group.size_bytes
 
 
+def _reason(kind: str, member: ConsumerGroupMember) -> str:
+    """Return why a member is removed whose deadline of this kind passed."""
+    if kind == CONSUMER_SESSION:
+        return "its session expired"
+    within = f"within {member.subscription.rebalance_timeout_ms} ms"
+    if kind == REVOCATION:
+        return f"it did not leave epoch {member.epoch} {within}"
+    return f"it sent no {'JoinGroup' if kind == CLASSIC_JOIN else 'SyncGroup'} {within}"
+
+
 def validate_member_epoch(group: ConsumerGroup, member_id: str, epoch: int) -> ErrorCode:
     """Return the error for a commit or fetch of offsets of a member in an epoch, `none` if it is right.
 
@@ -230,4 +295,6 @@ def validate_member_epoch(group: ConsumerGroup, member_id: str, epoch: int) -> E
     member = group.members.get(member_id)
     if member is None:
         return ErrorCode.unknown_member_id
-    return ErrorCode.none if epoch == member.epoch else ErrorCode.stale_member_epoch
+    if epoch == member.epoch:
+        return ErrorCode.none
+    return ErrorCode.illegal_generation if member.is_classic else ErrorCode.stale_member_epoch

@@ -82,7 +82,11 @@ def reply_to(
 
 def _updated(member: ConsumerGroupMember, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupMember:
     """Return the member with what the request says; the client's id and host are always those of the request."""
-    changes: dict[str, Any] = {"client_id": request.client_id, "client_host": request.client_host}
+    changes: dict[str, Any] = {
+        "client_id": request.client_id,
+        "client_host": request.client_host,
+        "classic_member_metadata": None,
+    }
     if request.rebalance_timeout_ms != -1:
         changes["rebalance_timeout_ms"] = request.rebalance_timeout_ms
     if request.subscribed_topic_names is not None:

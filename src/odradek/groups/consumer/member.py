@@ -8,6 +8,7 @@ from typing import Final
 
 from odradek.model.values import dataclass, field
 from odradek.protocol.group_records import (
+    ClassicProtocol,
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataValue,
     TopicPartitions,
@@ -60,7 +61,23 @@ class ConsumerGroupMember:
     @property
     def size_bytes(self) -> int:
         """Return about how many bytes of memory it takes."""
-        return subscription_size(*self.topics)
+        return subscription_size(*self.topics) + sum(len(each.metadata) for each in self.classic_protocols)
+
+    @property
+    def is_classic(self) -> bool:
+        """Return whether it uses the classic protocol."""
+        return self.subscription.classic_member_metadata is not None
+
+    @property
+    def classic_protocols(self) -> tuple[ClassicProtocol, ...]:
+        """Return the protocols that a classic member supports, the preferred one first."""
+        metadata = self.subscription.classic_member_metadata
+        return () if metadata is None else metadata.supported_protocols
+
+    def session_timeout_ms(self, of_group_ms: int) -> int:
+        """Return its own session timeout if it is a classic member, else that of the group."""
+        metadata = self.subscription.classic_member_metadata
+        return of_group_ms if metadata is None else metadata.session_timeout_ms
 
     @property
     def is_away(self) -> bool:

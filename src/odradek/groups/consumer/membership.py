@@ -45,7 +45,7 @@ def find_member(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, ma
         if holder is not None and holder.member_id != request.member_id:
             if not joins:
                 raise fenced_instance(holder, request.member_id)
-            return replace_static(group, holder, request.member_id)
+            return replace_static(group, holder, request.member_id, needs_release=not holder.is_classic)
         known = holder
     if known is None:
         if not joins:
@@ -75,9 +75,13 @@ def new_member(group: ConsumerGroup, member_id: str, max_size: int) -> ConsumerG
     return ConsumerGroupMember(member_id=member_id, subscription=subscription)
 
 
-def replace_static(group: ConsumerGroup, holder: ConsumerGroupMember, member_id: str) -> Found:
-    """Let a static member return under another id, with its partitions."""
-    if not holder.is_away:
+def replace_static(group: ConsumerGroup, holder: ConsumerGroupMember, member_id: str, *, needs_release: bool) -> Found:
+    """Let a static member return under another id, with its partitions.
+
+    In the classic protocol a static member does not leave before it returns, so the one before it is fenced; with
+    `needs_release` it must have left.
+    """
+    if needs_release and not holder.is_away:
         raise KafkaError(
             ErrorCode.unreleased_instance_id,
             f"instance id {holder.subscription.instance_id} belongs to member {holder.member_id} of group "
@@ -126,23 +130,22 @@ def fenced_instance(holder: ConsumerGroupMember, member_id: str) -> KafkaError:
     )
 
 
-def leave(
-    group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest
-) -> tuple[list[ConsumerGroupRecord], ConsumerGroupMember]:
-    """Decide on a member that leaves: for good, or for a while if it is static. Return the records and the member."""
+def leaving_member(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupMember:
+    """Return the member that leaves, for good or for a while. Raises `KafkaError`."""
     if request.instance_id is None:
         member = group.members.get(request.member_id)
-        if member is None:
-            raise unknown_member(group, request.member_id)
-        return remove(group, member), member
-    member = group.static_member(request.instance_id)
+    else:
+        member = group.static_member(request.instance_id)
     if member is None:
         raise unknown_member(group, request.member_id)
     if member.member_id != request.member_id:
         raise fenced_instance(member, request.member_id)
-    if request.member_epoch == LEAVING_STATIC_EPOCH:
-        return [current_record(group, replace(member, epoch=LEAVING_STATIC_EPOCH, revoking=NO_PARTITIONS))], member
-    return remove(group, member), member
+    return member
+
+
+def leave_for_a_while(group: ConsumerGroup, member: ConsumerGroupMember) -> list[ConsumerGroupRecord]:
+    """Return the records of a static member that will return: nobody else gets its partitions."""
+    return [current_record(group, replace(member, epoch=LEAVING_STATIC_EPOCH, revoking=NO_PARTITIONS))]
 
 
 def remove(group: ConsumerGroup, member: ConsumerGroupMember) -> list[ConsumerGroupRecord]:

@@ -1,0 +1,171 @@
+"""M4, M8, M9: consumers of generation 1 in processes of their own, over SQLite and over a real ZooKeeper."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from existing_clients import BROKER_OPTIONS
+
+from odradek.testing import eventually
+from odradek.testing.process import ServedBroker
+
+GROUP: Final = "readers"
+PARTITIONS: Final = 4
+READ: Final = """
+import asyncio, sys
+from odradek.clients import ZookeeperConsumer
+
+async def main(url, name, storage):
+    settings = dict(group_id="readers", consumer_id=name, auto_offset_reset="smallest", auto_commit_interval_ms=100)
+    settings |= dict(rebalance_backoff_ms=500, zookeeper_session_timeout_ms=2000, offsets_storage=storage)
+    async with ZookeeperConsumer(url, **settings) as consumer:
+        streams = await consumer.create_message_streams({"t": 1})
+        async for record in streams["t"][0]:
+            print(record.partition, record.value.decode(), flush=True)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+class Reader:
+    """A process that prints the partition and the value of each record."""
+
+    def __init__(self, folder: Path, url: str, name: str, storage: str = "zookeeper") -> None:
+        self.output = folder / f"{name}.out"
+        self.errors = folder / f"{name}.err"
+        with self.output.open("wb") as output, self.errors.open("wb") as errors:
+            command = [sys.executable, "-c", READ, url, name, storage]
+            self.process = subprocess.Popen(command, stdout=output, stderr=errors)
+
+    def read(self) -> list[tuple[int, str]]:
+        """Return the records so far."""
+        lines = [line.split() for line in self.output.read_text().splitlines()]
+        return [(int(partition), value) for partition, value in lines]
+
+    def end(self, number: signal.Signals) -> None:
+        """End the process by a signal."""
+        self.process.send_signal(number)
+        self.process.wait(20)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("zookeeper", marks=pytest.mark.needs("zookeeper"))])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The tree of a broker and its consumers."""
+    if request.param == "zookeeper":
+        return f"zookeeper://{request.getfixturevalue('zookeeper').address}/generation1{tmp_path.name}"
+    return f"sqlite:///{tmp_path}/metadata.sqlite"
+
+
+@pytest.fixture
+def broker(tmp_path: Path, url: str) -> Iterator[ServedBroker]:
+    """One broker with a topic of four partitions."""
+    with ServedBroker(tmp_path / "data", metadata=url, options=BROKER_OPTIONS) as served:
+        admin = AdminClient({"bootstrap.servers": served.bootstrap_servers})
+        admin.create_topics([NewTopic("t", PARTITIONS, 1)])["t"].result(20)
+        yield served
+
+
+@pytest.fixture
+def readers() -> Iterator[list[Reader]]:
+    """A list of processes, which are ended with the test."""
+    started: list[Reader] = []
+    yield started
+    for reader in started:
+        if reader.process.poll() is None:
+            reader.process.kill()
+            reader.process.wait(20)
+
+
+def produce(broker: ServedBroker, first: int, number: int) -> set[str]:
+    """Write so many records into each partition; return their values."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    values = {f"{partition}-{each}" for partition in range(PARTITIONS) for each in range(first, first + number)}
+    for value in sorted(values):
+        producer.produce("t", value.encode(), partition=int(value[0]))
+    assert producer.flush(20) == 0
+    return values
+
+
+def values(*readers: Reader) -> set[str]:
+    """Return what the processes have read."""
+    return {value for reader in readers for _, value in reader.read()}
+
+
+def odradek(*arguments: str) -> str:
+    """Return what a command prints."""
+    command = [sys.executable, "-m", "odradek", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+def test_partitions_of_a_killed_consumer_are_read_by_the_other(
+    tmp_path: Path, url: str, broker: ServedBroker, readers: list[Reader]
+) -> None:
+    readers.append(Reader(tmp_path, url, "c1"))
+    sent = produce(broker, 0, 10)
+    eventually(lambda: values(*readers) == sent)
+    readers.append(Reader(tmp_path, url, "c2"))
+    numbers = count(10)
+
+    def both_read() -> bool:
+        nonlocal sent
+        sent |= produce(broker, next(numbers), 1)
+        return bool(readers[1].read())
+
+    eventually(both_read)
+    assert {partition for partition, _ in readers[1].read()} <= {2, 3}, "the later half"
+    readers[0].end(signal.SIGKILL)
+    sent |= produce(broker, 1_000, 10)
+    eventually(lambda: values(*readers) == sent)
+    assert {partition for partition, _ in readers[1].read()} == {0, 1, 2, 3}
+    assert "Traceback" not in readers[1].errors.read_text()
+
+
+def test_the_tree_shows_owners_and_offsets_and_a_consumer_that_is_interrupted_leaves(
+    tmp_path: Path, url: str, broker: ServedBroker, readers: list[Reader]
+) -> None:
+    readers.append(Reader(tmp_path, url, "c1"))
+    sent = produce(broker, 0, 5)
+    eventually(lambda: values(*readers) == sent)
+    shown = odradek("metadata", "ls", "-r", f"/consumers/{GROUP}", "--metadata", url)
+    for path in ("ids/c1", "owners/t/3", "offsets/t/3"):
+        assert f"/consumers/{GROUP}/{path}" in shown
+    assert "c1-0" in odradek("metadata", "get", f"/consumers/{GROUP}/owners/t/3", "--metadata", url)
+    readers[0].end(signal.SIGINT)
+    left = odradek("metadata", "ls", "-r", f"/consumers/{GROUP}", "--metadata", url)
+    assert "ids/c1" not in left, "it has left at once"
+    assert "owners/t/" not in left
+    assert "offsets/t/3" in left
+
+
+def test_a_group_moves_to_generation_2_where_it_stopped(
+    tmp_path: Path, url: str, broker: ServedBroker, readers: list[Reader]
+) -> None:
+    readers.append(Reader(tmp_path, url, "c1", "kafka"))
+    sent = produce(broker, 0, 5)
+    eventually(lambda: values(*readers) == sent)
+    readers[0].end(signal.SIGINT)
+    more = produce(broker, 5, 5)
+    settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": GROUP, "auto.offset.reset": "earliest"}
+    consumer = Consumer(settings)
+    consumer.subscribe(["t"])
+    found: set[str] = set()
+
+    def has_all() -> bool:
+        for message in consumer.consume(100, 1.0):
+            value = message.value()
+            assert value is not None
+            found.add(value.decode())
+        return found >= more
+
+    try:
+        eventually(has_all)
+    finally:
+        consumer.close()
+    assert len(found - more) <= PARTITIONS, "a record of each partition was being processed"

@@ -11,6 +11,7 @@ from odradek.cli.group_reset import reset
 from odradek.cli.group_views import OFFSET_COLUMNS, assignment_text, coordinator_text, described, offset_rows
 from odradek.cli.group_watch import watch
 from odradek.cli.partition_lists import partitions_of_topics, topic_and_partitions
+from odradek.cli.tree_groups import migrate, tree
 from odradek.clients.admin.descriptions import GroupDescription, GroupListing
 from odradek.clients.admin.results import RefusedGroupsError
 from odradek.model import KafkaError
@@ -28,6 +29,8 @@ def command() -> None:
 command.add_command(history)
 command.add_command(reset)
 command.add_command(watch)
+command.add_command(tree)
+command.add_command(migrate)
 
 
 @command.command(name="list")

@@ -47,7 +47,7 @@ def ls(*, path: str, recursive: bool, metadata: str | None, data_dir: str, as_js
         names = await tree.children(check_path(path))
         return (await read_subtree(tree, path))[1:] if recursive else names
 
-    for name in _look(metadata, data_dir, work):
+    for name in look_at_tree(metadata, data_dir, work):
         if as_json:
             print_json({"path": name if recursive else f"{path.rstrip('/')}/{name}"})
         else:
@@ -67,7 +67,7 @@ def get(*, names: Sequence[str], metadata: str | None, data_dir: str, as_json: b
                 raise NoNode(name)
         return [node for node in found if node is not None]
 
-    for name, node in zip(names, _look(metadata, data_dir, work), strict=True):
+    for name, node in zip(names, look_at_tree(metadata, data_dir, work), strict=True):
         if as_json:
             print_json({"path": name, **_fields(node)})
         else:
@@ -91,11 +91,11 @@ def watch(*, path: str, recursive: bool, metadata: str | None, data_dir: str, as
             async for change in changes.follow():
                 _print_change(change, as_json=as_json)
 
-    _look(metadata, data_dir, work)
+    look_at_tree(metadata, data_dir, work)
 
 
-def _look(metadata: str | None, data_dir: str, work: Callable[[Reader], Awaitable[T]]) -> T:
-    """Open the tree, run `work` on it and close it."""
+def look_at_tree(metadata: str | None, data_dir: str, work: Callable[[Reader], Awaitable[T]]) -> T:
+    """Open the tree that the options name, run `work` on it and close it."""
 
     async def open_and_work() -> T:
         tree = open_reader(metadata or f"sqlite:///{data_dir}/metadata.sqlite", system_runtime())

@@ -1,0 +1,149 @@
+"""`odradek groups tree|migrate`: groups of generation 1, which are in the metadata tree and have no coordinator."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import click
+
+from odradek.cli.common import admin, cluster_options, print_json, print_table, run
+from odradek.cli.tree_view import look_at_tree, tree_options
+from odradek.clients.group_offsets import OffsetAndMetadata
+from odradek.clients.zookeeper_consumer.tree_groups import TreeGroup, describe_group, list_groups, set_offsets
+from odradek.metadata.nodes import ConsumerNode
+from odradek.metadata.store import Reader
+from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.runtime import system_runtime
+from odradek.stores import open_reader, open_store
+
+_COLUMNS: Final = ("TOPIC", "PARTITION", "OFFSET", "OWNER")
+
+
+@click.command()
+@click.argument("group", required=False)
+@tree_options
+def tree(*, group: str | None, metadata: str | None, data_dir: str, as_json: bool) -> None:
+    """List the groups of ZooKeeper consumers (generation 1), or show the consumers, owners and offsets of one."""
+
+    async def work(reader: Reader) -> list[TreeGroup]:
+        names = await list_groups(reader) if group is None else [group]
+        return [await describe_group(reader, name) for name in names]
+
+    groups = look_at_tree(metadata, data_dir, work)
+    if group is not None:
+        _print_group(groups[0], as_json=as_json)
+    elif as_json:
+        for each in groups:
+            print_json({"group_id": each.group_id, "group_state": _state(each), "group_type": "zookeeper"})
+    else:
+        rows = [(each.group_id, "zookeeper", _state(each), len(each.consumers), len(each.owners)) for each in groups]
+        print_table(("GROUP", "TYPE", "STATE", "CONSUMERS", "OWNED-PARTITIONS"), rows)
+
+
+def _state(group: TreeGroup) -> str:
+    return "Stable" if group.consumers else "Empty"
+
+
+def _print_group(group: TreeGroup, *, as_json: bool) -> None:
+    if not (group.consumers or group.owners or group.offsets):
+        raise KafkaError(ErrorCode.group_id_not_found, f"the tree has no group {group.group_id!r}")
+    places = sorted({*group.owners, *group.offsets})
+    if as_json:
+        partitions = [
+            {
+                "topic": place.topic,
+                "partition": place.partition,
+                "committed_offset": group.offsets.get(place),
+                "owner": group.owners.get(place),
+            }
+            for place in places
+        ]
+        members = [
+            {"consumer_id": name, "subscription": dict(node.subscription), "pattern": node.pattern}
+            for name, node in sorted(group.consumers.items())
+        ]
+        print_json(
+            {"group_id": group.group_id, "group_state": _state(group), "members": members, "partitions": partitions}
+        )
+        return
+    print_table(("CONSUMER", "SUBSCRIPTION"), [(name, _shown(node)) for name, node in sorted(group.consumers.items())])
+    click.echo()
+    print_table(_COLUMNS, [(*place, group.offsets.get(place), group.owners.get(place)) for place in places])
+
+
+def _shown(node: ConsumerNode) -> str:
+    threads = ", ".join(f"{topic} × {number}" for topic, number in sorted(node.subscription.items()))
+    return threads if node.pattern == "static" else f"{node.pattern}: {threads}"
+
+
+@click.command()
+@click.argument("group")
+@click.option("--to", "target", type=click.Choice(("kafka", "zookeeper")), required=True, help="Where the offsets go.")
+@click.option("--execute", is_flag=True, help="Copy the offsets; without it, they are only shown.")
+@tree_options
+@cluster_options
+def migrate(
+    *,
+    group: str,
+    target: str,
+    execute: bool,
+    metadata: str | None,
+    data_dir: str,
+    as_json: bool,
+    bootstrap_server: str | None,
+    command_config: str | None,
+) -> None:
+    """Copy a group's offsets between the tree (generation 1) and __consumer_offsets (the later generations).
+
+    The group must have no consumers in either.
+    """
+    url = metadata or f"sqlite:///{data_dir}/metadata.sqlite"
+
+    async def work() -> Mapping[TopicPartition, tuple[int | None, int]]:
+        in_tree = await _group_in_tree(url, group)
+        async with admin(bootstrap_server, command_config) as client:
+            committed = (await client.list_group_offsets([group]))[group]
+            if isinstance(committed, KafkaError):
+                raise committed
+            in_kafka = {place: each.offset for place, each in committed.items()}
+            source, old = (in_tree.offsets, in_kafka) if target == "kafka" else (in_kafka, in_tree.offsets)
+            if not source:
+                where = "the tree" if target == "kafka" else "Kafka"
+                raise KafkaError(ErrorCode.group_id_not_found, f"group {group!r} has no offsets in {where}")
+            if execute and target == "kafka":
+                values = {place: OffsetAndMetadata(offset) for place, offset in source.items()}
+                await client.alter_group_offsets(group, values)
+            elif execute:
+                await _write_offsets(url, group, source)
+            return {place: (old.get(place), source[place]) for place in sorted(source)}
+
+    moved = run(work())
+    if not execute:
+        click.echo("dry run: nothing was changed; add --execute to copy these offsets", err=True)
+    if as_json:
+        for place, (before, after) in moved.items():
+            named = {"group_id": group, "topic": place.topic, "partition": place.partition}
+            print_json({**named, "committed_offset": before, "new_offset": after, "executed": execute})
+        return
+    rows = [(group, *place, before, after) for place, (before, after) in moved.items()]
+    print_table(("GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "NEW-OFFSET"), rows)
+
+
+async def _group_in_tree(url: str, group_id: str) -> TreeGroup:
+    """Return the group without consumers. Raises `KafkaError` if it has some."""
+    reader = open_reader(url, system_runtime())
+    try:
+        found = await describe_group(reader, group_id)
+    finally:
+        await reader.close()
+    if found.consumers:
+        names = ", ".join(sorted(found.consumers))
+        raise KafkaError(ErrorCode.non_empty_group, f"group {group_id!r} has consumers in the tree: {names}")
+    return found
+
+
+async def _write_offsets(url: str, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+    store = open_store(url, system_runtime())
+    try:
+        await set_offsets(store, group_id, offsets)
+    finally:
+        await store.close()

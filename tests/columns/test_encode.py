@@ -32,13 +32,13 @@ def table(records, unit="ms"):
 
 
 def records_of(batches):
-    return [tuple(record[1:]) for batch, _ in batches for record in decode_records(batch)]
+    return [tuple(record[1:]) for batch, *_ in batches for record in decode_records(batch)]
 
 
 @given(records=ROWS, codec=st.sampled_from(Codec))
 def test_one_batch_is_that_of_the_plain_encoder(records, codec):
     batches = list(encode_columns(table(records), default_timestamp_ms=0, codec=codec, max_bytes=1 << 20))
-    assert [batch for batch, _ in batches] == ([encode_batch(records, codec=codec)] if records else [])
+    assert [batch for batch, *_ in batches] == ([encode_batch(records, codec=codec)] if records else [])
     assert sum(batch.record_count for batch in batches) == len(records)
 
 
@@ -46,8 +46,8 @@ def test_one_batch_is_that_of_the_plain_encoder(records, codec):
 def test_slices_become_batches_of_a_bounded_size(records, max_bytes, start, length):
     batches = list(encode_columns(table(records).slice(start, length), default_timestamp_ms=0, max_bytes=max_bytes))
     assert records_of(batches) == records[start : start + length]
-    assert all(len(batch) <= max_bytes or count == 1 for batch, count in batches)
-    assert all(verify_crc(batch, 0, read_header(batch)) for batch, _ in batches)
+    assert all(len(batch) <= max_bytes or count == 1 for batch, count, _ in batches)
+    assert all(verify_crc(batch, 0, read_header(batch)) for batch, *_ in batches)
 
 
 @given(records=ROWS, chance=st.randoms(use_true_random=False))
@@ -66,13 +66,13 @@ def test_rows_that_there_are_not_are_refused(rows):
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 def test_timestamps_of_any_unit_become_milliseconds(unit):
-    ((batch, _),) = encode_columns(table([(1_700_000_000, b"k", b"v", ())], unit), default_timestamp_ms=0)
+    ((batch, *_),) = encode_columns(table([(1_700_000_000, b"k", b"v", ())], unit), default_timestamp_ms=0)
     assert decode_records(batch)[0].timestamp == (1_700_000_000_000 if unit == "s" else 1_700_000_000)
 
 
 def test_absent_columns_are_null_and_absent_timestamps_are_the_default():
     data = pa.RecordBatch.from_arrays([pa.array(["a", None], pa.string())], ["value"])
-    ((batch, count),) = encode_columns(data, default_timestamp_ms=77)
+    ((batch, count, _),) = encode_columns(data, default_timestamp_ms=77)
     assert count == 2
     assert records_of([(batch, count)]) == [(77, None, b"a", ()), (77, None, None, ())]
     data = data.append_column("timestamp", pa.array([None, 5], pa.timestamp("ms", "UTC")))
@@ -115,7 +115,7 @@ def test_sequences_of_an_idempotent_producer_go_on_from_batch_to_batch():
         producer_epoch=1,
         base_sequence=2**31 - 4,
     )
-    headers = [read_header(batch) for batch, _ in batches]
+    headers = [read_header(batch) for batch, *_ in batches]
     assert {header.producer_id for header in headers} == {5}
     sequence = 2**31 - 4
     for header in headers:

@@ -1,4 +1,4 @@
-"""Encoding of Arrow columns as record batches, and partitioning of keys, for the Spark sink."""
+"""Encoding of Arrow columns as record batches, and partitioning of keys, for `send_arrow` and the Spark sink."""
 
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
@@ -19,10 +19,11 @@ _US_PER_MS: Final = {"s": (1, 1000), "ms": (1, 1), "us": (1000, 1), "ns": (1_000
 
 
 class EncodedBatch(NamedTuple):
-    """A record batch in wire format, and its number of rows."""
+    """A record batch in wire format, its number of rows, and its size before compression."""
 
     batch: bytearray
     record_count: int
+    uncompressed_bytes: int
 
 
 class _Bytes(NamedTuple):
@@ -37,6 +38,76 @@ class _Bytes(NamedTuple):
     @property
     def places(self) -> tuple[int, int, int]:
         return self.data, self.valid, self.first_bit
+
+
+class ColumnEncoder:
+    """Encodes rows of one Arrow record batch, which may have the columns of `encode_columns`.
+
+    Raises `ValueError` for a header without a key, and pyarrow's errors for a column of another type.
+    """
+
+    def __init__(self, batch: pa.RecordBatch, *, default_timestamp_ms: int) -> None:
+        self._timestamps = _timestamps(batch, default_timestamp_ms)
+        key, value = _binary(_column(batch, "key")), _binary(_column(batch, "value"))
+        lists, header_key, header_value = _headers(_column(batch, "headers"))
+        self._columns = (key, value, header_key, header_value, lists)
+        self._places = np.array([part.places for part in self._columns], np.int64)
+        self._records = np.empty(0, np.uint8)
+        self._result = np.zeros(3, np.int64)
+
+    def encode(
+        self,
+        rows: Any,
+        start: int = 0,
+        *,
+        codec: Codec = Codec.NONE,
+        level: int | None = None,
+        max_bytes: int = DEFAULT_BATCH_BYTES,
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = -1,
+        base_sequence: int = -1,
+    ) -> EncodedBatch:
+        """Return one batch of the rows from `rows[start]` on, as many as fit: at least one.
+
+        `rows` is an int64 numpy array of row numbers, which the caller has checked.
+        """
+        if len(self._records) < max_bytes:
+            self._records = np.empty(max_bytes, np.uint8)
+        while not (count := self._fill(rows, start, max_bytes)):
+            self._records = np.empty(int(self._result[0]), np.uint8)
+        size, base_timestamp, max_timestamp = self._result.tolist()
+        buffer = bytearray(HEADER_SIZE)
+        buffer += self._records.data[:size]
+        finished = finish_batch(
+            buffer,
+            codec=codec,
+            level=level,
+            count=count,
+            base_timestamp=base_timestamp,
+            max_timestamp=max_timestamp,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+        )
+        return EncodedBatch(finished, count, HEADER_SIZE + size)
+
+    def _fill(self, rows: Any, start: int, max_bytes: int) -> int:
+        """Encode rows into the buffer and return their number; 0 if the first needs more memory."""
+        key, value, header_key, header_value, lists = self._columns
+        count: int = kernel.encode(
+            rows,
+            start,
+            self._timestamps,
+            (key.ends, value.ends),
+            lists.ends,
+            (header_key.ends, header_value.ends),
+            self._places,
+            address(self._records.data),
+            len(self._records),
+            max_bytes - HEADER_SIZE,
+            self._result,
+        )
+        return count
 
 
 def encode_columns(
@@ -62,50 +133,23 @@ def encode_columns(
     wanted = np.arange(batch.num_rows, dtype=np.int64) if rows is None else np.ascontiguousarray(rows, np.int64)
     if len(wanted) and not (wanted.min() >= 0 and wanted.max() < batch.num_rows):
         raise ValueError(f"row numbers are 0 … {batch.num_rows - 1}")
-    timestamps = _timestamps(batch, default_timestamp_ms)
-    key, value = _binary(_column(batch, "key")), _binary(_column(batch, "value"))
-    lists, header_key, header_value = _headers(_column(batch, "headers"))
-    places = np.array([part.places for part in (key, value, header_key, header_value, lists)], np.int64)
-    room = max_bytes
-    records = np.empty(room, np.uint8)
-    result = np.zeros(3, np.int64)
+    encoder = ColumnEncoder(batch, default_timestamp_ms=default_timestamp_ms)
     start = 0
     while start < len(wanted):
-        count = kernel.encode(
+        encoded = encoder.encode(
             wanted,
             start,
-            timestamps,
-            (key.ends, value.ends),
-            lists.ends,
-            (header_key.ends, header_value.ends),
-            places,
-            address(records.data),
-            room,
-            max_bytes - HEADER_SIZE,
-            result,
-        )
-        size, base_timestamp, max_timestamp = result.tolist()
-        if not count:
-            room = size
-            records = np.empty(room, np.uint8)
-            continue
-        buffer = bytearray(HEADER_SIZE)
-        buffer += records.data[:size]
-        finished = finish_batch(
-            buffer,
             codec=codec,
-            count=count,
-            base_timestamp=base_timestamp,
-            max_timestamp=max_timestamp,
+            max_bytes=max_bytes,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             base_sequence=base_sequence,
         )
-        yield EncodedBatch(finished, count)
-        start += count
+        yield encoded
+        start += encoded.record_count
         if base_sequence >= 0:
             # Sequences wrap to 0 after the greatest int32, as in Kafka's DefaultRecordBatch.
-            base_sequence = (base_sequence + count) & 0x7FFFFFFF
+            base_sequence = (base_sequence + encoded.record_count) & 0x7FFFFFFF
 
 
 def key_partitions(keys: pa.Array, partition_count: int) -> Any:

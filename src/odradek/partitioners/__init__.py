@@ -7,7 +7,7 @@ import path. Nothing here depends on a producer: bytes, queues and cluster metad
 from odradek.partitioners.adaptive import AdaptivePartitioner
 from odradek.partitioners.counting import ClassicPartitioner, RoundRobinPartitioner
 from odradek.partitioners.create import PARTITIONER_NAMES, create_partitioner
-from odradek.partitioners.interface import BatchAware, ClusterView, LoadAware, Partitioner
+from odradek.partitioners.interface import BatchAware, ClusterView, KeyRule, LoadAware, Partitioner
 from odradek.partitioners.murmur2 import murmur2, partition_for_key
 from odradek.partitioners.sticky import StickyPartitioner, UniformStickyPartitioner
 
@@ -17,6 +17,7 @@ __all__ = [
     "BatchAware",
     "ClassicPartitioner",
     "ClusterView",
+    "KeyRule",
     "LoadAware",
     "Partitioner",
     "RoundRobinPartitioner",

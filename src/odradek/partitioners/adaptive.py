@@ -10,7 +10,7 @@ from random import Random
 from typing import Final
 
 from odradek.model.values import dataclass, field
-from odradek.partitioners.interface import ClusterView
+from odradek.partitioners.interface import ClusterView, KeyRule
 from odradek.partitioners.murmur2 import partition_for_key
 
 DEFAULT_BATCH_SIZE: Final = 16384
@@ -45,6 +45,7 @@ class AdaptivePartitioner:
         self._entropy = entropy
         self._batch_size = batch_size
         self._ignore_keys = ignore_keys
+        self.key_rule = KeyRule.IGNORED if ignore_keys else KeyRule.MURMUR2
         self._adaptive = adaptive
         self._topics: dict[str, _Topic] = {}
 

@@ -3,7 +3,7 @@
 from itertools import count
 from random import Random
 
-from odradek.partitioners.interface import ClusterView
+from odradek.partitioners.interface import ClusterView, KeyRule
 from odradek.partitioners.murmur2 import partition_for_key
 
 _POSITIVE = 0x7FFFFFFF
@@ -30,6 +30,8 @@ class _Counters:
 class ClassicPartitioner(_Counters):
     """By key; records without a key go round-robin to the available partitions, starting at a random one."""
 
+    key_rule = KeyRule.MURMUR2
+
     def __init__(self, *, entropy: Random) -> None:
         super().__init__()
         self._entropy = entropy
@@ -45,6 +47,8 @@ class ClassicPartitioner(_Counters):
 
 class RoundRobinPartitioner(_Counters):
     """Round-robin to the available partitions, whatever the key, starting at the first one."""
+
+    key_rule = KeyRule.IGNORED
 
     def partition(self, topic: str, key: bytes | None, value: bytes | None, cluster: ClusterView) -> int:
         return self._next(topic, cluster)

@@ -1,7 +1,17 @@
 """The interfaces of partitioners. A user's class matches `Partitioner` without inheriting from it."""
 
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import Protocol, runtime_checkable
+
+
+class KeyRule(StrEnum):
+    """The optional attribute `key_rule` of a partitioner, with which `send_arrow` need not ask it for each row."""
+
+    MURMUR2 = "murmur2"
+    """Records with a key go to `partition_for_key`, and those without one may go together."""
+    IGNORED = "ignored"
+    """All records may go together."""
 
 
 class ClusterView(Protocol):

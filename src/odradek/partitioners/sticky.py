@@ -2,12 +2,14 @@
 
 from random import Random
 
-from odradek.partitioners.interface import ClusterView
+from odradek.partitioners.interface import ClusterView, KeyRule
 from odradek.partitioners.murmur2 import partition_for_key
 
 
 class UniformStickyPartitioner:
     """One partition per topic until a batch is full, whatever the key (Kafka's UniformStickyPartitioner)."""
+
+    key_rule = KeyRule.IGNORED
 
     def __init__(self, *, entropy: Random) -> None:
         self._entropy = entropy
@@ -38,6 +40,8 @@ class UniformStickyPartitioner:
 
 class StickyPartitioner(UniformStickyPartitioner):
     """By key; records without a key go to one partition per topic until a batch is full."""
+
+    key_rule = KeyRule.MURMUR2
 
     def partition(self, topic: str, key: bytes | None, value: bytes | None, cluster: ClusterView) -> int:
         if key is not None:

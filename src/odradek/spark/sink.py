@@ -1,32 +1,23 @@
-"""A writing task: turns Arrow record batches into Kafka's and sends them to the partitions' leaders.
+"""A writing task: sends Arrow record batches to Kafka with a producer's `send_arrow`.
 
-    Spark's socket → Arrow → a partition for every row → columns.encode_columns (numba) → Produce
+    Spark's socket → Arrow → a partition for every row → Producer.send_arrow (numba) → Produce
 
 No record becomes a Python object. Each task is an idempotent producer: a batch that is resent because its response was
 lost is written once. A *task* that Spark repeats, or a micro-batch after a restart, writes its rows again: like the
 JVM connector's sink, this one is at-least-once.
 """
 
-import asyncio
+from collections import deque
 from collections.abc import Iterator, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import uvloop
 
-from odradek.clients.cluster import Cluster
-from odradek.clients.producer.transaction_manager import ProducerIdAndEpoch
-from odradek.clients.retry import INVALID_METADATA_ERRORS, retrying
-from odradek.model import ConfigurationError, ErrorCode, KafkaError, OdradekError, TopicPartition
-from odradek.protocol.api import ApiKey
-from odradek.protocol.compression import Codec
-from odradek.protocol.produce import (
-    TOPIC_IDS_FROM,
-    ProduceTopic,
-    decode_produce_response,
-    encode_produce_request,
-)
+from odradek.clients import Producer
+from odradek.clients.producer import ProducerSettings
+from odradek.config.definition import INT_MAX, definitions
+from odradek.model import ConfigurationError
 from odradek.runtime import system_runtime
 from odradek.spark.options import WriteOptions
 from odradek.spark.settings import SinkSettings, client_settings
@@ -34,23 +25,14 @@ from odradek.spark.settings import SinkSettings, client_settings
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_ACKS: Final = {"all": -1, "-1": -1, "1": 1}
-_NO_IDENTITY: Final = ProducerIdAndEpoch(-1, -1)
-_SEQUENCE_MASK: Final = 0x7FFFFFFF
+    from odradek.clients.producer.arrow import SentRows
 
 
 class WriteResult(NamedTuple):
-    """The acknowledged records and bytes of a task."""
+    """The acknowledged records of a task, and the bytes that it sent."""
 
     records: int
     bytes: int
-
-
-class _Batch(NamedTuple):
-    """A record batch to send."""
-
-    partition: TopicPartition
-    records: bytearray
 
 
 def write(batches: Iterator["pa.RecordBatch"], options: WriteOptions) -> WriteResult:
@@ -71,64 +53,39 @@ def write(batches: Iterator["pa.RecordBatch"], options: WriteOptions) -> WriteRe
 
 
 class _Writer:
-    """Sends the previous Arrow batch while the next one is encoded."""
+    """Sends batches while Spark is asked for the next ones, as many as fit into the producer's memory."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._settings = client_settings(SinkSettings, options.bootstrap_servers, options.client)
         self._runtime = system_runtime()
-        self._cluster = Cluster(
-            self._settings, self._runtime, allow_auto_topic_creation=self._settings.allow_auto_create_topics
-        )
+        self._producer = Producer(runtime=self._runtime, **_producer_keywords(self._settings))
         self._topic = options.topic
-        self._acks = _ACKS[self._settings.acks]
-        self._codec = Codec[self._settings.compression_type.upper()]
-        self._identity: ProducerIdAndEpoch | None = None
-        self._sequences: dict[TopicPartition, int] = {}
-        self._sending: asyncio.Task[None] | None = None
-        self._records = self._bytes = 0
+        self._sent: deque[SentRows] = deque()
+        self._records = 0
+        self._is_started = False
 
     async def write(self, batch: "pa.RecordBatch") -> None:
-        """Encode a batch, and send it once the previous one is acknowledged."""
-        if self._identity is None:
-            await self._start()
-        rounds: list[list[_Batch]] = []
+        """Send a batch. Raise the error of an earlier one that has failed."""
+        if not self._is_started:
+            await self._producer.start()
+            self._is_started = True
         for topic, rows in _by_topic(batch, self._topic):
-            numbers = (await self._cluster.topic(topic, timeout_ms=self._settings.delivery_timeout_ms)).numbers
-            for number, some in _grouped(self._place(batch, rows, topic, numbers)):
-                self._encode(batch, rows[some], TopicPartition(topic, number), rounds)
-        self._records += batch.num_rows
-        await self._drain()
-        self._sending = asyncio.ensure_future(self._send(rounds))
-        # Lets the task send before Spark is asked for more.
-        await asyncio.sleep(0)
+            numbers = await self._producer.partitions_for(topic)
+            columns = _sent_columns(batch, rows, self._place(batch, rows, topic, numbers))
+            self._sent += await self._producer.send_arrow(columns, topic, max_batch_bytes=self._settings.batch_size)
+        while self._sent and self._sent[0].offsets.done():
+            self._records += len(self._sent.popleft().offsets.result())
 
     async def finish(self) -> WriteResult:
         """Return when all is acknowledged."""
-        await self._drain()
-        return WriteResult(self._records, self._bytes)
+        for each in self._sent:
+            self._records += len(await each.offsets)
+        self._sent.clear()
+        return WriteResult(self._records, int(self._producer.metrics()["byte_total"]))
 
     async def close(self) -> None:
         """Close the connections; requests in flight are abandoned."""
-        if self._sending is not None:
-            self._sending.cancel()
-            await asyncio.gather(self._sending, return_exceptions=True)
-        await self._cluster.close()
-
-    async def _start(self) -> None:
-        await self._cluster.start(timeout_ms=self._settings.delivery_timeout_ms)
-        self._identity = _NO_IDENTITY
-        if self._settings.enable_idempotence and self._acks == -1:
-            self._identity = await retrying(
-                self._cluster, self._identify, timeout_ms=self._settings.delivery_timeout_ms
-            )
-
-    async def _identify(self) -> ProducerIdAndEpoch:
-        connection = await self._cluster.least_loaded_connection()
-        message = {"transactional_id": None, "transaction_timeout": self._settings.request_timeout_ms}
-        response = await connection.request(ApiKey.INIT_PRODUCER_ID, message)
-        if response.error_code != ErrorCode.none:
-            raise KafkaError(response.error_code)
-        return ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
+        await self._producer.close(timeout_ms=0)
 
     def _place(self, batch: "pa.RecordBatch", rows: Any, topic: str, numbers: Sequence[int]) -> Any:
         """Return each row's partition: the one it names, else that of its key, else one random one per Arrow batch."""
@@ -148,100 +105,34 @@ class _Writer:
             raise ConfigurationError(f"a row names partition {wrong[0]} of {topic!r}, which has {count}")
         return placed
 
-    def _encode(
-        self, batch: "pa.RecordBatch", rows: Any, partition: TopicPartition, rounds: list[list[_Batch]]
-    ) -> None:
-        """Add the rows' record batches to `rounds`, lists with at most one batch per partition each."""
-        from odradek.columns import encode_columns
 
-        identity = self._identity or _NO_IDENTITY
-        sequence = -1 if identity is _NO_IDENTITY else self._sequences.get(partition, 0)
-        encoded = encode_columns(
-            batch,
-            default_timestamp_ms=self._runtime.clock.now_ms(),
-            rows=rows,
-            codec=self._codec,
-            max_bytes=self._settings.batch_size,
-            producer_id=identity.producer_id,
-            producer_epoch=identity.epoch,
-            base_sequence=sequence,
-        )
-        for number, each in enumerate(encoded):
-            if number == len(rounds):
-                rounds.append([])
-            rounds[number].append(_Batch(partition, each.batch))
-            self._bytes += len(each.batch)
-        self._sequences[partition] = (sequence + len(rows)) & _SEQUENCE_MASK
+def _producer_keywords(settings: SinkSettings) -> dict[str, Any]:
+    """Return a producer's settings: those of the sink, without a limit to the size of a record but the broker's."""
+    shared = definitions(ProducerSettings).keys() & definitions(SinkSettings).keys() - {"batch.size"}
+    keywords = {definitions(SinkSettings)[name].attribute for name in shared}
+    return {name: getattr(settings, name) for name in keywords} | {
+        "enable_idempotence": settings.enable_idempotence and settings.acks != "1",
+        "linger_ms": 0,
+        "max_block_ms": settings.delivery_timeout_ms,
+        "max_request_size": INT_MAX,
+        "request_timeout_ms": min(settings.request_timeout_ms, settings.delivery_timeout_ms),
+    }
 
-    async def _drain(self) -> None:
-        sending, self._sending = self._sending, None
-        if sending is not None:
-            await sending
 
-    async def _send(self, rounds: list[list[_Batch]]) -> None:
-        """Send each round after the previous one, so that a partition's batches stay in order."""
-        for batches in rounds:
-            waiting = {batch.partition: batch for batch in batches}
-            attempt = partial(self._send_some, waiting)
-            await retrying(self._cluster, attempt, timeout_ms=self._settings.delivery_timeout_ms)
+def _sent_columns(batch: "pa.RecordBatch", rows: Any, placed: Any) -> "pa.RecordBatch":
+    """Return the columns of a record, with a partition for every row."""
+    import pyarrow as pa
 
-    async def _send_some(self, waiting: dict[TopicPartition, _Batch]) -> None:
-        """Send `waiting`, and remove from it the batches that were accepted."""
-        by_leader: dict[int, list[_Batch]] = {}
-        for partition, batch in waiting.items():
-            leader = self._cluster.metadata.leader(partition)
-            if leader is None:
-                raise KafkaError(ErrorCode.leader_not_available, f"partition {partition} has no leader now")
-            by_leader.setdefault(leader, []).append(batch)
-        answers = await asyncio.gather(
-            *(self._request(leader, batches, waiting) for leader, batches in by_leader.items()), return_exceptions=True
-        )
-        failures = [answer for answer in answers if isinstance(answer, BaseException)]
-        if failures:
-            # A fatal error is raised rather than one that may pass.
-            raise min(failures, key=lambda failure: getattr(failure, "retriable", False))
-
-    async def _request(self, leader: int, batches: list[_Batch], waiting: dict[TopicPartition, _Batch]) -> None:
-        connection = await self._cluster.connection(leader)
-        version = connection.version(ApiKey.PRODUCE, at_most=TOPIC_IDS_FROM - 1)
-        topics: dict[str, list[tuple[int, bytearray]]] = {}
-        for batch in batches:
-            topics.setdefault(batch.partition.topic, []).append((batch.partition.partition, batch.records))
-        body = encode_produce_request(
-            version,
-            [ProduceTopic(topic, None, some) for topic, some in topics.items()],
-            acks=self._acks,
-            timeout_ms=self._settings.request_timeout_ms,
-        )
-        reply = await connection.exchange(ApiKey.PRODUCE, version, body)
-        response = decode_produce_response(reply.version, reply.frame, reply.offset)
-        failures: list[OdradekError] = []
-        for answered in response.topics:
-            for answer in answered.partitions:
-                partition = TopicPartition(answered.name or "", answer.partition)
-                code = ErrorCode(answer.error_code)
-                # A duplicate is a batch whose first response was lost.
-                if code in {ErrorCode.none, ErrorCode.duplicate_sequence_number}:
-                    waiting.pop(partition, None)
-                else:
-                    reason = f" ({answer.error_message})" if answer.error_message else ""
-                    failures.append(KafkaError(code, f"partition {partition}: {code.name.upper()}{reason}"))
-                    if code in INVALID_METADATA_ERRORS:
-                        self._cluster.request_refresh()
-        if failures:
-            raise min(failures, key=lambda failure: failure.retriable)
+    if len(rows) < batch.num_rows:
+        batch = batch.take(pa.array(rows))
+    names = [name for name in ("key", "value", "headers", "timestamp") if name in batch.schema.names]
+    columns = [batch.column(name) for name in names]
+    return pa.RecordBatch.from_arrays([*columns, pa.array(placed)], [*names, "partition"])
 
 
 def _column(batch: "pa.RecordBatch", name: str) -> Any:
     index = batch.schema.get_field_index(name)
     return None if index < 0 else batch.column(index)
-
-
-def _grouped(partitions: Any) -> Iterator[tuple[int, Any]]:
-    """Yield each partition with its positions in `partitions`, ascending."""
-    order = np.argsort(partitions, kind="stable")
-    numbers, starts = np.unique(partitions[order], return_index=True)
-    yield from zip(numbers.tolist(), np.split(order, starts[1:]), strict=True)
 
 
 def _by_topic(batch: "pa.RecordBatch", topic: str | None) -> Iterator[tuple[str, Any]]:

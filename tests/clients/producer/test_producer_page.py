@@ -29,7 +29,7 @@ async def create(world: World, partitions: int) -> None:
 
 def test_the_first_example_prints_an_offset(seed: int, capsys: pytest.CaptureFixture[str]) -> None:
     async def scene(world: World) -> None:
-        names = example("async def write")
+        names = example("async def write(")
         names["Producer"] = lambda servers, **settings: world.producer("client", **settings)
         await names["write"](world.servers)
 
@@ -56,6 +56,17 @@ def test_the_partitioner_can_be_chosen_by_its_import_path(monkeypatch: pytest.Mo
     monkeypatch.setattr(odradek.partitioners, "UrgentFirst", example("class UrgentFirst")["UrgentFirst"], raising=False)
     made = create_partitioner("odradek.partitioners:UrgentFirst", entropy=Random())
     assert type(made).__name__ == "UrgentFirst"
+
+
+def test_the_table_is_written(seed: int, capsys: pytest.CaptureFixture[str]) -> None:
+    async def scene(world: World) -> None:
+        await create(world, 1)
+        async with world.producer("client") as producer:
+            await example("async def write_table")["write_table"](producer)
+        assert await world.read("flights", 1) == {0: [b"{}", b"[]", b"late"]}
+
+    World(seed).play(scene)
+    assert capsys.readouterr().out == "flights-0 [0, 1, 2] [0, 1, 2]\n"
 
 
 def test_the_interceptor_counts_and_adds_a_header(seed: int) -> None:

@@ -72,7 +72,13 @@ ABSENT = [
 
 def test_defaults_are_kafkas() -> None:
     keys = definitions(ProducerSettings)
-    ours = {"bootstrap.servers", "client.id", "default.api.timeout.ms", "receive.message.max.bytes"}
+    ours = {
+        "allow.auto.create.topics",
+        "bootstrap.servers",
+        "client.id",
+        "default.api.timeout.ms",
+        "receive.message.max.bytes",
+    }
     assert {name: keys[name].default for name in keys.keys() - ours} == KAFKA_DEFAULTS
 
 

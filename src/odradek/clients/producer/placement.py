@@ -5,7 +5,7 @@ from operator import index
 
 from odradek.clients.metadata import ClusterMetadata
 from odradek.model import ErrorCode, KafkaError
-from odradek.partitioners import BatchAware, LoadAware, Partitioner
+from odradek.partitioners import BatchAware, KeyRule, LoadAware, Partitioner
 
 _log = logging.getLogger("odradek.clients")
 
@@ -18,6 +18,12 @@ class RecordPlacer:
         self._name = type(partitioner).__name__
         self._batch_aware = partitioner if isinstance(partitioner, BatchAware) else None
         self._load_aware = partitioner if isinstance(partitioner, LoadAware) else None
+
+    @property
+    def key_rule(self) -> KeyRule | None:
+        """Return how the partitioner treats keys; None if it must be asked for each record."""
+        rule = getattr(self._partitioner, "key_rule", None)
+        return rule if rule is None else KeyRule(rule)
 
     @property
     def is_batch_aware(self) -> bool:
@@ -62,6 +68,12 @@ class RecordPlacer:
             except Exception:
                 _log.exception("%s.on_appended failed; it is not notified of loads any more", self._name)
                 self._load_aware = None
+
+    def on_batch(self, topic: str, partition: int, batch_bytes: int, metadata: ClusterMetadata) -> None:
+        """Note a whole batch of records without keys, so that the next one goes elsewhere."""
+        if self._batch_aware is not None:
+            self.on_new_batch(topic, metadata, partition)
+        self.on_appended(topic, partition, batch_bytes, metadata, batch_ready=True)
 
     def update_load(self, topic: str, queue_sizes: dict[int, int], *, partition_count: int) -> None:
         """Note the queues of a topic; what the partitioner raises is logged, once."""

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import index
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from odradek.clients.cluster import Cluster
 from odradek.clients.producer.compression_ratio import CompressionRatioEstimator
@@ -20,6 +20,9 @@ from odradek.partitioners import Partitioner, create_partitioner
 from odradek.protocol.compression import Codec
 from odradek.protocol.records import Headers, record_size_bound
 from odradek.runtime import Runtime, system_runtime
+
+if TYPE_CHECKING:
+    from odradek.clients.producer.arrow import ArrowRows, SentRows
 
 Serializer = Callable[[Any], bytes | None]
 """Returns the bytes of a key or value, which is never None: None is sent as null."""
@@ -65,7 +68,8 @@ class Producer:
         self._key_serializer = key_serializer
         self._value_serializer = value_serializer
         self._interceptors = Interceptors(interceptors) if interceptors else None
-        self._cluster = Cluster(self._settings, self._runtime, allow_auto_topic_creation=True)
+        may_create = self._settings.allow_auto_create_topics
+        self._cluster = Cluster(self._settings, self._runtime, allow_auto_topic_creation=may_create)
         self._metrics = ProducerMetrics()
         self._estimator = CompressionRatioEstimator()
         self._accumulator = RecordAccumulator(
@@ -119,6 +123,53 @@ class Producer:
         except Exception as error:
             self._interceptors.on_send_error(record, error)
             raise
+
+    async def send_arrow(
+        self,
+        data: Any,
+        topic: str,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        max_batch_bytes: int | None = None,
+    ) -> "list[SentRows]":
+        """Append the rows of an Arrow table or record batch as record batches; return those with their rows.
+
+        Columns, all optional but one of the first two: `key` and `value` (binary or string), `headers` (list of
+        structs of `key` and `value`), `timestamp` (or int64 in ms) and `partition`. `partition` is for all rows,
+        instead of the column; `timestamp_ms`, now by default, for rows without a timestamp. Without a partition, rows
+        with a key go where `send` sends them, and the others to the partitioner's choice, as many together as a batch
+        takes. The rows of a partition keep their order. Batches have at most `max_batch_bytes` before compression,
+        `max_request_size` by default. Interceptors and serializers do not see these rows.
+
+        Waits up to `max_block_ms` for metadata, and for memory before each batch. Raises `TypeError` for other
+        objects, and `KafkaError` for a wrong column, or for the first row that cannot be sent, by its number; nothing
+        is sent then. Raises `UnavailableError` if there is no memory in time: earlier batches are on their way.
+        """
+        from odradek.clients.producer.arrow import ArrowRows, checked_rows
+
+        sender = self._running_sender()
+        now_ms = self._runtime.clock.now_ms() if timestamp_ms is None else _valid_timestamp(timestamp_ms)
+        sources = checked_rows(data, partition, max_record_bytes=self._settings.max_request_size)
+        deadline = self._block_deadline()
+        await self._wait_on_metadata(topic, None, deadline)
+        if not all(
+            source.partition_numbers <= self._cluster.metadata.topics[topic].partitions.keys() for source in sources
+        ):
+            # A partition may have been added since.
+            await self._cluster.refresh(timeout_ms=self._remaining_ms(deadline))
+        rows = ArrowRows(
+            sources,
+            topic,
+            self._placer,
+            self._cluster.metadata,
+            default_timestamp_ms=now_ms,
+            max_batch_bytes=max_batch_bytes or self._settings.max_request_size,
+        )
+        sent: list[SentRows] = []
+        while rows.next_bytes:
+            sent.append(await self._append_rows(sender, rows, topic))
+        return sent
 
     async def flush(self) -> None:
         """Wait until every record sent so far is delivered or has failed."""
@@ -256,6 +307,31 @@ class Producer:
             placer.on_appended(topic, placed.partition, grown, metadata, batch_ready=is_ready)
         return batch
 
+    async def _append_rows(self, sender: Sender, rows: "ArrowRows", topic: str) -> "SentRows":
+        """Encode and append the next batch when there is memory for it."""
+        from odradek.clients.producer.arrow import RowOffsets, SentRows
+
+        accumulator = self._accumulator
+        if not accumulator.has_memory(rows.next_bytes):
+            await self._wait_for_memory(rows.next_bytes, self._block_deadline())
+        if self._sender is not sender:
+            raise _closed()
+        partition, encoded, numbers = rows.encode(self._settings.codec, self._settings.compression_level)
+        placed = TopicPartition(topic, partition)
+        offsets = RowOffsets(encoded.record_count)
+        accumulator.append_rows(
+            placed,
+            encoded.batch,
+            encoded.uncompressed_bytes,
+            encoded.record_count,
+            offsets,
+            self._runtime.clock.monotonic(),
+        )
+        sender.wake()
+        # Without this turn of the event loop, the first batch is sent after all are encoded.
+        await asyncio.sleep(0)
+        return SentRows(placed, numbers, offsets.future)
+
     def _ensure_valid_record_size(self, topic: str, key: Any, value: Any, headers: Headers) -> int:
         for part in (key, value):
             if part is not None and not isinstance(part, _BYTES):
@@ -286,14 +362,16 @@ class Producer:
         """Return the monotonic second at which `send` gives up."""
         return self._runtime.clock.monotonic() + self._settings.max_block_ms / 1000
 
+    def _remaining_ms(self, deadline: float) -> int:
+        return max(0, round((deadline - self._runtime.clock.monotonic()) * 1000))
+
     async def _wait_on_metadata(self, topic: str, partition: int | None, deadline: float) -> None:
         """Look up the topic, and a partition that may have been added since."""
         validate_topic_name(topic)
         found = await self._cluster.topic(topic, timeout_ms=self._settings.max_block_ms)
         if partition is None or partition in found.partitions:
             return
-        remaining_ms = max(0, round((deadline - self._runtime.clock.monotonic()) * 1000))
-        await self._cluster.refresh(timeout_ms=remaining_ms)
+        await self._cluster.refresh(timeout_ms=self._remaining_ms(deadline))
         count = len(self._cluster.metadata.partitions_for_topic(topic))
         if partition not in self._cluster.metadata.partitions_for_topic(topic):
             raise KafkaError(

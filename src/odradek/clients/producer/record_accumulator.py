@@ -182,12 +182,12 @@ class RecordAccumulator:
         return batch
 
     def append_rows(
-        self, partition: TopicPartition, records: bytearray, count: int, rows: EncodedRows, first_row: int, now: float
+        self, partition: TopicPartition, records: bytearray, size: int, count: int, rows: EncodedRows, now: float
     ) -> ProducerBatch:
-        """Append an encoded batch; it is due at once."""
-        batch = ProducerBatch(partition, self._next_number(), now, count=count, rows=rows, first_row=first_row)
-        batch.records, batch.size = records, len(records)
-        self.used_bytes += batch.size
+        """Append an encoded batch, which is due at once; `size` is that of the uncompressed batch."""
+        batch = ProducerBatch(partition, self._next_number(), now, count=count, rows=rows)
+        batch.records, batch.size = records, size
+        self.used_bytes += size
         self._enqueue(batch)
         return batch
 

@@ -63,6 +63,9 @@ class ProducerSettings(ClientSettings):
     )
     max_block_ms: int = integer("max.block.ms", 60_000, "How long `send` waits for memory or for metadata.", minimum=0)
     max_request_size: int = integer("max.request.size", 1 << 20, "Bytes of a request, and of a record.", minimum=1)
+    allow_auto_create_topics: bool = boolean(
+        "allow.auto.create.topics", True, "Whether brokers may create a topic at its first use (librdkafka's key)."
+    )
     partitioner_ignore_keys: bool = boolean("partitioner.ignore.keys", False, "Whether `adaptive` ignores keys.")
     partitioner_adaptive_partitioning_enable: bool = boolean(
         "partitioner.adaptive.partitioning.enable", True, "Whether `adaptive` gives slow brokers less."

@@ -6,7 +6,7 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 
-from odradek.assignors import Assignment, MemberSubscription, assign
+from odradek.assignors import Assignment, GroupSubscription, MemberSubscription, assign, create_assignor
 from odradek.assignors.sticky import StickyAssignor
 from odradek.model import TopicPartition
 from odradek.protocol.consumer_protocol import StickyUserData, decode_sticky_user_data, encode_sticky_user_data
@@ -349,3 +349,10 @@ def test_an_earlier_assignment_is_understood_when_topics_came_and_went() -> None
     assert assign("sticky", {"b": 2, "c": 3}, members, plain(before)) == after
     as_runs = assign("range", {"b": 2, "c": 3}, members)
     assert moves(as_runs, assign("sticky", {"b": 2, "c": 3}, members, as_runs)) == 0
+
+
+@pytest.mark.parametrize("name", ["sticky", "cooperative-sticky", "uniform"])
+def test_members_of_topics_that_do_not_exist_get_nothing(name: str) -> None:
+    members = {each: MemberSubscription(topics=frozenset({"late"})) for each in ("a", "b")}
+    found = create_assignor(name).assign(GroupSubscription(partitions={}, members=members))
+    assert {member: list(partitions) for member, partitions in found.items()} == {"a": [], "b": []}

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from group_world import GroupWorld
 from scenes import T0, T1, T2, T3, create, fill, play, poll_all, values
 
 from odradek.assignors import InvalidAssignmentError
@@ -12,9 +13,18 @@ from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.testing.world import World
 
 
+@pytest.fixture(params=["classic", "consumer"])
+def protocol(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+classic_only = pytest.mark.parametrize("protocol", ["classic"], indirect=True)
+"""For tests of the assignors of clients."""
+
+
 @pytest.fixture
-def world(seed: int) -> World:
-    return World(seed)
+def world(seed: int, protocol: str) -> World:
+    return GroupWorld(seed, protocol)
 
 
 def test_members_share_the_partitions_and_take_over_from_each_other(world: World) -> None:
@@ -40,6 +50,7 @@ def test_members_share_the_partitions_and_take_over_from_each_other(world: World
     play(world, scene, partitions=4, count=4_000)
 
 
+@classic_only
 def test_callbacks_run_in_order_and_may_be_coroutines(world: World) -> None:
     """A revoked callback can still commit; that is where per-partition state is saved."""
 
@@ -187,6 +198,7 @@ class Everything:
         return {first: owned, **{member: [] for member in others}}
 
 
+@classic_only
 @pytest.mark.parametrize("strategy", [Everything(), "roundrobin", ["roundrobin", "range"], "own_assignors:Everything"])
 def test_assignors_are_names_objects_or_import_paths(world: World, strategy: Any, monkeypatch: Any) -> None:
     """M3: what JoinGroup votes on is the assignor's name."""
@@ -221,6 +233,7 @@ class Flawed:
         return {member: {"twice": [T0, T1, T0], "forgets": [T0], None: partitions}[mistake]}
 
 
+@classic_only
 @pytest.mark.parametrize(
     ("mistake", "error", "message"),
     [
@@ -245,6 +258,7 @@ def test_an_assignor_that_fails_is_an_error_of_one_poll_and_the_round_is_tried_a
     play(world, scene, partitions=2, count=10)
 
 
+@classic_only
 def test_a_partition_that_changes_hands_is_revoked_before_it_is_given_and_nobody_else_stops(world: World) -> None:
     """M3, M12 (KIP-429): the callbacks wait for a second each."""
 
@@ -294,6 +308,7 @@ def test_a_partition_that_changes_hands_is_revoked_before_it_is_given_and_nobody
     play(world, scene, partitions=4, count=400)
 
 
+@classic_only
 def test_a_group_goes_from_eager_to_cooperative_with_two_rolling_restarts(world: World) -> None:
     """M3 (KIP-429): every record is read, and no partition has two readers."""
 
@@ -329,6 +344,7 @@ def test_a_group_goes_from_eager_to_cooperative_with_two_rolling_restarts(world:
     play(world, scene, partitions=4, count=400)
 
 
+@classic_only
 def test_members_without_a_common_assignor_get_an_error(world: World) -> None:
     async def scene() -> None:
         async with world.consumer("one", "t", group_id="g") as one:

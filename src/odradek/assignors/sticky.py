@@ -132,8 +132,8 @@ class _Round:
 
     def assignment(self, *, withhold_moving: bool = False) -> Assignment:
         """Return the assignment; `withhold_moving` leaves out partitions that another member has to revoke first."""
-        if not self._members:
-            return {}
+        if not self._members or not self._index.count:
+            return {member: [] for member in self._members}
         subscriptions, subscription_of_member = self._distinct_subscriptions()
         owners = place(
             PlacementInput(

@@ -1,8 +1,9 @@
-"""Inputs and outputs of `MembershipManager`: requests to send, rebalance callbacks to run, responses."""
+"""Inputs and outputs of the state machines of a member: requests to send, rebalance callbacks to run, responses."""
 
 from collections.abc import Mapping
+from uuid import UUID
 
-from odradek.model import ErrorCode, TopicPartition
+from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.model.values import dataclass, field
 
 Partitions = frozenset[TopicPartition]
@@ -60,7 +61,34 @@ class LeaveGroup:
     reason: str
 
 
-Action = FindCoordinator | JoinGroup | PerformAssignment | SyncGroup | Heartbeat | LeaveGroup
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupHeartbeat:
+    """Send ConsumerGroupHeartbeat (KIP-848); a full one has the subscription."""
+
+    number: int
+    """Tells the response of this request from those of earlier ones."""
+    member_id: str
+    epoch: int
+    is_full: bool
+    owned: Mapping[UUID, frozenset[int]] | None
+    """The partitions that the member owns, by topic ids; None for "as before"."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefreshMetadata:
+    """Request metadata: the assignment has topics that are unknown."""
+
+
+Action = (
+    FindCoordinator
+    | JoinGroup
+    | PerformAssignment
+    | SyncGroup
+    | Heartbeat
+    | LeaveGroup
+    | ConsumerGroupHeartbeat
+    | RefreshMetadata
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +133,18 @@ class SyncGroupResponse:
 
     error_code: ErrorCode
     assignment: Partitions = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupHeartbeatResponse:
+    """The response to a heartbeat of the consumer protocol: an error, or the member's epoch."""
+
+    request: ConsumerGroupHeartbeat
+    error: KafkaError | None = None
+    epoch: int = -1
+    heartbeat_interval_ms: int = 0
+    assignment: Mapping[UUID, frozenset[int]] | None = None
+    """The member's partitions by topic ids, None for "as before"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -65,7 +65,7 @@ class AssignmentManager:
         if self.subscription.type in _SUBSCRIBED:
             topics = self.subscribed_topics()
             if self._group is not None:
-                self._group.subscribe(topics)
+                self._group.subscribe(topics, self.subscription.pattern)
             else:
                 metadata = self._cluster.metadata
                 self._subscriptions.assign(

@@ -12,9 +12,11 @@ from odradek.assignors import Assignor
 from odradek.clients.cluster import Cluster
 from odradek.clients.consumer.assignment_manager import AssignmentManager
 from odradek.clients.consumer.commit_request_manager import CommitRequestManager
-from odradek.clients.consumer.consumer_coordinator import ConsumerCoordinator, create_assignors
+from odradek.clients.consumer.consumer_coordinator import ConsumerCoordinator
 from odradek.clients.consumer.fetching.fetcher import Fetcher
 from odradek.clients.consumer.fetching.offset_fetcher import OffsetFetcher
+from odradek.clients.consumer.membership.classic_requests import create_assignors
+from odradek.clients.consumer.membership.creation import create_group_requests
 from odradek.clients.consumer.settings import consumer_settings
 from odradek.clients.consumer.subscription import Callback, Subscription, SubscriptionType, create_subscription
 from odradek.clients.consumer.subscription_state import ConsumerRecord, RawBatch, SubscriptionState, TopicPartitionState
@@ -50,14 +52,13 @@ class Consumer:
         *topics: str,
         bootstrap_servers: str | Iterable[str] = "localhost:9092",
         group_id: str | None = None,
-        partition_assignment_strategy: str | Assignor | Iterable[str | Assignor] = "range",
+        partition_assignment_strategy: str | Assignor | Iterable[str | Assignor] | None = None,
         runtime: Runtime | None = None,
         **settings: object,
     ) -> None:
         addresses = bootstrap_servers if isinstance(bootstrap_servers, str) else tuple(bootstrap_servers)
         given = settings | {"bootstrap_servers": addresses, "group_id": group_id}
         self._settings = consumer_settings(given)
-        assignors = create_assignors(partition_assignment_strategy)
         self._runtime = runtime or system_runtime()
         self._clock = self._runtime.clock
         self._cluster = Cluster(
@@ -69,8 +70,13 @@ class Consumer:
         self._group: ConsumerCoordinator | None = None
         self._commits: CommitRequestManager | None = None
         if (group := self._settings.group_id) is not None:
-            self._group = ConsumerCoordinator(self._cluster, self._settings, group, assignors, self._wake)
+            requests = create_group_requests(
+                self._cluster, self._settings, group, partition_assignment_strategy, self._wake
+            )
+            self._group = ConsumerCoordinator(self._cluster, self._settings, group, requests, self._wake)
             self._commits = CommitRequestManager(self._cluster, self._settings, self._subscriptions, self._group)
+        elif partition_assignment_strategy is not None:
+            create_assignors(partition_assignment_strategy)  # a wrong name is an error without a group, too
         self._offset_fetcher = OffsetFetcher(
             self._cluster, self._settings, self._subscriptions, self._group, self._wake
         )

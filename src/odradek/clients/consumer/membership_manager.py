@@ -118,6 +118,11 @@ class MembershipManager:
         self._heartbeat_in_flight = False
         self._poll_deadline = inf
 
+    @property
+    def is_subscribed(self) -> bool:
+        """Return whether it is a member, or on the way to be one."""
+        return self.state is not MemberState.UNSUBSCRIBED
+
     # ---- calls of the application -------------------------------------------------------------------------------
 
     def subscribe(self, topics: Iterable[str], now: float) -> list[Action]:
@@ -309,6 +314,12 @@ class MembershipManager:
         self._transition("fenced")
         self._reset_generation(member_id="" if code == ErrorCode.unknown_member_id else self.member_id)
         return self._revoke_lost()
+
+    def commit_refused(self, code: ErrorCode, now: float) -> list[Action]:
+        """Follow the error of a commit: join again, or give up all partitions."""
+        if code in _FENCED_ERRORS:
+            return self.fenced(code)
+        return self.rebalance(now) if code == ErrorCode.rebalance_in_progress else []
 
     def failed(self, error: OdradekError) -> list[Action]:
         """Enter `FATAL`; the next poll raises the error."""

@@ -19,11 +19,25 @@ _BY_DURATION: Final = re.compile(
 """`auto.offset.reset` as a duration before now in ISO 8601, such as by_duration:P1DT12H (KIP-1106)."""
 
 
+GROUP_PROTOCOLS: Final = ("classic", "consumer")
+_CLASSIC_ONLY: Final = ("session_timeout_ms", "heartbeat_interval_ms", "partition_assignment_strategy")
+"""Settings that the coordinator has in a group of the consumer protocol."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSettings(ClientSettings):
     """The consumer's keys, besides those of all clients."""
 
     group_id: str | None = text("group.id", None, "The group to be a member of, or to keep offsets in.", nullable=True)
+    group_protocol: str = text(
+        "group.protocol",
+        "classic",
+        "How the group assigns: classic by one of its members, consumer by the coordinator (KIP-848).",
+        choices=GROUP_PROTOCOLS,
+    )
+    group_remote_assignor: str | None = text(
+        "group.remote.assignor", None, "The coordinator's assignor that this member asks for.", nullable=True
+    )
     group_instance_id: str | None = text(
         "group.instance.id", None, "The name of a static member, which may restart without a rebalance.", nullable=True
     )
@@ -98,9 +112,24 @@ def consumer_settings(values: Mapping[str, object]) -> ConsumerSettings:
             f"auto_offset_reset can't be {settings.auto_offset_reset!r}: it is one of {', '.join(_RESETS)}, or a "
             "duration such as by_duration:P1DT12H"
         )
+    if settings.group_protocol == "consumer":
+        _check_consumer_protocol(settings, values)
+    elif settings.group_remote_assignor is not None:
+        raise ConfigurationError("group_remote_assignor is for group_protocol consumer; choose an assignor of your own")
     if settings.heartbeat_interval_ms >= settings.session_timeout_ms:
         raise ConfigurationError(
             f"heartbeat_interval_ms ({settings.heartbeat_interval_ms:,}) is below "
             f"session_timeout_ms ({settings.session_timeout_ms:,})"
         )
     return settings
+
+
+def _check_consumer_protocol(settings: ConsumerSettings, values: Mapping[str, object]) -> None:
+    """Raise `ConfigurationError` for settings that members of the consumer protocol do not have, as in Kafka."""
+    if settings.group_id is None:
+        raise ConfigurationError("group_protocol consumer needs a group_id")
+    given = [name for name in _CLASSIC_ONLY if values.get(name) is not None]
+    if given:
+        raise ConfigurationError(
+            f"{given[0]} has no effect with group_protocol consumer, in which brokers configure the group; leave it out"
+        )

@@ -1,0 +1,267 @@
+"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup requests of a member of a classic group, and the leader's assignment.
+
+`MembershipManager` decides; each of its actions becomes a request here, and the response is passed back to it.
+"""
+
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from odradek.assignors import Assignor, GroupSubscription, MemberSubscription, RebalanceProtocol, create_assignor
+from odradek.clients.cluster import Cluster
+from odradek.clients.consumer.actions import (
+    Action,
+    GroupRebalanceConfig,
+    Heartbeat,
+    JoinGroup,
+    JoinGroupResponse,
+    LeaveGroup,
+    PerformAssignment,
+    SyncGroup,
+    SyncGroupResponse,
+)
+from odradek.clients.consumer.membership_manager import MembershipManager, MemberState
+from odradek.clients.consumer.settings import ConsumerSettings
+from odradek.model import ConfigurationError, ErrorCode, TopicPartition
+from odradek.protocol.api import ApiKey
+from odradek.protocol.consumer_protocol import (
+    PROTOCOL_TYPE,
+    Assignment,
+    Subscription,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
+from odradek.protocol.messages import optional
+from odradek.wire.client_connection import ClientConnection
+
+_log = logging.getLogger("odradek.clients")
+_JOIN_GROUP_TIMEOUT_LAPSE_MS: Final = 5_000
+"""JoinGroup responses may take this much longer than the rebalance timeout; as in Kafka."""
+_LEAVE_TIMEOUT_MS: Final = 5_000
+
+
+class ClassicGroupRequests:
+    """The requests of one member. `on_change` is called when the leader needs metadata of other topics."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: ConsumerSettings,
+        group_id: str,
+        assignors: Iterable[Assignor],
+        on_change: Callable[[], None],
+    ) -> None:
+        self._on_change = on_change
+        self.group_id = group_id
+        self._cluster = cluster
+        self._settings = settings
+        self._clock = cluster.runtime.clock
+        self._assignors = {assignor.name: assignor for assignor in assignors}
+        self._topics: tuple[str, ...] = ()
+        self._assignment_snapshot: dict[str, int] | None = None
+        """The partition counts that the leader's assignment was computed from."""
+        self.member = MembershipManager(
+            GroupRebalanceConfig(
+                session_timeout_ms=settings.session_timeout_ms,
+                heartbeat_interval_ms=settings.heartbeat_interval_ms,
+                max_poll_interval_ms=settings.max_poll_interval_ms,
+                retry_backoff_ms=settings.retry_backoff_ms,
+            ),
+            group_instance_id=settings.group_instance_id,
+            is_cooperative=all(
+                RebalanceProtocol.COOPERATIVE in each.supported_protocols for each in self._assignors.values()
+            ),
+        )
+
+    @property
+    def metadata_topics(self) -> set[str]:
+        """Return the topics whose metadata is needed: those of the member and, for a leader, of the whole group."""
+        return set(self._topics) | set(self._assignment_snapshot or ()) if self.member.is_subscribed else set()
+
+    def subscribe(self, topics: Iterable[str], pattern: "re.Pattern[str] | None", now: float) -> list[Action]:
+        """Join the group with these topics; the client resolves patterns."""
+        del pattern
+        self._topics = tuple(sorted(set(topics)))
+        if not self.member.is_subscribed:
+            self._assignment_snapshot = None
+        return self.member.subscribe(self._topics, now)
+
+    def metadata_updated(self, now: float) -> list[Action]:
+        """Request a rebalance as the leader if partition counts differ from those of the assignment."""
+        if (
+            self._assignment_snapshot is None
+            or not self.member.is_leader
+            or self.member.state is not MemberState.STABLE
+            or self._partition_counts(self._assignment_snapshot) == self._assignment_snapshot
+        ):
+            return []
+        return self.member.rebalance(now)
+
+    async def compute(self, action: Action) -> list[Action] | None:
+        """Compute the assignment, as the group's leader."""
+        if not isinstance(action, PerformAssignment):
+            return None
+        try:
+            assignments = await self._perform_assignment(action)
+        except Exception as error:
+            # A custom assignor may raise anything; without a reply the group would wait for this leader.
+            _log.exception("group %s: the assignor %s failed", self.group_id, action.protocol)
+            return self.member.assignment_failed(error, action.generation_id)
+        return self.member.assignment_computed(assignments, action.generation_id)
+
+    async def send(self, connection: ClientConnection, action: Action) -> list[Action]:
+        """Send a request."""
+        match action:
+            case JoinGroup():
+                answer = await self._send_join_group(connection, action)
+                return self.member.join_group_answered(answer, self._clock.monotonic())
+            case SyncGroup():
+                synced = await self._send_sync_group(connection, action)
+                return self.member.sync_group_answered(synced, self._clock.monotonic())
+            case Heartbeat():
+                code = await self._send_heartbeat(connection, action)
+                return self.member.heartbeat_answered(code, action.generation_id, self._clock.monotonic())
+        raise AssertionError(f"{action} is none of the classic protocol")
+
+    async def leave(self, connection: ClientConnection, action: LeaveGroup) -> None:
+        """Send LeaveGroup."""
+        member = {"member_id": action.member_id, "group_instance_id": None, "reason": action.reason}
+        message: dict[str, Any] = {"group_id": self.group_id, "member_id": action.member_id, "members": [member]}
+        await connection.request(ApiKey.LEAVE_GROUP, message, timeout_ms=_LEAVE_TIMEOUT_MS)
+
+    async def _send_join_group(self, connection: ClientConnection, action: JoinGroup) -> JoinGroupResponse:
+        protocols = [
+            {"name": name, "metadata": self._subscription_metadata(assignor, action)}
+            for name, assignor in self._assignors.items()
+        ]
+        message = {
+            "group_id": self.group_id,
+            "session_timeout": self._settings.session_timeout_ms,
+            "rebalance_timeout": self._settings.max_poll_interval_ms,
+            "member_id": action.member_id,
+            "group_instance_id": self._settings.group_instance_id,
+            "protocol_type": PROTOCOL_TYPE,
+            "protocols": protocols,
+            "reason": None,
+        }
+        timeout_ms = max(
+            self._settings.request_timeout_ms, self._settings.max_poll_interval_ms + _JOIN_GROUP_TIMEOUT_LAPSE_MS
+        )
+        response = await connection.request(ApiKey.JOIN_GROUP, message, timeout_ms=timeout_ms)
+        return JoinGroupResponse(
+            error_code=response.error_code,
+            member_id=response.member_id,
+            generation_id=response.generation_id,
+            protocol=response.protocol_name,
+            leader=response.leader,
+            skip_assignment=optional(response, "skip_assignment", default=False),
+            leave_count=action.leave_count,
+            subscriptions={member.member_id: bytes(member.metadata) for member in response.members},
+            instance_ids={member.member_id: optional(member, "group_instance_id", None) for member in response.members},
+        )
+
+    def _subscription_metadata(self, assignor: Assignor, action: JoinGroup) -> bytes:
+        """Encode the member's subscription with the assignor's user data."""
+        return encode_subscription(
+            Subscription(
+                topics=self._topics,
+                user_data=assignor.user_data(self._topics),
+                owned_partitions=tuple(sorted(action.owned)),
+                generation_id=action.generation_id,
+                rack_id=self._settings.client_rack,
+            )
+        )
+
+    async def _perform_assignment(self, action: PerformAssignment) -> Mapping[str, bytes]:
+        """Compute the assignment from current metadata."""
+        members = {member_id: decode_subscription(metadata) for member_id, metadata in action.subscriptions.items()}
+        topics = {topic for subscription in members.values() for topic in subscription.topics}
+        self._assignment_snapshot = dict.fromkeys(topics, 0)
+        self._on_change()
+        await self._cluster.refresh()
+        self._assignment_snapshot = self._partition_counts(topics)
+        counts = {topic: count for topic, count in self._assignment_snapshot.items() if count}
+        group = GroupSubscription(
+            partitions=counts,
+            members={
+                member_id: MemberSubscription(
+                    topics=subscription.topics,
+                    owned=subscription.owned_partitions,
+                    generation=subscription.generation_id,
+                    rack=subscription.rack_id,
+                    instance_id=action.instance_ids.get(member_id),
+                    user_data=subscription.user_data,
+                )
+                for member_id, subscription in members.items()
+            },
+            replica_racks={topic: self._racks(topic) for topic in counts},
+        )
+        assignment = self._assignors[action.protocol].assign(group)
+        return {
+            member_id: encode_assignment(Assignment(partitions=tuple(TopicPartition(*each) for each in partitions)))
+            for member_id, partitions in assignment.items()
+        }
+
+    async def _send_sync_group(self, connection: ClientConnection, action: SyncGroup) -> SyncGroupResponse:
+        message = {
+            "group_id": self.group_id,
+            "generation_id": action.generation_id,
+            "member_id": action.member_id,
+            "group_instance_id": self._settings.group_instance_id,
+            "protocol_type": PROTOCOL_TYPE,
+            "protocol_name": action.protocol,
+            "assignments": [
+                {"member_id": member_id, "assignment": assignment}
+                for member_id, assignment in action.assignments.items()
+            ],
+        }
+        timeout_ms = max(
+            self._settings.request_timeout_ms, self._settings.max_poll_interval_ms + _JOIN_GROUP_TIMEOUT_LAPSE_MS
+        )
+        response = await connection.request(ApiKey.SYNC_GROUP, message, timeout_ms=timeout_ms)
+        if response.error_code != ErrorCode.none:
+            return SyncGroupResponse(error_code=response.error_code)
+        partitions = decode_assignment(response.assignment).partitions
+        if action.generation_id == self.member.generation_id:
+            self._assignors[action.protocol].on_assignment(partitions, action.generation_id)
+        return SyncGroupResponse(error_code=ErrorCode.none, assignment=frozenset(partitions))
+
+    async def _send_heartbeat(self, connection: ClientConnection, action: Heartbeat) -> ErrorCode:
+        message = {
+            "group_id": self.group_id,
+            "generation_id": action.generation_id,
+            "member_id": action.member_id,
+            "group_instance_id": self._settings.group_instance_id,
+        }
+        timeout_ms = min(self._settings.session_timeout_ms, self._settings.request_timeout_ms)
+        response = await connection.request(ApiKey.HEARTBEAT, message, timeout_ms=timeout_ms)
+        code: ErrorCode = response.error_code
+        return code
+
+    def _partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
+        return {topic: len(self._cluster.metadata.partitions_for_topic(topic)) for topic in topics}
+
+    def _racks(self, topic: str) -> list[set[str]]:
+        metadata = self._cluster.metadata
+        return [
+            {
+                rack
+                for node_id in partition.replicas
+                if node_id in metadata.nodes and (rack := metadata.nodes[node_id].rack)
+            }
+            for partition in metadata.topics[topic].partitions.values()
+        ]
+
+
+def create_assignors(strategies: str | Assignor | Iterable[str | Assignor]) -> list[Assignor]:
+    """Create assignors from names, comma-separated as in a properties file, or objects. Raises `ConfigurationError`."""
+    if isinstance(strategies, str):
+        strategies = [name.strip() for name in strategies.split(",")]
+    chosen = strategies if isinstance(strategies, Iterable) else [strategies]
+    try:
+        return [create_assignor(each) for each in chosen]
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from error

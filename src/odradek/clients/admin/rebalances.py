@@ -4,10 +4,11 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from odradek.clients.admin.topics import current_metadata
 from odradek.clients.cluster import Cluster
 from odradek.clients.offsets import EARLIEST, LATEST, list_offsets, partitions_of
 from odradek.clients.reader import PartitionReader
-from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.model import ErrorCode, TopicPartition
 from odradek.model.names import JOURNAL_TOPIC
 from odradek.protocol.record_batch import iterate_batches
 from odradek.protocol.records import decode_records
@@ -19,12 +20,12 @@ async def rebalance_history(cluster: Cluster, group_id: str, *, limit: int, time
     The list is empty if the cluster has no journal. Raises `KafkaError` and `UnavailableError`.
     """
     found: list[dict[str, Any]] = []
-    try:
-        numbers = (await partitions_of(cluster, [JOURNAL_TOPIC], timeout_ms=timeout_ms))[JOURNAL_TOPIC]
-    except KafkaError as error:
-        if error.code is not ErrorCode.unknown_topic_or_partition:
-            raise
+    # `partitions_of` waits for a topic that does not exist.
+    metadata = await current_metadata(cluster, [JOURNAL_TOPIC], timeout_ms=timeout_ms)
+    journal = metadata.topics.get(JOURNAL_TOPIC)
+    if journal is None or journal.error_code is ErrorCode.unknown_topic_or_partition:
         return []
+    numbers = (await partitions_of(cluster, [JOURNAL_TOPIC], timeout_ms=timeout_ms))[JOURNAL_TOPIC]
     for partition in [TopicPartition(JOURNAL_TOPIC, number) for number in numbers]:
         start = (await list_offsets(cluster, {partition: EARLIEST}, timeout_ms=timeout_ms))[partition].offset
         end = (await list_offsets(cluster, {partition: LATEST}, timeout_ms=timeout_ms))[partition].offset

@@ -8,6 +8,10 @@ import click
 from odradek.cli.common import admin, cluster_options, json_option, print_json, print_table, run
 from odradek.cli.group_options import group_option
 
+_COLUMNS = (
+    "TIME", "GENERATION", "MEMBERS", "DURATION", "MOVED", "UNOWNED", "LONGEST", "WAITED FOR", "REVOCATION", "CAUSE",
+)  # fmt: skip
+
 
 @click.command()
 @group_option
@@ -18,8 +22,9 @@ def history(*, group: str, limit: int, as_json: bool, bootstrap_server: str | No
     """Show the causes of a group's rebalances, the members that joined last, and the time without an owner.
 
     DURATION is the time from the cause until the last member had its assignment. UNOWNED is the time for which
-    partitions had no owner, summed over all of them, LONGEST that of a single one; --json has each. Times are in
-    seconds.
+    partitions had no owner, summed over all of them, LONGEST that of a single one; --json has each. GENERATION is the
+    epoch of a group of the consumer protocol, REVOCATION the member of it that took longest to give partitions up.
+    Times are in seconds.
     """
 
     async def work() -> list[dict[str, Any]]:
@@ -36,8 +41,7 @@ def history(*, group: str, limit: int, as_json: bool, bootstrap_server: str | No
             f"__rebalances has no rebalance of the group {group}: it had none, or the brokers have "
             "group.rebalance.journal.enable=false"
         )
-    columns = ("TIME", "GENERATION", "MEMBERS", "DURATION", "MOVED", "UNOWNED", "LONGEST", "WAITED FOR", "CAUSE")
-    print_table(columns, [_row(each) for each in rebalances])
+    print_table(_COLUMNS, [_row(each) for each in rebalances])
 
 
 def _row(rebalance: dict[str, Any]) -> tuple[object, ...]:
@@ -51,6 +55,7 @@ def _row(rebalance: dict[str, Any]) -> tuple[object, ...]:
         _seconds(rebalance["unowned_partition_ms"]),
         _seconds(rebalance["longest_unowned_ms"]),
         _waited_for(rebalance),
+        _slowest(rebalance.get("revocations", {})),
         rebalance["reason"] + ("" if outcome == "stable" else f" ({outcome})"),
     )
 
@@ -59,9 +64,12 @@ def _waited_for(rebalance: dict[str, Any]) -> str | None:
     """Return the member that joined last, or those that were removed because they did not join in time."""
     if rebalance["timed_out"]:
         return f"{', '.join(rebalance['timed_out'])} (timed out)"
-    for member, waited_ms in rebalance["waited_for"].items():
-        return f"{member} {_seconds(waited_ms)}"
-    return None
+    return _slowest(rebalance["waited_for"])
+
+
+def _slowest(waited_ms: dict[str, int]) -> str | None:
+    """Return the first member, which took longest, and its time."""
+    return next((f"{member} {_seconds(each)}" for member, each in waited_ms.items()), None)
 
 
 def _seconds(duration_ms: int) -> str:

@@ -196,6 +196,7 @@ class GroupCoordinatorMachine:
 
     def reset(self, key: str, now: Now) -> _Step:
         self._migration.reset(key)
+        self.consumer.forget_trace(key)
         consumer_group = self.consumer.groups.get(key)
         if consumer_group is not None:
             self.consumer.rebuild(consumer_group, now)
@@ -294,7 +295,7 @@ class GroupCoordinatorMachine:
     def _leave(self, key: str, request: LeaveRequest, to: object, now: Now) -> _Step:
         consumer_group = self.consumer.groups.get(key)
         if consumer_group is not None:
-            return self._classic_members.leave(consumer_group, request, to, now)
+            return self._classic_members.leave(consumer_group, request, to, self._image, now)
         return self._decided(self.classic.leave(key, request, to, now))
 
     def _commit(self, key: str, request: CommitRequest, to: object, now: Now) -> _Step:

@@ -1,13 +1,14 @@
 """The content of the rebalance journal: causes and durations of rebalances, and how long partitions had no owner.
 
-`Ownership` follows which member may read a partition. A member gives up the partitions that its JoinGroup request does
-not list as owned (an eager member lists none), those that its SyncGroup response lacks, and all of them when it leaves
-or, if its session expires, at its last heartbeat. It owns its assignment when the SyncGroup response is sent.
-`RebalanceTrace` follows one rebalance from its cause to the last SyncGroup response, and ends as a
-`RebalanceCompleted`. Nothing here is durable: a new coordinator starts with the recorded assignment.
+`Ownership` follows which member may read a partition. In the classic protocol a member gives up the partitions that its
+JoinGroup request does not list as owned (an eager member lists none), those that its SyncGroup response lacks, and all
+of them when it leaves or, if its session expires, at its last heartbeat. It owns its assignment when the SyncGroup
+response is sent. In the consumer protocol the responses to its heartbeats give and take partitions
+(`consumer.group_trace`). `RebalanceTrace` follows one rebalance from its cause until all members have their partitions,
+and ends as a `RebalanceCompleted`. Nothing here is durable: a new coordinator starts with the recorded assignment.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from enum import StrEnum
 from typing import Final
 
@@ -80,27 +81,35 @@ class RebalanceCompleted:
     """Partitions that have another owner than before."""
     unowned_ms: Mapping[TopicPartition, int]
     """The time without an owner of each partition that got one."""
+    group_type: str = "classic"
+    """The protocol of the group: classic or consumer. In a consumer group `generation` is the group's epoch."""
+    revocations: tuple[tuple[str, int], ...] = ()
+    """The members that took longest to give partitions up, with the time in ms; of consumer groups only."""
 
 
 class Ownership:
     """The owners of partitions in a group of consumers; groups of other protocols have none."""
 
-    def __init__(self, assignments: Mapping[str, bytes]) -> None:
+    def __init__(self, owned: Mapping[str, Iterable[TopicPartition]]) -> None:
         self._owned: dict[str, set[TopicPartition]] = {}
         self._last_owner: dict[TopicPartition, str] = {}
         self._unowned_since_ms: dict[TopicPartition, int] = {}
-        for member_id, data in assignments.items():
-            self._owned[member_id] = set(_assigned(data))
+        for member_id, partitions in owned.items():
+            self._owned[member_id] = set(partitions)
             self._last_owner.update(dict.fromkeys(self._owned[member_id], member_id))
 
-    def joined(self, member_id: str, metadata: bytes, now_ms: int) -> None:
-        """Take from a member the partitions that its JoinGroup request does not list as owned."""
-        if self._owned.get(member_id):
-            self._keep(member_id, _listed(metadata), now_ms)
+    def keep(self, member_id: str, kept: Set[TopicPartition], now_ms: int) -> None:
+        """Take from a member all partitions but these."""
+        owned = self._owned.get(member_id)
+        if not owned:
+            return
+        for partition in owned - kept:
+            self._unowned_since_ms[partition] = now_ms
+        owned &= kept
 
     def removed(self, member_id: str, since_ms: int) -> None:
         """Take everything from a member; it may have read until `since_ms`."""
-        self._keep(member_id, frozenset(), since_ms)
+        self.keep(member_id, frozenset(), since_ms)
         self._owned.pop(member_id, None)
 
     def replaced(self, old_id: str, new_id: str) -> None:
@@ -110,15 +119,14 @@ class Ownership:
             self._owned[new_id] = owned
             self._last_owner.update(dict.fromkeys(owned, new_id))
 
-    def synced(
-        self, member_id: str, assignment: bytes, now_ms: int
+    def give(
+        self, member_id: str, assigned: Set[TopicPartition], now_ms: int
     ) -> tuple[list[TopicPartition], dict[TopicPartition, int]]:
-        """Give a member its assignment.
+        """Give a member exactly these partitions.
 
         Return the partitions that another member owned before, and for how many ms each new one had no owner.
         """
-        assigned = frozenset(_assigned(assignment))
-        self._keep(member_id, assigned, now_ms)
+        self.keep(member_id, assigned, now_ms)
         owned = self._owned.setdefault(member_id, set())
         moved, unowned_ms = [], {}
         for partition in assigned - owned:
@@ -137,14 +145,6 @@ class Ownership:
         self._last_owner.clear()
         self._unowned_since_ms.clear()
 
-    def _keep(self, member_id: str, kept: frozenset[TopicPartition], now_ms: int) -> None:
-        owned = self._owned.get(member_id)
-        if not owned:
-            return
-        for partition in owned - kept:
-            self._unowned_since_ms[partition] = now_ms
-        owned &= kept
-
 
 class RebalanceTrace:
     """One rebalance that has not ended; `waiting` are the members that had joined when it began."""
@@ -158,9 +158,10 @@ class RebalanceTrace:
         self._assign_ms: int | None = None
         self._moved: list[TopicPartition] = []
         self._unowned_ms: dict[TopicPartition, int] = {}
+        self._revoked_ms: dict[str, int] = {}
 
     def joined(self, member_id: str, now_ms: int) -> None:
-        """Note when a member joined; only its last request counts."""
+        """Note when a member joined, or reached the group's epoch; only its last request counts."""
         self._joined_ms[member_id] = now_ms - self._started.ms
 
     def timed_out(self, member_id: str) -> None:
@@ -180,6 +181,10 @@ class RebalanceTrace:
         self._moved += moved
         self._unowned_ms.update(unowned_ms)
 
+    def revoked(self, member_id: str, took_ms: int) -> None:
+        """Note how long a member took to give partitions up."""
+        self._revoked_ms[member_id] = max(took_ms, self._revoked_ms.get(member_id, 0))
+
     def completed(
         self,
         group_id: str,
@@ -189,9 +194,9 @@ class RebalanceTrace:
         *,
         protocol: tuple[str, str],
         members: int,
+        group_type: str = "classic",
     ) -> RebalanceCompleted:
         """Return the rebalance as it ended. `protocol` is its type and its name."""
-        slowest = sorted(self._joined_ms.items(), key=lambda each: -each[1])[:MOST_WAITED_FOR]
         return RebalanceCompleted(
             group_id=group_id,
             generation=generation,
@@ -204,11 +209,18 @@ class RebalanceTrace:
             protocol_type=protocol[0],
             protocol_name=protocol[1],
             members=members,
-            waited_for=tuple((member_id, waited_ms) for member_id, waited_ms in slowest if waited_ms > 0),
+            waited_for=_slowest(self._joined_ms),
             timed_out=tuple(self._timed_out),
             moved=tuple(self._moved),
             unowned_ms=self._unowned_ms,
+            group_type=group_type,
+            revocations=_slowest(self._revoked_ms),
         )
+
+
+def _slowest(took_ms: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    slowest = sorted(took_ms.items(), key=lambda each: -each[1])[:MOST_WAITED_FOR]
+    return tuple((member_id, waited_ms) for member_id, waited_ms in slowest if waited_ms > 0)
 
 
 def only_ownership_changed(before: Protocols, after: Protocols) -> bool:
@@ -221,14 +233,16 @@ def only_ownership_changed(before: Protocols, after: Protocols) -> bool:
         return False
 
 
-def _assigned(data: bytes) -> tuple[TopicPartition, ...]:
+def assigned_partitions(data: bytes) -> frozenset[TopicPartition]:
+    """Return the partitions of an assignment, none if it cannot be read."""
     try:
-        return decode_assignment(data).partitions if data else ()
+        return frozenset(decode_assignment(data).partitions if data else ())
     except MalformedMessageError:
-        return ()
+        return frozenset()
 
 
-def _listed(metadata: bytes) -> frozenset[TopicPartition]:
+def listed_partitions(metadata: bytes) -> frozenset[TopicPartition]:
+    """Return the partitions that a subscription lists as owned, none if it cannot be read."""
     try:
         return frozenset(decode_subscription(metadata).owned_partitions)
     except MalformedMessageError:

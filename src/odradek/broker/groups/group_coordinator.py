@@ -290,6 +290,7 @@ def _settings_of_group(config: BrokerConfig, group_id: str, overrides: Mapping[s
         max_size=config.group_consumer_max_size,
         assignment_interval_ms=config.group_consumer_assignment_interval_ms,
         migration_policy=config.group_consumer_migration_policy,
+        traces_rebalances=config.group_rebalance_journal_enable,
     )
 
 

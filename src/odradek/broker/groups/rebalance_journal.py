@@ -169,6 +169,7 @@ def to_json(rebalance: RebalanceCompleted) -> bytes:
     value: dict[str, Any] = {
         "version": 1,
         "group": rebalance.group_id,
+        "group_type": rebalance.group_type,
         "generation": rebalance.generation,
         "outcome": rebalance.outcome,
         "cause": rebalance.cause.kind,
@@ -182,6 +183,7 @@ def to_json(rebalance: RebalanceCompleted) -> bytes:
         "protocol": rebalance.protocol_name,
         "members": rebalance.members,
         "waited_for": dict(rebalance.waited_for),
+        "revocations": dict(rebalance.revocations),
         "timed_out": rebalance.timed_out[:MOST_PARTITIONS],
         "moved": len(rebalance.moved),
         "unowned_partitions": len(unowned_ms),

@@ -18,7 +18,13 @@ from odradek.groups.classic.states import TRANSITIONS, Event, State
 from odradek.groups.deadlines import DeadlineKey, Deadlines
 from odradek.groups.messages import JoinedMember, JoinReply, SyncReply
 from odradek.groups.outcome import Outcome
-from odradek.groups.rebalance_trace import Ownership, RebalanceOutcome, RebalanceTrace
+from odradek.groups.rebalance_trace import (
+    Ownership,
+    RebalanceOutcome,
+    RebalanceTrace,
+    assigned_partitions,
+    listed_partitions,
+)
 from odradek.model import ErrorCode, TopicPartition
 from odradek.model.values import dataclass
 from odradek.protocol.consumer_protocol import PROTOCOL_TYPE, decode_assignment, decode_subscription
@@ -113,7 +119,7 @@ class ClassicGroup:
         self.remaining_initial_delay_ms, self.new_member_added = None, False
         self.state, self.protocol_type, self.trace = State.EMPTY, None, None
         if self.ownership is not None:
-            self.ownership = Ownership(self._assignments)
+            self.ownership = Ownership({each: assigned_partitions(data) for each, data in self._assignments.items()})
         record = self.record
         if record is None:
             return
@@ -246,7 +252,7 @@ class ClassicGroup:
     def trace_assignment(self, member: Member, assignment: bytes, now_ms: int) -> None:
         """Note, for the rebalance journal, that a member is sent its assignment."""
         if self.ownership is not None:
-            moved, unowned_ms = self.ownership.synced(member.member_id, assignment, now_ms)
+            moved, unowned_ms = self.ownership.give(member.member_id, assigned_partitions(assignment), now_ms)
             if self.trace is not None:
                 self.trace.synced(moved, unowned_ms)
 
@@ -351,7 +357,7 @@ class ClassicGroup:
         if self.trace is not None:
             self.trace.joined(member.member_id, now_ms)
         if self.ownership is not None:
-            self.ownership.joined(member.member_id, join.request.protocols[0][1], now_ms)
+            self.ownership.keep(member.member_id, listed_partitions(join.request.protocols[0][1]), now_ms)
         before = self.members.add_awaiting_join(member, join)
         if before is not None:
             out.reply(before.to, JoinReply(error=ErrorCode.rebalance_in_progress, member_id=member.member_id))

@@ -6,6 +6,7 @@ from typing import Final
 from odradek.coordination import Now, Reply, Step
 from odradek.groups.consumer.consumer_group import ConsumerGroup, WaitingJoin
 from odradek.groups.consumer.group_changes import group_tombstones
+from odradek.groups.consumer.group_trace import GroupTrace, cause_of
 from odradek.groups.consumer.group_update import Update, assign
 from odradek.groups.consumer.heartbeat import heartbeat, reply_to, validate
 from odradek.groups.consumer.member import JOINING_EPOCH, LEAVING_STATIC_EPOCH, ConsumerGroupMember, MemberState
@@ -21,7 +22,7 @@ from odradek.groups.consumer.subscriptions import topics_of_all
 from odradek.groups.consumer.target_assignment import preferred_assignor
 from odradek.groups.deadlines import DeadlineKey, Deadlines
 from odradek.groups.outcome import Outcome, answer
-from odradek.groups.rebalance_trace import Cause, CauseKind
+from odradek.groups.rebalance_trace import Cause, CauseKind, RebalanceCompleted
 from odradek.groups.records import ConsumerGroupRecord, GroupRecord
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError
@@ -56,6 +57,7 @@ class ConsumerGroups:
         self._settings = settings
         self._deadlines = deadlines
         self._downgrade = downgrade
+        self._traces: dict[str, GroupTrace] = {}
 
     # -- durable state -------------------------------------------------------------------------------------------------
 
@@ -67,6 +69,7 @@ class ConsumerGroups:
         group.apply(record.key, record.value)
         if group.is_gone:
             del self.groups[record.group_id]
+            self._traces.pop(record.group_id, None)
 
     def rebuild(self, group: ConsumerGroup, now: Now) -> None:
         """Look at all topics again, and give every member the deadlines that it lacks.
@@ -76,12 +79,17 @@ class ConsumerGroups:
         """
         group.needs_refresh, group.resolved_topics = True, None
         group.joins.clear()
+        self._traces.pop(group.group_id, None)
         self._deadlines.clear((group.group_id, ASSIGNMENT, ""))
         self.start_sessions(group, now)
         for member_id, member in group.members.items():
             is_revoking = member.state is MemberState.UNREVOKED_PARTITIONS
             if is_revoking and (group.group_id, REVOCATION, member_id) not in self._deadlines:
                 self._set_revocation(group, member, now)
+
+    def forget_trace(self, group_id: str) -> None:
+        """Forget the rebalance that goes on: its records could not be appended."""
+        self._traces.pop(group_id, None)
 
     def start_sessions(self, group: ConsumerGroup, now: Now) -> None:
         """Start the sessions of members that have none: they were loaded, or were members of a classic group."""
@@ -139,17 +147,30 @@ class ConsumerGroups:
             update = heartbeat(group, request, image, settings, now)
         except KafkaError as error:
             return answer(key, to, error)
-        self.follow(group, update, settings.session_timeout_ms, now)
+        events = self.follow(group, update, settings.session_timeout_ms, image, now)
         replies: tuple[Reply, ...] = (Reply(to=to, value=reply_to(request, update, settings)),)
         if update.awaits_target:
             group.joins.append(WaitingJoin(request.member_id, request, to, group.assignment_epoch))
             replies = ()
         # Large targets do not fit into one batch. The epoch comes first and that of the targets last, so that the next
         # heartbeat computes anew what a failure left undone.
-        return Step(key=key, records=(*before, *update.records), replies=replies, is_atomic=is_converted)
+        records = (*before, *update.records)
+        return Step(key=key, records=records, replies=replies, events=events, is_atomic=is_converted)
 
-    def follow(self, group: ConsumerGroup, update: Update, session_timeout_ms: int, now: Now) -> None:
-        """Set the deadlines that a request of a member has as its consequences."""
+    def follow(
+        self,
+        group: ConsumerGroup,
+        update: Update,
+        session_timeout_ms: int,
+        image: ClusterImage,
+        now: Now,
+        *,
+        reason: str = "",
+    ) -> list[RebalanceCompleted]:
+        """Set the deadlines that a request of a member has as its consequences; return the rebalances that end with it.
+
+        `reason` is the client's, for a rebalance that begins.
+        """
         key, after = group.group_id, update.after
         self._deadlines.set((key, CONSUMER_SESSION, after.member_id), now.ms + session_timeout_ms)
         if update.replaced is not None:
@@ -160,6 +181,28 @@ class ConsumerGroups:
             self._deadlines.clear((key, REVOCATION, after.member_id))
         elif update.changes_assignment:
             self._set_revocation(group, after, now)
+        trace = self._trace(group, image)
+        if trace is None or not (update.changes_assignment or update.awaits_target or update.epoch > group.epoch):
+            return []
+        ended = []
+        if update.epoch > group.epoch:
+            ended += trace.epoch_changed(update.epoch, cause_of(update, reason), now)
+        if update.assignment_epoch > group.assignment_epoch:
+            trace.assigned(self._assignor(group), now)
+        return ended + trace.member_updated(update, image, now)
+
+    def _trace(self, group: ConsumerGroup, image: ClusterImage) -> GroupTrace | None:
+        """Return the trace of a group, one that begins now if there is none; None if rebalances are not traced."""
+        if not self._settings(group.group_id).traces_rebalances:
+            return None
+        trace = self._traces.get(group.group_id)
+        if trace is None:
+            trace = self._traces[group.group_id] = GroupTrace(group, image)
+        return trace
+
+    def _assignor(self, group: ConsumerGroup) -> str:
+        assignors = self._settings(group.group_id).assignors
+        return preferred_assignor(group.members, assignors) if assignors else ""
 
     def take_join(self, group_id: str, now: Now) -> WaitingJoin | None:
         """Return a request that waited for targets which are there now; None if there is none.
@@ -190,6 +233,9 @@ class ConsumerGroups:
             group.joins.clear()
             return Step(key=key, replies=replies)
         self._deadlines.set((key, ASSIGNMENT, ""), now.ms)
+        trace = self._trace(group, image)
+        if trace is not None:
+            trace.assigned(self._assignor(group), now)
         return Step(key=key, records=records, is_atomic=False)
 
     # -- members that go -----------------------------------------------------------------------------------------------
@@ -215,11 +261,31 @@ class ConsumerGroups:
         if out is not None:
             for member_id in group.members:
                 self.clear_deadlines(group.group_id, member_id)
+            trace = self._traces.pop(group.group_id, None)
+            if trace is not None:
+                out.events[:0] = trace.ended(now)
             return out
-        self.clear_deadlines(group.group_id, member.member_id)
         out = Outcome(group.group_id)
         out.records += remove(group, member)
+        out.events += self.removed(group, [member.member_id], cause, image, now)
         return out
+
+    def removed(
+        self, group: ConsumerGroup, member_ids: Sequence[str], cause: Cause, image: ClusterImage, now: Now
+    ) -> list[RebalanceCompleted]:
+        """Clear the deadlines of members that go, and return the rebalances that end with them."""
+        for member_id in member_ids:
+            self.clear_deadlines(group.group_id, member_id)
+        trace = self._trace(group, image)
+        if trace is None:
+            return []
+        since_ms = now.ms
+        if cause.kind is CauseKind.SESSION_EXPIRED:
+            member = group.members[member_ids[0]]
+            since_ms -= member.session_timeout_ms(self._settings(group.group_id).session_timeout_ms)
+        ended = trace.epoch_changed(group.epoch + 1, cause, now)
+        trace.members_removed(member_ids, since_ms, timed_out=cause.kind is CauseKind.REBALANCE_TIMEOUT)
+        return ended + trace.maybe_empty(now)
 
     def expire(self, place: DeadlineKey, image: ClusterImage, now: Now) -> Step[GroupRecord]:
         """Remove a member that was silent for its session, or kept partitions for too long; or compute targets."""
@@ -250,13 +316,12 @@ class ConsumerGroups:
         group = self.groups.get(group_id)
         if group is None:
             return None
-        assignors = self._settings(group_id).assignors
         return ConsumerGroupDescription(
             group_id=group_id,
             state=group.state,
             epoch=group.epoch,
             assignment_epoch=group.assignment_epoch,
-            assignor=preferred_assignor(group.members, assignors) if assignors else "",
+            assignor=self._assignor(group),
             members=tuple((member, group.target(member.member_id)) for member in group.members.values()),
         )
 

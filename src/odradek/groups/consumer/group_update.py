@@ -59,8 +59,17 @@ class Update:
     """The id under which a static member was known until now."""
     awaits_target: bool
     """Whether the member joins and its first target is not computed yet."""
-    is_deferred: bool
-    """Whether the targets of the group's epoch are computed later."""
+    is_new: bool
+    has_changed: bool
+    """Whether the member is new, or subscribes to other topics than before."""
+    epoch: int
+    assignment_epoch: int
+    """The epochs of the group and of its targets, as the records make them."""
+
+    @property
+    def is_deferred(self) -> bool:
+        """Return whether the targets of the group's epoch are computed later."""
+        return self.epoch > self.assignment_epoch
 
 
 def update_member(
@@ -115,7 +124,10 @@ def update_member(
         changes_assignment=changes_assignment,
         replaced=found.replaced,
         awaits_target=awaits_target,
-        is_deferred=epoch > assignment_epoch,
+        is_new=found.is_new,
+        has_changed=has_changed,
+        epoch=epoch,
+        assignment_epoch=assignment_epoch,
     )
 
 

@@ -26,6 +26,8 @@ class ConsumerGroupSettings:
     max_size: int = 2**31 - 1
     assignment_interval_ms: int = 1_000
     """The longest time between two computations of a group's targets."""
+    traces_rebalances: bool = False
+    """Whether each rebalance is reported with its cause and its cost (`group_trace`)."""
     migration_policy: str = "bidirectional"
     """Which groups with members change their protocol: disabled, upgrade, downgrade, bidirectional."""
     regex_refresh_interval_ms: int = 600_000

@@ -36,7 +36,7 @@ from odradek.groups.messages import (
 from odradek.groups.mixed.embedded import by_id, embedded_assignment
 from odradek.groups.mixed.migration import Migration
 from odradek.groups.outcome import answer
-from odradek.groups.rebalance_trace import Cause, CauseKind
+from odradek.groups.rebalance_trace import Cause, CauseKind, RebalanceCompleted
 from odradek.groups.records import ConsumerGroupRecord, GroupRecord
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError
@@ -106,7 +106,8 @@ class ClassicMembers:
         )
         after = update.after
         waits = update.awaits_target or (update.is_deferred and after.state is not MemberState.UNREVOKED_PARTITIONS)
-        self._consumer.follow(group, update, request.session_timeout_ms, now)
+        reason, session_ms = request.reason, request.session_timeout_ms
+        events = self._consumer.follow(group, update, session_ms, image, now, reason=reason)
         self._deadlines.clear((group.group_id, CLASSIC_JOIN, after.member_id))
         replies: tuple[Reply, ...] = ()
         if waits:
@@ -116,7 +117,7 @@ class ClassicMembers:
             sync_ends_ms = now.ms + max(0, request.rebalance_timeout_ms)
             self._deadlines.set((group.group_id, CLASSIC_SYNC, after.member_id), sync_ends_ms)
             replies = (Reply(to=to, value=_join_reply(after, request)),)
-        return Step(key=group.group_id, records=update.records, replies=replies, is_atomic=False)
+        return Step(key=group.group_id, records=update.records, replies=replies, events=events, is_atomic=False)
 
     # -- SyncGroup, Heartbeat, LeaveGroup ------------------------------------------------------------------------------
 
@@ -151,7 +152,7 @@ class ClassicMembers:
         self._await_join(group, member, now)
         return ErrorCode.rebalance_in_progress
 
-    def leave(self, group: ConsumerGroup, request: LeaveRequest, to: object, now: Now) -> _Step:
+    def leave(self, group: ConsumerGroup, request: LeaveRequest, to: object, image: ClusterImage, now: Now) -> _Step:
         """Remove members of the classic protocol; others leave with a heartbeat."""
         records: list[ConsumerGroupRecord] = []
         left: list[ConsumerGroupMember] = []
@@ -162,13 +163,16 @@ class ClassicMembers:
                 answers.append((each, member if isinstance(member, ErrorCode) else ErrorCode.unknown_member_id))
                 continue
             left.append(member)
-            self._consumer.clear_deadlines(group.group_id, member.member_id)
             records += tombstones(group, member.member_id)
             answers.append((each, ErrorCode.none))
+        events: list[RebalanceCompleted] = []
         if left:
             records.append(epoch_record(group, group.metadata_hash))
-        del now
-        return answer(group.group_id, to, tuple(answers), records)
+            names = [member.member_id for member in left]
+            cause = Cause(kind=CauseKind.LEFT, text=f"{', '.join(names)} left", members=tuple(names))
+            events = self._consumer.removed(group, names, cause, image, now)
+        reply = Reply(to=to, value=tuple(answers))
+        return Step(key=group.group_id, records=records, replies=(reply,), events=events)
 
     def _restart_session(self, group: ConsumerGroup, member: ConsumerGroupMember, now: Now) -> None:
         ends_ms = now.ms + member.session_timeout_ms(self._settings(group.group_id).session_timeout_ms)

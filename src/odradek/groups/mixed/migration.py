@@ -28,7 +28,7 @@ from odradek.groups.consumer.member import ConsumerGroupMember
 from odradek.groups.consumer.settings import ConsumerGroupSettings
 from odradek.groups.mixed.embedded import by_id, embedded_assignment
 from odradek.groups.outcome import Outcome
-from odradek.groups.rebalance_trace import Cause, Ownership
+from odradek.groups.rebalance_trace import Cause, Ownership, assigned_partitions
 from odradek.groups.records import ConsumerGroupRecord, GroupMetadataRecord, GroupRecord
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError, TopicPartition
@@ -133,7 +133,7 @@ class Migration:
         out.records.append(GroupMetadataRecord(group_id, value))
         classic.apply(value)
         if classic.ownership is not None:
-            classic.ownership = Ownership(assignments)
+            classic.ownership = Ownership({each: assigned_partitions(data) for each, data in assignments.items()})
         for loaded in classic.members:
             classic.reschedule_heartbeat(loaded, now.ms)
         prepare_rebalance(classic, cause, now, out)

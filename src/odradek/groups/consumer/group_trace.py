@@ -1,0 +1,159 @@
+"""The rebalances of one group of the consumer protocol, for the rebalance journal; nothing here is durable.
+
+A rebalance begins with a later epoch of the group, and ends when every member has reached it: it has its target, and no
+member waits for another. It is overtaken if the epoch changes again before that. A partition has no owner from the
+response that takes it from a member (or from the member's departure, or the last heartbeat of a silent one) until the
+response that gives it to another.
+"""
+
+from collections.abc import Iterable
+
+from odradek.coordination import Now
+from odradek.groups.consumer.consumer_group import ConsumerGroup
+from odradek.groups.consumer.group_update import Update
+from odradek.groups.consumer.member import Assignment, ConsumerGroupMember, MemberState
+from odradek.groups.rebalance_trace import (
+    Cause,
+    CauseKind,
+    Ownership,
+    RebalanceCompleted,
+    RebalanceOutcome,
+    RebalanceTrace,
+)
+from odradek.metadata.image import ClusterImage
+from odradek.model import TopicPartition
+from odradek.protocol.consumer_protocol import PROTOCOL_TYPE
+
+
+class GroupTrace:
+    """The trace of one group, from the members and partitions that it has now."""
+
+    def __init__(self, group: ConsumerGroup, image: ClusterImage) -> None:
+        self._group_id = group.group_id
+        self._epoch = group.epoch
+        self._members = set(group.members)
+        self._behind: set[str] = set()
+        """The members that have not reached the epoch."""
+        self._is_assigned = True
+        self._assignor = ""
+        self._revoking_since_ms: dict[str, int] = {}
+        self._ownership = Ownership(
+            {member_id: _named(member.assigned, image) for member_id, member in group.members.items()}
+        )
+        self._trace: RebalanceTrace | None = None
+
+    def epoch_changed(self, epoch: int, cause: Cause, now: Now) -> list[RebalanceCompleted]:
+        """Begin a rebalance; return the one that it overtakes. Changes before the next assignment are one rebalance."""
+        if self._trace is not None and not self._is_assigned:
+            self._epoch, self._behind = epoch, set(self._members)
+            return []
+        overtaken = self._end(RebalanceOutcome.OVERTAKEN, now)
+        self._epoch, self._is_assigned, self._behind = epoch, False, set(self._members)
+        self._trace = RebalanceTrace(cause, now, ())
+        return overtaken
+
+    def assigned(self, assignor: str, now: Now) -> None:
+        """Note that the targets of the epoch are computed."""
+        self._is_assigned, self._assignor = True, assignor
+        if self._trace is not None:
+            self._trace.assigned(now.ms)
+
+    def member_updated(self, update: Update, image: ClusterImage, now: Now) -> list[RebalanceCompleted]:
+        """Note what a member got and gave up; return the rebalance if it was the last one to wait for."""
+        member_id, after = update.after.member_id, update.after
+        if update.replaced is not None:
+            self._forget(update.replaced)
+            self._ownership.replaced(update.replaced, member_id)
+        self._members.add(member_id)
+        if update.awaits_target:
+            self._behind.add(member_id)
+            return []
+        if update.changes_assignment:
+            self._note_assignment(after, image, now)
+        if after.state is MemberState.STABLE and after.epoch >= self._epoch:
+            if member_id in self._behind and self._trace is not None:
+                self._trace.joined(member_id, now.ms)
+            self._behind.discard(member_id)
+        else:
+            self._behind.add(member_id)
+        return self._maybe_end(now)
+
+    def _note_assignment(self, after: ConsumerGroupMember, image: ClusterImage, now: Now) -> None:
+        member_id = after.member_id
+        moved, unowned_ms = self._ownership.give(member_id, _named(after.assigned, image), now.ms)
+        since_ms = self._revoking_since_ms.pop(member_id, None)
+        if after.state is MemberState.UNREVOKED_PARTITIONS:
+            self._revoking_since_ms[member_id] = now.ms if since_ms is None else since_ms
+        if self._trace is not None:
+            self._trace.synced(moved, unowned_ms)
+            if since_ms is not None:
+                self._trace.revoked(member_id, now.ms - since_ms)
+
+    def members_removed(self, member_ids: Iterable[str], since_ms: int, *, timed_out: bool) -> None:
+        """Note that members are gone, which may have read until `since_ms`; the epoch changes with them."""
+        for member_id in member_ids:
+            self._ownership.removed(member_id, since_ms)
+            self._forget(member_id)
+            if timed_out and self._trace is not None:
+                self._trace.timed_out(member_id)
+
+    def ended(self, now: Now) -> list[RebalanceCompleted]:
+        """Return the rebalance that goes on, which the conversion of the group overtakes."""
+        return self._end(RebalanceOutcome.OVERTAKEN, now)
+
+    def _forget(self, member_id: str) -> None:
+        self._members.discard(member_id)
+        self._behind.discard(member_id)
+        self._revoking_since_ms.pop(member_id, None)
+
+    def maybe_empty(self, now: Now) -> list[RebalanceCompleted]:
+        """End the rebalance if no member is left."""
+        if self._members:
+            return []
+        self._ownership.clear()
+        return self._end(RebalanceOutcome.EMPTY, now)
+
+    def _maybe_end(self, now: Now) -> list[RebalanceCompleted]:
+        is_over = self._is_assigned and not self._behind
+        return self._end(RebalanceOutcome.STABLE, now) if is_over else []
+
+    def _end(self, outcome: RebalanceOutcome, now: Now) -> list[RebalanceCompleted]:
+        trace, self._trace = self._trace, None
+        if trace is None:
+            return []
+        protocol = (PROTOCOL_TYPE, self._assignor)
+        return [
+            trace.completed(
+                self._group_id,
+                self._epoch,
+                outcome,
+                now.ms,
+                protocol=protocol,
+                members=len(self._members),
+                group_type="consumer",
+            )
+        ]
+
+
+def cause_of(update: Update, reason: str) -> Cause:
+    """Return why a member's request changed the group's epoch, with the reason that the client gave."""
+    member_id = update.after.member_id
+    if update.replaced is not None:
+        kind, text = CauseKind.FENCED, f"static member {update.replaced} was replaced by {member_id}"
+    elif update.is_new:
+        kind, text = CauseKind.JOINED, f"{member_id} joined"
+    elif update.has_changed:
+        kind, text = CauseKind.REJOINED, f"{member_id} changed its subscription"
+    else:
+        kind, text = CauseKind.METADATA_CHANGED, "topics or partitions changed"
+    return Cause(kind=kind, text=f"{text} ({reason})" if reason else text, members=(member_id,))
+
+
+def _named(assignment: Assignment, image: ClusterImage) -> frozenset[TopicPartition]:
+    """Return partitions by the names of their topics, without those of deleted topics."""
+    return frozenset(
+        TopicPartition(topic.name, number)
+        for topic_id, numbers in assignment.items()
+        if (topic := image.topic_by_id(topic_id)) is not None
+        for number in numbers
+    )

@@ -178,6 +178,34 @@ def decode(number: int, record_bytes: int, compression: str, count: int, *, as_j
 
 
 @command.command()
+@click.option("--records", "number", default=500_000, show_default=True, help="Records of each client in a round.")
+@_ROUNDS
+@_JSON
+def producers(number: int, count: int, *, as_json: bool) -> None:
+    """Produce with our `send` and `send_arrow`, confluent-kafka, aiokafka and kafka-python: records/s, client's CPU."""
+    names = ("send_arrow", "send", "confluent-kafka", "aiokafka", "kafka-python")
+    rows = []
+    with odradek_server() as server:
+        for record_bytes, records in ((100, number), (1024, number // 4)):
+            arguments = {"bootstrap_servers": server.bootstrap_servers, "count": records, "record_bytes": record_bytes}
+            sides = {
+                name: _client(f"produce {name}", arguments | {"topic": f"bench-{name}-{record_bytes}"})
+                for name in names
+            }
+            figures = rounds(count, sides)
+            what = f"{record_bytes} B records"
+            speed = {side: by["records_per_second"] for side, by in figures.items()}
+            per_cpu = {side: 1e6 / by["cpu_us_per_record"] for side, by in figures.items()}
+            for ours, aim in (("send_arrow", Aim(10)), ("send", Aim(1))):
+                rows += [
+                    Row(what=what, unit=unit, figures=by, of=ours, to=peer, aim=aim)
+                    for unit, by in (("records/s", speed), ("records per CPU second of the client", per_cpu))
+                    for peer in names[2:]
+                ]
+    print_rows("produce, acks=1, one partition, one client", rows, as_json=as_json)
+
+
+@command.command()
 @click.option("--records", "number", default=2_000_000, show_default=True, help="Records in the topic.")
 @click.option("--record-bytes", default=100, show_default=True, help="Bytes of a record's value.")
 @_ROUNDS

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final
 
-from bench.clients import cluster_workloads, crowd, decoding, group_requests, workloads
+from bench.clients import cluster_workloads, crowd, decoding, group_requests, producing, workloads
 
 WORKLOADS: Final[dict[str, Callable[..., workloads.Figures]]] = {
     "produce": workloads.produce,
@@ -30,6 +30,11 @@ WORKLOADS: Final[dict[str, Callable[..., workloads.Figures]]] = {
     "aiokafka": decoding.consume_aiokafka,
     "arrow": decoding.consume_arrow,
     "kernel": decoding.kernel,
+    "produce send": producing.produce_odradek,
+    "produce send_arrow": producing.produce_arrow,
+    "produce confluent-kafka": producing.produce_confluent,
+    "produce aiokafka": producing.produce_aiokafka,
+    "produce kafka-python": producing.produce_kafka_python,
 }
 
 

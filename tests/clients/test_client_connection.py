@@ -215,7 +215,7 @@ def test_a_refused_connection_is_an_error_with_the_address(simulation: Simulatio
 
 def test_connecting_times_out(simulation: Simulation) -> None:
     async def main() -> None:
-        with pytest.raises(UnavailableError, match="no connection within 1000 ms"):
+        with pytest.raises(UnavailableError, match="it did not answer ApiVersions within 1000 ms"):
             await connect(simulation, Peer())
 
     simulation.run(main())

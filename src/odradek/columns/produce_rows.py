@@ -47,7 +47,7 @@ class ProduceRows:
         self.first_row = first_row
         self.count: int = batch.num_rows
         _check_names(batch.schema.names)
-        columns = {name: _CHECKS[name](batch.column(name), name) for name in batch.schema.names}
+        columns = {name: _checked(batch.column(name), name) for name in batch.schema.names}
         self._batch = pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
         self._partitions = self._checked_partitions(columns.get("partition"), partition)
         self._check_timestamps(columns.get("timestamp"))
@@ -155,6 +155,13 @@ def _check_names(names: list[str]) -> None:
             raise _invalid(f"there are {names.count(name)} columns {name!r}")
     if not {"key", "value"} & set(names):
         raise _invalid("rows to produce need a column key or value")
+
+
+def _checked(column: pa.Array, name: str) -> pa.Array:
+    try:
+        return _CHECKS[name](column, name)
+    except pa.ArrowException as error:  # more than 2 GiB in one batch, for example
+        raise _invalid(f"column {name!r} of type {column.type} cannot be sent: {error}") from error
 
 
 def _bytes_column(column: pa.Array, name: str) -> pa.Array:

@@ -230,7 +230,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         while end - start >= _LENGTH.size and not self.closed:
             (size,) = _LENGTH.unpack_from(buffer, start)
             if not _LENGTH.size <= size <= self._max_response_bytes:
-                self.close(f"it sent a frame of {size:,} bytes")
+                self.close(_not_kafka(bytes(buffer[start : start + 5])) or f"it sent a frame of {size:,} bytes")
                 return
             body = start + _LENGTH.size
             if body + size <= end:
@@ -278,7 +278,10 @@ class ClientConnection(asyncio.BufferedProtocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._fail(f"the connection was lost ({exc})" if exc else "it closed the connection")
+        reason = f"the connection was lost ({exc})" if exc else "it closed the connection"
+        if any(each.api_key == ApiKey.API_VERSIONS for each in self._pending.values()):
+            reason += " before it answered ApiVersions: it is no Kafka broker, or expects TLS"
+        self._fail(reason)
 
     def close(self, reason: str = "the client is closed") -> None:
         """Close the connection now; requests in flight fail with `reason`."""
@@ -352,9 +355,13 @@ async def open_connection(
             if negotiate:
                 await connection.negotiate()
     except TimeoutError:
-        if connection is not None:
-            connection.close()
-        raise UnavailableError(f"broker {address}: no connection within {setup_timeout_ms} ms") from None
+        if connection is None:
+            raise UnavailableError(f"broker {address}: no connection within {setup_timeout_ms} ms") from None
+        connection.close()
+        raise UnavailableError(
+            f"broker {address}: it did not answer ApiVersions within {setup_timeout_ms} ms: it is too slow, no Kafka "
+            "broker, or expects TLS"
+        ) from None
     except OSError as error:
         raise UnavailableError(f"broker {address}: {_reason(error)}") from error
     except BaseException:
@@ -372,6 +379,15 @@ def address_text(host: str, port: int) -> str:
 def _reason(error: OSError) -> str:
     """Return the cause alone, such as "connection refused", instead of asyncio's sentence that repeats the address."""
     return "connection refused" if isinstance(error, ConnectionRefusedError) else error.strerror or str(error)
+
+
+def _not_kafka(first_bytes: bytes) -> str:
+    """Return what sent these bytes instead of a response's length, if it is known."""
+    if first_bytes[:2] in {b"\x15\x03", b"\x16\x03"}:
+        return "it expects TLS: use a listener of the security protocol PLAINTEXT"
+    if first_bytes[:4] in {b"HTTP", b"SSH-"}:
+        return f"it is no Kafka broker: it answers in {first_bytes[:4].decode().rstrip('-')}"
+    return ""
 
 
 def _import_error(api_key: ApiKey, error: Exception) -> Exception:

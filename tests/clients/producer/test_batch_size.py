@@ -159,6 +159,22 @@ def test_a_topic_with_a_small_max_message_bytes_takes_all_records(seed: int) -> 
     World(seed, {"message.max.bytes": "700"}).play(scene)
 
 
+@pytest.mark.parametrize(
+    ("codec", "level"), [("gzip", -1), ("gzip", 1), ("lz4", 1), ("lz4", 17), ("zstd", -131_072), ("zstd", 22)]
+)
+def test_every_allowed_compression_level_can_be_used(
+    play: Any, values: Any, new_log: Any, codec: str, level: int
+) -> None:
+    log = new_log()
+
+    async def scene(producer: Producer) -> None:
+        await producer.send("t", b"x" * 1_000, partition=0)
+
+    settings: dict[str, Any] = {"compression_type": codec, f"compression_{codec}_level": level}
+    play(log, scene, **settings)
+    assert values(log) == [b"x" * 1_000]
+
+
 @pytest.mark.parametrize(("codec", "best"), [("gzip", 9), ("lz4", 17), ("zstd", 22)])
 def test_compression_levels_change_the_size(
     simulation: Simulation, broker: Any, play: Any, new_log: Any, codec: str, best: int

@@ -124,6 +124,11 @@ def test_a_serializer_that_fails_fails_its_send_alone(play: Any, values: Any, ne
     assert values(log) == [b"5"]
 
 
+def test_the_name_of_a_serializer_is_no_serializer() -> None:
+    with pytest.raises(ConfigurationError, match="key_serializer is a function that returns bytes, not 'Str"):
+        Producer(key_serializer="StringSerializer")  # type: ignore[arg-type]
+
+
 def test_metrics_are_exact(play: Any, new_log: Any) -> None:
     """Two batches of 10 and 5 records in one request, then one that fails once and is retried."""
     log = new_log(ErrorCode.none, ErrorCode.none, ErrorCode.not_enough_replicas)

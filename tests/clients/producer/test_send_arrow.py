@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from odradek.clients import Producer
-from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError
+from odradek.model import ConfigurationError, ErrorCode, KafkaError, TopicPartition, UnavailableError
 from odradek.partitioners import ClusterView
 from odradek.protocol.api import ApiKey
 from odradek.protocol.produce import PartitionResponse, TopicResponse, encode_produce_response
@@ -92,7 +92,7 @@ class Streamed:
         return self._table.__arrow_c_stream__(requested_schema)
 
 
-@pytest.mark.parametrize("kind", ["table", "batch", "chunks", "stream", "dictionary", "large", "slice"])
+@pytest.mark.parametrize("kind", ["table", "batch", "chunks", "stream", "dictionary", "large", "view", "slice"])
 def test_rows_of_any_shape_are_taken(play: Any, values: Any, new_log: Any, kind: str) -> None:
     table, log = numbered(10), new_log()
     shapes = {
@@ -102,6 +102,7 @@ def test_rows_of_any_shape_are_taken(play: Any, values: Any, new_log: Any, kind:
         "stream": Streamed(table),
         "dictionary": pa.table({"value": table["value"].dictionary_encode()}),
         "large": table.cast(pa.schema([("value", pa.large_binary())])),
+        "view": pa.table({"value": table["value"].cast(pa.string()).cast(pa.string_view())}),
         "slice": pa.concat_tables([numbered(5), table]).combine_chunks().slice(5),
     }
 
@@ -203,6 +204,37 @@ def test_a_partitioner_of_a_users_own_is_asked_for_each_row(play: Any, values: A
     assert [int(value) for value in values(log, 1)] == [1, 3, 5]
 
 
+class Even:
+    """A user's partitioner that need not be asked for each row."""
+
+    key_rule = "ignored"
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def partition(self, topic: str, key: bytes | None, value: bytes | None, cluster: ClusterView) -> int:
+        self.asked += 1
+        return 0
+
+
+def test_a_partitioner_with_a_key_rule_is_asked_for_many_rows_together(play: Any, new_log: Any) -> None:
+    partitioner = Even()
+
+    async def scene(producer: Producer) -> None:
+        (sent,) = await producer.send_arrow(numbered(100, key=[b"%d" % number for number in range(100)]), "t")
+        assert len(sent.rows) == 100
+
+    play(new_log(), scene, partitioner=partitioner)
+    assert partitioner.asked == 1
+
+
+def test_a_key_rule_that_does_not_exist_is_refused() -> None:
+    partitioner = Even()
+    partitioner.key_rule = "sha1"
+    with pytest.raises(ConfigurationError, match="key_rule of partitioner Even is murmur2 or ignored, not 'sha1'"):
+        Producer(partitioner=partitioner)
+
+
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
@@ -276,6 +308,8 @@ def test_other_wrong_arguments_are_refused(play: Any, new_log: Any) -> None:
             await producer.send_arrow(numbered(1), "t", partition=0.5)  # type: ignore[arg-type]
         with pytest.raises(KafkaError, match="timestamp_ms is milliseconds"):
             await producer.send_arrow(numbered(1), "t", timestamp_ms=-5)
+        with pytest.raises(ValueError, match="max_batch_bytes is at least 1"):
+            await producer.send_arrow(numbered(1), "t", max_batch_bytes=0)
         with pytest.raises(KafkaError, match="there is no topic 'nope'"):
             await producer.send_arrow(numbered(1), "nope")
 

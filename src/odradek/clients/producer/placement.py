@@ -4,42 +4,34 @@ import logging
 from operator import index
 
 from odradek.clients.metadata import ClusterMetadata
-from odradek.model import ErrorCode, KafkaError
+from odradek.model import ConfigurationError, ErrorCode, KafkaError
 from odradek.partitioners import BatchAware, KeyRule, LoadAware, Partitioner
 
 _log = logging.getLogger("odradek.clients")
 
 
 class RecordPlacer:
-    """Calls a partitioner, which need not have the optional methods."""
+    """Calls a partitioner, which need not have the optional methods.
+
+    Raises `ConfigurationError` for a `key_rule` that does not exist.
+    """
 
     def __init__(self, partitioner: Partitioner) -> None:
         self._partitioner = partitioner
         self._name = type(partitioner).__name__
         self._batch_aware = partitioner if isinstance(partitioner, BatchAware) else None
         self._load_aware = partitioner if isinstance(partitioner, LoadAware) else None
-
-    @property
-    def key_rule(self) -> KeyRule | None:
-        """Return how the partitioner treats keys; None if it must be asked for each record."""
-        rule = getattr(self._partitioner, "key_rule", None)
-        return rule if rule is None else KeyRule(rule)
-
-    @property
-    def is_batch_aware(self) -> bool:
-        """Return whether the partitioner is asked again when a record would open a new batch."""
-        return self._batch_aware is not None
-
-    @property
-    def is_load_aware(self) -> bool:
-        """Return whether the partitioner uses bytes and queue sizes."""
-        return self._load_aware is not None
+        self.key_rule = _key_rule(partitioner)
+        """How the partitioner treats keys; None if it must be asked for each record."""
+        self.is_batch_aware = self._batch_aware is not None
+        """Whether the partitioner is asked again when a record would open a new batch."""
+        self.is_load_aware = self._load_aware is not None
+        """Whether the partitioner uses bytes and queue sizes."""
 
     def partition(self, topic: str, key: bytes | None, value: bytes | None, metadata: ClusterMetadata) -> int:
         """Return a partition that exists. Raises `KafkaError` INVALID_PARTITIONS if the partitioner fails."""
         try:
-            returned = self._partitioner.partition(topic, key, value, metadata)
-            partition = index(returned)
+            partition = index(self._partitioner.partition(topic, key, value, metadata))
         except Exception as error:
             raise self._failed(topic, error) from error
         if partition not in metadata.topics[topic].partitions:
@@ -67,7 +59,7 @@ class RecordPlacer:
                 self._load_aware.on_appended(topic, partition, appended_bytes, metadata, batch_ready=batch_ready)
             except Exception:
                 _log.exception("%s.on_appended failed; it is not notified of loads any more", self._name)
-                self._load_aware = None
+                self._load_aware, self.is_load_aware = None, False
 
     def on_batch(self, topic: str, partition: int, batch_bytes: int, metadata: ClusterMetadata) -> None:
         """Note a whole batch of records without keys, so that the next one goes elsewhere."""
@@ -82,9 +74,17 @@ class RecordPlacer:
                 self._load_aware.update_load(topic, queue_sizes, partition_count=partition_count)
             except Exception:
                 _log.exception("%s.update_load failed; it is not notified of loads any more", self._name)
-                self._load_aware = None
+                self._load_aware, self.is_load_aware = None, False
 
     def _failed(self, topic: str, error: Exception) -> KafkaError:
         what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         message = f"partitioner {self._name} failed for a record of topic {topic!r}: {what}"
         return KafkaError(ErrorCode.invalid_partitions, message)
+
+
+def _key_rule(partitioner: Partitioner) -> KeyRule | None:
+    rule = getattr(partitioner, "key_rule", None)
+    if rule is not None and rule not in set(KeyRule):
+        known = " or ".join(KeyRule)
+        raise ConfigurationError(f"key_rule of partitioner {type(partitioner).__name__} is {known}, not {rule!r}")
+    return None if rule is None else KeyRule(rule)

@@ -136,10 +136,13 @@ class ProducerBatch:
         """Complete all futures with offsets. `log_append_time` is -1 if records keep their own timestamps."""
         topic, partition = self.partition
         on_acknowledgement = self.on_acknowledgement
-        for index, future in enumerate(self.futures):
-            offset = -1 if base_offset < 0 else base_offset + index
-            timestamp = self.timestamps[index] if log_append_time < 0 else log_append_time
-            metadata = RecordMetadata(topic, partition, offset, timestamp)
+        offset, step = (-1, 0) if base_offset < 0 else (base_offset, 1)
+        # A call of the named tuple's constructor for each record takes longer than the rest.
+        new = tuple.__new__
+        for future, timestamp in zip(self.futures, self.timestamps, strict=True):
+            time = timestamp if log_append_time < 0 else log_append_time
+            metadata = new(RecordMetadata, (topic, partition, offset, time))
+            offset += step
             if on_acknowledgement is not None:
                 on_acknowledgement(metadata, None)
             if not future.done():

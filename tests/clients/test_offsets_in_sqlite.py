@@ -17,7 +17,7 @@ from odradek.clients import ConsumerRecord, Producer
 from odradek.testing import eventually
 from odradek.testing.world import World, until
 
-PAYMENTS = [(f"account-{number % 3}", 1 << number) for number in range(24)]
+PAYMENTS = [(f"account-{number % 3}", 1 << number) for number in range(12)]
 """Each amount is another power of two, so that a sum shows which payments are in it, and how often."""
 BALANCES = {
     f"account-{number}": sum(cents for name, cents in PAYMENTS if name == f"account-{number}") for number in range(3)
@@ -126,7 +126,7 @@ def kill_and_continue(seed: int, path: Path, dies_at: int) -> bool:
     return killed[0]
 
 
-@pytest.mark.parametrize("dies_at", [1, 4, 12, 13, 20])
+@pytest.mark.parametrize("dies_at", [1, 4, 9, 10, 12])
 def test_the_other_member_takes_over_from_one_that_was_killed(seed: int, tmp_path: Path, dies_at: int) -> None:
     """M8: both are members of the group and share the database; the dead one's session expires."""
     path = tmp_path / "balances.sqlite"

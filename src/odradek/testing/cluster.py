@@ -13,10 +13,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from odradek.broker.lifecycle import Broker
 from odradek.broker.serving.apis import apis
+from odradek.clients import blocking
 from odradek.config import BrokerConfig
 from odradek.controller import NewTopic
 from odradek.metadata.image import ClusterImage, PartitionImage
@@ -262,6 +263,25 @@ class Cluster:
         if created.error is not None:
             raise created.error
         return True
+
+    # ---- clients ------------------------------------------------------------------------------------------------
+
+    def producer(self, **settings: Any) -> blocking.Producer:
+        """Return a blocking producer for this cluster, for a `with` block; `settings` are those of `Producer`."""
+        return blocking.Producer(self.bootstrap_servers, **settings)
+
+    def consumer(self, *topics: str, **settings: Any) -> blocking.Consumer:
+        """Return a blocking consumer that starts at the beginning of each partition, for a `with` block."""
+        given = {"auto_offset_reset": "earliest", **settings}
+        return blocking.Consumer(*topics, bootstrap_servers=self.bootstrap_servers, **given)
+
+    def simple_consumer(self, **settings: Any) -> blocking.SimpleConsumer:
+        """Return a blocking consumer without a group and positions, for a `with` block."""
+        return blocking.SimpleConsumer(self.bootstrap_servers, **settings)
+
+    def admin(self, **settings: Any) -> blocking.Admin:
+        """Return a blocking admin client, for a `with` block."""
+        return blocking.Admin(self.bootstrap_servers, **settings)
 
     # ---- faults -------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,30 @@
+"""The clients without asyncio, for scripts, notebooks and threads: same names, same arguments, same results.
+
+    with Producer("localhost:9092") as producer:
+        print(producer.send("greetings", b"hello").result().offset)
+    with Consumer("greetings", bootstrap_servers="localhost:9092", group_id="readers") as consumer:
+        for record in consumer: ...
+
+Every coroutine of `odradek.clients` is a method that blocks here, an asynchronous iterator is an iterator, and a future
+is one of `concurrent.futures`. All clients of a process share one event loop in one thread (`loop_thread`), so they
+work beside a running loop, too. Any thread may call them. Ctrl-C cancels the call that it interrupts. `__init__.pyi`
+has the types; it is generated (`tests/clients/blocking_stubs.py`).
+"""
+
+from typing import Any
+
+from odradek.clients.blocking.face import face_of
+
+_NAMES = ("Admin", "Consumer", "Producer", "SimpleConsumer")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from odradek import clients
+
+    value = globals()[name] = face_of(getattr(clients, name))
+    return value
+
+
+__all__ = ["Admin", "Consumer", "Producer", "SimpleConsumer"]

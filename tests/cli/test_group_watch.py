@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.cli.group_watch import Sample, View, lag_per_s, render, views
+from odradek.cli.groups.watch import Sample, View, lag_per_s, render, views
 from odradek.clients import Admin, OffsetAndMetadata
 from odradek.clients.admin.descriptions import GroupDescription, GroupPartition, MemberDescription
 from odradek.model import ErrorCode, KafkaError, TopicPartition

@@ -8,7 +8,7 @@ from typing import Any
 import click
 import pytest
 
-from odradek.cli.group_reset import Goal, PartitionOffsets, _execute, _Reset, new_offset
+from odradek.cli.groups.reset import Goal, PartitionOffsets, _execute, _Reset, new_offset
 from odradek.cli.offset_specs import duration_ms, read_plan, time_ms
 from odradek.model import ConfigurationError, ErrorCode, KafkaError, OdradekError, UnavailableError
 

@@ -7,7 +7,7 @@ import click
 
 from odradek.cli.common import admin, cluster_options, json_option, print_json, print_table, run
 from odradek.cli.partition_lists import ids, partitions_of, read_partitions
-from odradek.cli.reassign import reassign
+from odradek.cli.partitions.reassign import reassign
 from odradek.clients import Admin
 from odradek.clients.admin.reassignments import ElectionType, PartitionReassignment
 from odradek.clients.metadata import NO_LEADER, PartitionMetadata

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import click
 
+from odradek.cli.brokers.drain import drain
 from odradek.cli.common import admin, cluster_options, json_option, print_json, print_table, run
-from odradek.cli.drain import drain
 from odradek.clients import Admin
 from odradek.clients.admin.descriptions import BrokerDescription, ClusterDescription
 from odradek.clients.admin.log_dirs import LogDirDescription

@@ -8,7 +8,7 @@ from typing import IO, Any, Final, NamedTuple
 import click
 
 from odradek.cli.common import admin, cluster_options, json_option, print_json, print_table, run
-from odradek.cli.group_options import GroupSelection, groups_options, report
+from odradek.cli.groups.options import GroupSelection, groups_options, report
 from odradek.cli.offset_specs import PlannedOffset, duration_ms, read_plan, time_ms
 from odradek.cli.partition_lists import partitions_of_topics, replicas_of, topic_and_partitions
 from odradek.clients import Admin, OffsetAndMetadata

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from odradek.cli.common import admin, cluster_options, json_option, print_json, print_table, run
-from odradek.cli.group_options import group_option
+from odradek.cli.groups.options import group_option
 
 _COLUMNS = (
     "TIME", "GENERATION", "MEMBERS", "DURATION", "MOVED", "UNOWNED", "LONGEST", "WAITED FOR", "REVOCATION", "CAUSE",

@@ -1,15 +1,15 @@
-"""`odradek groups`: list, describe and delete groups and their offsets; other commands are in `group_*`."""
+"""`odradek groups`: list, describe and delete groups and their offsets; other commands have modules of their own."""
 
 from collections.abc import Sequence
 
 import click
 
 from odradek.cli.common import admin, cluster_options, json_option, print_json, print_table, run
-from odradek.cli.group_history import history
-from odradek.cli.group_options import GroupSelection, group_option, groups_options, report
-from odradek.cli.group_reset import reset
-from odradek.cli.group_views import OFFSET_COLUMNS, assignment_text, coordinator_text, described, offset_rows
-from odradek.cli.group_watch import watch
+from odradek.cli.groups.history import history
+from odradek.cli.groups.options import GroupSelection, group_option, groups_options, report
+from odradek.cli.groups.reset import reset
+from odradek.cli.groups.views import OFFSET_COLUMNS, assignment_text, coordinator_text, described, offset_rows
+from odradek.cli.groups.watch import watch
 from odradek.cli.partition_lists import partitions_of_topics, topic_and_partitions
 from odradek.cli.tree_groups import migrate, tree
 from odradek.clients.admin.descriptions import GroupDescription, GroupListing

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from odradek.cli.common import admin, cluster_options, console, json_option, print_json, run, table
-from odradek.cli.group_options import group_option
-from odradek.cli.group_views import assignment_text, coordinator_text, described
+from odradek.cli.groups.options import group_option
+from odradek.cli.groups.views import assignment_text, coordinator_text, described
 from odradek.clients import Admin
 from odradek.clients.admin.descriptions import GroupDescription, GroupPartition
 from odradek.clients.admin.group_generation import GenerationReader

@@ -22,7 +22,7 @@ COMMANDS: Final = {
     "topics": "Create, list, describe, alter and delete topics.",
     "groups": "List, describe, watch and delete groups; reset their offsets.",
     "configs": "Show and change the configuration of topics and brokers.",
-    "partitions": "Describe and reassign partitions, and elect their leaders.",
+    "partitions": "Describe and reassign partitions, elect leaders, delete records.",
     "brokers": "List and describe brokers, and move replicas off one.",
     "metadata": "Read the metadata tree; adopt a data directory of Apache Kafka.",
     "produce": "Write records from stdin or a file.",

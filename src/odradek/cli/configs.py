@@ -30,6 +30,24 @@ def command() -> None:
     """Show and change the configuration of topics, consumer groups and brokers."""
 
 
+@command.command(name="list")
+@json_option
+@cluster_options
+def list_resources(*, as_json: bool, bootstrap_server: str | None, command_config: str | None) -> None:
+    """List the topics and brokers that have a configuration."""
+
+    async def work() -> list[ConfigResource]:
+        async with admin(bootstrap_server, command_config) as client:
+            return await client.list_config_resources()
+
+    resources = run(work())
+    if as_json:
+        for each in resources:
+            print_json({"type": each.type.name.lower(), "name": each.name})
+        return
+    print_table(("TYPE", "NAME"), [(each.type.name.lower(), each.name) for each in resources])
+
+
 @command.command()
 @_resource_options
 @click.option("--all", "-a", "show_all", is_flag=True, help="Also keys that have not been changed at runtime.")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import click
 
+from odradek.cli.brokers.details import features, log_dirs, versions
 from odradek.cli.brokers.drain import drain
 from odradek.cli.common import admin, cluster_options, json_option, print_json, print_table, run
 from odradek.clients import Admin
@@ -20,7 +21,8 @@ def command() -> None:
     """List and describe brokers, move replicas off one, and unregister one."""
 
 
-command.add_command(drain)
+for _other in (drain, features, log_dirs, versions):
+    command.add_command(_other)
 
 
 @command.command(name="list")

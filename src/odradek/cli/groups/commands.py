@@ -7,6 +7,7 @@ import click
 from odradek.cli.common import admin, cluster_options, json_option, print_json, print_table, run
 from odradek.cli.groups.history import history
 from odradek.cli.groups.options import GroupSelection, group_option, groups_options, report
+from odradek.cli.groups.remove import remove_members
 from odradek.cli.groups.reset import reset
 from odradek.cli.groups.views import OFFSET_COLUMNS, assignment_text, coordinator_text, described, offset_rows
 from odradek.cli.groups.watch import watch
@@ -27,6 +28,7 @@ def command() -> None:
 
 
 command.add_command(history)
+command.add_command(remove_members)
 command.add_command(reset)
 command.add_command(watch)
 command.add_command(tree)

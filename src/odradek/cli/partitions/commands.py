@@ -1,4 +1,4 @@
-"""`odradek partitions`: describe partitions, reassign them, and elect their leaders."""
+"""`odradek partitions`: describe partitions and elect their leaders; other commands have modules of their own."""
 
 from collections.abc import Sequence
 from typing import IO
@@ -7,7 +7,9 @@ import click
 
 from odradek.cli.common import admin, cluster_options, json_option, print_json, print_table, run
 from odradek.cli.partition_lists import ids, partitions_of, read_partitions
+from odradek.cli.partitions.producers import abort_transaction, producers
 from odradek.cli.partitions.reassign import reassign
+from odradek.cli.partitions.records import delete_records, offsets
 from odradek.clients import Admin
 from odradek.clients.admin.reassignments import ElectionType, PartitionReassignment
 from odradek.clients.metadata import NO_LEADER, PartitionMetadata
@@ -18,10 +20,11 @@ Reassignments = dict[TopicPartition, PartitionReassignment]
 
 @click.group(name="partitions")
 def command() -> None:
-    """Describe and reassign partitions, and elect their leaders."""
+    """Describe and reassign partitions, elect their leaders, and delete their records."""
 
 
-command.add_command(reassign)
+for _other in (abort_transaction, delete_records, offsets, producers, reassign):
+    command.add_command(_other)
 
 
 @command.command()

@@ -1,0 +1,97 @@
+"""`odradek brokers log-dirs`, `versions` and `features`: single logs on the disks, and what brokers support."""
+
+import asyncio
+from collections.abc import Sequence
+
+import click
+
+from odradek.cli.common import admin, cluster_options, json_option, print_json, print_table, run
+from odradek.clients.admin.features import BrokerVersions
+from odradek.clients.admin.log_dirs import LogDirDescription
+from odradek.model import ErrorCode
+from odradek.protocol.api import ApiKey
+
+
+@click.command(name="log-dirs")
+@click.argument("ids", nargs=-1, type=click.IntRange(min=0), metavar="[ID]...")
+@click.option("--topic", "-t", "topics", multiple=True, metavar="NAME", help="Only logs of this topic.")
+@json_option
+@cluster_options
+def log_dirs(
+    *,
+    ids: Sequence[int],
+    topics: Sequence[str],
+    as_json: bool,
+    bootstrap_server: str | None,
+    command_config: str | None,
+) -> None:
+    """Show each log in the data directories of brokers, with its size; of all brokers without an ID."""
+
+    async def work() -> dict[int, list[LogDirDescription]]:
+        async with admin(bootstrap_server, command_config) as client:
+            wanted = ids or [each.broker_id for each in (await client.describe_cluster()).brokers]
+            found = await asyncio.gather(*map(client.describe_log_dirs, wanted))
+            return dict(zip(wanted, found, strict=True))
+
+    rows: list[tuple[int, str, str, int, int]] = []
+    for broker_id, directories in run(work()).items():
+        for each in directories:
+            if each.error_code != ErrorCode.none:
+                click.echo(f"odradek: broker {broker_id}, {each.log_dir}: {each.error_code.name.upper()}", err=True)
+            rows += [
+                (broker_id, each.log_dir, *key, size)
+                for key, size in sorted(each.sizes.items())
+                if not topics or key.topic in topics
+            ]
+    if as_json:
+        for row in rows:
+            names = ("broker_id", "log_dir", "topic", "partition", "size_bytes")
+            print_json(dict(zip(names, row, strict=True)))
+        return
+    print_table(("BROKER", "DIRECTORY", "TOPIC", "PARTITION", "BYTES"), rows)
+
+
+@click.command()
+@click.argument("broker_id", required=False, type=click.IntRange(min=0), metavar="[ID]")
+@json_option
+@cluster_options
+def versions(*, broker_id: int | None, as_json: bool, bootstrap_server: str | None, command_config: str | None) -> None:
+    """Show the APIs and their versions that a broker supports; any broker without an ID."""
+    found = sorted(_versions(broker_id, bootstrap_server, command_config).api_versions.items())
+    known = {each.value: each.name for each in ApiKey}
+    if as_json:
+        for key, (low, high) in found:
+            print_json({"api_key": key, "name": known.get(key), "min_version": low, "max_version": high})
+        return
+    print_table(("API", "NAME", "FROM", "TO"), [(key, known.get(key), *limits) for key, limits in found])
+
+
+@click.command()
+@json_option
+@cluster_options
+def features(*, as_json: bool, bootstrap_server: str | None, command_config: str | None) -> None:
+    """Show the features of the cluster, and the levels that a broker supports (KIP-584)."""
+    found = _versions(None, bootstrap_server, command_config)
+    rows = [
+        (
+            name,
+            *found.supported_features.get(name, (None, None)),
+            found.finalized_features[name][1] if name in found.finalized_features else None,
+        )
+        for name in sorted({*found.supported_features, *found.finalized_features})
+    ]
+    if as_json:
+        for row in rows:
+            print_json(dict(zip(("name", "min_version", "max_version", "finalized_level"), row, strict=True)))
+    elif rows:
+        print_table(("FEATURE", "FROM", "TO", "FINALIZED"), rows)
+    else:
+        click.echo("no features: this cluster has none to finalize")
+
+
+def _versions(broker_id: int | None, bootstrap_server: str | None, command_config: str | None) -> BrokerVersions:
+    async def work() -> BrokerVersions:
+        async with admin(bootstrap_server, command_config) as client:
+            return await client.describe_broker_versions(broker_id)
+
+    return run(work())

@@ -1,0 +1,76 @@
+"""`odradek partitions producers` and `abort-transaction`: idempotent producers, and hanging transactions (KIP-664)."""
+
+import click
+
+from odradek.cli.common import admin, cluster_options, json_option, print_json, print_table, run
+from odradek.cli.partition_lists import topic_and_partitions
+from odradek.clients.admin.transactions import ProducerDescription
+from odradek.model import TopicPartition
+
+
+def _partition(text: str) -> TopicPartition:
+    """Parse `TOPIC:N`, as an argument's `type`. Raises `click.BadParameter`."""
+    topic, numbers = topic_and_partitions(text)
+    if numbers is None or len(numbers) != 1:
+        raise click.BadParameter(f"{text!r} is not TOPIC:N, one partition")
+    return TopicPartition(topic, numbers[0])
+
+
+@click.command()
+@click.argument("partition", type=_partition, metavar="TOPIC:N")
+@json_option
+@cluster_options
+def producers(
+    *, partition: TopicPartition, as_json: bool, bootstrap_server: str | None, command_config: str | None
+) -> None:
+    """Show the idempotent producers that the leader of a partition knows, with their open transactions."""
+
+    async def work() -> list[ProducerDescription]:
+        async with admin(bootstrap_server, command_config) as client:
+            return await client.describe_producers(partition)
+
+    found = run(work())
+    if as_json:
+        for each in found:
+            print_json(each)
+        return
+    rows = [
+        (
+            each.producer_id, each.producer_epoch, each.last_sequence, each.last_timestamp,
+            each.coordinator_epoch, each.current_txn_start_offset,
+        )
+        for each in found
+    ]  # fmt: skip
+    print_table(("PRODUCER-ID", "EPOCH", "SEQUENCE", "TIMESTAMP", "COORDINATOR-EPOCH", "TRANSACTION-START"), rows)
+
+
+@click.command(name="abort-transaction")
+@click.argument("partition", type=_partition, metavar="TOPIC:N")
+@click.option("--producer-id", type=click.IntRange(min=0), required=True, metavar="ID", help="The producer.")
+@click.option("--producer-epoch", type=click.IntRange(min=0), required=True, metavar="N", help="Its epoch.")
+@click.option(
+    "--coordinator-epoch", type=click.IntRange(min=0), default=0, metavar="N", help="Its coordinator's, if it is known."
+)
+@cluster_options
+def abort_transaction(
+    *,
+    partition: TopicPartition,
+    producer_id: int,
+    producer_epoch: int,
+    coordinator_epoch: int,
+    bootstrap_server: str | None,
+    command_config: str | None,
+) -> None:
+    """Abort a transaction that stays open in a partition because its coordinator does not know it."""
+
+    async def work() -> None:
+        async with admin(bootstrap_server, command_config) as client:
+            await client.abort_transaction(
+                partition,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                coordinator_epoch=coordinator_epoch,
+            )
+
+    run(work())
+    click.echo(f"aborted the transaction of producer {producer_id} in {partition.topic}-{partition.partition}")

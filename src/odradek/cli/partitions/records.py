@@ -1,0 +1,140 @@
+"""`odradek partitions offsets` and `delete-records`: the ends of partitions, and deleting their oldest records."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import IO, Final
+
+import click
+
+from odradek.cli.common import admin, cluster_options, json_option, print_json, print_table, run
+from odradek.cli.offset_specs import time_ms
+from odradek.cli.partition_lists import partitions_of_topics
+from odradek.clients import Admin
+from odradek.clients.admin.records import HIGH_WATERMARK
+from odradek.clients.admin.results import RefusedPartitionsError
+from odradek.clients.offsets import EARLIEST, LATEST, MAX_TIMESTAMP
+from odradek.model import ConfigurationError, KafkaError, TopicPartition
+
+_NAMES: Final = {"earliest": EARLIEST, "latest": LATEST, "max-timestamp": MAX_TIMESTAMP}
+
+
+def _when(text: str) -> int:
+    """Parse a name of `_NAMES` or a time, as an option's `type`. Raises `click.BadParameter`."""
+    return _NAMES[text] if text in _NAMES else time_ms(text)
+
+
+@click.command()
+@click.argument("topics", nargs=-1, required=True, metavar="TOPIC[:N,…]...")
+@click.option(
+    "--at",
+    "when",
+    type=_when,
+    metavar="WHEN",
+    help="earliest, latest, max-timestamp, or a time: the first record then or later.  [default: both ends]",
+)
+@json_option
+@cluster_options
+def offsets(
+    *,
+    topics: Sequence[str],
+    when: int | None,
+    as_json: bool,
+    bootstrap_server: str | None,
+    command_config: str | None,
+) -> None:
+    """Show the first offset and the end of partitions, or the offset at a time."""
+    wanted = {"earliest": EARLIEST, "latest": LATEST} if when is None else {"offset": when}
+
+    async def work() -> dict[TopicPartition, dict[str, int]]:
+        async with admin(bootstrap_server, command_config) as client:
+            partitions = await partitions_of_topics(client, topics)
+            found: dict[TopicPartition, dict[str, int]] = {each: {} for each in partitions}
+            for name, at in wanted.items():
+                for partition, each in (await client.list_offsets(dict.fromkeys(partitions, at))).items():
+                    found[partition][name] = each.offset
+            return found
+
+    found = run(work())
+    if as_json:
+        for key, each in found.items():
+            print_json({"topic": key.topic, "partition": key.partition, **each})
+        return
+    rows = [(*key, *(None if offset < 0 else offset for offset in each.values())) for key, each in found.items()]
+    print_table(("TOPIC", "PARTITION", *(name.upper() for name in wanted)), rows)
+
+
+@click.command(name="delete-records")
+@click.argument("topics", nargs=-1, metavar="[TOPIC[:N,…]]...")
+@click.option("--before", type=click.IntRange(min=0), metavar="OFFSET", help="Delete the records before this offset.")
+@click.option("--all", "is_all", is_flag=True, help="Delete all records.")
+@click.option("--file", "-f", type=click.File("rb"), help="Offsets in the JSON of kafka-delete-records; - is stdin.")
+@json_option
+@cluster_options
+@click.pass_context
+def delete_records(
+    ctx: click.Context,
+    *,
+    topics: Sequence[str],
+    before: int | None,
+    is_all: bool,
+    file: IO[bytes] | None,
+    as_json: bool,
+    bootstrap_server: str | None,
+    command_config: str | None,
+) -> None:
+    """Delete the records of partitions before an offset. Exits with 1 if a partition is refused."""
+    if (before is not None) + is_all + (file is not None) != 1 or bool(topics) == (file is not None):
+        raise click.UsageError("give TOPIC... with --before or --all, or give --file")
+    planned = None if file is None else read_offsets(file)
+    offset = HIGH_WATERMARK if before is None else before
+
+    async def work() -> tuple[dict[TopicPartition, int], dict[TopicPartition, KafkaError]]:
+        async with admin(bootstrap_server, command_config) as client:
+            if planned is not None:
+                return await _delete(client, planned)
+            return await _delete(client, dict.fromkeys(await partitions_of_topics(client, topics), offset))
+
+    deleted, errors = run(work())
+    if as_json:
+        for key, start in deleted.items():
+            print_json({"topic": key.topic, "partition": key.partition, "log_start_offset": start})
+    elif deleted:
+        print_table(("TOPIC", "PARTITION", "EARLIEST"), [(*key, start) for key, start in deleted.items()])
+    for error in errors.values():
+        click.echo(f"odradek: {error}", err=True)
+    if errors:
+        ctx.exit(1)
+
+
+async def _delete(
+    client: Admin, before: Mapping[TopicPartition, int]
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, KafkaError]]:
+    """Return the first offsets afterwards, and errors, by partition."""
+    try:
+        return await client.delete_records(before), {}
+    except RefusedPartitionsError as error:
+        others = dict.fromkeys((each for each in before if each not in error.errors), EARLIEST)
+        starts = {key: each.offset for key, each in (await client.list_offsets(others)).items()}
+        return starts, error.errors
+
+
+def read_offsets(file: IO[bytes]) -> dict[TopicPartition, int]:
+    """Return the offsets in a file of `kafka-delete-records`; -1 is all records. Raises `ConfigurationError`."""
+    name = getattr(file, "name", "stdin")
+    found: dict[TopicPartition, int] = {}
+    try:
+        entries = json.loads(file.read())["partitions"]
+        for each in entries:
+            key, offset = TopicPartition(each["topic"], each["partition"]), each["offset"]
+            if not (isinstance(key.topic, str) and isinstance(key.partition, int) and isinstance(offset, int)):
+                raise TypeError
+            if key in found:
+                raise ConfigurationError(f"{name}: {key} is named twice; name it once")
+            found[key] = offset
+    except (ValueError, KeyError, TypeError):
+        raise ConfigurationError(
+            f'{name} is not of the form {{"partitions": [{{"topic": "t", "partition": 0, "offset": 5}}], "version": 1}}'
+        ) from None
+    if not found:
+        raise ConfigurationError(f"{name} names no partition; name at least one")
+    return found

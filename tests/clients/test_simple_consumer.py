@@ -216,9 +216,10 @@ def test_an_offset_out_of_range_is_an_error_with_the_range(seed: int) -> None:
                 await consumer.fetch(T0, offset)
             assert (caught.value.beginning_offset, caught.value.end_offset) == (4, 10)
             assert caught.value.code is ErrorCode.offset_out_of_range
-        with pytest.raises(OffsetOutOfRangeError):
-            async for _record in consumer.read(T0, 0):
-                pass
+        for start in (0, 11):
+            with pytest.raises(OffsetOutOfRangeError):
+                async for _record in consumer.read(T0, start):
+                    pass
         assert (await consumer.fetch(T0, 4)).records[0].offset == 4
 
     play(seed, scene, count=10)

@@ -182,7 +182,7 @@ class SimpleConsumer:
         `fetch` raises.
         """
         where = TopicPartition(*partition)
-        end = (await self.end_offsets([where]))[where] if end is None else end
+        end = await self._log_end(where, start) if end is None else end
         async with aclosing(self._buffers(where, start, end, topic_id)) as buffers:
             async for buffer in buffers:
                 for record in _records(where, buffer, start, end):
@@ -202,7 +202,7 @@ class SimpleConsumer:
         Needs the extra `arrow`. The whole range is held in memory.
         """
         where = TopicPartition(*partition)
-        end = (await self.end_offsets([where]))[where] if end is None else end
+        end = await self._log_end(where, start) if end is None else end
         buffers = [buffer async for buffer in self._buffers(where, start, end, topic_id)]
         return _arrow_table(where, buffers, start, end, columns)
 
@@ -303,6 +303,13 @@ class SimpleConsumer:
         for partition, answer in answers.items():
             self._topic_ids.setdefault(partition.topic, answer.topic_id)
         return answers
+
+    async def _log_end(self, partition: TopicPartition, start: int) -> int:
+        """Return the log's end. Raises `OffsetOutOfRangeError` if `start` is beyond it."""
+        end = (await self.end_offsets([partition]))[partition]
+        if start > end:
+            await self.fetch(partition, start, max_wait_ms=0)
+        return end
 
     async def _buffers(
         self, partition: TopicPartition, start: int, end: int, topic_id: uuid.UUID | None

@@ -14,8 +14,8 @@ from existing_clients import DEADLINE_S
 README = (Path(__file__).parents[2] / "README.md").read_text()
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+def blocks(language: str, page: str = README) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)
 
 
 async def run(code: str) -> dict[str, Any]:
@@ -29,11 +29,23 @@ async def run(code: str) -> dict[str, Any]:
 
 
 def test_the_python_example_prints_what_it_wrote(servers: str, capsys: pytest.CaptureFixture[str]):
-    (example,) = blocks("python")
-    assert "localhost:9092" in example
-    assert len(example.splitlines()) <= 6
-    asyncio.run(run(example.replace("localhost:9092", servers)))
-    assert "hello" in capsys.readouterr().out
+    examples = blocks("python")
+    assert len(examples) == 2
+    for example in examples:
+        assert "localhost:9092" in example
+        assert len(example.splitlines()) <= 6
+        asyncio.run(run(example.replace("localhost:9092", servers)))
+        assert "hello" in capsys.readouterr().out
+
+
+def test_the_examples_of_the_page_about_clients_run(servers: str, capsys: pytest.CaptureFixture[str]):
+    """Each of the three ways to use a client, in the fewest lines."""
+    page = (Path(__file__).parents[2] / "docs/clients.md").read_text()
+    examples = blocks("python", page)
+    assert len(examples) == 3
+    for example in examples:
+        asyncio.run(run(example.replace("localhost:9092", servers).replace("greetings", "documented")))
+        assert "hello" in capsys.readouterr().out or "offset" in example
 
 
 @pytest.mark.parametrize("package", ["confluent-kafka", "kafka-python", "aiokafka", "pyspark"])

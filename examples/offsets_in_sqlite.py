@@ -6,7 +6,8 @@
 A transaction adds the payments of one poll to the balances and stores the offset after them. A process that dies
 between any two statements has done both or neither; the next one starts at the stored offset. Several processes may
 share the group and the database: a record below the stored offset has had its effect by another member, and is passed
-over.
+over. If the log no longer holds the stored offset, because of retention or because the topic was created again, `poll`
+raises an error (`auto_offset_reset="none"`).
 """
 
 import asyncio
@@ -54,11 +55,13 @@ def store(database: sqlite3.Connection, records: Sequence[ConsumerRecord]) -> No
 
 
 def seek_to_stored(consumer: Consumer, database: sqlite3.Connection, partitions: Collection[TopicPartition]) -> None:
-    """Set the positions of new partitions to the stored offsets; without one, `auto_offset_reset` applies."""
+    """Set the positions of new partitions to the stored offsets, or to the beginning."""
     for partition in partitions:
         stored = "SELECT next_offset FROM offsets WHERE topic = ? AND partition = ?"
         row = database.execute(stored, partition).fetchone()
-        if row is not None:
+        if row is None:
+            consumer.seek_to_beginning(partition)
+        else:
             consumer.seek(partition, row[0])
 
 
@@ -74,7 +77,7 @@ async def consume(consumer: Consumer, topic: str, database: sqlite3.Connection) 
 async def main(servers: str, topic: str, path: str, group: str = "balances") -> None:
     """Run one member of the group until Ctrl-C."""
     async with Consumer(
-        bootstrap_servers=servers, group_id=group, enable_auto_commit=False, auto_offset_reset="earliest"
+        bootstrap_servers=servers, group_id=group, enable_auto_commit=False, auto_offset_reset="none"
     ) as consumer:
         await consume(consumer, topic, open_database(path))
 

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from examples.offsets_in_sqlite import consume, open_database, seek_to_stored, store
-from odradek.clients import ConsumerRecord, Producer
+from odradek.clients import Admin, ConsumerRecord, Producer
+from odradek.model import KafkaError
 from odradek.testing import eventually
 from odradek.testing.world import World, until
 
@@ -71,9 +72,8 @@ class Process:
         self.database = open_database(path, Killing)
         assert isinstance(self.database, Killing)
         self.database.dies_at = self.database.count + dies_at
-        self.consumer = world.consumer(
-            host, group_id="balances", enable_auto_commit=False, max_poll_records=5, session_timeout_ms=10_000
-        )
+        settings = {"enable_auto_commit": False, "auto_offset_reset": "none", "max_poll_records": 5}
+        self.consumer = world.consumer(host, group_id="balances", session_timeout_ms=10_000, **settings)
         self.task = asyncio.create_task(self._run(), name=host)
 
     async def _run(self) -> bool:
@@ -177,6 +177,31 @@ def test_a_failed_transaction_is_rolled_back(tmp_path: Path) -> None:
         assert not database.in_transaction
         assert database.execute("SELECT next_offset FROM offsets").fetchall() == [(1,)]
         assert balances(tmp_path / "b.sqlite") == {"alice": 5}
+
+
+def test_a_topic_that_was_created_again_is_an_error_and_its_records_are_not_passed_over(
+    seed: int, tmp_path: Path
+) -> None:
+    """M8: the stored offsets are beyond the end of the new topic."""
+    path = tmp_path / "balances.sqlite"
+
+    async def scene(world: World) -> None:
+        await pay(world)
+        first = Process(world, "first", path)
+        await until(lambda: is_complete(path))
+        await first.end()
+        async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+            await admin.delete_topics(["payments"])
+            await admin.create_topic("payments")
+        async with world.producer("bank") as producer:
+            await producer.send("payments", b"account-0 1")
+        second = Process(world, "second", path)
+        with pytest.raises(KafkaError, match=r"payments-[01]: the log does not hold offset 6"):
+            await second.task
+        await second.end()
+
+    new_world(seed).play(scene)
+    assert balances(path) == BALANCES
 
 
 # ---- a real process -------------------------------------------------------------------------------------------------

@@ -142,7 +142,7 @@ class Consumer:
         *topics: str,
         bootstrap_servers: str | Iterable[str] = "localhost:9092",
         group_id: str | None = None,
-        partition_assignment_strategy: str | Assignor | Iterable[str | Assignor] = "range",
+        partition_assignment_strategy: str | Assignor | Iterable[str | Assignor] | None = None,
         runtime: Runtime | None = None,
         **settings: object,
     ) -> None: ...

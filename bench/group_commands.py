@@ -13,7 +13,14 @@ from bench.measure import print_rows
 from bench.peers.sides import kafka_side, odradek_side
 
 F = TypeVar("F", bound=Callable[..., Any])
-_OPTIONS: Final = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "1000"}
+_OPTIONS: Final = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1000",
+    "group.consumer.min.session.timeout.ms": "6000",
+    "group.consumer.session.timeout.ms": "6000",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.heartbeat.interval.ms": "100",
+}
 
 
 def _common(function: F) -> F:

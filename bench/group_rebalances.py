@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
+from bench.clients.consumer_members import ConsumerHeadlessMember
 from bench.clients.members import HeadlessGroup, await_coordinator
 from bench.measure import Aim, Row, cpu_seconds, rounds
 from bench.peers.servers import Server
@@ -14,7 +15,9 @@ from odradek.clients import Admin
 
 AT_MOST_KAFKAS: Final = Aim(1, at_most=True)
 COOPERATIVE: Final = "cooperative"
-ASSIGNORS: Final = ("eager", COOPERATIVE)
+CONSUMER: Final = "consumer"
+ASSIGNORS: Final = ("eager", COOPERATIVE, CONSUMER)
+"""How partitions move: two ways of the classic protocol, and the consumer protocol (KIP-848)."""
 _UNITS: Final = {"s": "s to stable", "unowned": "partition-seconds without an owner", "cpu": "CPU s of the broker"}
 _BEATS_S: Final = 3.0
 
@@ -45,6 +48,8 @@ async def _rebalance(server: Server, members: int, partitions: int, assignor: st
     group_id = f"g-{uuid.uuid4().hex}"
     await await_coordinator(server.bootstrap_servers, group_id)
     group = HeadlessGroup(server.bootstrap_servers, group_id, topic, partitions, is_cooperative=assignor == COOPERATIVE)
+    if assignor == CONSUMER:
+        group.new_member = ConsumerHeadlessMember
     figures: dict[str, float] = {}
 
     async def timed(event: str, work: Callable[[], Awaitable[None]]) -> None:

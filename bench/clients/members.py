@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from odradek.assignors import assign
@@ -36,7 +37,8 @@ class HeadlessGroup:
         self.topic = topic
         self.partitions = partitions
         self.is_cooperative = is_cooperative
-        self.members: list[HeadlessMember] = []
+        self.new_member: Callable[[HeadlessGroup], Life] = HeadlessMember
+        self.members: list[Life] = []
         self.unowned_partition_s = 0.0
         self._released_at: dict[int, float] = {}
 
@@ -59,7 +61,7 @@ class HeadlessGroup:
     async def add(self, count: int) -> None:
         """Let members join, without waiting for the end of the rebalance."""
         for _ in range(count):
-            member = HeadlessMember(self)
+            member = self.new_member(self)
             self.members.append(member)
             await member.start()
 
@@ -81,44 +83,67 @@ class HeadlessGroup:
             await member.die()
 
 
-class HeadlessMember:
-    """One member with a connection of its own."""
+class Life(ABC):
+    """The part of a member that both protocols have: a connection, a task, and the partitions that it owns."""
 
     def __init__(self, group: HeadlessGroup) -> None:
         self.owned: frozenset[int] = frozenset()
         self.generation = -1
-        self._group = group
-        self._member_id = ""
-        self._last_seen_s = 0.0
-        self._client: WireClient
-        self._life: asyncio.Task[None]
+        self.group = group
+        self.last_seen_s = 0.0
+        self.client: WireClient
+        self.life: asyncio.Task[None]
 
+    @abstractmethod
     async def start(self) -> None:
         """Connect and join."""
-        host, port = self._group.address.rsplit(":", 1)
-        self._client = await WireClient.connect(SystemNetwork(), host, int(port), client_id="member")
-        self._life = asyncio.create_task(self._live())
+
+    @abstractmethod
+    async def leave(self) -> None:
+        """Leave the group."""
 
     def check(self) -> None:
         """Raise the error that has ended the member's life, if there is one."""
-        if self._life.done():
-            self._life.result()
+        if self.life.done():
+            self.life.result()
 
-    async def leave(self) -> None:
-        """Leave the group."""
-        self._life.cancel()
-        await asyncio.wait([self._life])
-        message = {"group_id": self._group.group_id, "member_id": self._member_id}
-        await self._client.ask(ApiKey.LEAVE_GROUP, message, 0)
-        self._group.released(self.owned, time.monotonic())
-        self._client.transport.abort()
+    async def end(self) -> None:
+        """Stop without a word."""
+        self.life.cancel()
+        await asyncio.wait([self.life])
 
     async def die(self) -> None:
         """Close the connection; its partitions have no owner since its last heartbeat."""
-        self._life.cancel()
-        await asyncio.wait([self._life])
-        self._group.released(self.owned, self._last_seen_s)
-        self._client.transport.abort()
+        await self.end()
+        self.group.released(self.owned, self.last_seen_s)
+        self.client.transport.abort()
+
+    def revoke(self, numbers: frozenset[int]) -> None:
+        """Give partitions up."""
+        self.group.released(numbers, time.monotonic())
+        self.owned -= numbers
+
+
+class HeadlessMember(Life):
+    """One member of a classic group."""
+
+    def __init__(self, group: HeadlessGroup) -> None:
+        super().__init__(group)
+        self._member_id = ""
+
+    async def start(self) -> None:
+        """Connect and join."""
+        host, port = self.group.address.rsplit(":", 1)
+        self.client = await WireClient.connect(SystemNetwork(), host, int(port), client_id="member")
+        self.life = asyncio.create_task(self._live())
+
+    async def leave(self) -> None:
+        """Leave the group."""
+        await self.end()
+        message = {"group_id": self.group.group_id, "member_id": self._member_id}
+        await self.client.ask(ApiKey.LEAVE_GROUP, message, 0)
+        self.group.released(self.owned, time.monotonic())
+        self.client.transport.abort()
 
     async def _live(self) -> None:
         while True:
@@ -129,43 +154,39 @@ class HeadlessMember:
                 is_member = await self._beat()
 
     async def _beat(self) -> bool:
-        answer = await self._client.ask(ApiKey.HEARTBEAT, self._who, 3)
-        self._last_seen_s = time.monotonic()
+        answer = await self.client.ask(ApiKey.HEARTBEAT, self._who, 3)
+        self.last_seen_s = time.monotonic()
         return bool(answer.error_code == ErrorCode.none)
 
     async def _rejoin(self) -> None:
         """Join until the member has its part of a generation; a cooperative member keeps its partitions meanwhile."""
-        if not self._group.is_cooperative:
-            self._revoke(self.owned)
+        if not self.group.is_cooperative:
+            self.revoke(self.owned)
         self.generation = -1
         while True:
-            joined = await self._client.ask(ApiKey.JOIN_GROUP, self._join_message(), 5)
+            joined = await self.client.ask(ApiKey.JOIN_GROUP, self._join_message(), 5)
             if joined.error_code in {ErrorCode.none, ErrorCode.member_id_required}:
                 self._member_id = joined.member_id
             elif joined.error_code == ErrorCode.unknown_member_id:
                 self._member_id = ""
-                self._revoke(self.owned)
+                self.revoke(self.owned)
             elif joined.error_code != ErrorCode.rebalance_in_progress:
                 await asyncio.sleep(HEARTBEAT_S)
             if joined.error_code == ErrorCode.none and await self._sync(joined):
                 return
 
-    def _revoke(self, numbers: frozenset[int]) -> None:
-        self._group.released(numbers, time.monotonic())
-        self.owned -= numbers
-
     async def _sync(self, joined: Any) -> bool:
         """Return whether the member has its part of the generation, and needs to give up nothing for the next one."""
         who = {**self._who, "generation_id": joined.generation_id}
         given = self._assignments(joined.members)
-        synced = await self._client.ask(ApiKey.SYNC_GROUP, {**who, "assignments": given}, 3)
+        synced = await self.client.ask(ApiKey.SYNC_GROUP, {**who, "assignments": given}, 3)
         if synced.error_code != ErrorCode.none:
             return False
         assigned = _numbers(decode_assignment(synced.assignment).partitions)
         revoked = self.owned - assigned
-        self._revoke(revoked)
-        self.owned, self._last_seen_s = assigned, time.monotonic()
-        self._group.taken(assigned)
+        self.revoke(revoked)
+        self.owned, self.last_seen_s = assigned, time.monotonic()
+        self.group.taken(assigned)
         if revoked:
             return False
         self.generation = joined.generation_id
@@ -173,7 +194,7 @@ class HeadlessMember:
 
     def _assignments(self, members: Sequence[Any]) -> list[dict[str, Any]]:
         """Return the leader's assignment; other members are sent no members."""
-        group = self._group
+        group = self.group
         if not members:
             return []
         if group.is_cooperative:
@@ -190,11 +211,11 @@ class HeadlessMember:
         ]
 
     def _join_message(self) -> dict[str, Any]:
-        group = self._group
+        group = self.group
         name = "cooperative-sticky" if group.is_cooperative else "range"
         metadata = encode_subscription(Subscription(topics=(group.topic,), owned_partitions=group.places(self.owned)))
         return {
-            "group_id": self._group.group_id,
+            "group_id": self.group.group_id,
             "session_timeout": SESSION_MS,
             "rebalance_timeout": _REBALANCE_MS,
             "member_id": self._member_id,
@@ -205,7 +226,7 @@ class HeadlessMember:
 
     @property
     def _who(self) -> dict[str, Any]:
-        return {"group_id": self._group.group_id, "generation_id": self.generation, "member_id": self._member_id}
+        return {"group_id": self.group.group_id, "generation_id": self.generation, "member_id": self._member_id}
 
 
 def _numbers(places: Iterable[TopicPartition]) -> frozenset[int]:

@@ -9,9 +9,11 @@ import java.util.Arrays;
 import java.util.Collections;
 import java.util.HashMap;
 import java.util.HashSet;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.Set;
 import java.util.TreeMap;
 import org.apache.kafka.clients.consumer.ConsumerGroupMetadata;
 import org.apache.kafka.clients.consumer.ConsumerPartitionAssignor;
@@ -26,6 +28,14 @@ import org.apache.kafka.common.Cluster;
 import org.apache.kafka.common.Node;
 import org.apache.kafka.common.PartitionInfo;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.Uuid;
+import org.apache.kafka.coordinator.group.api.assignor.GroupSpec;
+import org.apache.kafka.coordinator.group.api.assignor.MemberAssignment;
+import org.apache.kafka.coordinator.group.api.assignor.MemberSubscription;
+import org.apache.kafka.coordinator.group.api.assignor.PartitionAssignor;
+import org.apache.kafka.coordinator.group.api.assignor.SubscribedTopicDescriber;
+import org.apache.kafka.coordinator.group.api.assignor.SubscriptionType;
+import org.apache.kafka.coordinator.group.assignor.UniformAssignor;
 
 /** Runs Kafka's assignors on the cases of a file; `kafka_assignors.py` writes it and reads what this prints. */
 public class Assignors {
@@ -71,6 +81,10 @@ public class Assignors {
     }
 
     private void run() throws Exception {
+        if (strategy.startsWith("server-")) {
+            new ServerAssignment(this).run();
+            return;
+        }
         Cluster cluster = new Cluster("c", nodes.values(), partitions, Collections.emptySet(), Collections.emptySet());
         Map<String, Subscription> subscriptions = new HashMap<>();
         for (String[] fields : members) {
@@ -89,11 +103,15 @@ public class Assignors {
             assignments = assignor.assign(cluster, new GroupSubscription(subscriptions)).groupAssignment();
             seconds.append("\t").append((System.nanoTime() - start) / 1e9);
         }
+        Map<String, List<TopicPartition>> shares = new HashMap<>();
+        assignments.forEach((member, each) -> shares.put(member, each.partitions()));
+        print(seconds, shares);
+    }
+
+    private void print(StringBuilder seconds, Map<String, List<TopicPartition>> shares) throws Exception {
         OUT.println(seconds);
         if (prints) {
-            for (Map.Entry<String, Assignment> each : assignments.entrySet()) {
-                OUT.println("member\t" + each.getKey() + "\t" + written(each.getValue().partitions()));
-            }
+            shares.forEach((member, each) -> OUT.println("member\t" + member + "\t" + written(each)));
         }
         String peak = Files.readAllLines(Path.of("/proc/self/status")).stream()
             .filter(line -> line.startsWith("VmHWM")).findFirst().orElse("VmHWM: 0 kB");
@@ -143,5 +161,106 @@ public class Assignors {
                 .append(each.partition()).append(' ');
         }
         return String.join(",", byTopic.values().stream().map(text -> text.toString().trim()).toList());
+    }
+
+    /** One case for an assignor of the group coordinator (KIP-848): topics by id, the last target as the assignment. */
+    private static class ServerAssignment implements GroupSpec, SubscribedTopicDescriber {
+        private final Assignors inputs;
+        private final Map<String, Uuid> ids = new LinkedHashMap<>();
+        private final Map<Uuid, String> names = new HashMap<>();
+        private final Map<Uuid, Map<Integer, Set<String>>> racks = new HashMap<>();
+        private final Map<String, MemberSubscription> subscriptions = new LinkedHashMap<>();
+        private final Map<String, MemberAssignment> assignments = new HashMap<>();
+        private final Set<TopicPartition> assigned = new HashSet<>();
+
+        ServerAssignment(Assignors inputs) {
+            this.inputs = inputs;
+            for (PartitionInfo each : inputs.partitions) {
+                Uuid id = ids.computeIfAbsent(each.topic(), topic -> new Uuid(0, ids.size() + 100));
+                names.put(id, each.topic());
+                Set<String> racksOfPartition = new HashSet<>();
+                Arrays.stream(each.replicas()).forEach(node -> racksOfPartition.add(node.rack()));
+                racks.computeIfAbsent(id, topic -> new HashMap<>()).put(each.partition(), racksOfPartition);
+            }
+            inputs.members.forEach(this::addMember);
+        }
+
+        private void addMember(String[] fields) {
+            Subscription subscription = inputs.subscription(fields);
+            Set<Uuid> topics = new HashSet<>();
+            subscription.topics().stream().filter(ids::containsKey).forEach(topic -> topics.add(ids.get(topic)));
+            Map<Uuid, Set<Integer>> owned = new HashMap<>();
+            for (TopicPartition each : subscription.ownedPartitions()) {
+                owned.computeIfAbsent(ids.get(each.topic()), id -> new HashSet<>()).add(each.partition());
+                assigned.add(each);
+            }
+            subscriptions.put(fields[1], new MemberSubscription() {
+                public Optional<String> rackId() {
+                    return subscription.rackId();
+                }
+
+                public Optional<String> instanceId() {
+                    return subscription.groupInstanceId();
+                }
+
+                public Set<Uuid> subscribedTopicIds() {
+                    return topics;
+                }
+            });
+            Map<Uuid, Set<Integer>> present = Collections.unmodifiableMap(owned);
+            assignments.put(fields[1], () -> present);
+        }
+
+        void run() throws Exception {
+            Map<String, MemberAssignment> found = null;
+            StringBuilder seconds = new StringBuilder("seconds");
+            for (int i = 0; i < inputs.repeat; i++) {
+                PartitionAssignor assignor = inputs.strategy.equals("server-uniform")
+                    ? new UniformAssignor() : new org.apache.kafka.coordinator.group.assignor.RangeAssignor();
+                long start = System.nanoTime();
+                found = assignor.assign(this, this).members();
+                seconds.append("\t").append((System.nanoTime() - start) / 1e9);
+            }
+            Map<String, List<TopicPartition>> shares = new HashMap<>();
+            found.forEach((member, each) -> {
+                List<TopicPartition> share = shares.computeIfAbsent(member, name -> new ArrayList<>());
+                each.partitions().forEach((id, numbers) ->
+                    numbers.forEach(number -> share.add(new TopicPartition(names.get(id), number))));
+            });
+            inputs.print(seconds, shares);
+        }
+
+        public java.util.Collection<String> memberIds() {
+            return subscriptions.keySet();
+        }
+
+        public SubscriptionType subscriptionType() {
+            long distinct = subscriptions.values().stream().map(MemberSubscription::subscribedTopicIds).distinct().count();
+            return distinct <= 1 ? SubscriptionType.HOMOGENEOUS : SubscriptionType.HETEROGENEOUS;
+        }
+
+        public boolean isPartitionAssigned(Uuid topic, int partition) {
+            return assigned.contains(new TopicPartition(names.get(topic), partition));
+        }
+
+        public boolean isPartitionAssignable(Uuid topic, int partition) {
+            return true;
+        }
+
+        public MemberSubscription memberSubscription(String member) {
+            return subscriptions.get(member);
+        }
+
+        public MemberAssignment memberAssignment(String member) {
+            return assignments.getOrDefault(member, Map::of);
+        }
+
+        public int numPartitions(Uuid topic) {
+            return racks.containsKey(topic) ? racks.get(topic).size() : -1;
+        }
+
+        public Set<String> racksForPartition(Uuid topic, int partition) {
+            return racks.get(topic).get(partition);
+        }
     }
 }

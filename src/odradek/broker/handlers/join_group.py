@@ -62,7 +62,11 @@ def _may_join(broker: "Broker", message: Any, request: JoinRequest) -> bool:
     size = protocols_size(request.protocols)
     if size > broker.config.message_max_bytes:
         return False
-    more = size - protocols_size(known.protocols) if known is not None else size + len(request.client_id)
+    if known is not None:
+        more = size - protocols_size(known.protocols)
+    else:
+        of_consumer_group = broker.groups.consumer_member(message.group_id, message.member_id)
+        more = size + len(request.client_id) - (0 if of_consumer_group is None else of_consumer_group.size_bytes)
     return more <= 0 or broker.groups.has_room_for(more)
 
 

@@ -15,6 +15,7 @@ from odradek.clients.consumer.actions import (
 )
 from odradek.clients.consumer.membership.consumer_membership_manager import ConsumerMembershipManager
 from odradek.clients.consumer.settings import ConsumerSettings
+from odradek.clients.metadata import ClusterMetadata
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages import optional
@@ -36,6 +37,9 @@ class ConsumerGroupRequests:
         self._group_id = group_id
         self._topics: tuple[str, ...] = ()
         self._regex: str | None = None
+        self._metadata: ClusterMetadata | None = None
+        self._names: dict[UUID | None, str] = {}
+        """The names of the topics in that metadata."""
         self.member = ConsumerMembershipManager(
             str(uuid4(cluster.runtime.entropy)),
             self._topic_name,
@@ -44,7 +48,11 @@ class ConsumerGroupRequests:
         )
 
     def _topic_name(self, topic_id: UUID) -> str | None:
-        return self._cluster.metadata.topic_name(topic_id)
+        metadata = self._cluster.metadata
+        if metadata is not self._metadata:
+            self._metadata = metadata
+            self._names = {topic.topic_id: name for name, topic in metadata.topics.items()}
+        return self._names.get(topic_id)
 
     @property
     def metadata_topics(self) -> set[str]:

@@ -40,8 +40,8 @@ from odradek.groups.records import ConsumerGroupRecord
 from odradek.metadata.image import ClusterImage
 from odradek.model.values import dataclass
 
-_ENTRIES_PER_MS: Final = 10
-"""Members and partitions for each ms between two computations; an assignor takes about a tenth of that ms for them."""
+_ENTRIES_PER_MS: Final = 100
+"""Members and partitions for each ms between two computations, which take about that long for them."""
 
 DeniedTopics = Callable[[Collection[str]], Collection[str]]
 

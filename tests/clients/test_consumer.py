@@ -187,7 +187,7 @@ def test_records_that_failed_to_become_columns_are_not_skipped(world: World, mon
         async with world.consumer("reader", "t") as consumer:
             first = await consumer.poll(max_records=2)
             with monkeypatch.context() as patch:
-                patch.setattr("odradek.columns.decode_batches", fail)
+                patch.setattr("odradek.columns.decode_partitions", fail)
                 with pytest.raises(MemoryError):
                     await consumer.poll_arrow()
             assert await consumer.position(("t", 0)) == 2

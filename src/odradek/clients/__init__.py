@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from odradek.clients.admin import Admin, NewTopic
-    from odradek.clients.consumer import Consumer, ConsumerRecord, LogTruncationError
+    from odradek.clients.consumer import Consumer, ConsumerRecord, LogTruncationError, RecordDeserializationError
     from odradek.clients.group_offsets import OffsetAndMetadata
     from odradek.clients.producer import Producer, RecordMetadata
     from odradek.clients.simple_consumer import Fetched, PartitionLeader, SimpleConsumer
@@ -30,6 +30,7 @@ _HOMES: Final = {
     "OffsetAndMetadata": "odradek.clients.group_offsets",
     "PartitionLeader": "odradek.clients.simple_consumer",
     "Producer": "odradek.clients.producer",
+    "RecordDeserializationError": "odradek.clients.consumer",
     "RecordMetadata": "odradek.clients.producer",
     "SimpleConsumer": "odradek.clients.simple_consumer",
     "TopicFilter": "odradek.clients.zookeeper_consumer",
@@ -54,6 +55,7 @@ __all__ = [
     "OffsetAndMetadata",
     "PartitionLeader",
     "Producer",
+    "RecordDeserializationError",
     "RecordMetadata",
     "SimpleConsumer",
     "TopicFilter",

@@ -1,11 +1,11 @@
 """Conversion of record batches to Arrow columns and back, without an object per record.
 
-`decode_batches` and `iterate_columns` (`decode`) read fetched batches; `encode_columns` (`encode`) writes batches to
-produce, and `key_partitions` partitions keyed rows; `produce_rows` checks the rows of `send_arrow`. The `*_kernel`
-files are the loops over records, which numba compiles at their first call and caches on disk; `memory` is their access
-to memory. `check_kernel` validates records for `log.batch_contents`. `compaction_kernel` is for `log.cleaner`:
-`compaction_code` has another process compile it, and loads it without importing numba; `compaction_rows` are the rows
-that both sides share.
+`decode_batches`, `decode_partitions` and `iterate_columns` (`decode`) read fetched batches; `encode_columns` (`encode`)
+writes batches to produce, and `key_partitions` partitions keyed rows; `produce_rows` checks the rows of `send_arrow`.
+The `*_kernel` files are the loops over records, which numba compiles at their first call and caches on disk; `memory`
+is their access to memory. `check_kernel` validates records for `log.batch_contents`. `compaction_kernel` is for
+`log.cleaner`: `compaction_code` has another process compile it, and loads it without importing numba;
+`compaction_rows` are the rows that both sides share.
 
 Only this room imports numba, only this room and `spark` import pyarrow; importing this package imports neither.
 """
@@ -18,8 +18,10 @@ if TYPE_CHECKING:
         COLUMNS,
         DEFAULT_COLUMNS,
         HEADERS_TYPE,
+        PartitionBatches,
         RecordColumns,
         decode_batches,
+        decode_partitions,
         iterate_columns,
     )
     from odradek.columns.encode import (
@@ -50,9 +52,11 @@ __all__ = [
     "PRODUCE_COLUMNS",
     "ColumnEncoder",
     "EncodedBatch",
+    "PartitionBatches",
     "ProduceRows",
     "RecordColumns",
     "decode_batches",
+    "decode_partitions",
     "encode_columns",
     "iterate_columns",
     "key_partitions",

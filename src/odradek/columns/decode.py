@@ -56,9 +56,25 @@ class RecordColumns:
 DEFAULT_COLUMNS: Final = RecordColumns()
 
 
+class PartitionBatches(NamedTuple):
+    """Record batches of one partition to decode, records of `[from_offset, up_to_offset)`.
+
+    `batches`, in the form of `iterate_batches`, selects some of `buffer`, for instance those that no transaction
+    aborted; None: all.
+    """
+
+    buffer: Buffer
+    topic: str
+    partition: int
+    from_offset: int = 0
+    up_to_offset: int = MAX_OFFSET
+    batches: Iterable[tuple[int, BatchHeader]] | None = None
+
+
 class _Section(NamedTuple):
     """A batch's decompressed records; `place` is the address of their first byte."""
 
+    source: PartitionBatches
     header: BatchHeader
     place: int
     data: Buffer
@@ -84,8 +100,20 @@ def decode_batches(
     Raises `CorruptBatchError`, and `KafkaError` RECORD_LIST_TOO_LARGE for more than 2 GiB, Arrow's limit of a column;
     `iterate_columns` has no such limit.
     """
-    sections = list(_sections(buffer, batches, from_offset, up_to_offset, max_bytes, check_crcs=check_crcs))
-    return _decode_sections(sections, columns, topic, partition, from_offset, up_to_offset)
+    source = PartitionBatches(buffer, topic, partition, from_offset, up_to_offset, batches)
+    return decode_partitions([source], columns, check_crcs=check_crcs, max_bytes=max_bytes)
+
+
+def decode_partitions(
+    sources: Iterable[PartitionBatches],
+    columns: RecordColumns = DEFAULT_COLUMNS,
+    *,
+    check_crcs: bool = True,
+    max_bytes: int = MAX_DECOMPRESSED_BYTES,
+) -> pa.RecordBatch:
+    """Return the records of several partitions, one after the other, as `decode_batches` does those of one."""
+    sections = [each for source in sources for each in _sections(source, max_bytes, check_crcs=check_crcs)]
+    return _decode_sections(sections, columns)
 
 
 def iterate_columns(
@@ -105,31 +133,25 @@ def iterate_columns(
 
     A chunk that fits the processor's cache is decoded faster than a large one. Empty chunks are skipped.
     """
+    source = PartitionBatches(buffer, topic, partition, from_offset, up_to_offset, batches)
     pending: list[_Section] = []
     size = 0
-    for section in _sections(buffer, batches, from_offset, up_to_offset, max_bytes, check_crcs=check_crcs):
+    for section in _sections(source, max_bytes, check_crcs=check_crcs):
         if pending and size + len(section.data) > chunk_bytes:
-            piece = _decode_sections(pending, columns, topic, partition, from_offset, up_to_offset)
+            piece = _decode_sections(pending, columns)
             if piece.num_rows:
                 yield piece
             pending, size = [], 0
         pending.append(section)
         size += len(section.data)
-    piece = _decode_sections(pending, columns, topic, partition, from_offset, up_to_offset)
+    piece = _decode_sections(pending, columns)
     if piece.num_rows:
         yield piece
 
 
-def _sections(
-    buffer: Buffer,
-    batches: Iterable[tuple[int, BatchHeader]] | None,
-    from_offset: int,
-    up_to_offset: int,
-    max_bytes: int,
-    *,
-    check_crcs: bool,
-) -> Iterator[_Section]:
+def _sections(source: PartitionBatches, max_bytes: int, *, check_crcs: bool) -> Iterator[_Section]:
     """Yield the decompressed records of every selected batch."""
+    buffer, _, _, from_offset, up_to_offset, batches = source
     view = memoryview(buffer)
     start = address(view)
     for position, header in iterate_batches(view) if batches is None else batches:
@@ -139,10 +161,10 @@ def _sections(
             raise CorruptBatchError(f"the batch at offset {header.base_offset} has another CRC than it says")
         data = view[position + HEADER_SIZE : position + header.size]
         if header.codec == Codec.NONE:
-            section = _Section(header, start + position + HEADER_SIZE, data)
+            section = _Section(source, header, start + position + HEADER_SIZE, data)
         else:
             plain = decompress(header.codec, data, max_bytes=max_bytes)
-            section = _Section(header, address(plain), plain)
+            section = _Section(source, header, address(plain), plain)
         if not -MAX_OFFSET + _MOST_DELTA <= header.base_offset <= MAX_OFFSET - _MOST_DELTA:
             raise CorruptBatchError(f"a batch can't begin at offset {header.base_offset}")
         # A record has seven bytes at least, so a forged count cannot allocate much memory.
@@ -178,9 +200,7 @@ class _Bytes:
 _NO_COLUMN: Final = (0, 0, 0)
 
 
-def _decode_sections(
-    sections: list[_Section], columns: RecordColumns, topic: str, partition: int, from_offset: int, up_to_offset: int
-) -> pa.RecordBatch:
+def _decode_sections(sections: list[_Section], columns: RecordColumns) -> pa.RecordBatch:
     names = columns.names
     most_rows = sum(section.header.record_count for section in sections)
     room = sum(len(section.data) for section in sections)
@@ -194,7 +214,6 @@ def _decode_sections(
     table = _table(sections)
     rows = kernel.decode(
         table,
-        (from_offset, up_to_offset),
         1 if columns.timestamp_unit == "ms" else 1000,
         offsets,
         timestamps,
@@ -213,15 +232,16 @@ def _decode_sections(
         elif name == "value" and values:
             arrays[name] = values.finish(pa.binary(), rows, value_size, null_values)
         elif name == "topic":
-            arrays[name] = pa.repeat(pa.scalar(topic, pa.string()), rows)
+            arrays[name] = _topics(sections, table, rows)
         elif name == "partition":
-            arrays[name] = _integers(pa.int32(), rows, np.full(rows, partition, np.int32))
+            arrays[name] = _integers(pa.int32(), rows, _per_row(table, (each.source.partition for each in sections)))
         elif name == "offset":
             arrays[name] = _integers(pa.int64(), rows, offsets)
         elif name == "timestamp":
             arrays[name] = _integers(pa.timestamp(columns.timestamp_unit, "UTC"), rows, timestamps)
         elif name == "timestamp_type":
-            arrays[name] = _integers(pa.int32(), rows, _timestamp_types(sections, table))
+            types = (each.header.is_log_append_time for each in sections)
+            arrays[name] = _integers(pa.int32(), rows, _per_row(table, types))
         elif name == "headers":
             arrays[name] = _headers(places, rows, header_count, header_bytes)
     return pa.RecordBatch.from_arrays([arrays[name] for name in names], schema=columns.schema)
@@ -229,7 +249,7 @@ def _decode_sections(
 
 def _table(sections: list[_Section]) -> Any:
     table = np.empty((len(sections), kernel.TABLE_WIDTH), np.int64)
-    for row, (header, place, data) in enumerate(sections):
+    for row, (source, header, place, data) in enumerate(sections):
         fixed = header.is_log_append_time
         table[row] = (
             place,
@@ -239,14 +259,25 @@ def _table(sections: list[_Section]) -> Any:
             header.max_timestamp if fixed else header.base_timestamp,
             fixed,
             0,
+            source.from_offset,
+            source.up_to_offset,
         )
     return table
 
 
-def _timestamp_types(sections: list[_Section], table: Any) -> Any:
-    """Return 1 for each row of a batch with the broker's timestamps, else 0."""
-    types = np.array([section.header.is_log_append_time for section in sections], np.int32)
-    return np.repeat(types, np.diff(table[:, kernel.ROWS_END], prepend=0))
+def _per_row(table: Any, values: Iterable[int]) -> Any:
+    """Return an int32 for each row: the value of its section."""
+    return np.repeat(np.fromiter(values, np.int32, len(table)), np.diff(table[:, kernel.ROWS_END], prepend=0))
+
+
+def _topics(sections: list[_Section], table: Any, rows: int) -> pa.Array:
+    names = list(dict.fromkeys(each.source.topic for each in sections)) or [""]
+    if len(names) == 1:
+        return pa.repeat(pa.scalar(names[0], pa.string()), rows)
+    numbers = {name: number for number, name in enumerate(names)}
+    return pa.array(names, pa.string()).take(
+        _integers(pa.int32(), rows, _per_row(table, (numbers[each.source.topic] for each in sections)))
+    )
 
 
 def _integers(kind: pa.DataType, rows: int, data: Any) -> pa.Array:

@@ -21,7 +21,11 @@ FIXED_TIMESTAMP: Final = 5
 """1 if every record has the batch's greatest timestamp, which is then in `BASE_TIMESTAMP`."""
 ROWS_END: Final = 6
 """Written by `decode`: the number of rows up to and including this batch's."""
-TABLE_WIDTH: Final = 7
+FIRST_WANTED: Final = 7
+"""Records before this offset are skipped."""
+FIRST_UNWANTED: Final = 8
+"""Records from this offset on are skipped."""
+TABLE_WIDTH: Final = 9
 
 MIN_RECORD_BYTES: Final = 7
 
@@ -97,7 +101,6 @@ def _append(column: Any, row: int, size: int, place: int, length: int) -> tuple[
 @njit
 def decode(
     table: Any,
-    limits: Any,
     time_factor: int,
     offsets: Any,
     timestamps: Any,
@@ -108,16 +111,16 @@ def decode(
 ) -> int:
     """Return the number of rows, or -1 - b if batch b is malformed.
 
-    `limits` is `(first offset to decode, first offset after them)`. `keys` and `values` are columns as in `_append`,
-    with room for all bytes of the sections; a column that is not selected has address 0. `header_places`, of two
-    columns, receives the start and end of each row's headers, unless it has no rows. `result` receives the numbers of
-    null keys, null values, bytes of keys, bytes of values, headers, bytes of headers.
+    `keys` and `values` are columns as in `_append`, with room for all bytes of the sections; a column that is not
+    selected has address 0. `header_places`, of two columns, receives the start and end of each row's headers, unless it
+    has no rows. `result` receives the numbers of null keys, null values, bytes of keys, bytes of values, headers, bytes
+    of headers.
     """
     row = key_size = value_size = null_keys = null_values = header_count = header_bytes = added = 0
-    first_wanted, first_unwanted = limits
     want_headers = header_places.shape[0] > 0
     for batch in range(table.shape[0]):
         position = table[batch, SECTION]
+        first_wanted, first_unwanted = table[batch, FIRST_WANTED], table[batch, FIRST_UNWANTED]
         end = position + table[batch, SECTION_SIZE]
         for _ in range(table[batch, RECORD_COUNT]):
             size, position = varint(position, end)

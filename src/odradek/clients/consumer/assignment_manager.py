@@ -4,9 +4,10 @@ Rebalance callbacks and the commits before them run in `run_callbacks`, which th
 """
 
 from odradek.clients.cluster import Cluster
-from odradek.clients.consumer.actions import PartitionsRevoked, RebalanceCallback
+from odradek.clients.consumer.actions import PartitionsAssigned, PartitionsRevoked, RebalanceCallback
 from odradek.clients.consumer.commit_request_manager import CommitRequestManager
 from odradek.clients.consumer.consumer_coordinator import ConsumerCoordinator
+from odradek.clients.consumer.metrics import ConsumerMetrics
 from odradek.clients.consumer.settings import ConsumerSettings
 from odradek.clients.consumer.subscription import Subscription, SubscriptionType
 from odradek.clients.consumer.subscription_state import SubscriptionState
@@ -28,6 +29,7 @@ class AssignmentManager:
         subscriptions: SubscriptionState,
         group: ConsumerCoordinator | None,
         commits: CommitRequestManager | None,
+        metrics: ConsumerMetrics,
     ) -> None:
         self.subscription = Subscription()
         """The application's subscription, which the consumer replaces."""
@@ -36,6 +38,8 @@ class AssignmentManager:
         self._subscriptions = subscriptions
         self._group = group
         self._commits = commits
+        self._metrics = metrics
+        self._clock = cluster.runtime.clock
 
     def subscribed_topics(self) -> frozenset[str]:
         """Return the subscribed topics, including those that the pattern matches."""
@@ -100,6 +104,7 @@ class AssignmentManager:
 
         Their errors are raised after the state is consistent.
         """
+        started_at = self._clock.monotonic()
         group.member.callback_started(callback)
         try:
             if isinstance(callback, PartitionsRevoked):
@@ -113,6 +118,11 @@ class AssignmentManager:
                     self._cluster.request_refresh(at_once=True)
                 await self.subscription.on_assigned(callback.added)
         finally:
+            now = self._clock.monotonic()
+            self._metrics.callback_completed(now - started_at)
+            if isinstance(callback, PartitionsAssigned):
+                self._metrics.rebalance_total += 1
+                self._metrics.rebalanced_at = now
             group.callback_completed(callback)
 
     async def _revoke(self, partitions: frozenset[TopicPartition], *, lost: bool) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from math import inf
 from typing import Final
 
@@ -19,15 +19,24 @@ _AUTO_COMMIT_TIMEOUT_MS: Final = 5_000
 
 
 class CommitRequestManager:
-    """Commits the positions of one consumer for its group."""
+    """Commits the positions of one consumer for its group.
+
+    `on_commit` is called with committed offsets and the seconds that it took.
+    """
 
     def __init__(
-        self, cluster: Cluster, settings: ConsumerSettings, subscriptions: SubscriptionState, group: ConsumerCoordinator
+        self,
+        cluster: Cluster,
+        settings: ConsumerSettings,
+        subscriptions: SubscriptionState,
+        group: ConsumerCoordinator,
+        on_commit: Callable[[Mapping[TopicPartition, OffsetAndMetadata], float], None],
     ) -> None:
         self._cluster = cluster
         self._settings = settings
         self._subscriptions = subscriptions
         self._group = group
+        self._on_commit = on_commit
         self._committed: dict[TopicPartition, int] = {}
         self._in_flight: asyncio.Task[None] | None = None
         self._interval_s = settings.auto_commit_interval_ms / 1000
@@ -39,8 +48,11 @@ class CommitRequestManager:
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, timeout_ms: int) -> None:
         """Commit offsets. Raises as `ConsumerCoordinator.commit` does."""
         if offsets:
+            clock = self._cluster.runtime.clock
+            started_at = clock.monotonic()
             await self._group.commit(offsets, timeout_ms=timeout_ms)
             self._committed.update((partition, offset.offset) for partition, offset in offsets.items())
+            self._on_commit(offsets, clock.monotonic() - started_at)
 
     def all_consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return the position of every partition that has one."""

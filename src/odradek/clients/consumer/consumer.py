@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
@@ -13,13 +13,17 @@ from odradek.clients.cluster import Cluster
 from odradek.clients.consumer.assignment_manager import AssignmentManager
 from odradek.clients.consumer.commit_request_manager import CommitRequestManager
 from odradek.clients.consumer.consumer_coordinator import ConsumerCoordinator
+from odradek.clients.consumer.deserializers import Deserializer, Deserializers
+from odradek.clients.consumer.fetching.fetch_collector import FetchCollector
 from odradek.clients.consumer.fetching.fetcher import Fetcher
 from odradek.clients.consumer.fetching.offset_fetcher import OffsetFetcher
+from odradek.clients.consumer.interceptors import ConsumerInterceptor, Interceptors
 from odradek.clients.consumer.membership.classic_requests import create_assignors
 from odradek.clients.consumer.membership.creation import create_group_requests
+from odradek.clients.consumer.metrics import ConsumerMetrics
 from odradek.clients.consumer.settings import consumer_settings
 from odradek.clients.consumer.subscription import Callback, Subscription, SubscriptionType, create_subscription
-from odradek.clients.consumer.subscription_state import ConsumerRecord, RawBatch, SubscriptionState, TopicPartitionState
+from odradek.clients.consumer.subscription_state import ConsumerRecord, SubscriptionState
 from odradek.clients.group_offsets import OffsetAndMetadata
 from odradek.clients.offsets import EARLIEST, LATEST, OffsetAndTimestamp, list_offsets
 from odradek.model import ConfigurationError, TopicPartition, UnavailableError
@@ -43,8 +47,9 @@ class Consumer:
                 print(record.key, record.value)
 
     Settings are Kafka's, with `_` for `.` (`odradek.clients.consumer.settings`). Without a `group_id`, subscribing
-    assigns every partition. Rebalances, callbacks and automatic commits run in `poll` (and between two records of
-    `async for`), so records returned earlier count as processed. Raises `ConfigurationError`.
+    assigns every partition. A deserializer is a function of the bytes of a key or value. Rebalances, callbacks and
+    automatic commits run in `poll` (and between two records of `async for`), so records returned earlier count as
+    processed. Raises `ConfigurationError`.
     """
 
     def __init__(
@@ -53,6 +58,9 @@ class Consumer:
         bootstrap_servers: str | Iterable[str] = "localhost:9092",
         group_id: str | None = None,
         partition_assignment_strategy: str | Assignor | Iterable[str | Assignor] | None = None,
+        key_deserializer: Deserializer | None = None,
+        value_deserializer: Deserializer | None = None,
+        interceptors: Sequence[ConsumerInterceptor] = (),
         runtime: Runtime | None = None,
         **settings: object,
     ) -> None:
@@ -66,7 +74,11 @@ class Consumer:
         )
         self._changed = asyncio.Event()
         self._subscriptions = SubscriptionState()
-        self._fetcher = Fetcher(self._cluster, self._settings, self._subscriptions, self._wake)
+        self._metrics = ConsumerMetrics()
+        self._interceptors = Interceptors(interceptors)
+        deserializers = Deserializers(key_deserializer, value_deserializer)
+        self._collector = FetchCollector(self._subscriptions, deserializers or None, self._metrics)
+        self._fetcher = Fetcher(self._cluster, self._settings, self._subscriptions, self._metrics, self._wake)
         self._group: ConsumerCoordinator | None = None
         self._commits: CommitRequestManager | None = None
         if (group := self._settings.group_id) is not None:
@@ -74,18 +86,21 @@ class Consumer:
                 self._cluster, self._settings, group, partition_assignment_strategy, self._wake
             )
             self._group = ConsumerCoordinator(self._cluster, self._settings, group, requests, self._wake)
-            self._commits = CommitRequestManager(self._cluster, self._settings, self._subscriptions, self._group)
+            self._commits = CommitRequestManager(
+                self._cluster, self._settings, self._subscriptions, self._group, self._on_commit
+            )
         elif partition_assignment_strategy is not None:
             create_assignors(partition_assignment_strategy)  # a wrong name is an error without a group, too
         self._offset_fetcher = OffsetFetcher(
             self._cluster, self._settings, self._subscriptions, self._group, self._wake
         )
         self._assignment = AssignmentManager(
-            self._cluster, self._settings, self._subscriptions, self._group, self._commits
+            self._cluster, self._settings, self._subscriptions, self._group, self._commits, self._metrics
         )
         self._cluster.on_metadata.append(self._on_metadata_update)
-        self._iterating: TopicPartitionState | None = None
         self._iterated = 0
+        """Records that `async for` has returned since it last polled."""
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._is_started = self._is_closed = False
         if topics:
             self.subscribe(topics)
@@ -100,6 +115,7 @@ class Consumer:
         if self._is_started:
             return self
         self._is_started = True
+        self._loop = asyncio.get_running_loop()
         self._assignment.update_metadata_topics()
         try:
             await self._cluster.start()
@@ -201,45 +217,43 @@ class Consumer:
         corrupt batch, an offset out of range with `auto_offset_reset` none.
         """
         limit = self._settings.max_poll_records if max_records is None else max_records
-        self._iterating, self._iterated = None, 0
-        return await self._poll(lambda: self._collect_records(limit), timeout_ms)
+        if limit < 1:
+            raise ValueError(f"max_records is 1 or more, not {limit}")
+        self._iterated = self._settings.max_poll_records
+        records = await self._poll(lambda: self._collector.collect_records(limit), timeout_ms)
+        return self._interceptors.on_consume(records) if self._interceptors else records
 
     async def poll_arrow(
-        self, timeout_ms: int | None = None, *, columns: Iterable[str] | None = None
+        self, timeout_ms: int | None = None, *, columns: Iterable[str] | None = None, max_bytes: int = 8 << 20
     ) -> "pyarrow.RecordBatch | None":
-        """Return the next records of one partition as Arrow columns, about 8 MiB at most; None after `timeout_ms`.
+        """Return the next records of all partitions as Arrow columns, about `max_bytes`; None after `timeout_ms`.
 
-        `columns` are some of `odradek.columns.COLUMNS`, all by default. May alternate with `poll`. Needs the extra
-        `arrow`. After an error, such as an unknown column, the position is unchanged.
+        `columns` are some of `odradek.columns.COLUMNS`, all by default; rows of a partition are together, in order. May
+        alternate with `poll`. Needs the extra `arrow`. Deserializers and interceptors are not applied. After an error,
+        such as a corrupt batch, the position of its partition is unchanged, and the records of others are not lost.
         """
-        from odradek.columns import DEFAULT_COLUMNS, RecordColumns, decode_batches
+        from odradek.columns import DEFAULT_COLUMNS, RecordColumns
 
-        self._iterating = None
         wanted = DEFAULT_COLUMNS if columns is None else RecordColumns(names=tuple(columns))
-        raw = await self._poll(self._collect_raw, timeout_ms)
-        if raw is None:
-            return None
-        try:
-            return decode_batches(
-                raw.buffer, wanted, topic=raw.partition.topic, partition=raw.partition.partition,
-                from_offset=raw.from_offset, check_crcs=False,
-            )  # fmt: skip
-        except BaseException:  # the records were not returned
-            self.seek(raw.partition, raw.from_offset)
-            raise
+        self._iterated = self._settings.max_poll_records
+        raws = await self._poll(lambda: self._collector.collect_raw(max_bytes), timeout_ms)
+        return self._collector.decode_columns(raws, wanted) if raws else None
 
     def __aiter__(self) -> Self:
         """Iterate over records without end; the position is always after the last record returned."""
         return self
 
     async def __anext__(self) -> ConsumerRecord:
-        state = self._iterating
-        if state is None or not state.has_pending or self._iterated >= self._settings.max_poll_records:
-            record = (await self.poll(max_records=1))[0]
-            self._iterating, self._iterated = self._subscriptions.get(TopicPartition(record.topic, record.partition)), 1
-            return record
-        self._iterated += 1
-        return state.take_one()
+        while True:
+            record = self._collector.take_one() if self._iterated < self._settings.max_poll_records else None
+            if record is None:
+                self._iterated = 0
+                (record,) = await self._poll(lambda: self._collector.collect_records(1), None)
+            self._iterated += 1
+            if not self._interceptors:
+                return record
+            if intercepted := self._interceptors.on_consume([record]):
+                return intercepted[0]
 
     # ---- positions ----------------------------------------------------------------------------------------------
 
@@ -273,11 +287,7 @@ class Consumer:
 
     def is_at_end(self, partition: TopicPartition | tuple[str, int]) -> bool:
         """Return whether all records up to the end offset of the last fetch were returned."""
-        state = self._subscriptions[TopicPartition(*partition)]
-        end = state.high_watermark
-        if self._settings.isolation_level == "read_committed" and state.last_stable_offset is not None:
-            end = state.last_stable_offset
-        return end is not None and state.position is not None and state.position >= end
+        return self._subscriptions[TopicPartition(*partition)].lag(is_committed_only=self._is_committed_only) == 0
 
     def pause(self, *partitions: TopicPartition | tuple[str, int]) -> None:
         """Stop fetching and returning records of these partitions until `resume`; they stay assigned."""
@@ -340,10 +350,21 @@ class Consumer:
         found = await self._group.committed(wanted, timeout_ms=self._settings.default_api_timeout_ms)
         return {partition: found.get(partition) for partition in wanted}
 
+    def metrics(self) -> dict[str, float]:
+        """Return the metrics of Kafka's consumer by name in snake_case; averages are those since the start.
+
+        Each partition whose end is known has `TOPIC-PARTITION.records_lag`.
+        """
+        now = self._clock.monotonic()
+        return self._metrics.snapshot(self._subscriptions, is_committed_only=self._is_committed_only, now=now)
+
     async def _poll(self, take: Callable[[], T], timeout_ms: int | None) -> T:
         changed, group = self._changed, self._group
         if not self._is_started:
             raise UnavailableError(_NOT_STARTED)
+        if asyncio.get_running_loop() is not self._loop:
+            raise UnavailableError("the consumer was started in another event loop: create a consumer in this one")
+        self._metrics.poll_started(self._clock.monotonic())
         deadline = inf if timeout_ms is None else self._clock.monotonic() + timeout_ms / 1000
         if group is not None:
             group.poll_started()
@@ -374,30 +395,6 @@ class Consumer:
             if group is not None:
                 group.poll_finished()
 
-    def _collect_records(self, limit: int) -> list[ConsumerRecord]:
-        records: list[ConsumerRecord] = []
-        for state in self._subscriptions:
-            self._raise_error(state, records)
-            if not state.is_paused and len(records) < limit and (some := state.take(limit - len(records))):
-                records += some
-                self._subscriptions.move_to_end(state)
-            self._raise_error(state, records)
-        return records
-
-    def _collect_raw(self) -> RawBatch | None:
-        for state in self._subscriptions:
-            self._raise_error(state, None)
-            if not state.is_paused and (raw := state.take_raw()) is not None:
-                self._subscriptions.move_to_end(state)
-                return raw
-        return None
-
-    @staticmethod
-    def _raise_error(state: TopicPartitionState, taken: object) -> None:
-        if state.error is not None and not taken:
-            error, state.error = state.error, None
-            raise error
-
     def _request_offset_reset(self, partitions: Iterable[TopicPartition | tuple[str, int]], timestamp: int) -> None:
         chosen = [TopicPartition(*each) for each in partitions] or self._subscriptions.partitions
         for partition in chosen:
@@ -422,6 +419,14 @@ class Consumer:
     async def _leave(self, reason: str) -> None:
         self._offset_fetcher.stop()
         await self._assignment.leave(reason)
+
+    def _on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], latency_s: float) -> None:
+        self._metrics.committed(latency_s)
+        self._interceptors.on_commit(offsets)
+
+    @property
+    def _is_committed_only(self) -> bool:
+        return self._settings.isolation_level == "read_committed"
 
     def _wake(self) -> None:
         self._changed.set()

@@ -1,5 +1,6 @@
 """Errors of a consumer that have more to say than a code: where in which partition."""
 
+from odradek.clients.consumer.subscription_state import ConsumerRecord
 from odradek.clients.group_offsets import OffsetAndMetadata
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 
@@ -20,4 +21,23 @@ class LogTruncationError(KafkaError):
             ErrorCode.offset_out_of_range,
             f"partition {partition} was truncated: the log diverges {where} from what was read up to offset {position}"
             "; seek to go on",
+        )
+
+
+class RecordDeserializationError(KafkaError):
+    """A deserializer has failed for a record; the position stays there (Kafka's RecordDeserializationException).
+
+    `record` is the record with its bytes (KIP-1036), `origin` is "key" or "value", and the cause is the deserializer's
+    error. Seek to `offset + 1` to go on without the record.
+    """
+
+    def __init__(self, record: ConsumerRecord, origin: str, error: Exception) -> None:
+        self.partition = TopicPartition(record.topic, record.partition)
+        self.offset = record.offset
+        self.origin = origin
+        self.record = record
+        super().__init__(
+            ErrorCode.invalid_record,
+            f"the {origin}_deserializer failed for partition {self.partition}, offset {record.offset}: "
+            f"{type(error).__name__}: {error}; seek past the record to go on",
         )

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final
 
-from odradek.clients.offsets import EARLIEST, ISOLATION_LEVELS, LATEST
-from odradek.clients.settings import ClientSettings, make_settings
+from odradek.clients.offsets import EARLIEST, LATEST
+from odradek.clients.settings import ABSENT_KEYS, FetchSettings, make_settings
 from odradek.config.definition import boolean, integer, names, text
 from odradek.model import ConfigurationError
 from odradek.model.values import dataclass
@@ -17,6 +17,15 @@ _BY_DURATION: Final = re.compile(
     r"by_duration:P(?=.)(?:(?P<days>\d+)D)?(?:T(?=.)(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+)S)?)?"
 )
 """`auto.offset.reset` as a duration before now in ISO 8601, such as by_duration:P1DT12H (KIP-1106)."""
+_SHARE_GROUPS = "there are no share groups"
+_ABSENT_KEYS: Final = {
+    "key.deserializer": "pass a function as Consumer(key_deserializer=...)",
+    "value.deserializer": "pass a function as Consumer(value_deserializer=...)",
+    "interceptor.classes": "pass objects as Consumer(interceptors=...)",
+    "config.providers": "values are not looked up elsewhere: pass them",
+    "share.acknowledgement.mode": _SHARE_GROUPS,
+    "share.acquire.mode": _SHARE_GROUPS,
+}
 
 
 GROUP_PROTOCOLS: Final = ("classic", "consumer")
@@ -25,8 +34,8 @@ _CLASSIC_ONLY: Final = ("session_timeout_ms", "heartbeat_interval_ms", "partitio
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerSettings(ClientSettings):
-    """The consumer's keys, besides those of all clients."""
+class ConsumerSettings(FetchSettings):
+    """The consumer's keys, besides those of all clients that fetch."""
 
     group_id: str | None = text("group.id", None, "The group to be a member of, or to keep offsets in.", nullable=True)
     group_protocol: str = text(
@@ -42,7 +51,9 @@ class ConsumerSettings(ClientSettings):
         "group.instance.id", None, "The name of a static member, which may restart without a rebalance.", nullable=True
     )
     partition_assignment_strategy: tuple[str, ...] = names(
-        "partition.assignment.strategy", ("range",), "Assignors by name or import path, the preferred one first."
+        "partition.assignment.strategy",
+        ("range", "cooperative-sticky"),
+        "Assignors by name or import path, the preferred one first.",
     )
     auto_offset_reset: str = text(
         "auto.offset.reset",
@@ -61,23 +72,6 @@ class ConsumerSettings(ClientSettings):
         "max.poll.interval.ms", 300_000, "How long the application may work between two polls.", minimum=1
     )
     max_poll_records: int = integer("max.poll.records", 500, "The maximum of records of one poll.", minimum=1)
-    fetch_min_bytes: int = integer(
-        "fetch.min.bytes", 1, "The bytes that a broker collects before it answers.", minimum=0
-    )
-    fetch_max_bytes: int = integer("fetch.max.bytes", 50 << 20, "The maximum of bytes of one fetch.", minimum=1)
-    fetch_max_wait_ms: int = integer(
-        "fetch.max.wait.ms", 500, "How long a broker waits for fetch.min.bytes.", minimum=0
-    )
-    max_partition_fetch_bytes: int = integer(
-        "max.partition.fetch.bytes", 1 << 20, "The maximum of bytes of one partition in a fetch.", minimum=1
-    )
-    isolation_level: str = text(
-        "isolation.level",
-        "read_uncommitted",
-        "Whether records of open and aborted transactions are read.",
-        choices=tuple(ISOLATION_LEVELS),
-    )
-    check_crcs: bool = boolean("check.crcs", True, "Whether checksums are verified.")
     allow_auto_create_topics: bool = boolean(
         "allow.auto.create.topics", True, "Whether subscribing may create a topic."
     )
@@ -93,6 +87,11 @@ class ConsumerSettings(ClientSettings):
         "The KiB of records, as received, that are prefetched from all partitions (librdkafka's key).",
         minimum=1,
     )
+
+    @classmethod
+    def absent_keys(cls) -> Mapping[str, str]:
+        """Return Kafka's keys that a consumer lacks, and why, or what to use instead."""
+        return ABSENT_KEYS | _ABSENT_KEYS
 
     def reset_timestamp(self, now_ms: int) -> int | None:
         """Return the timestamp in ListOffsets that `auto.offset.reset` stands for, None for none."""

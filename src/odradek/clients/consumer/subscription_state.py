@@ -6,8 +6,8 @@ fetches are ignored.
 
 import uuid
 from collections import deque
-from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
 from odradek.clients.fetch import readable_batches
 from odradek.clients.metadata import ClusterMetadata
@@ -19,24 +19,28 @@ from odradek.protocol.records import Record, decode_records
 
 _MAX_BUFFERED_FETCHES: Final = 2
 """Buffered fetches per partition: one to read from and one that arrives meanwhile."""
-_MAX_RAW_BYTES: Final = 8 << 20
-"""Decompressed bytes returned undecoded at once, about: a compressed fetch of 50 MiB would become one huge Arrow
-batch."""
 _ASSUMED_COMPRESSION_RATIO: Final = 8
 """Assumed ratio of decompressed to compressed size; only decompression knows the real one."""
 
 
 class ConsumerRecord(NamedTuple):
-    """A record with its partition and offset. `timestamp` is in ms; `leader_epoch` is -1 if unknown (KIP-320)."""
+    """A record with its partition and offset. `timestamp` is in ms; `leader_epoch` is -1 if unknown (KIP-320).
+
+    `key` and `value` are bytes or None, or as the consumer's deserializers return them.
+    """
 
     topic: str
     partition: int
     offset: int
     timestamp: int
-    key: bytes | None
-    value: bytes | None
+    key: Any
+    value: Any
     headers: tuple[tuple[str, bytes | None], ...]
     leader_epoch: int
+
+
+Deserialize = Callable[[Sequence[ConsumerRecord]], tuple[list[ConsumerRecord], KafkaError | None]]
+"""Returns records with deserialized keys and values, up to the first that fails, and its error."""
 
 
 class RawBatch(NamedTuple):
@@ -128,20 +132,18 @@ class TopicPartitionState:
             and min(self.fetch_epoch, self.current_leader_epoch) >= 0
         )
 
-    def update_leader(self, metadata: ClusterMetadata) -> bool:
-        """Note the leader by new metadata; return whether the topic is another one of the same name."""
-        before = self.topic_id
+    def update_leader(self, metadata: ClusterMetadata) -> None:
+        """Note the leader by new metadata; the position is to be validated with another one."""
         self.metadata = metadata
         topic = metadata.topics.get(self.partition.topic)
         known = topic.partitions.get(self.partition.partition) if topic is not None else None
         if topic is None or known is None:
             self.leader = None
-            return False
+            return
         leader = known.leader if known.leader in metadata.nodes else None
         if (leader, known.leader_epoch) != (self.leader, self.current_leader_epoch):
             self.is_validated = False
         self.leader, self.current_leader_epoch, self.topic_id = leader, known.leader_epoch, topic.topic_id
-        return before is not None and topic.topic_id is not None and before != topic.topic_id
 
     @property
     def has_buffered(self) -> bool:
@@ -205,23 +207,22 @@ class TopicPartitionState:
         """Return whether decoded records are left to return."""
         return self.taken < len(self.pending)
 
-    def take(self, limit: int) -> list[ConsumerRecord]:
-        """Return at most `limit` records, decoding one batch at a time, and move the position."""
+    def take(self, limit: int, deserialize: Deserialize | None = None) -> list[ConsumerRecord]:
+        """Return at most `limit` records, decoding one batch at a time, and move the position.
+
+        A record that `deserialize` refuses ends them, with `error` set and the position at it.
+        """
         taken: list[ConsumerRecord] = []
-        while len(taken) < limit and (self.has_pending or self._decode_next()):
+        while len(taken) < limit and self.error is None and (self.has_pending or self._decode_next()):
             some = self.pending[self.taken : self.taken + limit - len(taken)]
+            if deserialize is not None:
+                some, self.error = deserialize(some)
             taken += some
             self._hand_out(self.taken + len(some))
         return taken
 
-    def take_one(self) -> ConsumerRecord:
-        """Return the next decoded record (`has_pending`) and move the position."""
-        record = self.pending[self.taken]
-        self._hand_out(self.taken + 1)
-        return record
-
-    def take_raw(self) -> RawBatch | None:
-        """Return adjacent undecoded batches of about 8 MiB at most, and move the position."""
+    def take_raw(self, max_bytes: int) -> RawBatch | None:
+        """Return adjacent undecoded batches of about `max_bytes` at most, decompressed, and move the position."""
         if self.has_pending:
             # An earlier poll returned some records of this batch.
             assert self.batch is not None
@@ -234,7 +235,7 @@ class TopicPartitionState:
             raw = first
             while self.buffers and self.buffers[0] and self.buffers[0][0].start == raw.end:
                 decompressed_bytes = raw.decompressed_bytes + self.buffers[0][0].decompressed_bytes
-                if decompressed_bytes > _MAX_RAW_BYTES:
+                if decompressed_bytes > max_bytes:
                     break
                 last = self.buffers[0].popleft()
                 self.buffered_bytes -= last.size
@@ -246,6 +247,20 @@ class TopicPartitionState:
                 )
         self.position, self.leader_epoch = self._position_after(raw), raw.leader_epoch
         return raw
+
+    def give_back(self, raw: RawBatch) -> None:
+        """Take back the batches that `take_raw` has returned last, and move the position back."""
+        self.buffers.appendleft(deque([raw]))
+        self.buffered_bytes += raw.size
+        self.position, self.leader_epoch = raw.from_offset, raw.leader_epoch
+
+    def lag(self, *, is_committed_only: bool) -> int | None:
+        """Return the number of offsets from the position to the end of the log, None if unknown.
+
+        For readers of committed records, the end is the last stable offset.
+        """
+        end = self.last_stable_offset if is_committed_only else self.high_watermark
+        return None if end is None or self.position is None else max(end - self.position, 0)
 
     def _hand_out(self, count: int) -> None:
         """Mark the first `count` records of `pending` as returned."""

@@ -3,27 +3,8 @@
 Kafka's averages and rates are those of the last 30 seconds; the difference of two snapshots gives them for any time.
 """
 
+from odradek.clients.average import Average
 from odradek.clients.producer.producer_batch import ProducerBatch
-
-
-class _Average:
-    """A sum, a count and a maximum."""
-
-    __slots__ = ("count", "maximum", "total")
-
-    def __init__(self) -> None:
-        self.total = 0.0
-        self.count = 0
-        self.maximum = 0.0
-
-    def add(self, value: float) -> None:
-        self.total += value
-        self.count += 1
-        self.maximum = max(self.maximum, value)
-
-    @property
-    def mean(self) -> float:
-        return self.total / self.count if self.count else 0.0
 
 
 class ProducerMetrics:
@@ -36,12 +17,12 @@ class ProducerMetrics:
         self.buffer_exhausted_total = 0
         self.bufferpool_wait_time_ns_total = 0
         self._records = 0
-        self._batch_sizes = _Average()
-        self._compression_rates = _Average()
-        self._queue_times_ms = _Average()
-        self._records_per_request = _Average()
-        self._latencies_ms = _Average()
-        self._throttle_times_ms = _Average()
+        self._batch_sizes = Average()
+        self._compression_rates = Average()
+        self._queue_times_ms = Average()
+        self._records_per_request = Average()
+        self._latencies_ms = Average()
+        self._throttle_times_ms = Average()
 
     def request_sent(self, batches: list[ProducerBatch], now: float) -> None:
         """Count a request with these encoded batches."""

@@ -15,6 +15,7 @@ from odradek.clients.cluster import Cluster, ConnectionPurpose
 from odradek.clients.consumer.fetching.fetch_buffer_limit import FetchBufferLimit
 from odradek.clients.consumer.fetching.fetch_session_handler import FINAL_EPOCH, SESSION_ERRORS, FetchSessionHandler
 from odradek.clients.consumer.fetching.position_validator import PositionValidator
+from odradek.clients.consumer.metrics import ConsumerMetrics
 from odradek.clients.consumer.settings import ConsumerSettings
 from odradek.clients.consumer.subscription_state import SubscriptionState, TopicPartitionState
 from odradek.clients.fetch import (
@@ -26,6 +27,7 @@ from odradek.clients.fetch import (
     send_fetch,
     supports_topic_ids,
 )
+from odradek.clients.leader_fetch import TopicRecreatedError
 from odradek.clients.metadata import ClusterMetadata
 from odradek.clients.retry import INVALID_METADATA_ERRORS
 from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError
@@ -43,11 +45,13 @@ class Fetcher:
         cluster: Cluster,
         settings: ConsumerSettings,
         subscriptions: SubscriptionState,
+        metrics: ConsumerMetrics,
         on_records: Callable[[], None],
     ) -> None:
         self._cluster = cluster
         self._settings = settings
         self._subscriptions = subscriptions
+        self._metrics = metrics
         self._on_records = on_records
         self._limits = FetchLimits(
             max_wait_ms=settings.fetch_max_wait_ms,
@@ -87,8 +91,8 @@ class Fetcher:
         by_replica: dict[int, list[TopicPartitionState]] = {}
         by_leader: dict[int, list[TopicPartitionState]] = {}
         for state in self._subscriptions:
-            if state.metadata is not metadata and state.update_leader(metadata):
-                self._reset_offset(state, "the topic was deleted and created again")
+            if state.metadata is not metadata:
+                self._update_leader(state, metadata)
             if not state.is_fetchable:
                 continue
             if state.retry_at > now:
@@ -111,6 +115,13 @@ class Fetcher:
             for state in states:
                 state.is_fetching = True
             self._cluster.spawn(self._fetch(node_id, states, max_bytes), f"fetch from broker {node_id}")
+
+    def _update_leader(self, state: TopicPartitionState, metadata: ClusterMetadata) -> None:
+        """Note the leader by new metadata. The offsets of a topic that was created again mean other records."""
+        before = state.topic_id
+        state.update_leader(metadata)
+        if before is not None and state.topic_id is not None and before != state.topic_id:
+            self._reset_offset(state, TopicRecreatedError(state.partition.topic, before, state.topic_id))
 
     def _read_replica(self, state: TopicPartitionState, leader: int, metadata: ClusterMetadata, now: float) -> int:
         """Return the broker to fetch from: the preferred replica until it expires or goes offline, else the leader."""
@@ -171,10 +182,14 @@ class Fetcher:
             connection = await self._cluster.connection(node_id, ConnectionPurpose.FETCH)
             request = session.build(positions, uses_topic_ids=supports_topic_ids(connection, positions))
             limits = replace(self._limits, max_bytes=max_bytes)
+            sent_at = self._cluster.runtime.clock.monotonic()
             response = await send_fetch(connection, request, limits, self._cluster.settings)
         except (UnavailableError, KafkaError):
             session.handle_error()
             raise
+        size = sum(len(each.records or b"") for topic in response.topics for each in topic.partitions)
+        latency_s = self._cluster.runtime.clock.monotonic() - sent_at
+        self._metrics.fetched(latency_s, size, response.throttle_time_ms)
         return session.handle_response(response)
 
     def _handle_partition_response(self, node_id: int, state: TopicPartitionState, answer: FetchedPartition) -> None:
@@ -204,22 +219,18 @@ class Fetcher:
             # Buffered records are returned first; a later fetch gets the same error.
             state.retry_at = self._retry_at()
         else:
-            self._reset_offset(state, str(out_of_range(state.partition, state.fetch_position, answer)))
+            self._reset_offset(state, out_of_range(state.partition, state.fetch_position, answer))
 
-    def _reset_offset(self, state: TopicPartitionState, reason: str) -> None:
+    def _reset_offset(self, state: TopicPartitionState, error: KafkaError) -> None:
         """Reset a position that the log does not have, or raise it as an error with `auto.offset.reset` none."""
         if state.position is None:
             return
         timestamp = self._settings.reset_timestamp(self._cluster.runtime.clock.now_ms())
         if timestamp is None:
-            state.error = KafkaError(ErrorCode.offset_out_of_range, reason)
+            state.error = error
         else:
-            _log.warning(
-                "Resetting the offset of partition %s (%s): %s",
-                state.partition,
-                self._settings.auto_offset_reset,
-                reason,
-            )
+            policy = self._settings.auto_offset_reset
+            _log.warning("Resetting the offset of partition %s (%s): %s", state.partition, policy, error)
             state.request_offset_reset(timestamp)
 
     def _on_answer(self) -> None:

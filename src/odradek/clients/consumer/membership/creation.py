@@ -10,7 +10,7 @@ from odradek.clients.consumer.membership.interface import GroupRequests
 from odradek.clients.consumer.settings import ConsumerSettings
 from odradek.model import ConfigurationError
 
-_DEFAULT_STRATEGY = "range"
+_DEFAULT_STRATEGIES = ("range", "cooperative-sticky")
 
 
 def create_group_requests(
@@ -22,7 +22,7 @@ def create_group_requests(
 ) -> GroupRequests:
     """Create the requests of a member. `strategy` are the assignors of a classic one. Raises `ConfigurationError`."""
     if settings.group_protocol == "classic":
-        assignors = create_assignors(_DEFAULT_STRATEGY if strategy is None else strategy)
+        assignors = create_assignors(_DEFAULT_STRATEGIES if strategy is None else strategy)
         return ClassicGroupRequests(cluster, settings, group_id, assignors, on_change)
     if strategy is not None:
         raise ConfigurationError(

@@ -1,0 +1,130 @@
+"""Takes fetched records out of `SubscriptionState` for the application, in turn from all partitions."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from odradek.clients.consumer.deserializers import Deserializers
+from odradek.clients.consumer.metrics import ConsumerMetrics
+from odradek.clients.consumer.subscription_state import ConsumerRecord, RawBatch, SubscriptionState, TopicPartitionState
+from odradek.model import KafkaError
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from odradek.columns import RecordColumns
+
+
+class FetchCollector:
+    """Returns records, or the error of a partition if there are none before it.
+
+    A partition is served until its decoded batch is returned, so that one decoded batch at a time is in memory; then
+    it is the others' turn.
+    """
+
+    def __init__(
+        self, subscriptions: SubscriptionState, deserializers: Deserializers | None, metrics: ConsumerMetrics
+    ) -> None:
+        self._subscriptions = subscriptions
+        self._deserializers = deserializers
+        self._metrics = metrics
+        self._current: TopicPartitionState | None = None
+        """The partition with the decoded batch."""
+
+    def collect_records(self, limit: int) -> list[ConsumerRecord]:
+        """Return at most `limit` records, and move the positions. Raises the error of a partition."""
+        records: list[ConsumerRecord] = []
+        for state in self._in_turn():
+            if len(records) >= limit:
+                break
+            self._raise_error(state, is_first=not records)
+            if state.is_paused or not state.has_buffered:
+                continue
+            buffered_bytes = state.buffered_bytes
+            some = state.take(limit - len(records), self._deserializers)
+            self._metrics.bytes_consumed_total += buffered_bytes - state.buffered_bytes
+            records += some
+            self._end_turn(state)
+            self._raise_error(state, is_first=not records)
+        self._metrics.records_consumed_total += len(records)
+        return records
+
+    def take_one(self) -> ConsumerRecord | None:
+        """Return the next record of the decoded batch, None if there is no such batch. Raises as `collect_records`."""
+        state = self._current
+        if state is None or state.is_paused or not state.has_pending or state.error is not None:
+            return None
+        if self._subscriptions.get(state.partition) is not state:
+            return None
+        some = state.take(1, self._deserializers)
+        self._end_turn(state)
+        self._raise_error(state, is_first=not some)
+        self._metrics.records_consumed_total += 1
+        return some[0]
+
+    def collect_raw(self, max_bytes: int) -> list[RawBatch]:
+        """Return undecoded batches of about `max_bytes` decompressed, at least one if there is one."""
+        raws: list[RawBatch] = []
+        size = 0
+        for state in self._in_turn():
+            self._raise_error(state, is_first=not raws)
+            while not state.is_paused and size < max_bytes and (raw := state.take_raw(max_bytes - size)) is not None:
+                raws.append(raw)
+                size += raw.decompressed_bytes
+                self._end_turn(state)
+            if size >= max_bytes:
+                break
+        return raws
+
+    def decode_columns(self, raws: Sequence[RawBatch], columns: "RecordColumns") -> "pyarrow.RecordBatch":
+        """Return the records of collected batches as Arrow columns.
+
+        If they cannot be decoded together, the first is decoded alone, and the others are taken back. Raises
+        `KafkaError` if the first one is corrupt; then it is taken back, too.
+        """
+        try:
+            return self._decoded(raws, columns)
+        except KafkaError:
+            self._give_back(raws[1:])
+        except BaseException:
+            self._give_back(raws)
+            raise
+        try:
+            return self._decoded(raws[:1], columns)
+        except KafkaError as error:
+            self._give_back(raws[:1])
+            self._subscriptions.move_to_end(self._subscriptions[raws[0].partition])  # after the others in the next call
+            raise KafkaError(error.code, f"partition {raws[0].partition}: {error}") from error
+
+    def _decoded(self, raws: Sequence[RawBatch], columns: "RecordColumns") -> "pyarrow.RecordBatch":
+        from odradek.columns import PartitionBatches, decode_partitions
+
+        sources = [PartitionBatches(raw.buffer, *raw.partition, raw.from_offset) for raw in raws]
+        batch = decode_partitions(sources, columns, check_crcs=False)
+        self._metrics.bytes_consumed_total += sum(raw.size for raw in raws)
+        self._metrics.records_consumed_total += batch.num_rows
+        return batch
+
+    def _give_back(self, raws: Sequence[RawBatch]) -> None:
+        for raw in reversed(raws):
+            self._subscriptions[raw.partition].give_back(raw)
+
+    def _in_turn(self) -> Iterator[TopicPartitionState]:
+        """Yield the partition with the decoded batch, then those that returned records least recently first."""
+        current = self._current
+        if current is not None and self._subscriptions.get(current.partition) is current:
+            yield current
+        yield from (state for state in self._subscriptions if state is not current)
+
+    def _end_turn(self, state: TopicPartitionState) -> None:
+        if state.has_pending and state.error is None:
+            self._current = state
+        else:
+            self._current = None
+            self._subscriptions.move_to_end(state)
+
+    def _raise_error(self, state: TopicPartitionState, *, is_first: bool) -> None:
+        """Raise the partition's error; the other partitions come before it in the next call."""
+        if state.error is not None and is_first:
+            error, state.error = state.error, None
+            self._subscriptions.move_to_end(state)
+            raise error

@@ -1,16 +1,17 @@
 """`odradek bench`: ratios to a peer, both sides in the same run, on the same machine, with the same client.
 
 A module for each group of subcommands: `commands` (one broker beside librdkafka's mock), `compare` (one broker beside
-Apache Kafka's), `assignor_speed`, `partitioner_requests`, `group_commands`, `cluster_commands` (three brokers),
-`recovery` and `in_process`. `*comparisons` say what is measured; `measure` alternates the sides, takes medians and
-prints rows. `peers` has the servers, `clients` the load. Nothing here is needed to run a broker, and no installed
-package has it; it needs confluent-kafka and aiokafka.
+Apache Kafka's), `assignor_speed`, `partitioner_requests`, `consumer_commands`, `group_commands`, `cluster_commands`
+(three brokers), `recovery` and `in_process`. `*comparisons` say what is measured; `measure` alternates the sides, takes
+medians and prints rows. `peers` has the servers, `clients` the load. Nothing here is needed to run a broker, and no
+installed package has it; it needs confluent-kafka, aiokafka and kafka-python.
 """
 
 from bench.assignor_speed import assignors
 from bench.cluster_commands import failover, many_partitions, replicated
 from bench.commands import command
 from bench.compare import command as compare_command
+from bench.consumer_commands import consumer
 from bench.group_commands import groups
 from bench.in_process import command as cluster_command
 from bench.partitioner_requests import partitioners
@@ -20,6 +21,7 @@ command.add_command(assignors)
 command.add_command(cluster_command)
 command.add_command(compare_command)
 command.add_command(recovery_command)
+command.add_command(consumer)
 command.add_command(failover)
 command.add_command(groups)
 command.add_command(replicated)

@@ -165,14 +165,14 @@ def decode(number: int, record_bytes: int, compression: str, count: int, *, as_j
         fill = {"topic": "bench", "count": number, "record_bytes": record_bytes, "compression": compression}
         run_client("fill", fill | {"bootstrap_servers": server.bootstrap_servers})
         arguments = {"bootstrap_servers": server.bootstrap_servers, "topic": "bench", "count": number}
-        names = ("arrow", "kernel", "confluent-kafka", "aiokafka")
+        names = ("arrow", "kernel", "poll", "confluent-kafka", "aiokafka", "kafka-python")
         figures = rounds(count, {name: _client(name, arguments) for name in names})
     speed = {side: by["records_per_second"] for side, by in figures.items()}
     what = f"{record_bytes} B records, {compression}"
     rows = [
-        Row(what=what, unit="records/s", figures=speed, of=ours, to=peer, aim=Aim(10))
-        for ours in names[:2]
-        for peer in names[2:]
+        Row(what=what, unit="records/s", figures=speed, of=ours, to=peer, aim=None if ours == "poll" else Aim(10))
+        for ours in names[:3]
+        for peer in names[3:]
     ]
     print_rows("consume into Arrow, one partition", rows, as_json=as_json)
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final
 
-from bench.clients import cluster_workloads, crowd, decoding, group_requests, producing, workloads
+from bench.clients import cluster_workloads, consuming, crowd, decoding, group_requests, producing, workloads
 
 WORKLOADS: Final[dict[str, Callable[..., workloads.Figures]]] = {
     "produce": workloads.produce,
@@ -28,7 +28,11 @@ WORKLOADS: Final[dict[str, Callable[..., workloads.Figures]]] = {
     "spark_batch": decoding.spark_batch,
     "confluent-kafka": decoding.consume_confluent,
     "aiokafka": decoding.consume_aiokafka,
+    "kafka-python": decoding.consume_kafka_python,
+    "poll": decoding.consume_poll,
     "arrow": decoding.consume_arrow,
+    "our_latency": consuming.our_latency,
+    "idle_partitions": consuming.idle_partitions,
     "kernel": decoding.kernel,
     "produce send": producing.produce_odradek,
     "produce send_arrow": producing.produce_arrow,

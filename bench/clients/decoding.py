@@ -68,23 +68,47 @@ async def _consume_aiokafka(bootstrap_servers: str, topic: str, count: int) -> F
     return pace.figures()
 
 
-def consume_arrow(bootstrap_servers: str, *, topic: str, count: int) -> Figures:
+def consume_kafka_python(bootstrap_servers: str, *, topic: str, count: int, partitions: int = 1) -> Figures:
+    """Read `count` records with kafka-python's `poll`."""
+    from kafka import KafkaConsumer, TopicPartition
+
+    consumer = KafkaConsumer(
+        bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest", max_partition_fetch_bytes=_FETCH_BYTES
+    )
+    consumer.assign([TopicPartition(topic, number) for number in range(partitions)])
+    pace = _Pace()
+    while pace.received < count:
+        found = consumer.poll(timeout_ms=10_000, max_records=10_000)
+        pace.add(sum(len(records) for records in found.values()))
+    consumer.close()
+    return pace.figures()
+
+
+def consume_poll(bootstrap_servers: str, *, topic: str, count: int, partitions: int = 1) -> Figures:
+    """Read `count` records with our consumer's `poll`."""
+    return asyncio.run(_consume_ours(bootstrap_servers, topic, count, partitions, is_arrow=False))
+
+
+def consume_arrow(bootstrap_servers: str, *, topic: str, count: int, partitions: int = 1) -> Figures:
     """Read `count` records into Arrow batches with our consumer's `poll_arrow`."""
-    return asyncio.run(_consume_arrow(bootstrap_servers, topic, count))
+    return asyncio.run(_consume_ours(bootstrap_servers, topic, count, partitions, is_arrow=True))
 
 
-async def _consume_arrow(bootstrap_servers: str, topic: str, count: int) -> Figures:
+async def _consume_ours(bootstrap_servers: str, topic: str, count: int, partitions: int, *, is_arrow: bool) -> Figures:
     from odradek.clients import Consumer
     from odradek.model import TopicPartition
 
     async with Consumer(
         bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest", max_partition_fetch_bytes=_FETCH_BYTES
     ) as consumer:
-        consumer.assign([TopicPartition(topic, 0)])
+        consumer.assign([TopicPartition(topic, number) for number in range(partitions)])
         pace = _Pace()
         while pace.received < count:
-            batch = await consumer.poll_arrow(timeout_ms=10_000)
-            pace.add(0 if batch is None else batch.num_rows)
+            if is_arrow:
+                batch = await consumer.poll_arrow(timeout_ms=10_000)
+                pace.add(0 if batch is None else batch.num_rows)
+            else:
+                pace.add(len(await consumer.poll(timeout_ms=10_000, max_records=10_000)))
         return pace.figures()
 
 

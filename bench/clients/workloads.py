@@ -9,7 +9,7 @@ import signal
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from bench.clients.librdkafka import CConsumer, CProducer, Messages
@@ -164,8 +164,13 @@ def latency(bootstrap_servers: str, *, per_second: int, seconds: float, partitio
         consumer.close()
         producer.flush(10)
     assert received == wanted, f"{received} of {wanted} records came back"
-    waits.sort()
-    return {"p50_ms": waits[len(waits) // 2], "p99_ms": waits[int(len(waits) * 0.99)]}
+    return percentiles(waits)
+
+
+def percentiles(waits: list[float]) -> Figures:
+    """Return the median and the 99th percentile of milliseconds."""
+    ordered = sorted(waits)
+    return {"p50_ms": ordered[len(ordered) // 2], "p99_ms": ordered[int(len(ordered) * 0.99)]}
 
 
 def saturate(bootstrap_servers: str, *, partitions: int = 0) -> Figures:
@@ -254,6 +259,11 @@ def delete_topic(bootstrap_servers: str, *, topic: str) -> Figures:
     for future in admin.delete_topics([topic]).values():
         future.result()
     return {}
+
+
+def new_topic(bootstrap_servers: str, partitions: int) -> AbstractContextManager[str]:
+    """Create a topic that is deleted at the end."""
+    return _topic(bootstrap_servers, "", partitions)
 
 
 @contextmanager

@@ -135,7 +135,8 @@ class Cluster:
             known = self.metadata.topics.get(name)
             if known is not None and known.partitions:
                 return known
-            code = known.error_code if known is not None else ErrorCode.unknown_topic_or_partition
+            # A topic without partitions has no error code.
+            code = (known.error_code if known is not None else None) or ErrorCode.unknown_topic_or_partition
             pause = backoff.failed()
             if code not in _TOPIC_NOT_READY or self.runtime.clock.monotonic() + pause > deadline:
                 # A topic that cannot be found must not be part of every further refresh.

@@ -131,6 +131,7 @@ class Consumer:
         """Commit, if commits are automatic, leave the group, and close all connections."""
         if not self._is_started:
             return
+        self._check_loop()
         self._is_started, self._is_closed = False, True
         try:
             await self._leave("the consumer is closed")
@@ -362,8 +363,7 @@ class Consumer:
         changed, group = self._changed, self._group
         if not self._is_started:
             raise UnavailableError(_NOT_STARTED)
-        if asyncio.get_running_loop() is not self._loop:
-            raise UnavailableError("the consumer was started in another event loop: create a consumer in this one")
+        self._check_loop()
         self._metrics.poll_started(self._clock.monotonic())
         deadline = inf if timeout_ms is None else self._clock.monotonic() + timeout_ms / 1000
         if group is not None:
@@ -415,6 +415,10 @@ class Consumer:
         if self._is_started:
             self._assignment.update_assignment()
         self._wake()
+
+    def _check_loop(self) -> None:
+        if asyncio.get_running_loop() is not self._loop:
+            raise UnavailableError("the consumer was started in another event loop: create a consumer in this one")
 
     async def _leave(self, reason: str) -> None:
         self._offset_fetcher.stop()

@@ -1,0 +1,119 @@
+"""docs/consumer.md: its examples run as they are printed, its tables say what the code does (M6, M12)."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scenes import create
+
+from odradek.clients import Consumer
+from odradek.clients.consumer.membership_manager import TRANSITIONS, MemberState
+from odradek.testing.world import World
+
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "consumer.md").read_text()
+STATES = {
+    MemberState.UNSUBSCRIBED: "down",
+    MemberState.FATAL: "down",
+    MemberState.FINDING_COORDINATOR: "discovering",
+    MemberState.STABLE: "member",
+    MemberState.COORDINATOR_UNKNOWN: "rediscovering",
+}
+"""SPEC 6's name of a state; the others are `stopped`."""
+
+
+def example(word: str) -> dict[str, Any]:
+    """The names that the example with this word defines."""
+    (code,) = (block for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if word in block)
+    names: dict[str, Any] = {}
+    exec(compile(code, "docs/consumer.md", "exec"), names)
+    return names
+
+
+def section(title: str) -> list[list[str]]:
+    """The rows of a section's table, without its head."""
+    text = PAGE[PAGE.index(f"## {title}\n") :]
+    text = text[: text.find("\n## ", 1)]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"][2:]
+
+
+def play(world: World, scene: Any) -> None:
+    async def scenario(_: World) -> None:
+        await create(world, "flights", partitions=2)
+        async with world.producer("writer") as producer:
+            for number in range(4):
+                await producer.send("flights", b"%d" % number, key=b"k", partition=number % 2)
+        await scene()
+
+    world.play(scenario)
+
+
+def ours(world: World) -> Any:
+    """`Consumer` on a host of the world."""
+    return lambda *topics, bootstrap_servers, **settings: world.consumer("reader", *topics, **settings)
+
+
+def test_the_first_example_prints_a_record(seed: int, capsys: pytest.CaptureFixture[str]) -> None:
+    world = World(seed)
+
+    async def scene() -> None:
+        names = example("async def read")
+        names["Consumer"] = ours(world)
+        await names["read"](world.servers)
+
+    play(world, scene)
+    assert re.fullmatch(r"flights [01] 0 b'[01]'\n", capsys.readouterr().out)
+
+
+def test_the_arrow_example_counts_all_records(seed: int) -> None:
+    world = World(seed)
+
+    async def scene() -> None:
+        names = example("async def total")
+        names["Consumer"] = ours(world)
+        assert await names["total"](world.servers) == 4
+
+    play(world, scene)
+
+
+def test_the_interceptor_counts_records_and_keeps_commits(seed: int) -> None:
+    world = World(seed)
+
+    async def scene() -> None:
+        names = example("class Audit")
+        names["Consumer"] = ours(world)
+        audit = names["Audit"]()
+        async with names["audited"](world.servers, audit, group_id="g") as consumer:
+            found = []
+            while len(found) < 4:
+                found += await consumer.poll()
+            await consumer.commit()
+        assert sorted(record.value for record in found) == [0, 1, 2, 3]
+        assert {record.key for record in found} == {"k"}
+        assert audit.returned == 4
+        assert sum(offset.offset for offset in audit.committed.values()) == 4
+
+    play(world, scene)
+
+
+def test_the_table_of_metrics_names_all_of_them() -> None:
+    names = {name for row in section("Metrics") for name in re.findall(r"`(\w+)`", row[0])}
+    assert names == set(Consumer().metrics())
+
+
+def test_the_table_of_states_is_the_state_machine() -> None:
+    """Changes of the member's state within one of SPEC's states are not in the table."""
+    of = {state: STATES.get(state, "stopped") for state in MemberState}
+    made = {
+        (of[state], event, of[following])
+        for state, events in TRANSITIONS.items()
+        for event, following in events.items()
+        if of[state] != of[following]
+    }
+    rows = [
+        (each, event, following)
+        for states, event, following, _ in section("States of a member")
+        for each in states.split(", ")
+    ]
+    assert len(rows) == len(set(rows))
+    assert set(rows) == made

@@ -275,6 +275,13 @@ def test_a_wrong_key_or_value_is_refused(settings: dict[str, Any], error: str) -
         Consumer(**settings)
 
 
+def test_a_negative_offset_is_refused() -> None:
+    consumer = Consumer()
+    consumer.assign([T0])
+    with pytest.raises(ValueError, match="an offset is 0 or more, not -2: use seek_to_beginning"):
+        consumer.seek(T0, -2)
+
+
 def test_no_records_at_most_is_refused(world: World) -> None:
     async def scene() -> None:
         async with world.consumer("reader", "t") as consumer:

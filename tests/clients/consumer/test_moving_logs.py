@@ -65,7 +65,7 @@ def test_after_an_unclean_election_a_consumer_without_a_policy_gets_an_error(see
                 await consumer.poll(60_000)
             assert caught.value.position == 20
             assert caught.value.divergence is not None
-            consumer.seek(T0, caught.value.divergence.offset)
+            consumer.seek(T0, caught.value.divergence)
             assert await poll_all(consumer, 15) == list(range(100, 115))
 
     World(seed, UNCLEAN, brokers=2).play(scene)
@@ -89,6 +89,21 @@ def test_a_committed_offset_is_validated_with_its_epoch(seed: int) -> None:
 
     more = {"offsets.topic.replication.factor": "1", "offsets.topic.num.partitions": "1"}
     World(seed, UNCLEAN | more, brokers=2).play(scene)
+
+
+def test_an_offset_from_the_users_own_database_is_validated_with_its_epoch(seed: int) -> None:
+    """Record 19 of epoch 0 was lost, so the application's offset 20 is of another history."""
+
+    async def scene(world: World) -> None:
+        async with world.consumer("reader") as reader:
+            reader.assign([T0])
+            await lose_ten_records(world, reader)
+        async with world.consumer("late") as consumer:
+            consumer.assign([T0])
+            consumer.seek(T0, OffsetAndMetadata(20, "", 0))
+            assert await poll_all(consumer, 15) == list(range(100, 115))
+
+    World(seed, UNCLEAN, brokers=2).play(scene)
 
 
 def test_every_record_is_returned_once_while_leaders_move(seed: int) -> None:

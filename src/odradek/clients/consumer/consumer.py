@@ -258,9 +258,15 @@ class Consumer:
 
     # ---- positions ----------------------------------------------------------------------------------------------
 
-    def seek(self, partition: TopicPartition | tuple[str, int], offset: int) -> None:
-        """Set the position to `offset`. Raises `KafkaError` for a partition that is not assigned."""
-        self._subscriptions[TopicPartition(*partition)].seek(offset)
+    def seek(self, partition: TopicPartition | tuple[str, int], offset: int | OffsetAndMetadata) -> None:
+        """Set the position to `offset`; with a leader epoch, it is compared with the leader's log first (KIP-320).
+
+        Raises `KafkaError` for a partition that is not assigned, `ValueError` for a negative offset.
+        """
+        wanted = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
+        if wanted.offset < 0:
+            raise ValueError(f"an offset is 0 or more, not {wanted.offset}: use seek_to_beginning or seek_to_end")
+        self._subscriptions[TopicPartition(*partition)].seek(wanted.offset, wanted.leader_epoch)
         self._wake()
 
     def seek_to_beginning(self, *partitions: TopicPartition | tuple[str, int]) -> None:

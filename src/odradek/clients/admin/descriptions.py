@@ -10,7 +10,7 @@ from odradek.clients.group_offsets import OffsetAndMetadata
 from odradek.clients.metadata import PartitionMetadata, TopicMetadata
 from odradek.model import KafkaError, TopicPartition
 from odradek.model.values import dataclass, field
-from odradek.protocol.consumer_protocol import PROTOCOL_TYPE, decode_assignment
+from odradek.protocol.consumer_protocol import PROTOCOL_TYPE, Subscription, decode_assignment, decode_subscription
 from odradek.protocol.messages import optional
 
 
@@ -92,6 +92,9 @@ class MemberDescription:
     client_id: str
     client_host: str
     assignment: tuple[TopicPartition, ...]
+    topics: tuple[str, ...] = ()
+    """The topics that the member subscribes to by name; empty while the group is not stable."""
+    rack: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,6 +225,8 @@ def group_description(group: Any, coordinator: BrokerDescription | None) -> Grou
                 client_id=member.client_id,
                 client_host=member.client_host,
                 assignment=_assignment(group.protocol_type, member.member_assignment),
+                topics=(subscription := _subscription(group.protocol_type, member.member_metadata)).topics,
+                rack=subscription.rack_id,
             )
             for member in sorted(group.members, key=lambda member: member.member_id)
         ),
@@ -247,6 +252,8 @@ def consumer_group_description(group: Any, coordinator: BrokerDescription | None
                     for topic in member.assignment.topic_partitions
                     for number in topic.partitions
                 ),
+                topics=tuple(member.subscribed_topic_names),
+                rack=member.rack_id,
             )
             for member in sorted(group.members, key=lambda member: member.member_id)
         ),
@@ -278,3 +285,13 @@ def _assignment(protocol_type: str, data: bytes) -> tuple[TopicPartition, ...]:
     except KafkaError:
         # An assignment may be any bytes; an unreadable one is shown as empty.
         return ()
+
+
+def _subscription(protocol_type: str, data: bytes) -> Subscription:
+    if protocol_type != PROTOCOL_TYPE or not data:
+        return Subscription(topics=())
+    try:
+        return decode_subscription(data)
+    except KafkaError:
+        # A subscription may be any bytes, too.
+        return Subscription(topics=())

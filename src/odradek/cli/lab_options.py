@@ -1,0 +1,112 @@
+"""Options of `odradek lab` that describe a case: on the command line, in a TOML file, or a live group."""
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+
+from odradek.cli.common import admin, cluster_options, run
+from odradek.lab.case import Case, LabError
+from odradek.lab.live import read_case
+from odradek.lab.notation import case_of_texts
+from odradek.lab.toml_cases import parse_case
+from odradek.model.values import dataclass
+
+_OPTIONS = (
+    click.option("--file", "file", metavar="FILE.toml", help="A case in a file; the other options add to it."),
+    click.option("--group", "-g", metavar="GROUP", help="A live group: its topics, members and what they own."),
+    click.option("--topic", "-t", "topics", multiple=True, metavar="TOPIC=N", help="A topic of N partitions."),
+    click.option(
+        "--members",
+        "--member",
+        "-m",
+        "members",
+        multiple=True,
+        metavar="N|NAME[=TOPIC,…]",
+        help="N members c0, c1, … of all topics, or one member and its topics (all without '=').",
+    ),
+    click.option("--owned", multiple=True, metavar="NAME=TOPIC:0-3,7", help="What a member owned before."),
+    click.option("--rack", "racks", multiple=True, metavar="NAME=RACK|A,B,…", help="A member's rack; all in turn."),
+    click.option(
+        "--replica-rack",
+        "replica_racks",
+        multiple=True,
+        metavar="TOPIC=A+B,C,…",
+        help="Racks with a replica: A and B of partition 0, C of 1, …; the list is repeated.",
+    ),
+    click.option("--instance", "instances", multiple=True, metavar="NAME=ID", help="A static member's instance id."),
+    click.option(
+        "--threads", multiple=True, metavar="[NAME=]N", help="Threads of a consumer, or of all, in generation 1."
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """The case of a command line."""
+
+    case: Case
+    strategy: str | None
+    """The strategy of the file or of the live group."""
+    group: str | None = None
+    bootstrap_server: str | None = None
+    command_config: str | None = None
+
+
+def case_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options; the command gets them as `given`."""
+
+    @wraps(function)
+    def command(
+        *, file: str | None, group: str | None, bootstrap_server: str | None, command_config: str | None, **options: Any
+    ) -> None:
+        texts: dict[str, Sequence[str]] = {
+            key: options.pop(key)
+            for key in ("topics", "members", "owned", "racks", "replica_racks", "instances", "threads")
+        }
+        base, strategy = _base(file, group, bootstrap_server, command_config)
+        case = case_of_texts(base=base, **texts)
+        if not case.members:
+            raise LabError("the case has no member: give a number of them, such as --members 5")
+        function(
+            given=Given(
+                case=case,
+                strategy=strategy,
+                group=group,
+                bootstrap_server=bootstrap_server,
+                command_config=command_config,
+            ),
+            **options,
+        )
+
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return cluster_options(command)
+
+
+strategy_option = click.option(
+    "--strategy", "-s", metavar="NAME", help="range, sticky, …, or an import path.  [default: the group's, or range]"
+)
+
+
+def _base(
+    file: str | None, group: str | None, bootstrap_server: str | None, command_config: str | None
+) -> tuple[Case | None, str | None]:
+    if file is not None and group is not None:
+        raise click.UsageError("give --file or --group, not both")
+    if group is not None:
+
+        async def work() -> tuple[Case, str]:
+            async with admin(bootstrap_server, command_config) as client:
+                return await read_case(client, group)
+
+        case, strategy = run(work())
+        return case, strategy or None
+    if file is None:
+        return None, None
+    try:
+        return parse_case(Path(file).read_text(encoding="utf-8"), file)
+    except UnicodeDecodeError:
+        raise LabError(f"{file} is not UTF-8 text") from None

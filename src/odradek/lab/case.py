@@ -1,0 +1,116 @@
+"""A group on paper: topics and their partitions, members and what they own, the racks of both."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from odradek.model import ConfigurationError, TopicPartition, validate_topic_name
+from odradek.model.values import dataclass, field
+
+MAX_PARTITIONS: Final = 1_000_000
+MAX_MEMBERS: Final = 1_000_000
+"""SPEC 3's scale, and a million members: every strategy answers in seconds and within a gigabyte."""
+MAX_THREADS: Final = 1_000
+
+
+class LabError(ConfigurationError):
+    """A case that contradicts itself, a notation that cannot be read, or a strategy that failed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """A member of a case. `owned` is what it had in `generation`."""
+
+    topics: tuple[str, ...]
+    owned: tuple[TopicPartition, ...] = ()
+    generation: int = 0
+    rack: str | None = None
+    instance_id: str | None = None
+    threads: int = 1
+    """Streams of the consumer; only the strategies of generation 1 go by them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """The input of every strategy. Its constructor checks nothing; call `checked` after the last change."""
+
+    topics: Mapping[str, int]
+    members: Mapping[str, Member]
+    replica_racks: Mapping[str, tuple[frozenset[str], ...]] = field(default_factory=dict)
+    """The racks with a replica of each partition, by topic."""
+
+    def checked(self) -> "Case":
+        """Return the case itself. Raises `LabError`; the message names the member or topic that is wrong."""
+        if not self.topics:
+            raise LabError("the case has no topic: name one with its number of partitions, such as --topic t=12")
+        for topic, count in self.topics.items():
+            validate_topic_name(topic)
+            if count < 1:
+                raise LabError(f"topic {topic} has {count} partitions: give it at least 1")
+        if self.partition_count > MAX_PARTITIONS:
+            raise LabError(f"the topics have {self.partition_count:,} partitions: use at most {MAX_PARTITIONS:,}")
+        if len(self.members) > MAX_MEMBERS:
+            raise LabError(f"the case has {len(self.members):,} members: use at most {MAX_MEMBERS:,}")
+        for topic in self.replica_racks:
+            self._check_topic(topic, "racks are given for the replicas of")
+        known: set[int] = set()
+        for name, member in self.members.items():
+            if id(member.topics) not in known:  # most members share one tuple
+                for topic in member.topics:
+                    self._check_topic(topic, f"member {name} subscribes to")
+                known.add(id(member.topics))
+            self._check_member(name, member)
+        threads = sum(member.threads for member in self.members.values())
+        if threads > MAX_MEMBERS:
+            raise LabError(f"the members have {threads:,} threads: use at most {MAX_MEMBERS:,}")
+        return self
+
+    def _check_topic(self, topic: str, where: str) -> None:
+        if topic not in self.topics:
+            raise LabError(f"{where} the topic {topic}, which does not exist: the topics are {_some(self.topics)}")
+
+    def _check_member(self, name: str, member: Member) -> None:
+        if not 1 <= member.threads <= MAX_THREADS:
+            raise LabError(f"member {name} has {member.threads} threads: give it from 1 to {MAX_THREADS:,}")
+        for topic, number in member.owned:
+            self._check_topic(topic, f"member {name} owns a partition of")
+            if not 0 <= number < self.topics[topic]:
+                raise LabError(
+                    f"member {name} owns {topic}-{number}, which does not exist: {topic} has {self.topics[topic]} "
+                    "partitions, counted from 0"
+                )
+
+    @property
+    def partition_count(self) -> int:
+        """Return the number of partitions of all topics."""
+        return sum(self.topics.values())
+
+    def owners(self) -> dict[TopicPartition, str]:
+        """Return the member that owns each partition; of several claims, one of the newest generation."""
+        found: dict[TopicPartition, str] = {}
+        for name, member in self.members.items():
+            for partition in member.owned:
+                rival = found.get(partition)
+                if rival is None or self.members[rival].generation < member.generation:
+                    found[partition] = name
+        return found
+
+    def with_owned(self, owned: Mapping[str, tuple[TopicPartition, ...]], generation: int) -> "Case":
+        """Return a copy in which members own other partitions; a member that is not named owns none."""
+        members = {
+            name: Member(
+                topics=member.topics,
+                owned=owned.get(name, ()),
+                generation=generation,
+                rack=member.rack,
+                instance_id=member.instance_id,
+                threads=member.threads,
+            )
+            for name, member in self.members.items()
+        }
+        return Case(topics=self.topics, members=members, replica_racks=self.replica_racks)
+
+
+def _some(names: Mapping[str, object], most: int = 10) -> str:
+    shown = sorted(names)[:most]
+    more = len(names) - len(shown)
+    return ", ".join(shown) + (f" and {more:,} more" if more else "")

@@ -1,0 +1,135 @@
+"""A strategy run over a case, until nothing moves any more.
+
+A cooperative strategy needs two generations: in the first, partitions that change hands are withheld; their owners
+revoke them, and the second gives them away.
+"""
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import Final
+
+from odradek.assignors import Assignment, Assignor, MemberSubscription, RebalanceProtocol, assign, create_assignor
+from odradek.lab.case import Case, LabError, Member
+from odradek.model import OdradekError, TopicPartition
+from odradek.model.values import dataclass
+
+_THREADED: Final = ("zookeeper-range", "zookeeper-roundrobin", "ceiling-range")
+_MAX_GENERATIONS: Final = 10
+"""Two are enough for the built-in strategies; one of a user's own may never come to rest."""
+
+
+class Protocol(StrEnum):
+    """How the members of a group stop for a rebalance."""
+
+    EAGER = "eager"
+    """Every member gives up all of its partitions before it joins again."""
+    COOPERATIVE = "cooperative"
+    """A member gives up only what another one gets (KIP-429)."""
+    CONSUMER = "consumer"
+    """The broker assigns, and a member gives up only what another one gets (KIP-848)."""
+    TREE = "zookeeper"
+    """Generation 1: every consumer stops, reads the tree and claims its partitions again."""
+
+    @property
+    def stops_all(self) -> bool:
+        """Return whether members stop reading also the partitions that they keep."""
+        return self in (Protocol.EAGER, Protocol.TREE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A strategy's result for a case."""
+
+    strategy: str
+    protocol: Protocol
+    first: Assignment
+    """The assignment of the first generation, by member."""
+    settled: Assignment
+    """The assignment at rest; equals `first` unless that withheld partitions."""
+    generations: int
+    threads: Assignment | None = None
+    """The assignment by thread; only the strategies of generation 1 have one."""
+
+    def owners(self) -> dict[TopicPartition, str]:
+        """Return the member of each partition at rest."""
+        return {partition: member for member, some in self.settled.items() for partition in some}
+
+
+def run_strategy(case: Case, strategy: str) -> Run:
+    """Return what `strategy` does with the case. Raises `LabError` for an unknown strategy and for one that fails."""
+    assignor = create(strategy)
+    with _failures(strategy):
+        if assignor.name in _THREADED:
+            threads = assign(assignor, case.topics, thread_subscriptions(case))
+            members = {
+                name: [place for number in range(member.threads) for place in threads[f"{name}-{number}"]]
+                for name, member in case.members.items()
+            }
+            return Run(
+                strategy=strategy, protocol=Protocol.TREE, first=members, settled=members, generations=1,
+                threads=threads,
+            )  # fmt: skip
+        protocol = protocol_of(assignor)
+        first = settled = _assigned(assignor, case)
+        count = 1
+        while protocol is Protocol.COOPERATIVE and count < _MAX_GENERATIONS:
+            case = case.with_owned({name: tuple(settled[name]) for name in case.members}, count)
+            following = _assigned(assignor, case)
+            if following == settled:
+                break
+            settled = following
+            count += 1
+    return Run(strategy=strategy, protocol=protocol, first=first, settled=settled, generations=count)
+
+
+def create(strategy: str) -> Assignor:
+    """Return the assignor. Raises `LabError` for an unknown one; the message lists the names."""
+    with _failures(strategy):
+        return create_assignor(strategy)
+
+
+def protocol_of(assignor: Assignor) -> Protocol:
+    """Return the protocol of the groups that use an assignor."""
+    if assignor.name in _THREADED:
+        return Protocol.TREE
+    if assignor.name == "uniform":
+        return Protocol.CONSUMER
+    is_cooperative = RebalanceProtocol.COOPERATIVE in assignor.supported_protocols
+    return Protocol.COOPERATIVE if is_cooperative else Protocol.EAGER
+
+
+def subscriptions(members: Mapping[str, Member]) -> dict[str, MemberSubscription]:
+    """Return the members as assignors take them."""
+    return {
+        name: MemberSubscription(
+            topics=member.topics,
+            owned=member.owned,
+            generation=member.generation,
+            rack=member.rack,
+            instance_id=member.instance_id,
+        )
+        for name, member in members.items()
+    }
+
+
+def thread_subscriptions(case: Case) -> dict[str, Sequence[str]]:
+    """Return the topics of each thread `"{member}-{number}"` (SPEC 4)."""
+    return {
+        f"{name}-{number}": member.topics for name, member in case.members.items() for number in range(member.threads)
+    }
+
+
+def _assigned(assignor: Assignor, case: Case) -> Assignment:
+    return assign(assignor, case.topics, subscriptions(case.members), racks=case.replica_racks)
+
+
+@contextlib.contextmanager
+def _failures(strategy: str) -> Iterator[None]:
+    """Raise what a strategy raises as a `LabError`: it may be the user's own code."""
+    try:
+        yield
+    except (OdradekError, ValueError) as error:
+        raise LabError(str(error)) from error
+    except Exception as error:
+        raise LabError(f"the strategy {strategy} failed: {type(error).__name__}: {error}") from error

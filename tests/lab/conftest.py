@@ -1,0 +1,14 @@
+"""A cluster whose groups the lab reads."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from odradek.testing import Cluster
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[str]:
+    """The address of a broker."""
+    with Cluster(brokers=1) as cluster:
+        yield cluster.bootstrap_servers

@@ -48,6 +48,11 @@ def test_a_live_group_is_a_case_with_what_its_members_own(servers: str, protocol
         assert ("roundrobin: 4 partitions" if protocol == "classic" else "uniform: 4 partitions") in table
         more = shares("--group", group, "-b", servers, "-m", "new", "-t", "u=1")
         assert set(more) == {*found, "new"}
+        change = ("what-if", "--group", group, "-b", servers, "--remove-member", min(found))
+        assert eventually(lambda: "with the cause" in lab(*change) or "of any cause" in lab(*change), what="a journal")
+        (cost,) = lab_json(*change)
+        assert {each["from"] for each in cost["moves"]} >= {min(found)}
+        assert cost["past"]["count"] >= 1
 
 
 def test_a_group_that_does_not_exist_or_has_no_members_is_refused(servers: str) -> None:

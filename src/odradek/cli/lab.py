@@ -1,16 +1,29 @@
 """`odradek lab`: which member gets which partition, and how strategies differ."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import click
 
 from odradek.assignors import ASSIGNOR_NAMES
 from odradek.cli.common import json_option, print_json, print_table
-from odradek.cli.lab_options import Given, case_options, strategy_option
-from odradek.cli.lab_views import MEASURE_COLUMNS, measures_row, print_run, summary
+from odradek.cli.lab_options import Given, case_options, past_pauses, strategy_option
+from odradek.cli.lab_views import (
+    MEASURE_COLUMNS,
+    measures_row,
+    pauses_sentence,
+    print_run,
+    print_transition,
+    summary,
+    transition_object,
+)
 from odradek.lab.case import LabError
+from odradek.lab.explain import explain as explain_partition
 from odradek.lab.measures import Measures, measure
+from odradek.lab.notation import partition_of_text
 from odradek.lab.runs import run_strategy
+from odradek.lab.what_if import Change
+from odradek.lab.what_if import what_if as compute_what_if
 
 
 @click.group(name="lab")
@@ -72,6 +85,66 @@ def compare(*, given: Given, strategies: tuple[str, ...], as_json: bool) -> None
         print_table(MEASURE_COLUMNS, [measures_row(row) for row in rows])
     for failed in errors:
         click.echo(f"left out: {failed}", err=True)
+
+
+@command.command()
+@click.argument("partition", metavar="TOPIC-PARTITION")
+@case_options
+@strategy_option
+@json_option
+def explain(*, partition: str, given: Given, strategy: str | None, as_json: bool) -> None:
+    """Show step by step why a member gets a partition."""
+    made = explain_partition(given.case, strategy or given.strategy or "range", partition_of_text(partition))
+    if as_json:
+        print_json(made)
+        return
+    owner = made.member or "no member"
+    click.echo(
+        f"{made.strategy} gives {made.partition} to {owner}" + (f", thread {made.thread}" if made.thread else "")
+    )
+    for number, step in enumerate(made.steps, 1):
+        click.echo(f"{number:>3}. {step}")
+
+
+@command.command(name="what-if")
+@case_options
+@strategy_option
+@click.option("--add-member", "add_members", multiple=True, metavar="N|NAME[=TOPIC,…]", help="New members.")
+@click.option(
+    "--remove-member", "remove_members", multiple=True, metavar="NAME", help="A member, or how its id begins."
+)
+@click.option("--add-partitions", multiple=True, metavar="TOPIC=N", help="N more partitions.")
+@click.option("--add-topic", "add_topics", multiple=True, metavar="TOPIC=N", help="Members of all topics subscribe.")
+@click.option("--to-rack", "to_racks", multiple=True, metavar="NAME=RACK|A,B,…", help="Another rack for members.")
+@click.option("--to-strategy", metavar="NAME", help="Another strategy.")
+@click.option(
+    "--limit", default=40, show_default=True, metavar="N", type=click.IntRange(1), help="Members that a table shows."
+)
+@json_option
+def what_if(*, given: Given, strategy: str | None, limit: int, as_json: bool, **texts: Any) -> None:
+    """Show what a change of the group would cost: what moves, and who stops reading what.
+
+    Before the change, members own what --owned, the file or the live group says, or else what the strategy gives them.
+    For a live group, past rebalances of such a cause say how long it takes.
+    """
+    change = Change(
+        add_members=texts["add_members"],
+        remove_members=texts["remove_members"],
+        add_partitions=texts["add_partitions"],
+        add_topics=texts["add_topics"],
+        racks=texts["to_racks"],
+        strategy=texts["to_strategy"],
+    )
+    if change == Change():
+        raise click.UsageError("name a change, such as --add-member 1 or --remove-member c0")
+    made = compute_what_if(given.case, strategy or given.strategy or "range", change)
+    past = past_pauses(given, change)
+    if as_json:
+        print_json(transition_object(made) | ({} if given.group is None else {"past": past}))
+        return
+    print_transition(made, limit)
+    if given.group is not None:
+        click.echo(pauses_sentence(past))
 
 
 def _by_topic(partitions: Iterable[tuple[str, int]]) -> dict[str, list[int]]:

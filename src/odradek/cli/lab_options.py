@@ -12,7 +12,10 @@ from odradek.lab.case import Case, LabError
 from odradek.lab.live import read_case
 from odradek.lab.notation import case_of_texts
 from odradek.lab.toml_cases import parse_case
+from odradek.lab.what_if import Change, Pauses, pauses
 from odradek.model.values import dataclass
+
+_MOST_PAST_REBALANCES = 200
 
 _OPTIONS = (
     click.option("--file", "file", metavar="FILE.toml", help="A case in a file; the other options add to it."),
@@ -89,6 +92,19 @@ def case_options(function: Callable[..., None]) -> Callable[..., None]:
 strategy_option = click.option(
     "--strategy", "-s", metavar="NAME", help="range, sticky, …, or an import path.  [default: the group's, or range]"
 )
+
+
+def past_pauses(given: Given, change: Change) -> Pauses | None:
+    """Return how long past rebalances of the live group took, from its journal; None without a group or a journal."""
+    group = given.group
+    if group is None:
+        return None
+
+    async def work() -> list[dict[str, Any]]:
+        async with admin(given.bootstrap_server, given.command_config) as client:
+            return await client.rebalance_history(group, limit=_MOST_PAST_REBALANCES)
+
+    return pauses(run(work()), change.causes())
 
 
 def _base(

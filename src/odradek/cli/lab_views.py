@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -12,6 +12,7 @@ from odradek.lab.case import Case
 from odradek.lab.measures import Measures, measure
 from odradek.lab.notation import partitions_text
 from odradek.lab.runs import Run
+from odradek.lab.what_if import Pauses, Transition
 from odradek.model import TopicPartition
 
 MEASURE_COLUMNS: Final = ("STRATEGY", "PROTOCOL", "FEWEST", "MOST", "IDLE", "MOVED", "STOPPED", "LOCAL", "REBALANCES")
@@ -61,6 +62,76 @@ def summary(case: Case, run: Run) -> str:
     if unread := case.partition_count - sum(map(len, run.settled.values())):
         text += f"; {_count(unread, 'partition')} without a subscriber"
     return text
+
+
+def print_transition(made: Transition, limit: int) -> None:
+    """Print each member before and after a change, at most `limit` of them, then what moves and what stops."""
+    gives: dict[str, list[TopicPartition]] = {}
+    gets: dict[str, list[TopicPartition]] = {}
+    for partition, old, new in made.moves:
+        if old is not None:
+            gives.setdefault(old, []).append(partition)
+        if new is not None:
+            gets.setdefault(new, []).append(partition)
+    names = list(dict.fromkeys([*made.before, *made.run.settled]))
+    rows = [
+        (
+            name,
+            len(made.before[name]) if name in made.before else None,
+            len(made.run.settled[name]) if name in made.run.settled else None,
+            partitions_text(gives.get(name, ())) or None,
+            partitions_text(gets.get(name, ())) or None,
+        )
+        for name in names[:limit]
+    ]
+    print_table(("MEMBER", "BEFORE", "AFTER", "GIVES UP", "GETS"), rows)
+    if len(names) > limit:
+        click.echo(f"shown: {limit:,} of {len(names):,} members; --limit shows more of them, --json shows all moves")
+    fresh = len(made.moves) - len(made.moved)
+    click.echo(
+        f"{made.run.strategy}, {made.protocol.value} rebalance: {_count(len(made.moved), 'partition')} "
+        f"{'moves' if len(made.moved) == 1 else 'move'}" + (f", {_count(fresh, 'partition')} new" if fresh else "")
+    )
+    stopping = made.stopping_partitions
+    if not stopping:
+        click.echo("no partition stops")
+        return
+    click.echo(f"partitions that stop: {len(stopping):,} ({partitions_text(stopping)})")
+    stopped, shown = len(made.stopping_members), ", ".join(made.stopping_members[:10])
+    click.echo(f"members that stop: {stopped:,}" + (f" ({shown}{', …' if stopped > 10 else ''})" if stopped else ""))
+
+
+def transition_object(made: Transition) -> dict[str, Any]:
+    """Return the JSON object of a change."""
+    return {
+        "strategy": made.run.strategy,
+        "protocol": made.protocol.value,
+        "generations": made.run.generations,
+        "moves": [
+            {
+                "topic": move.partition.topic,
+                "partition": move.partition.partition,
+                "from": move.before,
+                "to": move.after,
+            }
+            for move in made.moves
+        ],
+        "stopping_members": made.stopping_members,
+        "stopping_partitions": made.stopping_partitions,
+    }
+
+
+def pauses_sentence(past: Pauses | None) -> str:
+    """Return the sentence about past rebalances of a live group."""
+    if past is None:
+        return "for how long: unknown, the rebalance journal has no complete rebalance of this group"
+    which = f"rebalances with the cause {' or '.join(past.causes)}" if past.causes else "rebalances of any cause"
+    return (
+        f"for how long: in the last {past.count:,} {which}, {past.duration_ms / 1000:.3f} s from the cause "
+        f"until all had "
+        f"their assignment, and at most {past.longest_unowned_ms / 1000:.3f} s without an owner for a "
+        f"partition (medians)"
+    )
 
 
 def _row(

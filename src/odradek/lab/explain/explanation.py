@@ -1,0 +1,41 @@
+"""The explanation of one partition's member, and words that the rules share."""
+
+from collections.abc import Iterable, Sequence
+
+from odradek.model import TopicPartition
+from odradek.model.values import dataclass
+
+_MOST_NAMES = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """The steps of a rule, as sentences, that end with the member; None if no member subscribes to the topic."""
+
+    partition: TopicPartition
+    strategy: str
+    member: str | None
+    steps: tuple[str, ...]
+    thread: str | None = None
+    """The member's thread; only the strategies of generation 1 have one."""
+
+
+def names(items: Sequence[str]) -> str:
+    """Return names as a list; of a long one, the beginning and how many more there are."""
+    shown = ", ".join(items[:_MOST_NAMES])
+    return f"{shown} and {len(items) - _MOST_NAMES:,} more" if len(items) > _MOST_NAMES else shown
+
+
+def counts(pairs: Iterable[tuple[str, int]]) -> str:
+    """Return `c0 3, c1 2, …` as text."""
+    return names([f"{name} {count:,}" for name, count in pairs])
+
+
+def partitions(number: int) -> str:
+    """Return the number with its noun."""
+    return f"{number:,} partition" if number == 1 else f"{number:,} partitions"
+
+
+def consecutive(topic: str, share: range) -> str:
+    """Return a share as `t-3 to t-5`."""
+    return f"{topic}-{share[0]}" if len(share) == 1 else f"{topic}-{share[0]} to {topic}-{share[-1]}"

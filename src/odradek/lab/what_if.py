@@ -1,0 +1,184 @@
+"""A change of a group, and what it costs: the partitions that move, the members and partitions that stop.
+
+Before the change, members own what the case says, or else what the strategy gives them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from statistics import median
+from typing import Any, Final, NamedTuple
+
+from odradek.lab.case import Case, LabError, Member
+from odradek.lab.notation import member_of_text, member_racks, topic_and_count
+from odradek.lab.runs import Protocol, Run, run_strategy
+from odradek.model import TopicPartition
+from odradek.model.values import dataclass
+
+_CAUSES: Final = {
+    "add_members": ("joined",),
+    "remove_members": ("left", "session expired"),
+    "add_partitions": ("metadata changed", "joined again"),
+    "add_topics": ("metadata changed", "joined again"),
+    "racks": ("joined",),
+    "strategy": ("joined",),
+}
+"""The causes under which the rebalance journal has a change. In a classic group, the leader notices that topics have
+changed, and joins again; a member whose configuration changes is restarted, and joins."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A change as texts of `notation`; `strategy` replaces the one before."""
+
+    add_members: tuple[str, ...] = ()
+    """A number of members, or `NAME` or `NAME=TOPIC,…`."""
+    remove_members: tuple[str, ...] = ()
+    """Member ids, or beginnings that fit one member."""
+    add_partitions: tuple[str, ...] = ()
+    """`TOPIC=N`: N more."""
+    add_topics: tuple[str, ...] = ()
+    """`TOPIC=N`; members that subscribe to all topics subscribe to the new one, too."""
+    racks: tuple[str, ...] = ()
+    strategy: str | None = None
+
+    def causes(self) -> tuple[str, ...]:
+        """Return the causes under which the rebalance journal has such a change."""
+        return tuple(dict.fromkeys(cause for key, some in _CAUSES.items() if getattr(self, key) for cause in some))
+
+
+class Move(NamedTuple):
+    """A partition that changes hands; None before stands for a new partition, None after for one without readers."""
+
+    partition: TopicPartition
+    before: str | None
+    after: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transition:
+    """A group before and after a change."""
+
+    before: Mapping[str, Sequence[TopicPartition]]
+    run: Run
+    """The run after the change."""
+    moves: tuple[Move, ...]
+    stopping_members: tuple[str, ...]
+    """Members that stop reading some partition for a while; those that leave are not among them."""
+    stopping_partitions: tuple[TopicPartition, ...]
+    protocol: Protocol
+    """The protocol of the rebalance: one of the two strategies' if the strategy changes, the one that stops more."""
+
+    @property
+    def moved(self) -> tuple[Move, ...]:
+        """Return the moves of partitions that had an owner before."""
+        return tuple(move for move in self.moves if move.before is not None)
+
+
+def what_if(case: Case, strategy: str, change: Change) -> Transition:
+    """Return the transition. Raises `LabError` for a change that does not fit the case."""
+    first = run_strategy(case, strategy)
+    if not case.owners():
+        case = case.with_owned({name: tuple(some) for name, some in first.settled.items()}, 0)
+    before = case.owners()
+    changed = _changed(case, change)
+    run = run_strategy(changed, change.strategy or strategy)
+    after = run.owners()
+    moves = tuple(
+        Move(partition, before.get(partition), after.get(partition))
+        for partition in sorted({*before, *after})
+        if before.get(partition) != after.get(partition)
+    )
+    protocol = first.protocol if first.protocol.stops_all else run.protocol
+    stopping = sorted(before) if protocol.stops_all else [move.partition for move in moves if move.before]
+    stopped = {before[partition] for partition in stopping}
+    return Transition(
+        before={name: member.owned for name, member in case.members.items()},
+        run=run,
+        moves=moves,
+        stopping_members=tuple(name for name in changed.members if name in stopped),
+        stopping_partitions=tuple(stopping),
+        protocol=protocol,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pauses:
+    """Past rebalances of a live group, as medians in ms."""
+
+    count: int
+    causes: tuple[str, ...]
+    """The causes that were looked for; empty if none of them was found, so that all rebalances count."""
+    duration_ms: float
+    longest_unowned_ms: float
+
+
+def pauses(history: Sequence[Mapping[str, Any]], causes: Sequence[str]) -> Pauses | None:
+    """Return the medians of those past rebalances that had one of the causes; None without a history.
+
+    `history`: objects of the rebalance journal, as `Admin.rebalance_history` returns them.
+    """
+    complete = [each for each in history if each["outcome"] == "stable"]
+    fitting = [each for each in complete if each["cause"] in causes]
+    chosen = fitting or complete
+    if not chosen:
+        return None
+    return Pauses(
+        count=len(chosen),
+        causes=tuple(causes) if fitting else (),
+        duration_ms=median(each["duration_ms"] for each in chosen),
+        longest_unowned_ms=median(each["longest_unowned_ms"] for each in chosen),
+    )
+
+
+def _changed(case: Case, change: Change) -> Case:
+    topics = dict(case.topics)
+    for topic, more in map(topic_and_count, change.add_partitions):
+        if topic not in topics:
+            raise LabError(f"there is no topic {topic} to give partitions to: the topics are {', '.join(topics)}")
+        topics[topic] += more
+    members = dict(case.members)
+    for topic, count in map(topic_and_count, change.add_topics):
+        if topic in topics:
+            raise LabError(f"there is a topic {topic} already: give it more partitions with --add-partitions")
+        every = set(topics)
+        for name, member in members.items():
+            if every <= set(member.topics):
+                members[name] = replace(member, topics=(*member.topics, topic))
+        topics[topic] = count
+    for text in change.remove_members:
+        del members[_named(members, text)]
+    for text in change.add_members:
+        members |= _new_members(text, {**case.members, **members}, tuple(sorted(topics)))
+    for name, rack in member_racks(change.racks, members).items():
+        full = _named(members, name)
+        members[full] = replace(members[full], rack=rack)
+    if not members:
+        raise LabError("no member is left: keep at least one")
+    return Case(topics=topics, members=members, replica_racks=case.replica_racks).checked()
+
+
+def _new_members(text: str, members: Mapping[str, Member], every: tuple[str, ...]) -> dict[str, Member]:
+    """Return new members; `members` are those whose names are taken, also by members that leave."""
+    if text.isdecimal() and len(text) < 8:
+        found: dict[str, Member] = {}
+        number = 0
+        while len(found) < int(text):
+            if f"c{number}" not in members:
+                found[f"c{number}"] = Member(topics=every)
+            number += 1
+        return found
+    name, member = member_of_text(text, every)
+    if name in members:
+        raise LabError(f"there is a member {name} already: give the new one another name")
+    return {name: member}
+
+
+def _named(members: Mapping[str, Member], text: str) -> str:
+    """Return the member with this id, or the only one whose id begins so."""
+    if text in members:
+        return text
+    found = [name for name in members if name.startswith(text)]
+    if len(found) != 1:
+        what = "there is no member" if not found else f"{len(found):,} members have ids that begin with"
+        raise LabError(f"{what} {text}: the members are {', '.join(sorted(members)[:10])}")
+    return found[0]

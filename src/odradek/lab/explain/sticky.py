@@ -17,21 +17,29 @@ from odradek.model import TopicPartition
 
 def explain_sticky(case: Case, run: Run, partition: TopicPartition) -> Explanation:
     """Explain the placement: the claims, the balance, and why the partition moved or stayed."""
-    placement = _Placement(case, partition)
-    member, steps = placement.steps()
+    member, steps = _Placement(case, partition).steps()
     return Explanation(partition=partition, strategy=run.strategy, member=member, steps=tuple(steps))
 
 
 def explain_cooperative_sticky(case: Case, run: Run, partition: TopicPartition) -> Explanation:
     """Explain the placement, and in which generation the member gets the partition (KIP-429)."""
     made = explain_sticky(case, run, partition)
-    if any(partition in some for some in run.first.values()):
-        return made
-    step = (
-        f"Members still claim {partition}, so it has no owner in the first generation: the old owner revokes it and "
-        f"joins again, and the following generation gives it to {made.member}."
-    )
-    return Explanation(partition=partition, strategy=run.strategy, member=made.member, steps=(*made.steps, step))
+    steps, wanted = list(made.steps), made.member
+    for generation in range(1, run.generations):
+        given = assign(run.strategy, case.topics, subscriptions(case.members), racks=case.replica_racks)
+        if partition in given[str(made.member)] and partition in run.settled[str(made.member)]:
+            break
+        steps.append(
+            f"A member still claims {partition}, so it has no owner in this generation: the member revokes it and "
+            "joins again, which begins the next generation."
+        )
+        case = case.with_owned({member: tuple(given[member]) for member in case.members}, generation)
+        made = explain_sticky(case, run, partition)
+        if made.member == wanted:
+            steps.append(f"Then {wanted} gets {partition}.")
+        else:
+            steps += ["There, members own what they have got so far, and the rule begins anew.", *made.steps]
+    return Explanation(partition=partition, strategy=run.strategy, member=made.member, steps=tuple(steps))
 
 
 class _Placement:

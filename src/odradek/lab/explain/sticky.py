@@ -108,10 +108,11 @@ class _Placement:
         topics = f"{self._partition.topic} has {len(self._subscribers):,} subscribers: {names(self._subscribers)}."
         if len(self._topics) > 1:
             topics += f" The topics {names(self._topics)} have the same ones."
-        if self._rack_sets is not None:
-            racks = sorted(self._racks_of(self._partition))
-            topics += f" Its replicas are on {'no rack of a member' if not racks else 'rack ' + ' and '.join(racks)}."
-        return topics + f" Of the partitions that are alike in this, there are {len(self._alike):,}."
+        if self._rack_sets is None:
+            return f"{topics} In all, these have {partitions(len(self._alike))}."
+        racks = sorted(self._racks_of(self._partition))
+        where = f"on rack {' and '.join(racks)}" if racks else "on no member's rack"
+        return f"{topics} {partitions(len(self._alike))} of these, with {self._partition}, have replicas {where}."
 
     def _balance_step(self, shares: Mapping[str, int]) -> str:
         total = sum(self._case.topics[topic] for topic in self._case.topics if self._subscribers_of(topic))
@@ -125,7 +126,7 @@ class _Placement:
         rule = "the least sum of squares" + (", then the fewest away from their rack" if self._rack_sets else "")
         return (
             f"Balance comes first, over all topics together: {rule}, then the fewest moves. It gives these members in "
-            f"all {loads}; of the partitions that are alike, {counts(shares.items())}."
+            f"all {loads}; of these partitions, {counts(shares.items())}."
         )
 
     def _claim_step(self) -> str:

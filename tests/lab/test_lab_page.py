@@ -1,0 +1,44 @@
+"""The commands of docs/lab.md print what the page says."""
+
+import re
+import shlex
+from pathlib import Path
+from typing import Final
+
+import pytest
+from click.testing import CliRunner
+from lab_commands import lab
+from test_lab_live import living_group
+
+from odradek.cli import main
+
+PAGE: Final = (Path(__file__).parents[2] / "docs" / "lab.md").read_text()
+BLOCKS: Final = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
+EXAMPLES: Final = [example for block in BLOCKS for example in re.split(r"\n(?=\$ )", block)]
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_a_command_of_the_page_prints_what_stands_below_it(
+    example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command, _, expected = example.partition("\n")
+    (toml,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    (tmp_path / "group.toml").write_text(toml)
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(main, shlex.split(command.removeprefix("$ odradek ")))
+    assert result.exit_code == 0, result.output
+    assert result.stdout.rstrip("\n") == expected.rstrip("\n")
+
+
+def test_the_page_has_each_command_of_the_lab() -> None:
+    listed = set(re.findall(r"^  ([a-z-]+)  ", CliRunner().invoke(main, ["lab", "--help"]).stdout, re.MULTILINE))
+    assert listed == {example.split()[3] for example in EXAMPLES} == set(re.findall(r"^\| `lab (\S+)` \|", PAGE, re.M))
+
+
+def test_the_commands_for_a_running_group_run(servers: str) -> None:
+    commands = re.findall(r"^odradek lab (.*--group readers.*)$", PAGE, re.MULTILINE)
+    expected = ("range: 4 partitions", "cooperative-sticky", "range gives readers-0 to", "for how long: ")
+    with living_group(servers, "readers"):
+        for command, text in zip(commands, expected, strict=True):
+            named = command.replace("localhost:9092", servers).replace("flights-0", "readers-0")
+            assert text in lab(*shlex.split(named))

@@ -121,6 +121,8 @@ def test_a_strategy_of_ones_own_is_named_by_its_import_path() -> None:
     assert shares("-t", "t=2", "-m", "2", "-s", path) == {"c0": {"t": [0, 1]}, "c1": {}}
     (row,) = lab_json("compare", "-t", "t=2", "-m", "2", "-s", path)
     assert (row["idle"], row["most"]) == (1, 2)
+    (change,) = lab_json("what-if", "-t", "t=2", "-m", "c1", "-s", path, "--add-member", "c0")
+    assert {each["to"] for each in change["moves"]} == {"c0"}
     assert "failed: KeyError: 'secret'" in lab("assign", "-t", "t=2", "-m", "2", "-s", f"{__name__}:Fails", code=1)
 
 

@@ -138,6 +138,8 @@ def test_the_time_is_the_median_of_past_rebalances_of_such_a_cause() -> None:
         (("--add-partitions", "x=1"), "there is no topic x to give partitions to"),
         (("--add-topic", "t=1"), "there is a topic t already"),
         (("--to-strategy", "x"), "unknown assignor 'x'"),
+        (("--add-member", "0"), "0 is no number of new members: use from 1 to 1,000,000"),
+        (("--add-member", "99999999"), "99999999 is no number of new members"),
         (("--to-rack", "x=a"), "there is no member x"),
     ],
 )

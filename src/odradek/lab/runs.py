@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Final
 
 from odradek.assignors import Assignment, Assignor, MemberSubscription, RebalanceProtocol, assign, create_assignor
+from odradek.assignors.custom import CheckedAssignor
 from odradek.lab.case import Case, LabError, Member
 from odradek.model import OdradekError, TopicPartition
 from odradek.model.values import dataclass
@@ -121,7 +122,11 @@ def thread_subscriptions(case: Case) -> dict[str, Sequence[str]]:
 
 
 def _assigned(assignor: Assignor, case: Case) -> Assignment:
-    return assign(assignor, case.topics, subscriptions(case.members), racks=case.replica_racks)
+    given = assign(assignor, case.topics, subscriptions(case.members), racks=case.replica_racks)
+    if not isinstance(assignor, CheckedAssignor):
+        return given
+    # A user's own strategy may return plain tuples, and in any kind of sequence.
+    return {member: [TopicPartition(*partition) for partition in some] for member, some in given.items()}
 
 
 @contextlib.contextmanager

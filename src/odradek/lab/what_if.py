@@ -8,7 +8,7 @@ from dataclasses import replace
 from statistics import median
 from typing import Any, Final, NamedTuple
 
-from odradek.lab.case import Case, LabError, Member
+from odradek.lab.case import MAX_MEMBERS, Case, LabError, Member
 from odradek.lab.notation import member_of_text, member_racks, topic_and_count
 from odradek.lab.runs import Protocol, Run, run_strategy
 from odradek.model import TopicPartition
@@ -159,7 +159,9 @@ def _changed(case: Case, change: Change) -> Case:
 
 def _new_members(text: str, members: Mapping[str, Member], every: tuple[str, ...]) -> dict[str, Member]:
     """Return new members; `members` are those whose names are taken, also by members that leave."""
-    if text.isdecimal() and len(text) < 8:
+    if text.isdecimal():
+        if not (len(text) < 8 and 1 <= int(text) <= MAX_MEMBERS):
+            raise LabError(f"{text} is no number of new members: use from 1 to {MAX_MEMBERS:,}")
         found: dict[str, Member] = {}
         number = 0
         while len(found) < int(text):

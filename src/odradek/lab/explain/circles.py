@@ -1,6 +1,7 @@
 """Explanations of the rules that give all partitions to the members in a circle."""
 
-from odradek.assignors import sorted_members
+from odradek.assignors import GroupSubscription, sorted_members
+from odradek.assignors.interface import subscribers_by_topic
 from odradek.assignors.zookeeper import java_hash
 from odradek.lab.case import Case
 from odradek.lab.explain.explanation import Explanation, names
@@ -12,14 +13,13 @@ def explain_roundrobin(case: Case, run: Run, partition: TopicPartition) -> Expla
     """Explain `roundrobin`: partitions by topic and number, members in a circle, without the topic passed over."""
     members = subscriptions(case.members)
     ring = sorted_members(members)
-    topics_of = {name: set(member.topics) for name, member in members.items()}
+    places = {name: index for index, name in enumerate(ring)}
+    of_topic = subscribers_by_topic(GroupSubscription(partitions=case.topics, members=members))
     number, last = 0, ""
     start = place = 0
     passed: list[str] = []
-    for topic in sorted(case.topics):
-        subscribers = [index for index, name in enumerate(ring) if topic in topics_of[name]]
-        if not subscribers:
-            continue
+    for topic, some in of_topic.items():
+        subscribers = [places[name] for name in some]
         wanted = partition.partition if topic == partition.topic else case.topics[topic] - 1
         at, before = _owner(subscribers, start, wanted)
         number += wanted

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from odradek.assignors import GroupSubscription, sorted_members
+from odradek.assignors import GroupSubscription
+from odradek.assignors.interface import subscribers_by_topic
 from odradek.assignors.range_racks import racks_matter
 from odradek.lab.case import Case
 from odradek.lab.explain.explanation import Explanation, consecutive, names, partitions
@@ -18,12 +19,11 @@ def explain_range(case: Case, run: Run, partition: TopicPartition) -> Explanatio
     """Explain `range`: n = P // C partitions each, the first m = P % C members one more; by rack where racks differ."""
     members = subscriptions(case.members)
     group = GroupSubscription(partitions=case.topics, members=members, replica_racks=case.replica_racks)
-    ring = sorted_members(members)
-    of_topic = {topic: [name for name in ring if topic in members[name].topics] for topic in case.topics}
+    of_topic = subscribers_by_topic(group)
     subscribers = of_topic[partition.topic]
     count = case.topics[partition.topic]
     alike = sorted(topic for topic, some in of_topic.items() if some == subscribers and case.topics[topic] == count)
-    is_by_rack = any(racks_matter(group, topic, some) for topic, some in of_topic.items() if some)
+    is_by_rack = any(racks_matter(group, topic, some) for topic, some in of_topic.items())
     if is_by_rack and (len(alike) > 1 or racks_matter(group, partition.topic, subscribers)):
         return _explain_racks(case, run, partition, subscribers, alike)
     order = (

@@ -7,7 +7,8 @@ which ones these are follows here from the counts: a member keeps the first it h
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
-from odradek.assignors import assign, sorted_members
+from odradek.assignors import GroupSubscription, assign, sorted_members
+from odradek.assignors.interface import subscribers_by_topic
 from odradek.lab.case import Case
 from odradek.lab.explain.explanation import Explanation, counts, names, partitions
 from odradek.lab.notation import partitions_text
@@ -50,9 +51,11 @@ class _Placement:
         self._partition = partition
         members = subscriptions(case.members)
         self._members = sorted_members(members)
+        group = GroupSubscription(partitions=case.topics, members=members)
+        self._by_topic = subscribers_by_topic(group)
         self._target = assign("uniform", case.topics, members, racks=case.replica_racks)
-        self._subscribers = self._subscribers_of(partition.topic)
-        self._topics = [each for each in sorted(case.topics) if self._subscribers_of(each) == self._subscribers]
+        self._subscribers = self._by_topic[partition.topic]
+        self._topics = [topic for topic, some in self._by_topic.items() if some == self._subscribers]
         self._rack_sets = _rack_sets(case)
         self._alike = {
             TopicPartition(topic, number)
@@ -115,7 +118,7 @@ class _Placement:
         return f"{topics} {partitions(len(self._alike))} of these, with {self._partition}, have replicas {where}."
 
     def _balance_step(self, shares: Mapping[str, int]) -> str:
-        total = sum(self._case.topics[topic] for topic in self._case.topics if self._subscribers_of(topic))
+        total = sum(self._case.topics[topic] for topic in self._by_topic)
         if len(self._alike) == total and len(self._subscribers) == len(self._members):
             share, more = divmod(total, len(self._members))
             text = f"Balance comes first: {total:,} partitions over {len(self._members):,} members are {share:,} each"
@@ -123,7 +126,9 @@ class _Placement:
                 text += f", and one more for {more:,} of them, first for those that have more already"
             return f"{text}: {counts(shares.items())}."
         loads = counts((member, len(self._target[member])) for member in self._subscribers)
-        rule = "the least sum of squares" + (", then the fewest away from their rack" if self._rack_sets else "")
+        rule = "the least sum of the squares of the members' counts" + (
+            ", then the fewest away from their rack" if self._rack_sets else ""
+        )
         return (
             f"Balance comes first, over all topics together: {rule}, then the fewest moves. It gives these members in "
             f"all {loads}; of these partitions, {counts(shares.items())}."
@@ -164,9 +169,6 @@ class _Placement:
             if len(winners) == 1 and winners[0] in kept:
                 kept[winners[0]].append(partition)
         return kept
-
-    def _subscribers_of(self, topic: str) -> list[str]:
-        return [member for member in self._members if topic in self._case.members[member].topics]
 
     def _racks_of(self, partition: TopicPartition) -> frozenset[str]:
         return frozenset() if self._rack_sets is None else self._rack_sets[partition]

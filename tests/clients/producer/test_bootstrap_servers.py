@@ -87,6 +87,29 @@ def test_a_slow_broker_is_waited_for(simulation: Simulation, broker: Any, new_lo
     simulation.run(main())
 
 
+def test_a_start_that_failed_may_be_repeated(simulation: Simulation, broker: Any, new_log: Any) -> None:
+    """The metadata is kept current afterwards: a leader that moves is found."""
+    log = new_log()
+
+    async def main() -> None:
+        producer = Producer(broker.address, runtime=simulation.runtime("client"), max_block_ms=500)
+        with pytest.raises(UnavailableError, match="connection refused"):
+            await producer.start()
+        broker.topics["t"] = {0: -1}
+        broker.answers[ApiKey.PRODUCE] = log
+        await broker.start()
+        async with producer:
+            waiting = await producer.send("t", b"v")
+            await asyncio.sleep(1)
+            broker.topics["t"], broker.leader_epoch = {0: broker.node_id}, 1
+            async with asyncio.timeout(5):
+                await waiting
+        with pytest.raises(UnavailableError, match="the producer is closed: create another one"):
+            await producer.start()
+
+    simulation.run(main())
+
+
 @pytest.mark.parametrize("stage", ["start", "send", "deliver", "flush", "close"])
 def test_a_cancelled_producer_leaves_no_task_and_no_connection(
     simulation: Simulation, broker: Any, new_log: Any, stage: str

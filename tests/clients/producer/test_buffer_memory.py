@@ -114,6 +114,31 @@ def test_max_block_ms_is_the_limit_for_metadata_and_memory_together(
     play(lambda _: None, scene, buffer_memory=1_000, max_block_ms=1_000)
 
 
+def test_a_topic_that_is_deleted_while_a_record_waits_for_memory_is_an_error(
+    play: Any, broker: Any, other_broker: Any, new_log: Any
+) -> None:
+    """Two brokers: one is slow, and the other one has the metadata."""
+
+    async def scene(producer: Producer) -> None:
+        await other_broker.start()
+        await producer.partitions_for("u")
+        await producer.send("t", b"a" * 900, partition=0)
+        blocked = asyncio.ensure_future(producer.send("u", b"b" * 900))
+        following = asyncio.ensure_future(producer.send("t", b"c" * 900, partition=0))
+        await asyncio.sleep(0.1)
+        del broker.topics["u"]
+        # Metadata of another topic is looked up, and says that this one is gone.
+        await producer.partitions_for("v")
+        with pytest.raises(KafkaError, match="topic 'u' was deleted while the record waited for memory"):
+            await blocked
+        await following
+
+    broker.nodes.append(other_broker)
+    broker.topics["t"] = broker.topics["u"] = broker.topics["v"] = {0: other_broker.node_id}
+    other_broker.answers[ApiKey.PRODUCE] = slow(new_log())
+    play(None, scene, buffer_memory=1_000, linger_ms=0)
+
+
 def test_a_refused_record_takes_no_memory(play: Any, new_log: Any) -> None:
     async def scene(producer: Producer) -> None:
         free = producer.metrics()["buffer_available_bytes"]

@@ -75,8 +75,7 @@ class Producer:
         self._key_serializer = _checked_serializer("key_serializer", key_serializer)
         self._value_serializer = _checked_serializer("value_serializer", value_serializer)
         self._interceptors = Interceptors(interceptors) if interceptors else None
-        may_create = self._settings.allow_auto_create_topics
-        self._cluster = Cluster(self._settings, self._runtime, allow_auto_topic_creation=may_create)
+        self._cluster = self._new_cluster()
         self._metrics = ProducerMetrics()
         self._estimator = CompressionRatioEstimator()
         self._accumulator = RecordAccumulator(
@@ -87,15 +86,22 @@ class Producer:
             on_acknowledgement=self._interceptors.on_acknowledgement if self._interceptors else None,
         )
         self._sender: Sender | None = None
+        self._is_closed = False
         self._flushes = 0
 
     async def start(self) -> Self:
-        """Connect to the cluster; `async with` calls this. Raises `UnavailableError` if no broker answers in time."""
+        """Connect to the cluster; `async with` calls this. May be called again if it fails.
+
+        Raises `UnavailableError` if no broker answers in time, and after `close`.
+        """
+        if self._is_closed:
+            raise UnavailableError("the producer is closed: create another one")
         if self._sender is None:
             try:
                 await self._cluster.start(timeout_ms=self._settings.max_block_ms)
             except BaseException:
                 await self._cluster.close()
+                self._cluster = self._new_cluster()
                 raise
             self._sender = Sender(
                 self._cluster, self._settings, self._accumulator, self._placer, self._metrics, self._estimator
@@ -213,7 +219,7 @@ class Producer:
         except TimeoutError:
             pass
         finally:
-            self._sender = None
+            self._sender, self._is_closed = None, True
             sender.close(_closed())
             await self._cluster.close()
 
@@ -242,6 +248,10 @@ class Producer:
         """Close without waiting for undelivered records if the block raised an error."""
         await self.close(timeout_ms=None if kind is None else 0)
 
+    def _new_cluster(self) -> Cluster:
+        may_create = self._settings.allow_auto_create_topics
+        return Cluster(self._settings, self._runtime, allow_auto_topic_creation=may_create)
+
     # ---- append -------------------------------------------------------------------------------------------------
 
     async def _send(
@@ -269,6 +279,7 @@ class Producer:
         timestamp = self._runtime.clock.now_ms() if timestamp_ms is None else _valid_timestamp(timestamp_ms)
         if not self._accumulator.has_memory(size):
             await self._wait_for_memory(size, blocked_until or self._block_deadline())
+            self._ensure_still_exists(topic, partition)
         if self._sender is not sender:
             raise _closed()
         future: asyncio.Future[RecordMetadata] = sender.loop.create_future()
@@ -389,6 +400,15 @@ class Producer:
             raise KafkaError(
                 ErrorCode.unknown_topic_or_partition,
                 f"topic {topic!r} has no partition {partition}, only {count} of them",
+            )
+
+    def _ensure_still_exists(self, topic: str, partition: int | None) -> None:
+        """Raise `KafkaError` if the topic was deleted while a record waited for memory, which is then for the next."""
+        known = self._cluster.metadata.topics.get(topic)
+        if known is None or not known.partitions or (partition is not None and partition not in known.partitions):
+            self._accumulator.grant_memory()
+            raise KafkaError(
+                ErrorCode.unknown_topic_or_partition, f"topic {topic!r} was deleted while the record waited for memory"
             )
 
     async def _wait_for_memory(self, size: int, deadline: float) -> None:

@@ -110,6 +110,27 @@ def test_a_start_that_failed_may_be_repeated(simulation: Simulation, broker: Any
     simulation.run(main())
 
 
+def test_a_producer_that_is_started_twice_at_once_sends_each_record_once(
+    simulation: Simulation, broker: Any, new_log: Any
+) -> None:
+    log = new_log()
+
+    async def main() -> None:
+        broker.topics["t"] = {0: broker.node_id}
+        broker.answers[ApiKey.PRODUCE] = log
+        await broker.start()
+        producer = Producer(broker.address, runtime=simulation.runtime("client"), batch_size=1)
+        await asyncio.gather(producer.start(), producer.start(), producer.start())
+        async with producer:
+            for _ in range(20):
+                await producer.send("t", b"v")
+                await producer._cluster.refresh()
+        assert len(broker.asked(ApiKey.INIT_PRODUCER_ID)) == 1
+
+    simulation.run(main())
+    assert [batch.header.base_sequence for batch in log.seen] == list(range(20))
+
+
 @pytest.mark.parametrize("stage", ["start", "send", "deliver", "flush", "close"])
 def test_a_cancelled_producer_leaves_no_task_and_no_connection(
     simulation: Simulation, broker: Any, new_log: Any, stage: str

@@ -103,6 +103,8 @@ class Producer:
                 await self._cluster.close()
                 self._cluster = self._new_cluster()
                 raise
+        # Another call of this method may have waited for the same cluster.
+        if self._sender is None:
             self._sender = Sender(
                 self._cluster, self._settings, self._accumulator, self._placer, self._metrics, self._estimator
             )

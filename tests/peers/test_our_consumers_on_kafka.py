@@ -1,0 +1,163 @@
+"""M7. Our consumers with `group_protocol="consumer"` in groups that Apache Kafka coordinates (KIP-848)."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import confluent_kafka
+import pytest
+
+from bench.peers.kafka_peer import KafkaBroker
+from odradek.clients import Admin, Consumer, Producer
+from odradek.model import ErrorCode, KafkaError, TopicPartition
+
+pytestmark = pytest.mark.needs("kafka")
+
+PARTITIONS: Final = 4
+WITHIN_S: Final = 90.0
+OPTIONS: Final = {
+    "group.consumer.min.heartbeat.interval.ms": "300",
+    "group.consumer.heartbeat.interval.ms": "300",
+    "group.consumer.min.session.timeout.ms": "6000",
+    "group.consumer.session.timeout.ms": "6000",
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "1",
+}
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    kafka = KafkaBroker(tmp_path_factory.mktemp("kafka"), options=OPTIONS, heap="384M")
+    kafka.format()
+    kafka.start()
+    yield kafka.bootstrap_servers
+    kafka.stop()
+
+
+class Scene:
+    """A topic of Kafka with records, a group, and our consumers."""
+
+    def __init__(self, servers: str) -> None:
+        self.servers = servers
+        self.topic = f"t-{uuid.uuid4().hex}"
+        self.group = f"g-{uuid.uuid4().hex}"
+        self.read: set[tuple[int, int]] = set()
+
+    async def create(self) -> None:
+        async with Admin(bootstrap_servers=self.servers) as admin:
+            await admin.create_topic(self.topic, partitions=PARTITIONS)
+
+    async def fill(self, count: int = 40) -> None:
+        async with Producer(bootstrap_servers=self.servers) as producer:
+            for number in range(count):
+                await producer.send(self.topic, b"value", partition=number % PARTITIONS)
+            await producer.flush()
+
+    @asynccontextmanager
+    async def member(self, *, protocol: str = "consumer", **settings: Any) -> AsyncIterator[Consumer]:
+        given = {"auto_offset_reset": "earliest", "group_protocol": protocol, **settings}
+        topics = () if "pattern" in given else (self.topic,)
+        pattern = given.pop("pattern", None)
+        consumer = Consumer(*topics, bootstrap_servers=self.servers, group_id=self.group, **given)
+        if pattern is not None:
+            consumer.subscribe(pattern=pattern)
+        async with consumer:
+            yield consumer
+
+    async def shared(self, *members: Consumer) -> None:
+        """Poll until the members have equal shares."""
+        async with asyncio.timeout(WITHIN_S):
+            while [len(each.assignment()) for each in members] != [PARTITIONS // len(members)] * len(members):
+                await self.poll(*members)
+
+    async def poll(self, *members: Consumer) -> None:
+        for records in await asyncio.gather(*(each.poll(200) for each in members)):
+            self.read.update((record.partition, record.offset) for record in records)
+
+
+@pytest.fixture
+def scene(servers: str) -> Scene:
+    found = Scene(servers)
+    asyncio.run(found.create())
+    return found
+
+
+def test_members_share_and_take_over_and_skip_no_record(scene: Scene) -> None:
+    async def story() -> None:
+        await scene.fill()
+        async with scene.member() as first:
+            await scene.shared(first)
+            async with scene.member() as second:
+                await scene.shared(first, second)
+                await scene.fill()
+                await scene.poll(first, second)
+            await scene.shared(first)
+            async with asyncio.timeout(WITHIN_S):
+                while len(scene.read) < 80:
+                    await scene.poll(first)
+            await first.commit()
+            committed = await first.committed(*(TopicPartition(scene.topic, number) for number in range(PARTITIONS)))
+            assert {each and each.offset for each in committed.values()} == {20}
+
+    asyncio.run(story())
+
+
+def test_a_pattern_is_resolved_by_kafka_and_a_wrong_one_is_refused(scene: Scene) -> None:
+    async def story() -> None:
+        async with scene.member(pattern=f"{scene.topic[:-1]}.") as member:
+            await scene.shared(member)
+        async with scene.member(pattern="(?=a)b") as member:
+            with pytest.raises(KafkaError) as caught:
+                await member.poll(30_000)
+            assert caught.value.code is ErrorCode.invalid_regular_expression
+
+    asyncio.run(story())
+
+
+def test_a_static_member_returns_to_its_partitions(scene: Scene) -> None:
+    async def story() -> None:
+        async with scene.member() as other:
+            async with scene.member(group_instance_id="i") as static:
+                await scene.shared(static, other)
+                had, kept = static.assignment(), other.assignment()
+            async with scene.member(group_instance_id="i") as static:
+                await scene.shared(static, other)
+                assert (static.assignment(), other.assignment()) == (had, kept)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(("before", "after"), [("classic", "consumer"), ("consumer", "classic")])
+def test_a_group_changes_its_protocol_member_by_member(scene: Scene, before: str, after: str) -> None:
+    async def story() -> None:
+        own = {"partition_assignment_strategy": "cooperative-sticky", "heartbeat_interval_ms": 300}
+        settings = {protocol: own if protocol == "classic" else {} for protocol in (before, after)}
+        await scene.fill()
+        async with scene.member(protocol=before, **settings[before]) as first:
+            await scene.shared(first)
+            async with scene.member(protocol=after, **settings[after]) as second:
+                await scene.shared(first, second)
+                await first.close()
+                await scene.shared(second)
+                async with asyncio.timeout(WITHIN_S):
+                    while len(scene.read) < 40:
+                        await scene.poll(second)
+
+    asyncio.run(story())
+
+
+def test_ours_and_librdkafkas_share_a_group(scene: Scene) -> None:
+    async def story() -> None:
+        other = confluent_kafka.Consumer(
+            {"bootstrap.servers": scene.servers, "group.id": scene.group, "group.protocol": "consumer"}
+        )
+        other.subscribe([scene.topic])
+        async with scene.member() as ours:
+            async with asyncio.timeout(WITHIN_S):
+                while (len(ours.assignment()), len(other.assignment())) != (2, 2):
+                    await asyncio.gather(scene.poll(ours), asyncio.to_thread(other.poll, 0.2))
+        other.close()
+
+    asyncio.run(story())

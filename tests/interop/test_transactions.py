@@ -213,7 +213,7 @@ def test_our_admin_ends_a_hanging_transaction(broker: ServedBroker, topic: str, 
             assert (producer.current_txn_start_offset, producer.coordinator_epoch) == (None, 3)
             with pytest.raises(KafkaError, match="TRANSACTION_COORDINATOR_FENCED"):
                 await admin.abort_transaction(place, producer_id=5, producer_epoch=0, coordinator_epoch=2)
-            with pytest.raises(KafkaError, match="does not exist"):
+            with pytest.raises(KafkaError, match="has no partition 7"):
                 await admin.describe_producers(TopicPartition(topic, 7))
 
     asyncio.run(administer())

@@ -279,3 +279,12 @@ def test_ctrl_c_ends_a_command_without_an_import(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(cli, "_odradek_error", lambda: pytest.fail("errors are imported, which takes a while"))
     result = CliRunner().invoke(cli.main, ["topics"])
     assert (result.exit_code, result.output) == (130, "")
+
+
+def test_an_error_of_the_system_without_a_text_is_named_by_its_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    @click.command()
+    def failing() -> None:
+        raise TimeoutError
+
+    monkeypatch.setattr(cli.LazyGroup, "get_command", lambda *_: failing)
+    assert CliRunner().invoke(cli.main, ["topics"]).stderr == "odradek: TimeoutError\n"

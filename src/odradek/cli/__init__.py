@@ -108,7 +108,7 @@ def _odradek_error() -> type[Exception]:
 
 def _os_error(error: OSError) -> str:
     """Return `FILE: No such file or directory`, as other commands of the system print it."""
-    reason = error.strerror or str(error)
+    reason = error.strerror or str(error) or type(error).__name__
     return f"{error.filename}: {reason}" if error.filename else reason
 
 

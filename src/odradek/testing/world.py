@@ -64,6 +64,8 @@ class World:
         self.tree = MemoryTree()
         self.new_store: Callable[[MemoryTree], MemoryStore] = MemoryStore
         """Opens a broker's session of a tree that is not slow."""
+        self.prepare: Callable[[Broker], object] = lambda broker: None
+        """Called with each broker before it starts."""
         self._config = dict(config or {})
         self._noticed_at_once = noticed_at_once
         self._tree_s = tree_s
@@ -103,6 +105,7 @@ class World:
         store = self._open_session(host)
         settings = BrokerConfig.parse({**own, **self._config, **more})
         broker = Broker(settings, self.simulation.runtime(host), store, admission=admission)
+        self.prepare(broker)
         try:
             await broker.start()
         except BaseException:

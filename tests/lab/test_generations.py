@@ -1,0 +1,62 @@
+"""M4, M6, M7. One change of membership in each generation: the faults of generation 1, and their absence later."""
+
+from functools import cache
+
+import pytest
+
+from odradek.lab.generations import Change, Cost, Generation, measure, measure_all
+
+LATER = (Generation.EAGER, Generation.COOPERATIVE, Generation.CONSUMER)
+
+
+@cache
+def cost(generation: Generation, change: Change, members: int = 4) -> Cost:
+    return measure(generation, change, members=members, partitions=24)
+
+
+def test_the_same_seed_gives_the_same_cost() -> None:
+    first = cost(Generation.ZOOKEEPER, Change.LEAVES)
+    assert measure(Generation.ZOOKEEPER, Change.LEAVES, members=4, partitions=24) == first
+
+
+@pytest.mark.parametrize("change", Change)
+def test_every_member_of_generation_1_stops_for_any_change(change: Change) -> None:
+    """The herd effect."""
+    stopped = cost(Generation.ZOOKEEPER, change).members_stopped
+    assert stopped == (4 if change is Change.JOINS else 3)
+
+
+@pytest.mark.parametrize("change", Change)
+def test_only_members_that_give_a_partition_up_stop_in_a_cooperative_group(change: Change) -> None:
+    stopped = cost(Generation.COOPERATIVE, change).members_stopped
+    assert stopped == (4 if change is Change.JOINS else 0), "each gives a partition to the one that joins"
+
+
+def test_each_member_of_generation_1_reads_all_the_others() -> None:
+    """Reads of the tree grow with the square of the members."""
+    few, many = (
+        measure(Generation.ZOOKEEPER, Change.JOINS, members=members, partitions=2 * members) for members in (4, 16)
+    )
+    assert many.tree_reads / 16 - few.tree_reads / 4 >= 16 - 4
+
+
+@pytest.mark.parametrize("generation", LATER)
+def test_members_of_later_generations_leave_the_tree_alone(generation: Generation) -> None:
+    found = cost(generation, Change.JOINS)
+    assert (found.tree_reads, found.tree_writes) == (0, 0)
+    assert found.group_requests > 0
+    assert cost(Generation.ZOOKEEPER, Change.JOINS).group_requests == 0
+
+
+@pytest.mark.parametrize("generation", Generation)
+def test_partitions_of_a_dead_member_wait_for_its_session(generation: Generation) -> None:
+    found = cost(generation, Change.DIES)
+    assert found.settled_s >= 5
+    assert found.stopped_partition_s >= 6 * 5, "its six partitions, for most of six seconds"
+
+
+def test_all_generations_are_measured_one_after_another() -> None:
+    seen: list[Cost] = []
+    found = measure_all([Change.LEAVES], members=2, partitions=4, measured=seen.append)
+    assert [each.generation for each in found] == list(Generation)
+    assert seen == found

@@ -25,6 +25,8 @@ import kafka.coordinator.assignors.sticky.sticky_assignor
 import kafka.errors
 from existing_clients import CLIENTS
 
+from odradek.clients import Consumer
+from odradek.model import ErrorCode, KafkaError
 from odradek.testing import eventually
 
 T = TypeVar("T")
@@ -35,6 +37,7 @@ HEARTBEAT_MS: Final = 100
 OVERTAKEN: Final = frozenset(
     {confluent_kafka.KafkaError.ILLEGAL_GENERATION, confluent_kafka.KafkaError.REBALANCE_IN_PROGRESS}
 )
+REFUSED_COMMITS: Final = frozenset({ErrorCode.illegal_generation, ErrorCode.rebalance_in_progress})
 _POLL_MS: Final = 200
 _KAFKA_PYTHON: Final = {
     "range": kafka.coordinator.assignors.range.RangePartitionAssignor,
@@ -158,8 +161,8 @@ class KafkaPythonMember(GroupMember):
             self._consumer.close()
 
 
-class AiokafkaMember(GroupMember):
-    """aiokafka, on an event loop and a thread of its own: its start waits for the other members, too."""
+class AsyncioMember(GroupMember):
+    """A consumer on an event loop and a thread of its own: its start may wait for the other members."""
 
     def __init__(self, servers: str, group: str, topic: str, assignor: str) -> None:
         super().__init__()
@@ -172,6 +175,18 @@ class AiokafkaMember(GroupMember):
     def owned(self) -> set[int]:
         return {place.partition for place in self._consumer.assignment()}
 
+    async def _create(self, servers: str, group: str, topic: str, assignor: str) -> Any:
+        """Return a consumer that has not joined yet."""
+        raise AssertionError
+
+    async def _read(self) -> None:
+        """Join, and read until the consumer is stopped."""
+        raise AssertionError
+
+    async def _stop(self) -> None:
+        """Leave the group, which ends `_read`."""
+        await self._consumer.stop()
+
     def poll(self) -> None:
         if self._reading.done():
             self._reading.result()
@@ -180,12 +195,19 @@ class AiokafkaMember(GroupMember):
         if self._loop.is_closed():
             return
         try:
-            self._run(self._consumer.stop())
+            self._run(self._stop())
             self._reading.result(DEADLINE_S)
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(DEADLINE_S)
             self._loop.close()
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(DEADLINE_S)
+
+
+class AiokafkaMember(AsyncioMember):
+    """aiokafka."""
 
     async def _create(self, servers: str, group: str, topic: str, assignor: str) -> Any:
         return aiokafka.AIOKafkaConsumer(
@@ -200,7 +222,6 @@ class AiokafkaMember(GroupMember):
         )
 
     async def _read(self) -> None:
-        """Join, and read until the consumer is stopped."""
         await self._consumer.start()
         with suppress(aiokafka.errors.ConsumerStoppedError):
             while True:
@@ -209,8 +230,37 @@ class AiokafkaMember(GroupMember):
                 with suppress(aiokafka.errors.CommitFailedError, aiokafka.errors.RebalanceInProgressError):
                     await self._consumer.commit()
 
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(DEADLINE_S)
+
+class OdradekMember(AsyncioMember):
+    """Odradek's own consumer."""
+
+    async def _create(self, servers: str, group: str, topic: str, assignor: str) -> Any:
+        self._is_stopped = asyncio.Event()
+        return Consumer(
+            topic,
+            bootstrap_servers=servers,
+            group_id=group,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            session_timeout_ms=SESSION_MS,
+            heartbeat_interval_ms=HEARTBEAT_MS,
+            partition_assignment_strategy=assignor,
+        )
+
+    async def _read(self) -> None:
+        async with self._consumer:
+            while not self._is_stopped.is_set():
+                for record in await self._consumer.poll(_POLL_MS):
+                    self.read.append(record.value.decode())
+                    try:
+                        await self._consumer.commit()
+                    except KafkaError as refused:
+                        if refused.code not in REFUSED_COMMITS:
+                            raise
+
+    async def _stop(self) -> None:
+        self._is_stopped.set()
+        await asyncio.wrap_future(self._reading)
 
 
 @contextmanager

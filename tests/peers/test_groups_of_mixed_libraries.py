@@ -1,10 +1,19 @@
-"""M3, M6. Groups of Kafka's own consumers, and groups of four libraries, on SPEC 4's walk."""
+"""M3, M6. Groups of Kafka's own consumers, of four libraries, and with our own, on SPEC 4's walk."""
 
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from group_members import WALK_PARTITIONS, AiokafkaMember, ConfluentMember, Join, KafkaPythonMember, walk, writer
+from group_members import (
+    WALK_PARTITIONS,
+    AiokafkaMember,
+    ConfluentMember,
+    Join,
+    KafkaPythonMember,
+    OdradekMember,
+    walk,
+    writer,
+)
 from java_members import JavaMembers, java_members
 
 from odradek.spark.java import find_java
@@ -29,13 +38,17 @@ def java(kafka: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaM
 
 
 @pytest.mark.parametrize("assignor", OTHERS)
-@pytest.mark.parametrize("is_mixed", [False, True], ids=["java", "mixed"])
+@pytest.mark.parametrize("members", ["java", "mixed", "own"])
 def test_members_of_all_libraries_share_the_partitions(
-    kafka: Any, java: JavaMembers, assignor: str, is_mixed: bool
+    kafka: Any, java: JavaMembers, assignor: str, members: str
 ) -> None:
-    servers, topic = kafka.bootstrap_servers, f"walk.{'mixed' if is_mixed else 'java'}.{assignor}"
+    servers, topic = kafka.bootstrap_servers, f"walk.{members}.{assignor}"
     first, *others = OTHERS[assignor]
-    joins = (first, java, *others) if is_mixed else (java,) * 4
+    joins = {
+        "java": (java,) * 4,
+        "mixed": (first, java, *others),
+        "own": (OdradekMember, java, first, OdradekMember),
+    }[members]
     with writer(servers, topic, WALK_PARTITIONS) as write:
         values, broadcast = walk(servers, topic, assignor, joins, write)
     assert sorted(broadcast) == sorted(values)

@@ -9,10 +9,10 @@ from odradek.cli.groups.history import history
 from odradek.cli.groups.options import GroupSelection, group_option, groups_options, report
 from odradek.cli.groups.remove import remove_members
 from odradek.cli.groups.reset import reset
+from odradek.cli.groups.tree import migrate, tree
 from odradek.cli.groups.views import OFFSET_COLUMNS, assignment_text, coordinator_text, described, offset_rows
 from odradek.cli.groups.watch import watch
 from odradek.cli.partition_lists import partitions_of_topics, topic_and_partitions
-from odradek.cli.tree_groups import migrate, tree
 from odradek.clients.admin.descriptions import GroupDescription, GroupListing
 from odradek.clients.admin.results import RefusedGroupsError
 from odradek.model import KafkaError

@@ -7,8 +7,9 @@ import click
 
 from odradek.assignors import ASSIGNOR_NAMES
 from odradek.cli.common import json_option, print_json, print_table
-from odradek.cli.lab_options import Given, case_options, past_pauses, strategy_option
-from odradek.cli.lab_views import (
+from odradek.cli.lab.generations import generations
+from odradek.cli.lab.options import Given, case_options, past_pauses, strategy_option
+from odradek.cli.lab.views import (
     MEASURE_COLUMNS,
     measures_row,
     pauses_sentence,
@@ -28,10 +29,14 @@ from odradek.lab.what_if import what_if as compute_what_if
 
 @click.group(name="lab")
 def command() -> None:
-    """Explain and simulate the assignment of partitions to members.
+    """Explain and simulate the assignment of partitions to members, and what a change of them costs.
 
     The case is on the command line (--topic t=12 --members 5), in a TOML file (--file), or a live group (--group).
+    `generations` simulates a cluster instead.
     """
+
+
+command.add_command(generations)
 
 
 @command.command()

@@ -23,13 +23,12 @@ from odradek.testing.process import ServedBroker
 pytestmark = pytest.mark.needs("kafka")
 
 PARTITIONS = 50
-T0 = TopicPartition("t", 0)
 WITHIN_MS = 60_000
 
 
 @pytest.fixture(scope="module", params=["kafka", "odradek"])
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A broker with the topic `t`, which has ten records in each partition."""
+    """A broker that all tests of the module share."""
     folder: Path = tmp_path_factory.mktemp(request.param) / "data"
     options = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "1"}
     made: KafkaBroker | ServedBroker
@@ -40,19 +39,26 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         made = ServedBroker(folder, options=options)
     made.start()
     try:
-        asyncio.run(fill(made.bootstrap_servers))
         yield made
     finally:
         made.stop()
 
 
-async def fill(servers: str) -> None:
-    async with Admin(servers) as admin:
-        await admin.create_topic("t", partitions=PARTITIONS)
-    async with Producer(servers) as producer:
-        for number in range(PARTITIONS):
-            for value in range(10):
-                await producer.send("t", b"%d" % value, partition=number)
+@pytest.fixture
+def topic(server: Any, request: pytest.FixtureRequest) -> str:
+    """A topic of the test's own, which has ten records in each partition."""
+    name = request.function.__name__
+
+    async def fill() -> None:
+        async with Admin(server.bootstrap_servers) as admin:
+            await admin.create_topic(name, partitions=PARTITIONS)
+        async with Producer(server.bootstrap_servers) as producer:
+            for number in range(PARTITIONS):
+                for value in range(10):
+                    await producer.send(name, b"%d" % value, partition=number)
+
+    asyncio.run(fill())
+    return name
 
 
 def consumer(servers: str, **settings: Any) -> Consumer:
@@ -63,13 +69,13 @@ def run(scene: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(scene())
 
 
-def test_poll_and_poll_arrow_return_every_record_of_many_partitions(server: Any) -> None:
+def test_poll_and_poll_arrow_return_every_record_of_many_partitions(server: Any, topic: str) -> None:
     async def scene() -> None:
         servers = server.bootstrap_servers
         for is_arrow in (False, True):
             found: list[tuple[int, int, bytes]] = []
             async with consumer(servers) as reader:
-                reader.assign([TopicPartition("t", number) for number in range(PARTITIONS)])
+                reader.assign([TopicPartition(topic, number) for number in range(PARTITIONS)])
                 while len(found) < 10 * PARTITIONS:
                     if is_arrow:
                         batch = await reader.poll_arrow(WITHIN_MS, columns=["partition", "offset", "value"])
@@ -84,10 +90,10 @@ def test_poll_and_poll_arrow_return_every_record_of_many_partitions(server: Any)
     run(scene)
 
 
-def test_a_session_goes_on_after_idle_fetches_and_pauses(server: Any) -> None:
+def test_a_session_goes_on_after_idle_fetches_and_pauses(server: Any, topic: str) -> None:
     async def scene() -> None:
         servers = server.bootstrap_servers
-        partitions = [TopicPartition("t", number) for number in range(PARTITIONS)]
+        partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
         async with consumer(servers, fetch_max_wait_ms=100) as reader, Producer(servers) as producer:
             reader.assign(partitions)
             reader.seek_to_end()
@@ -96,58 +102,59 @@ def test_a_session_goes_on_after_idle_fetches_and_pauses(server: Any) -> None:
             assert session.is_incremental
             session_id = session.session_id
             reader.pause(*partitions[:25])
-            sent = [await (await producer.send("t", b"x", partition=number)) for number in (3, 30, 49)]
+            sent = [await (await producer.send(topic, b"x", partition=number)) for number in (3, 30, 49)]
             found = [*await reader.poll(WITHIN_MS), *await reader.poll(1_000)]
             assert sorted(each.partition for each in found) == [30, 49]
             reader.resume(*partitions[:25])
             assert [each.offset for each in await reader.poll(WITHIN_MS)] == [sent[0].offset]
             assert (session.session_id, session.is_incremental) == (session_id, True)
             session.session_id += 1
-            await producer.send("t", b"y", partition=3)
+            await producer.send(topic, b"y", partition=3)
             assert [each.value for each in await reader.poll(WITHIN_MS)] == [b"y"]
 
     run(scene)
 
 
-def test_a_record_that_cannot_be_deserialized_has_its_place(server: Any) -> None:
+def test_a_record_that_cannot_be_deserialized_has_its_place(server: Any, topic: str) -> None:
     async def scene() -> None:
         servers = server.bootstrap_servers
         async with Producer(servers) as producer:
-            bad = await (await producer.send("t", b"{", partition=7))
+            bad = await (await producer.send(topic, b"{", partition=7))
         async with consumer(servers, value_deserializer=json.loads) as reader:
-            reader.assign([TopicPartition("t", 7)])
-            reader.seek(("t", 7), bad.offset)
+            reader.assign([TopicPartition(topic, 7)])
+            reader.seek((topic, 7), bad.offset)
             with pytest.raises(RecordDeserializationError) as caught:
                 await reader.poll(WITHIN_MS)
-            assert (caught.value.partition, caught.value.offset) == (TopicPartition("t", 7), bad.offset)
+            assert (caught.value.partition, caught.value.offset) == (TopicPartition(topic, 7), bad.offset)
 
     run(scene)
 
 
 @pytest.mark.parametrize("server", ["kafka"], indirect=True)
-def test_a_position_of_another_history_is_found_after_a_restart(server: Any) -> None:
+def test_a_position_of_another_history_is_found_after_a_restart(server: Any, topic: str) -> None:
     """The commit has more records of epoch 0 than the log; Kafka's restart begins epoch 1, our broker's none."""
+    first = TopicPartition(topic, 0)
 
     async def commit() -> int:
         async with consumer(server.bootstrap_servers, group_id="g") as member:
-            (end,) = (await member.end_offsets([T0])).values()
-            member.assign([T0])
-            await member.commit({T0: OffsetAndMetadata(end + 15, "", 0)})
+            (end,) = (await member.end_offsets([first])).values()
+            member.assign([first])
+            await member.commit({first: OffsetAndMetadata(end + 15, "", 0)})
         return end
 
     async def scene() -> None:
         servers = server.bootstrap_servers
         async with Producer(servers) as producer:
             for value in range(40):  # offset end + 15 is in range: only the epoch gives the truncation away
-                await producer.send("t", b"new %d" % value, partition=0)
+                await producer.send(topic, b"new %d" % value, partition=0)
         async with consumer(servers, group_id="g", auto_offset_reset="none") as reader:
-            reader.assign([T0])
+            reader.assign([first])
             with pytest.raises(LogTruncationError) as caught:
                 await reader.poll(WITHIN_MS)
             assert caught.value.position == end + 15
             assert caught.value.divergence == OffsetAndMetadata(end, "", 0)
         async with consumer(servers, group_id="g") as reader:
-            reader.assign([T0])
+            reader.assign([first])
             assert (await reader.poll(WITHIN_MS, max_records=1))[0].value == b"new 0"
 
     end = asyncio.run(commit())

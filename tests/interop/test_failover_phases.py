@@ -131,8 +131,17 @@ class Brokers:
         """Generation and cause of each rebalance of the group, from the journal."""
         command = ["groups", "history", group, "--bootstrap-server", self.running(), "--json"]
         done = CliRunner().invoke(main, command)
-        lines = [json.loads(line) for line in done.stdout.splitlines()] if done.exit_code == 0 else []
-        return [(each["generation"], each["cause"]) for each in lines]
+        assert done.exit_code == 0, done.output
+        return [(each["generation"], each["cause"]) for each in map(json.loads, done.stdout.splitlines())]
+
+    def history_of(self, group: str, generations: list[int]) -> list[tuple[int, str]]:
+        """Wait until these rebalances are in the journal, which is written behind the group."""
+
+        def complete() -> list[tuple[int, str]] | None:
+            history = self.history(group)
+            return history if [generation for generation, _ in history] == generations else None
+
+        return eventually(complete, within_s=DEADLINE_S, what=f"generations {generations} of {group}") or []
 
 
 def describe(broker: ServedBroker, group: str) -> Any:
@@ -325,8 +334,7 @@ def phase_1_a_member_is_gone(group: Group) -> Iterator[None]:
 def phase_2_a_member_returns_in_time(group: Group) -> Iterator[None]:
     """One member knew of the rebalance, and its return is no second one; the joining member begins its own anew."""
     one, two = group.pair()
-    before = group.brokers.history(group.name)
-    assert [generation for generation, _ in before] == [1, 2]
+    before = group.brokers.history_of(group.name, [1, 2])
     late = group.member()
     late.send_join()
     group.is_preparing()

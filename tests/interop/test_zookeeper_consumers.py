@@ -45,8 +45,9 @@ class Reader:
             self.process = subprocess.Popen(command, stdout=output, stderr=errors)
 
     def read(self) -> list[tuple[int, str]]:
-        """Return the records so far."""
-        lines = [line.split() for line in self.output.read_text().splitlines()]
+        """Return the records so far, without a line that is half written."""
+        complete, _, _ = self.output.read_text().rpartition("\n")
+        lines = [line.split() for line in complete.splitlines()]
         return [(int(partition), value) for partition, value in lines]
 
     def end(self, number: signal.Signals) -> None:

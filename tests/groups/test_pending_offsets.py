@@ -92,6 +92,8 @@ def test_offsets_of_a_group_whose_record_was_deleted_keep_a_group_that_can_be_li
     at.apply(GroupMetadataRecord("g", None))
     assert at.machine.classic.groups["g"].generation == 0
     at.apply(OffsetCommitRecord("g", TopicPartition("t", 0), None))
+    assert at.machine.classic.groups["g"].is_unused
+    at.apply(GroupMetadataRecord("g", None))
     assert at.machine.classic.groups == {}
 
 
@@ -136,7 +138,8 @@ def test_a_marker_does_not_look_at_groups_outside_its_transaction(committed: boo
     at.commit("g", 0, 1, PRODUCER)
     at.machine.classic.groups = Unread(at.machine.classic.groups)
     at.machine.end_transaction(PRODUCER, committed=committed)
-    assert ("g" in at.machine.classic.groups) is committed
+    assert at.offsets("g") == ({0: 1} if committed else {})
+    assert "g" in at.machine.classic.groups
 
 
 def test_a_new_image_costs_as_much_as_there_are_topics_with_offsets() -> None:

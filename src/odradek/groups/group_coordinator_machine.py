@@ -14,6 +14,7 @@ from odradek.groups.classic.states import State
 from odradek.groups.classic.sync import validate_commit
 from odradek.groups.consumer.consumer_group import WaitingJoin
 from odradek.groups.consumer.consumer_groups import ASSIGNMENT, DEADLINES, ConsumerGroups, validate_member_epoch
+from odradek.groups.consumer.gaps import repair
 from odradek.groups.consumer.member import JOINING_EPOCH
 from odradek.groups.consumer.messages import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
 from odradek.groups.consumer.settings import ConsumerGroupSettings
@@ -116,7 +117,6 @@ class GroupCoordinatorMachine:
             self._apply_consumer(record)
         elif record.value is None:
             self.offsets.remove(record.group_id, record.partition)
-            self._forget_if_unused(record.group_id)
         elif producer_id == NO_PRODUCER:
             self._have_group(record.group_id)
             self.offsets.put(record.group_id, record.partition, record.value, offset)
@@ -127,7 +127,6 @@ class GroupCoordinatorMachine:
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
         for group_id in self.offsets.end_transaction(producer_id, committed=committed):
             self._keep_if_used(group_id)
-            self._forget_if_unused(group_id)
 
     def _apply_consumer(self, record: ConsumerGroupRecord) -> None:
         group_id = record.group_id
@@ -175,7 +174,8 @@ class GroupCoordinatorMachine:
         counts = _partition_counts(image)
         for group in list(self.classic.groups.values()):
             yield self._rebuild(group, counts, now)
-        for consumer_group in self.consumer.groups.values():
+        for consumer_group in list(self.consumer.groups.values()):
+            yield Step(key=consumer_group.group_id, records=repair(consumer_group, image))
             self.consumer.rebuild(consumer_group, now)
 
     def _rebuild(self, group: ClassicGroup, partition_counts: Mapping[str, int], now: Now) -> _Step:

@@ -159,8 +159,8 @@ class ClassicGroup:
 
     @property
     def is_deletable(self) -> bool:
-        """Return whether only the group's record is left: no member, no pending member."""
-        return self.state is State.EMPTY and not self.pending_members and self.record is not None
+        """Return whether the group has no member and no pending member; it may have a record."""
+        return self.state is State.EMPTY and not self.pending_members
 
     def subscribed_topics(self) -> frozenset[str] | None:
         """Return the topics that members subscribe to with the chosen protocol.

@@ -29,7 +29,7 @@ from odradek.protocol.group_records import (
     ConsumerGroupTargetAssignmentMetadataKey,
 )
 
-_NO_SUBSCRIPTION: Final = ConsumerGroupMemberMetadataValue(
+NO_SUBSCRIPTION: Final = ConsumerGroupMemberMetadataValue(
     instance_id=None,
     rack_id=None,
     client_id="",
@@ -39,6 +39,7 @@ _NO_SUBSCRIPTION: Final = ConsumerGroupMemberMetadataValue(
     server_assignor=None,
     classic_member_metadata=None,
 )
+"""The subscription of a member of which there is no record."""
 
 
 class ConsumerGroupState(StrEnum):
@@ -167,7 +168,7 @@ class ConsumerGroup:
         changed = ConsumerGroupMember(
             member_id=key.member_id,
             # A compacted log may have this record before the member's own.
-            subscription=_NO_SUBSCRIPTION if member is None else member.subscription,
+            subscription=NO_SUBSCRIPTION if member is None else member.subscription,
             epoch=value.member_epoch,
             previous_epoch=value.previous_member_epoch,
             state=to_state(value.state),

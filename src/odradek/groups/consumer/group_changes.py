@@ -44,9 +44,9 @@ def group_tombstones(group: ConsumerGroup) -> list[ConsumerGroupRecord]:
     return [ConsumerGroupRecord(key, None) for key in keys]
 
 
-def epoch_record(group: ConsumerGroup, topics_hash: int) -> ConsumerGroupRecord:
-    """Return the record of the group's next epoch."""
-    value = ConsumerGroupMetadataValue(epoch=group.epoch + 1, metadata_hash=topics_hash)
+def epoch_record(group: ConsumerGroup, topics_hash: int, *, after: int = 0) -> ConsumerGroupRecord:
+    """Return the record of the group's next epoch, which is also later than `after`."""
+    value = ConsumerGroupMetadataValue(epoch=max(group.epoch, after) + 1, metadata_hash=topics_hash)
     return ConsumerGroupRecord(ConsumerGroupMetadataKey(group_id=group.group_id), value)
 
 

@@ -1,0 +1,47 @@
+"""The repair of a group whose log has gaps: records of a later release, or those that a damaged disk has lost.
+
+Such a group could otherwise have members that wait for targets that nobody computes. A coordinator looks for gaps once,
+after loading. It removes members without a subscription, which then join again, and begins a later epoch, so that the
+next heartbeat computes new targets.
+"""
+
+from odradek.groups.consumer.consumer_group import NO_SUBSCRIPTION, ConsumerGroup
+from odradek.groups.consumer.group_changes import epoch_record, tombstones
+from odradek.groups.consumer.subscriptions import metadata_hash, topics_of_all
+from odradek.groups.records import ConsumerGroupRecord
+from odradek.metadata.image import ClusterImage
+
+
+def repair(group: ConsumerGroup, image: ClusterImage) -> list[ConsumerGroupRecord]:
+    """Return the records that a group needs after loading; none if its records agree with each other."""
+    if not group.members:
+        return []
+    unknown = [each.member_id for each in group.members.values() if each.subscription is NO_SUBSCRIPTION]
+    of_members = max(member.epoch for member in group.members.values())
+    if not unknown and of_members <= group.assignment_epoch <= group.epoch and not _lacks_targets(group, image):
+        return []
+    records = [record for member_id in unknown for record in tombstones(group, member_id)]
+    return [*records, epoch_record(group, group.metadata_hash, after=max(of_members, group.assignment_epoch))]
+
+
+def _lacks_targets(group: ConsumerGroup, image: ClusterImage) -> bool:
+    """Return whether a member has no target, or a partition of the topics is in no target or in two of them.
+
+    False if the group's targets are computed with the next heartbeat anyway.
+    """
+    if group.epoch > group.assignment_epoch:
+        return False
+    names = topics_of_all(group.subscriptions, group.regexes)
+    topics = [image.topics[name] for name in names if name in image.topics]
+    known = {topic.topic_id for topic in topics}
+    assigned = [
+        (topic_id, number)
+        for target in group.targets.values()
+        for topic_id, numbers in target.items()
+        if topic_id in known
+        for number in numbers
+    ]
+    is_whole = len(set(assigned)) == len(assigned) == sum(len(topic.partitions) for topic in topics)
+    if is_whole and group.targets.keys() == group.members.keys():
+        return False
+    return group.metadata_hash == metadata_hash(names, image)

@@ -35,6 +35,11 @@ def test_the_history_of_a_group_names_causes_and_durations(shell: Any) -> None:
     assert "left" in table
     assert "(empty)" in table
     assert len(table.splitlines()) == 2
+    assert shell.run("groups", "waiting", group).startswith(f"group {group}  state Empty  generation 2  members 0")
+    waits = json.loads(shell.run("groups", "waiting", group, "--json"))
+    assert (waits["group_type"], waits["epoch"], waits["members"]) == ("classic", 2, [])
+    assert "--count needs --interval" in shell.run("groups", "waiting", group, "--count", "2", code=2)
+    assert len(shell.run("groups", "waiting", group, "--interval", "0.1", "--count", "2").splitlines()) == 3
 
 
 def test_a_group_without_a_history_and_a_wrong_limit_are_errors(shell: Any) -> None:

@@ -16,7 +16,7 @@ from typing import Final
 
 PATH: Final = Path(__file__).parents[2] / "src/odradek/clients/blocking/__init__.pyi"
 CLASSES: Final = {
-    "GenerationReader": "odradek.clients.admin.group_generation",
+    "GenerationReader": "odradek.clients.admin.group_records",
     "Admin": "odradek.clients.admin.admin",
     "Consumer": "odradek.clients.consumer.consumer",
     "Producer": "odradek.clients.producer.producer",

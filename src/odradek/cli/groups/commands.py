@@ -11,6 +11,7 @@ from odradek.cli.groups.remove import remove_members
 from odradek.cli.groups.reset import reset
 from odradek.cli.groups.tree import migrate, tree
 from odradek.cli.groups.views import OFFSET_COLUMNS, assignment_text, coordinator_text, described, offset_rows
+from odradek.cli.groups.waiting import waiting
 from odradek.cli.groups.watch import watch
 from odradek.cli.partition_lists import partitions_of_topics, topic_and_partitions
 from odradek.clients.admin.descriptions import GroupDescription, GroupListing
@@ -30,6 +31,7 @@ def command() -> None:
 command.add_command(history)
 command.add_command(remove_members)
 command.add_command(reset)
+command.add_command(waiting)
 command.add_command(watch)
 command.add_command(tree)
 command.add_command(migrate)

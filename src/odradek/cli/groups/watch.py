@@ -13,7 +13,7 @@ from odradek.cli.groups.options import group_option
 from odradek.cli.groups.views import assignment_text, coordinator_text, described
 from odradek.clients import Admin
 from odradek.clients.admin.descriptions import GroupDescription, GroupPartition
-from odradek.clients.admin.group_generation import GenerationReader
+from odradek.clients.admin.group_records import GenerationReader
 from odradek.model import ErrorCode, KafkaError, OdradekError
 from odradek.model.values import dataclass
 

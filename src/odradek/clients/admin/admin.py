@@ -17,7 +17,8 @@ from odradek.clients.admin.descriptions import (
     TopicDescription,
 )
 from odradek.clients.admin.features import BrokerVersions, describe_broker_versions
-from odradek.clients.admin.group_generation import GenerationReader
+from odradek.clients.admin.group_records import GenerationReader
+from odradek.clients.admin.group_waits import GroupWaits, group_waits
 from odradek.clients.admin.groups import (
     alter_group_offsets,
     delete_group_offsets,
@@ -237,6 +238,13 @@ class Admin:
     def generation_reader(self, group_id: str) -> GenerationReader:
         """Return a reader of a classic group's generation, which is in no response to an administrator."""
         return GenerationReader(self._cluster, group_id, timeout_ms=self._timeout_ms)
+
+    async def group_waits(self, group_id: str) -> GroupWaits:
+        """Return who waits for whom in a group: of each member its epoch, what it has to revoke, and what it waits for.
+
+        Raises `KafkaError` GROUP_ID_NOT_FOUND and others. Of a classic group only members and generation are known.
+        """
+        return await group_waits(self._cluster, group_id, timeout_ms=self._timeout_ms)
 
     async def rebalance_history(self, group_id: str, *, limit: int = 20) -> list[dict[str, Any]]:
         """Return a group's last rebalances, the oldest first, as the JSON objects of Odradek's rebalance journal.

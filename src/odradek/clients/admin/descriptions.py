@@ -95,6 +95,10 @@ class MemberDescription:
     topics: tuple[str, ...] = ()
     """The topics that the member subscribes to by name; empty while the group is not stable."""
     rack: str | None = None
+    epoch: int | None = None
+    """The epoch of a member of a consumer group; None in a classic group."""
+    target: tuple[TopicPartition, ...] = ()
+    """The partitions that the coordinator of a consumer group has computed for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +147,10 @@ class GroupDescription:
     coordinator: BrokerDescription | None
     members: tuple[MemberDescription, ...]
     partitions: tuple[GroupPartition, ...] = ()
+    epoch: int | None = None
+    """The epoch of a consumer group; None for a classic group."""
+    assignment_epoch: int | None = None
+    """The epoch of which the targets of a consumer group are."""
 
     def with_partitions(self, partitions: Iterable[GroupPartition]) -> "GroupDescription":
         """Return a copy with `partitions`."""
@@ -241,22 +249,28 @@ def consumer_group_description(group: Any, coordinator: BrokerDescription | None
         protocol_type=PROTOCOL_TYPE,
         protocol=group.assignor_name,
         coordinator=coordinator,
+        epoch=group.group_epoch,
+        assignment_epoch=group.assignment_epoch,
         members=tuple(
             MemberDescription(
                 member_id=member.member_id,
                 group_instance_id=member.instance_id,
                 client_id=member.client_id,
                 client_host=member.client_host,
-                assignment=tuple(
-                    TopicPartition(topic.topic_name, number)
-                    for topic in member.assignment.topic_partitions
-                    for number in topic.partitions
-                ),
+                assignment=_partitions(member.assignment),
                 topics=tuple(member.subscribed_topic_names),
                 rack=member.rack_id,
+                epoch=member.member_epoch,
+                target=_partitions(member.target_assignment),
             )
             for member in sorted(group.members, key=lambda member: member.member_id)
         ),
+    )
+
+
+def _partitions(assignment: Any) -> tuple[TopicPartition, ...]:
+    return tuple(
+        TopicPartition(topic.topic_name, number) for topic in assignment.topic_partitions for number in topic.partitions
     )
 
 

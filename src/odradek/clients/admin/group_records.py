@@ -1,0 +1,77 @@
+"""A group's own records in `__consumer_offsets`: what no response to an administrator has.
+
+DescribeGroups does not return the generation, and ConsumerGroupDescribe neither the partitions that a member still has
+to revoke, nor since when, nor its rebalance timeout.
+"""
+
+from contextlib import suppress
+from typing import Any, Final
+
+from odradek.clients.cluster import Cluster
+from odradek.clients.offsets import EARLIEST, LATEST, list_offsets
+from odradek.clients.reader import PartitionReader
+from odradek.coordination import partition_for
+from odradek.model import TopicPartition
+from odradek.model.names import OFFSETS_TOPIC
+from odradek.protocol.errors import MalformedMessageError
+from odradek.protocol.group_records import GROUP_RECORDS, GroupMetadataKey, GroupMetadataValue
+from odradek.protocol.record_batch import iterate_batches
+from odradek.protocol.records import decode_records
+
+_FIRST_RECORDS: Final = 10_000
+"""Limit of the offsets before the end that the first read covers: the partition has the commits of many groups."""
+_COMMITS: Final = (b"\0\0", b"\0\1")
+"""The types of committed offsets, with which keys begin."""
+
+
+class GroupRecordReader:
+    """A reader of the group's partition of `__consumer_offsets`: first of its end, then of the records since."""
+
+    def __init__(self, cluster: Cluster, group_id: str, *, timeout_ms: int) -> None:
+        self._cluster = cluster
+        self._group_id = group_id
+        self._timeout_ms = timeout_ms
+        self._position: int | None = None
+
+    async def read(self) -> list[tuple[int, Any, Any]]:
+        """Return the group's records since the last call: timestamp in ms since 1970, key, and value or None.
+
+        Committed offsets are left out, as are records that this release cannot read. Raises `KafkaError`, for instance
+        if the client may not read the topic.
+        """
+        topic = await self._cluster.topic(OFFSETS_TOPIC, timeout_ms=self._timeout_ms)
+        partition = TopicPartition(OFFSETS_TOPIC, partition_for(self._group_id, len(topic.partitions)))
+        first, end = [
+            (await list_offsets(self._cluster, {partition: which}, timeout_ms=self._timeout_ms))[partition].offset
+            for which in (EARLIEST, LATEST)
+        ]
+        start = max(first, end - _FIRST_RECORDS if self._position is None else self._position)
+        found = []
+        async for batches in PartitionReader(self._cluster, partition, start, end, timeout_ms=self._timeout_ms):
+            for position, _ in iterate_batches(batches):
+                for record in decode_records(batches, position):
+                    if record.key is None or record.key[:2] in _COMMITS:
+                        continue
+                    with suppress(MalformedMessageError):
+                        key, value = GROUP_RECORDS.decode(record.key, record.value)
+                        if self._group_id in (getattr(key, "group", None), getattr(key, "group_id", None)):
+                            found.append((record.timestamp, key, value))
+        self._position = end
+        return found
+
+
+class GenerationReader:
+    """A reader of a classic group's generation."""
+
+    def __init__(self, cluster: Cluster, group_id: str, *, timeout_ms: int) -> None:
+        self.generation: int | None = None
+        """The last generation read; None if no record of the group was read, or if the last one deletes the group."""
+        self._records = GroupRecordReader(cluster, group_id, timeout_ms=timeout_ms)
+
+    async def read(self) -> int | None:
+        """Return the group's generation. Raises `KafkaError`, for instance if the client may not read the topic."""
+        for _, key, value in await self._records.read():
+            if isinstance(key, GroupMetadataKey):
+                assert value is None or isinstance(value, GroupMetadataValue)
+                self.generation = None if value is None else value.generation
+        return self.generation

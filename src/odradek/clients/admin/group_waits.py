@@ -1,0 +1,188 @@
+"""The waits in a group: the epoch of each member, what it has to revoke, and which partitions it waits for.
+
+ConsumerGroupDescribe has epochs, assignments and targets. The partitions that a member still has to revoke, since when,
+and its rebalance timeout are in the group's records, which only a client that may read `__consumer_offsets` can see.
+Of a classic group the coordinator shows nobody which members have joined again.
+"""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from odradek.clients.admin.descriptions import GroupDescription, MemberDescription
+from odradek.clients.admin.group_records import GroupRecordReader
+from odradek.clients.admin.groups import describe_groups
+from odradek.clients.admin.topics import current_metadata
+from odradek.clients.cluster import Cluster
+from odradek.model import KafkaError, OdradekError, TopicPartition
+from odradek.model.values import dataclass
+from odradek.protocol.group_records import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    GroupMetadataKey,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionWait:
+    """A partition that a member has to revoke, or waits for. Times are in ms since 1970, None if they are unknown."""
+
+    partition: TopicPartition
+    held_by: str | None
+    """The member that has it, or has to revoke it; None if it is free, and comes with the next heartbeat."""
+    since_ms: int | None = None
+    """When the holder was told to revoke it; when the targets were computed if it has not been told yet."""
+    times_out_ms: int | None = None
+    """When the holder is removed at the earliest; the time begins anew when the coordinator changes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberWaits:
+    """A member, and what keeps it from its target."""
+
+    member_id: str
+    client_id: str
+    epoch: int | None
+    """Its epoch, or the generation of a classic group; None if it is unknown."""
+    assigned: tuple[TopicPartition, ...]
+    revokes: tuple[PartitionWait, ...]
+    waits_for: tuple[PartitionWait, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupWaits:
+    """A group. Epochs are those of ConsumerGroupDescribe; a classic group has only a generation, as `epoch`."""
+
+    group_id: str
+    group_type: str
+    group_state: str
+    epoch: int | None
+    assignment_epoch: int | None
+    """The epoch that members have to reach."""
+    members: tuple[MemberWaits, ...]
+    unreadable: str = ""
+    """Why the group's records could not be read: then times, and what was not revoked yet, are unknown."""
+
+
+async def group_waits(cluster: Cluster, group_id: str, *, timeout_ms: int) -> GroupWaits:
+    """Return who waits for whom, as `Admin.group_waits` documents."""
+    group = (await describe_groups(cluster, [group_id], timeout_ms=timeout_ms))[group_id]
+    if isinstance(group, KafkaError):
+        raise group
+    records, unreadable = _Records({}), ""
+    try:
+        read = await GroupRecordReader(cluster, group_id, timeout_ms=timeout_ms).read()
+        records = _Records({key: (at_ms, value) for at_ms, key, value in read})
+        records.names = await _names(cluster, records, timeout_ms=timeout_ms)
+    except OdradekError as error:
+        unreadable = str(error)
+    is_classic = group.assignment_epoch is None
+    return GroupWaits(
+        group_id=group_id,
+        group_type="classic" if is_classic else "consumer",
+        group_state=group.group_state,
+        epoch=records.generation(group_id) if is_classic else group.epoch,
+        assignment_epoch=group.assignment_epoch,
+        members=_classic(group, records.generation(group_id)) if is_classic else _members(group, records),
+        unreadable=unreadable,
+    )
+
+
+class _Records:
+    """The last record of each of the group's keys, with its timestamp."""
+
+    def __init__(self, last: Mapping[Any, tuple[int, Any]]) -> None:
+        self.last = last
+        self.names: Mapping[uuid.UUID, str] = {}
+
+    def generation(self, group_id: str) -> int | None:
+        """Return the generation of a classic group."""
+        _, value = self.last.get(GroupMetadataKey(group=group_id), (0, None))
+        return None if value is None else int(value.generation)
+
+    def pending(self) -> list[tuple[str, int, Any]]:
+        """Return the members with partitions that they have to revoke: their id, since when, and the record's value."""
+        return [
+            (key.member_id, at_ms, value)
+            for key, (at_ms, value) in self.last.items()
+            if isinstance(key, ConsumerGroupCurrentMemberAssignmentKey) and value is not None
+            if value.partitions_pending_revocation
+        ]
+
+    def timeout_ms(self, group_id: str, member_id: str) -> int | None:
+        """Return a member's rebalance timeout."""
+        key = ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id)
+        _, value = self.last.get(key, (0, None))
+        return None if value is None else int(value.rebalance_timeout_ms)
+
+
+async def _names(cluster: Cluster, records: _Records, *, timeout_ms: int) -> Mapping[uuid.UUID, str]:
+    """Return the names of topics by id, if a record needs them."""
+    if not records.pending():
+        return {}
+    metadata = await current_metadata(cluster, None, timeout_ms=timeout_ms)
+    return {topic.topic_id: name for name, topic in metadata.topics.items() if topic.topic_id is not None}
+
+
+def _classic(group: GroupDescription, generation: int | None) -> tuple[MemberWaits, ...]:
+    return tuple(
+        MemberWaits(
+            member_id=member.member_id,
+            client_id=member.client_id,
+            epoch=generation,
+            assigned=member.assignment,
+            revokes=(),
+            waits_for=(),
+        )
+        for member in group.members
+    )
+
+
+def _members(group: GroupDescription, records: _Records) -> tuple[MemberWaits, ...]:
+    told = _told(group, records)
+    computed_ms, _ = records.last.get(ConsumerGroupTargetAssignmentMetadataKey(group_id=group.group_id), (None, None))
+    holders = {
+        each: PartitionWait(partition=each, held_by=member.member_id, since_ms=computed_ms)
+        for member in group.members
+        for each in member.assignment
+    } | {each.partition: each for waits in told.values() for each in waits}
+
+    def waits(member: MemberDescription) -> MemberWaits:
+        has, wanted = set(member.assignment), set(member.target)
+        free = [PartitionWait(partition=each, held_by=None, since_ms=computed_ms) for each in wanted - has]
+        return MemberWaits(
+            member_id=member.member_id,
+            client_id=member.client_id,
+            epoch=member.epoch,
+            assigned=member.assignment,
+            revokes=_sorted([*told.get(member.member_id, ()), *(holders[each] for each in has - wanted)]),
+            waits_for=_sorted([holders.get(each.partition, each) for each in free]),
+        )
+
+    return tuple(map(waits, group.members))
+
+
+def _told(group: GroupDescription, records: _Records) -> dict[str, list[PartitionWait]]:
+    """Return the partitions that members were told to revoke, and have not revoked as far as the coordinator knows."""
+    epochs = {member.member_id: member.epoch for member in group.members}
+    found: dict[str, list[PartitionWait]] = {}
+    for member_id, since_ms, value in records.pending():
+        if epochs.get(member_id) != value.member_epoch:
+            continue  # the description is older or later than the record
+        timeout_ms = records.timeout_ms(group.group_id, member_id)
+        found[member_id] = [
+            PartitionWait(
+                partition=TopicPartition(records.names.get(topic.topic_id, str(topic.topic_id)), number),
+                held_by=member_id,
+                since_ms=since_ms,
+                times_out_ms=None if timeout_ms is None else since_ms + timeout_ms,
+            )
+            for topic in value.partitions_pending_revocation
+            for number in topic.partitions
+        ]
+    return found
+
+
+def _sorted(waits: Sequence[PartitionWait]) -> tuple[PartitionWait, ...]:
+    return tuple(sorted(waits, key=lambda each: each.partition))

@@ -25,7 +25,8 @@ from demo.jobs import write_jobs
 from demo.publish import create_topics, publish
 from demo.source import FLIGHTS, WEATHER, Input, data_directory, read_input
 from odradek.model import OdradekError, TopicPartition
-from odradek.pipelines.runner import Status, run_pipelines
+from odradek.pipelines.runner import run_pipelines
+from odradek.pipelines.status import Status
 from odradek.spark.session import local_session, stop_session
 from odradek.testing.process import ServedBroker, SupervisedBrokers
 
@@ -146,7 +147,7 @@ def _line(status: Status) -> str:
     figures = status.figures
     return (
         f"{status.name:10} {figures.records_in:>9,} in {figures.records_out:>9,} out  "
-        f"{figures.batches:>3} batches  {status.seconds:5.1f} s{'' if status.active else '  done'}"
+        f"{figures.batches:>3} batches  {status.seconds:5.1f} s{'' if status.active else f'  {status.state}'}"
     )
 
 

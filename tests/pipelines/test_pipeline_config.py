@@ -16,7 +16,7 @@ from odradek.pipelines.config import (
     load_pipeline,
     parse_pipeline,
 )
-from odradek.pipelines.examples import EXAMPLES
+from odradek.pipelines.config.examples import EXAMPLES
 
 REAL_TIME = """
 kind = "real_time"
@@ -49,8 +49,8 @@ def test_a_short_file_is_enough() -> None:
     pipeline = parse(REAL_TIME)
     assert isinstance(pipeline, QueryPipeline)
     assert (pipeline.kind, pipeline.name, pipeline.group) == ("real_time", "delays", "delays")
-    assert pipeline.checkpoint == Path("/jobs/state")
-    assert pipeline.dead_letters == Path("/jobs/state.dead_letters")
+    assert pipeline.checkpoint == "/jobs/state"
+    assert pipeline.dead_letters == "/jobs/state.dead_letters"
     assert pipeline.source.starting_offsets == "earliest"
     assert pipeline.trigger == Trigger(interval="0 seconds", available_now=False)
     assert pipeline.streams[0].topics == Topics(names=("flights",), pattern="")
@@ -68,7 +68,7 @@ def test_an_offline_pipeline_ends_and_takes_every_column_of_its_stream() -> None
 def test_dead_letters_are_written_to_the_configured_directory() -> None:
     pipeline = parse(REAL_TIME.replace("[source]", 'dead_letters = "bad"\n[source]'))
     assert isinstance(pipeline, QueryPipeline)
-    assert pipeline.dead_letters == Path("/jobs/bad")
+    assert pipeline.dead_letters == "/jobs/bad"
 
 
 def test_a_mirror_has_topics_and_a_target() -> None:
@@ -145,7 +145,7 @@ def test_a_file_names_itself_in_its_errors(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"job\.toml: not TOML"):
         load_pipeline(path)
     path.write_text(REAL_TIME.replace("real_time", "x"))
-    with pytest.raises(ConfigurationError, match=r"job\.toml: kind is one of"):
+    with pytest.raises(ConfigurationError, match=r"job\.toml:2: kind is one of"):
         load_pipeline(path)
     path.write_text(REAL_TIME)
     assert load_pipeline(path).name == "job"

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from odradek.model import TopicPartition
+from odradek.pipelines.errors import sentence_of
 from odradek.pipelines.progress import Figures, add_reports, offsets_of
-from odradek.pipelines.runner import sentence_of
 
 
 def report(batch: int, rows_in: int, rows_out: int | None, late: tuple[int, ...] = (), *ends: str | None) -> Any:
@@ -13,17 +13,30 @@ def report(batch: int, rows_in: int, rows_out: int | None, late: tuple[int, ...]
     return SimpleNamespace(
         batchId=batch,
         numInputRows=rows_in,
+        batchDuration=500,
         observedMetrics=observed,
         stateOperators=[SimpleNamespace(numRowsDroppedByWatermark=number) for number in late],
-        sources=[SimpleNamespace(endOffset=end) for end in ends],
+        sources=[SimpleNamespace(endOffset=end, latestOffset=None) for end in ends],
     )
 
 
 def test_a_batch_that_is_reported_twice_counts_once() -> None:
     reports = [report(0, 0, None), report(1, 10, 4, (1, 2)), report(1, 10, 4, (1, 2)), report(2, 5, 0)]
     figures, last = add_reports(Figures(), reports, after_batch=-1)
-    assert figures == Figures(records_in=15, records_out=4, records_late=3, batches=3)
+    assert figures == Figures(
+        records_in=15, records_out=4, records_late=3, batches=3, lag=0, rows_per_second=10, batch_seconds=0.5
+    )
     assert add_reports(figures, reports, after_batch=last) == (figures, 2)
+
+
+def test_lag_is_what_the_last_report_s_ends_of_logs_are_ahead_of_its_batch() -> None:
+    last = report(2, 5, 0)
+    last.sources = [
+        SimpleNamespace(endOffset='{"a": {"0": 5}}', latestOffset='{"a": {"0": 7, "1": 4}}'),
+        SimpleNamespace(endOffset='{"b": {"0": 1}}', latestOffset='{"b": {"0": 1}}'),
+    ]
+    figures, _ = add_reports(Figures(), [report(1, 5, 0), last], after_batch=-1)
+    assert figures.lag == 6
 
 
 def test_the_input_of_each_stream_is_counted() -> None:
@@ -32,7 +45,7 @@ def test_the_input_of_each_stream_is_counted() -> None:
     one.observedMetrics["odradek.b"] = SimpleNamespace(dead_letters=1, tombstones=0)
     one.observedMetrics["mine"] = SimpleNamespace(rows=7)
     figures, _ = add_reports(Figures(), [one], after_batch=-1)
-    assert figures == Figures(records_in=10, records_out=4, batches=1, dead_letters=3, tombstones=1)
+    assert (figures.records_in, figures.dead_letters, figures.tombstones) == (10, 3, 1)
 
 
 def test_offsets_of_all_sources_are_merged_to_the_lowest_per_partition() -> None:

@@ -18,7 +18,9 @@ from click.testing import CliRunner
 
 from odradek.cli import main
 from odradek.pipelines.config import AnyPipeline, parse_pipeline
-from odradek.pipelines.runner import PipelineError, PipelineRun, Status, run_pipelines
+from odradek.pipelines.errors import PipelineError
+from odradek.pipelines.runner import PipelineRun, run_pipelines
+from odradek.pipelines.status import Status
 from odradek.runtime import system_runtime
 from odradek.testing.conditions import eventually
 from odradek.testing.process import ServedBroker
@@ -370,5 +372,5 @@ def test_ctrl_c_stops_the_command_s_queries(
             process.kill()  # who waits for it would wait for ever where it has not ended
     assert process.returncode == 130, errors
     assert printed.startswith(f"{topic}.hours: 9 records in, ")
-    assert printed.endswith(", done\n")
+    assert printed.endswith(", stopped\n")
     assert "Traceback" not in errors

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from odradek.model import ConfigurationError, StorageError
-from odradek.pipelines.sink_files import lock_checkpoint, prepare_directory
+from odradek.pipelines.files.sink_files import lock_checkpoint, prepare_directory
 from odradek.runtime import SystemDisk
 from odradek.testing.disk import MemoryDisk
 

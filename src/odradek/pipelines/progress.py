@@ -6,7 +6,7 @@ query. After a crash they may be one batch behind.
 
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from odradek.clients.admin.groups import alter_group_offsets
@@ -40,9 +40,28 @@ class Figures:
     """Records whose values are not JSON objects of their stream's fields."""
     tombstones: int = 0
     """Records without a value, of streams whose values have fields."""
+    lag: int | None = None
+    """Offsets between the last batch's end and the ends of the logs at that time; None before the first report."""
+    rows_per_second: float | None = None
+    batch_seconds: float | None = None
+    """Speed and duration of the last batch that had records."""
+
+    def __add__(self, later: "Figures") -> "Figures":
+        """Return the counts of two attempts; what is not a count is the later one's."""
+        return Figures(
+            records_in=self.records_in + later.records_in,
+            records_out=self.records_out + later.records_out,
+            records_late=self.records_late + later.records_late,
+            batches=self.batches + later.batches,
+            dead_letters=self.dead_letters + later.dead_letters,
+            tombstones=self.tombstones + later.tombstones,
+            lag=self.lag if later.lag is None else later.lag,
+            rows_per_second=later.rows_per_second or self.rows_per_second,
+            batch_seconds=later.batch_seconds or self.batch_seconds,
+        )
 
 
-def add_reports(figures: Figures, reports: Iterable[Any], *, after_batch: int) -> tuple[Figures, int]:
+def add_reports(figures: Figures, reports: Sequence[Any], *, after_batch: int) -> tuple[Figures, int]:
     """Add Spark's progress `reports` on batches after `after_batch`. Return the sums and the last batch's number.
 
     Spark repeats the report of the last batch while nothing happens; it is counted once.
@@ -50,6 +69,7 @@ def add_reports(figures: Figures, reports: Iterable[Any], *, after_batch: int) -
     records_in, records_out = figures.records_in, figures.records_out
     late, batches = figures.records_late, figures.batches
     dead_letters, tombstones = figures.dead_letters, figures.tombstones
+    lag, speed, duration = figures.lag, figures.rows_per_second, figures.batch_seconds
     for report in reports:
         if report.batchId <= after_batch:
             continue
@@ -63,6 +83,11 @@ def add_reports(figures: Figures, reports: Iterable[Any], *, after_batch: int) -
                 tombstones += counted.tombstones
         late += sum(operator.numRowsDroppedByWatermark for operator in report.stateOperators)
         batches += 1
+        if report.numInputRows:
+            duration = report.batchDuration / 1000
+            speed = report.numInputRows / duration if duration else None
+    if reports and (latest := lag_of(reports[-1])) is not None:
+        lag = latest
     figures = Figures(
         records_in=records_in,
         records_out=records_out,
@@ -70,8 +95,23 @@ def add_reports(figures: Figures, reports: Iterable[Any], *, after_batch: int) -
         batches=batches,
         dead_letters=dead_letters,
         tombstones=tombstones,
+        lag=lag,
+        rows_per_second=speed,
+        batch_seconds=duration,
     )
     return figures, after_batch
+
+
+def lag_of(report: Any) -> int | None:
+    """Return how many offsets of all sources lie behind the report's batch; None if a source does not say."""
+    lag = 0
+    for source in report.sources:
+        if {source.endOffset, source.latestOffset} & {None, "null"}:
+            return None
+        done = decode_offset(json.loads(source.endOffset)).offsets
+        ends = decode_offset(json.loads(source.latestOffset)).offsets
+        lag += sum(max(0, end - done.get(partition, 0)) for partition, end in ends.items())
+    return lag
 
 
 def offsets_of(report: Any) -> dict[TopicPartition, int]:

@@ -1,28 +1,35 @@
 """Starts the Spark streaming query of a pipeline."""
 
+from pathlib import Path
 from typing import Any
 
 from odradek.model import ConfigurationError
 from odradek.pipelines.config import (
+    AnyPipeline,
     MirrorPipeline,
     Pipeline,
+    PipelineKeyError,
     QueryPipeline,
     Source,
     Stream,
     Topics,
     Trigger,
 )
+from odradek.pipelines.errors import errors_about
 from odradek.pipelines.progress import OBSERVED
+from odradek.pipelines.sinks import check_sink
 from odradek.pipelines.values import parse_values
+from odradek.spark.options import parse_read_options
+from odradek.spark.settings import ScanSettings, SinkSettings, client_settings
 
 
 def start_query(spark: Any, pipeline: QueryPipeline) -> Any:
-    """Start a query. Raise `ConfigurationError` for a duplicate column, and Spark's errors for wrong SQL."""
-    session = _session(spark)
-    for stream in pipeline.streams:
-        _view(session, pipeline, stream).createOrReplaceTempView(stream.name)
+    """Start a query. Raise `PipelineKeyError`, which names the key of the file."""
+    session = new_session(spark)
+    frame = build_query(session, pipeline)
+    check_sink(session, pipeline, frame)
     writer = (
-        _counted(session.sql(pipeline.sql))
+        counted(frame)
         .writeStream.format(pipeline.sink.format)
         .outputMode(pipeline.sink.output_mode)
         .options(**pipeline.sink.options)
@@ -32,11 +39,23 @@ def start_query(spark: Any, pipeline: QueryPipeline) -> Any:
     return _start(writer, pipeline)
 
 
+def build_query(session: Any, pipeline: QueryPipeline) -> Any:
+    """Return the analysed query over the views of the streams, which it creates. Raise `PipelineKeyError`."""
+    for stream in pipeline.streams:
+        _view(session, pipeline, stream).createOrReplaceTempView(stream.name)
+    with errors_about("sql"):
+        frame = session.sql(pipeline.sql)
+        # Spark Connect analyses a query only when its schema is used.
+        if not frame.schema.fields:
+            raise ConfigurationError("the query has no columns")
+    return frame
+
+
 def start_mirror(spark: Any, pipeline: MirrorPipeline) -> Any:
     """Start a query that copies records to topics that exist (`mirror.MirrorTopics` creates them)."""
     from pyspark.sql import functions
 
-    records = _records(_session(spark), pipeline.source, pipeline.topics, headers=True)
+    records = records_of(new_session(spark), pipeline.source, pipeline.topics, headers=True)
     copied = records.select(
         "key",
         "value",
@@ -47,7 +66,7 @@ def start_mirror(spark: Any, pipeline: MirrorPipeline) -> Any:
     )
     kafka = {f"kafka.{key}": value for key, value in pipeline.target.kafka.items()}
     writer = (
-        _counted(copied)
+        counted(copied)
         .writeStream.format("odradek")
         .options(**kafka, **{"kafka.bootstrap.servers": pipeline.target.bootstrap_servers})
         # A topic created by the sink might have another number of partitions.
@@ -56,7 +75,7 @@ def start_mirror(spark: Any, pipeline: MirrorPipeline) -> Any:
     return _start(writer, pipeline)
 
 
-def _session(spark: Any) -> Any:
+def new_session(spark: Any) -> Any:
     """Return a new session of the same Spark, so that views of one name in two pipelines do not collide."""
     session = spark.newSession()
     # Spark looks a sink up in this thread's active session, and no other public call activates the new one.
@@ -79,14 +98,15 @@ def _triggered(writer: Any, trigger: Trigger) -> Any:
     return writer.trigger(processingTime=trigger.interval)
 
 
-def _counted(frame: Any) -> Any:
+def counted(frame: Any) -> Any:
     """Return the same frame with its rows counted by Spark."""
     from pyspark.sql import functions
 
     return frame.observe(OBSERVED, functions.count(functions.lit(1)).alias("rows"))
 
 
-def _records(session: Any, source: Source, topics: Topics, *, headers: bool) -> Any:
+def records_of(session: Any, source: Source, topics: Topics, *, headers: bool) -> Any:
+    """Return the stream of the records of topics. Raise `PipelineKeyError`."""
     options = {
         "kafka.bootstrap.servers": source.bootstrap_servers,
         "startingOffsets": source.starting_offsets,
@@ -102,6 +122,11 @@ def _records(session: Any, source: Source, topics: Topics, *, headers: bool) -> 
         options["maxOffsetsPerTrigger"] = str(source.max_offsets_per_trigger)
     if source.min_partitions is not None:
         options["minPartitions"] = str(source.min_partitions)
+    with errors_about("source"):
+        # Spark's reader checks these only when the query runs.
+        parse_read_options(options, streaming=True)
+    with errors_about("source.kafka"):
+        client_settings(ScanSettings, source.bootstrap_servers, source.kafka)
     return session.readStream.format("odradek").options(**options).load()
 
 
@@ -112,13 +137,37 @@ def _view(session: Any, pipeline: QueryPipeline, stream: Stream) -> Any:
     columns = [functions.col("key").cast("string"), "topic", "partition", "offset", "timestamp"]
     if stream.headers:
         columns.append("headers")
-    records = _records(session, pipeline.source, stream.topics, headers=stream.headers)
+    records = records_of(session, pipeline.source, stream.topics, headers=stream.headers)
+    key = f"streams.{stream.name}"
     if stream.value is None:
         view = records.select(*columns, functions.col("value").cast("string"))
     else:
-        view = parse_values(records, stream, columns, pipeline.dead_letters)
+        with errors_about(f"{key}.value"):
+            view = parse_values(records, stream, columns, Path(pipeline.dead_letters))
     if stream.watermark is None:
         return view
     if stream.event_time not in view.columns:
-        raise ConfigurationError(f"streams.{stream.name}.event_time names no column: {stream.event_time}")
-    return view.withWatermark(stream.event_time, stream.watermark)
+        raise PipelineKeyError(f"{key}.event_time", f"{key}.event_time names no column: {stream.event_time}")
+    with errors_about(f"{key}.watermark"):
+        view = view.withWatermark(stream.event_time, stream.watermark)
+        assert view.columns
+        return view
+
+
+def check_pipeline(spark: Any, pipeline: AnyPipeline) -> str | None:
+    """Let Spark analyse a pipeline without running it. Raise `PipelineKeyError`.
+
+    Return the columns of its query, or None for a mirror.
+    """
+    session = new_session(spark)
+    if isinstance(pipeline, MirrorPipeline):
+        records_of(session, pipeline.source, pipeline.topics, headers=True)
+        with errors_about("target.kafka"):
+            client_settings(SinkSettings, pipeline.target.bootstrap_servers, pipeline.target.kafka)
+        return None
+    if not pipeline.trigger.available_now:
+        with errors_about("trigger.interval"):
+            session.sql(f"SELECT INTERVAL '{pipeline.trigger.interval}'").collect()
+    frame = build_query(session, pipeline)
+    check_sink(session, pipeline, frame)
+    return ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in frame.schema)

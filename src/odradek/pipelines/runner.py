@@ -1,138 +1,164 @@
-"""Runs pipelines side by side in one Spark: start, poll, commit progress, stop."""
+"""Runs pipelines side by side in one Spark: start, poll, restart, stop. None of them ends another."""
 
-import contextlib
+import asyncio
 import logging
-import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from odradek.model import OdradekError
-from odradek.model.values import dataclass
-from odradek.pipelines.config import AnyPipeline, MirrorPipeline, QueryPipeline
-from odradek.pipelines.mirror import MirrorTopics
-from odradek.pipelines.progress import Figures, GroupProgress, add_reports, offsets_of
-from odradek.pipelines.queries import start_mirror, start_query
-from odradek.pipelines.sink_files import lock_checkpoint, prepare_directory
+from odradek.pipelines.attempts import Attempt, AttemptFailedError, QueryAttempt
+from odradek.pipelines.config import AnyPipeline, is_url
+from odradek.pipelines.errors import PipelineError, spark_errors
+from odradek.pipelines.files.sink_files import lock_checkpoint
+from odradek.pipelines.progress import Figures
+from odradek.pipelines.status import State, Status, write_status
 from odradek.runtime import DiskLock, Runtime, system_runtime
-from odradek.spark.session import deferred_interrupts
+from odradek.spark.session import deferred_interrupts, run_interruptible
 
 POLL_SECONDS: Final = 0.25
 """The interval of polls; a batch takes about as long."""
-_TOPICS_SECONDS: Final = 5.0
-"""The interval at which a mirror looks for new topics."""
-
-_OUR_ERROR: Final = re.compile(r"^(?:[\w.]*\.)?odradek\.[\w.]+: (.+)$", re.MULTILINE)
+_STATUS_SECONDS: Final = 1.0
+"""The shortest time between two writes of a status whose state has not changed."""
 
 _log = logging.getLogger("odradek.pipelines")
 
 
-class PipelineError(OdradekError):
-    """A pipeline failed; the text begins with its name."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Status:
-    """The state of a pipeline. `seconds` counts from its start to its end or now."""
-
-    name: str
-    kind: str
-    figures: Figures
-    seconds: float
-    active: bool
-
-
 class PipelineRun:
-    """A started pipeline. For one thread."""
+    """A pipeline with its restarts. For one thread. `poll` does all: it raises nothing that the pipeline causes."""
 
-    def __init__(self, spark: Any, pipeline: AnyPipeline, runtime: Runtime) -> None:
+    def __init__(
+        self,
+        spark: Any,
+        pipeline: AnyPipeline,
+        runtime: Runtime,
+        attempt: Callable[[Any, AnyPipeline, Runtime], Attempt] = QueryAttempt,
+    ) -> None:
         self.pipeline = pipeline
-        self._clock = clock = runtime.clock
-        self._started_at = clock.monotonic()
-        self._ended_at: float | None = None
-        self._figures, self._last_batch = Figures(), -1
-        self._topics: MirrorTopics | None = None
-        self._topics_at = self._started_at
-        self._progress = GroupProgress(pipeline.source.bootstrap_servers, pipeline.source.kafka, pipeline.group)
+        self.details = ""
+        """Spark's whole text about the last failure."""
+        self._spark, self._runtime, self._new_attempt = spark, runtime, attempt
+        self._started_at = self._clock.monotonic()
+        self._status = Status(name=pipeline.name, kind=pipeline.kind, state=State.RUNNING)
+        self._attempt: Attempt | None = None
+        self._earlier = Figures()
+        """Counts of the attempts that have ended."""
+        self._failures_in_a_row = 0
+        self._retry_at = self._written_at = 0.0
         self._lock: DiskLock | None = None
         try:
-            self._lock = lock_checkpoint(runtime.disk, str(pipeline.checkpoint))
-            if isinstance(pipeline, MirrorPipeline):
-                self._topics = MirrorTopics(pipeline)
-                self._topics.ensure()
-                self._query = start_mirror(spark, pipeline)
-            else:
-                _prepare_sink(pipeline, runtime)
-                self._query = start_query(spark, pipeline)
+            if not is_url(pipeline.checkpoint):
+                self._lock = lock_checkpoint(runtime.disk, pipeline.checkpoint)
+            self._start()
+        except OdradekError as error:
+            self._end(State.FAILED, str(error))
         except BaseException:
             self._close()
             raise
 
+    @property
+    def _clock(self) -> Any:
+        return self._runtime.clock
+
     def poll(self) -> Status:
-        """Update the counts and commit progress. Raise `PipelineError` once if the query has failed."""
-        active = self._ended_at is None and bool(self._query.isActive)
-        if self._ended_at is None:
-            # Read after `isActive`, so that the last report of an ended query is included.
-            reports = self._query.recentProgress
-            before = self._figures
-            self._figures, self._last_batch = add_reports(self._figures, reports, after_batch=self._last_batch)
-            if self._figures.dead_letters and not before.dead_letters and isinstance(self.pipeline, QueryPipeline):
-                _log.warning(
-                    "%s: some values are not JSON objects of their stream's fields; these records are in %s",
-                    self.pipeline.name,
-                    self.pipeline.dead_letters,
-                )
-            if reports:
-                self._progress.commit(offsets_of(reports[-1]))
-            if active:
-                self._look_for_topics()
-            else:
-                self._end()
-        now = self._clock.monotonic() if self._ended_at is None else self._ended_at
-        return Status(
-            name=self.pipeline.name,
-            kind=self.pipeline.kind,
-            figures=self._figures,
-            seconds=now - self._started_at,
-            active=active,
-        )
+        """Update the counts, commit progress, and start again what failed."""
+        if not self._status.active:
+            return self._status
+        if self._attempt is not None:
+            try:
+                figures, active = self._attempt.poll()
+                self._count(figures)
+                if not active:
+                    self._attempt = None
+                    self._end(State.DONE)
+            except AttemptFailedError as error:
+                self._fail(error)
+        elif self._clock.monotonic() >= self._retry_at:
+            self._start()
+        return self._update()
 
     def wait(self, seconds: float) -> None:
-        """Return when the query has ended, or after `seconds`."""
-        from pyspark.errors import StreamingQueryException
-
-        if self._ended_at is None and self._query.isActive:
-            # The next `poll` raises the failure and closes the run.
-            with contextlib.suppress(StreamingQueryException):
-                self._query.awaitTermination(seconds)
+        """Return when the query has ended, or after `seconds`, or sooner if it is to restart."""
+        if self._attempt is not None:
+            self._attempt.wait(seconds)
+        else:
+            pause = min(seconds, max(0.0, self._retry_at - self._clock.monotonic()))
+            with asyncio.Runner() as runner:
+                run_interruptible(runner.get_loop(), asyncio.sleep(pause))
 
     def stop(self) -> None:
         """Stop the query between two commits of batches, and commit its progress."""
-        if self._ended_at is not None:
+        if not self._status.active:
             return
+        attempt, self._attempt = self._attempt, None
         try:
-            self._query.stop()
-            self.poll()
+            if attempt is not None:
+                attempt.stop()
+                self._count(attempt.poll()[0])
+        except AttemptFailedError as error:
+            self.details = error.details
+            self._end(State.FAILED, str(error))
+        else:
+            self._end(State.STOPPED)
         finally:
-            if self._ended_at is None:
-                self._ended_at = self._clock.monotonic()
-                self._close()
+            self._close()
 
-    def _look_for_topics(self) -> None:
-        if self._topics is not None and self._clock.monotonic() - self._topics_at >= _TOPICS_SECONDS:
-            self._topics_at = self._clock.monotonic()
-            self._topics.ensure()
+    def _start(self) -> None:
+        try:
+            self._attempt = self._new_attempt(self._spark, self.pipeline, self._runtime)
+            self._status = replace(self._status, state=State.RUNNING)
+        except AttemptFailedError as error:
+            self._fail(error)
 
-    def _end(self) -> None:
-        self._ended_at = self._clock.monotonic()
+    def _count(self, figures: Figures) -> None:
+        if figures.batches and self._failures_in_a_row:
+            self._failures_in_a_row = 0
+            self._status = replace(self._status, error=None)
+        self._status = replace(self._status, figures=self._earlier + figures)
+
+    def _fail(self, error: AttemptFailedError) -> None:
+        self._attempt = None
+        self._earlier = self._status.figures
+        self.details = error.details
+        policy = self.pipeline.restart
+        if error.is_final or self._failures_in_a_row >= policy.limit:
+            self._end(State.FAILED, str(error))
+            return
+        pause = min(policy.backoff_s * 2**self._failures_in_a_row, policy.max_backoff_s)
+        self._failures_in_a_row += 1
+        self._retry_at = self._clock.monotonic() + pause
+        self._status = replace(
+            self._status, state=State.RESTARTING, error=str(error), restarts=self._status.restarts + 1
+        )
+        _log.warning(
+            "%s failed and restarts in %.1f s (%d of %d): %s",
+            self.pipeline.name,
+            pause,
+            self._failures_in_a_row,
+            policy.limit,
+            error,
+        )
+
+    def _end(self, state: State, error: str | None = None) -> None:
+        if state is State.FAILED:
+            _log.error("%s failed: %s", self.pipeline.name, error)
+        self._status = replace(self._status, state=state, error=error)
+        self._update()
         self._close()
-        failure = self._query.exception()
-        if failure is not None:
-            raise PipelineError(f"{self.pipeline.name}: {sentence_of(str(failure))}")
+
+    def _update(self) -> Status:
+        before, now = self._status, self._clock.monotonic()
+        if before.active or self._lock is not None:
+            self._status = replace(before, seconds=now - self._started_at)
+        if self._lock is not None and (not before.active or now - self._written_at >= _STATUS_SECONDS):
+            self._written_at = now
+            try:
+                write_status(self._runtime.disk, self.pipeline, self._status)
+            except OSError as error:
+                _log.warning("%s: failed to write its status: %s", self.pipeline.name, error)
+        return self._status
 
     def _close(self) -> None:
-        self._progress.close()
-        if self._topics is not None:
-            self._topics.close()
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -145,9 +171,9 @@ def run_pipelines(
     on_status: Callable[[Sequence[Status]], None] = lambda statuses: None,
     runtime: Runtime | None = None,
 ) -> list[Status]:
-    """Run until all pipelines have ended; one that fails ends the others. `on_status` is called every `POLL_SECONDS`.
+    """Run until all pipelines have ended. `on_status` is called every `POLL_SECONDS`, and at the end.
 
-    Raise `PipelineError`, one sentence. No query is left running, not even after Ctrl-C.
+    Raise `PipelineError` if some failed. No query is left running, not even after Ctrl-C.
     """
     runs: list[PipelineRun] = []
     runtime = runtime or system_runtime()
@@ -155,60 +181,30 @@ def run_pipelines(
         try:
             for pipeline in pipelines:
                 check()
-                runs.append(_start(spark, pipeline, runtime))
+                runs.append(PipelineRun(spark, pipeline, runtime))
             while True:
                 check()
                 statuses = [run.poll() for run in runs]
                 on_status(statuses)
                 active = [run for run, status in zip(runs, statuses, strict=True) if status.active]
                 if not active:
-                    return statuses
+                    break
                 active[0].wait(POLL_SECONDS)
         finally:
             for run in runs:
                 _stop(run)
             on_status([run.poll() for run in runs])
-
-
-def _start(spark: Any, pipeline: AnyPipeline, runtime: Runtime) -> PipelineRun:
-    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-    from pyspark.errors import PySparkException
-
-    try:
-        return PipelineRun(spark, pipeline, runtime)
-    except OdradekError as error:
-        raise PipelineError(f"{pipeline.name}: {error}") from error
-    except (PySparkException, Py4JJavaError) as error:
-        raise PipelineError(f"{pipeline.name}: {sentence_of(str(error))}") from error
-
-
-def _prepare_sink(pipeline: QueryPipeline, runtime: Runtime) -> None:
-    directory = pipeline.sink.options.get("path")
-    if directory is not None:
-        prepare_directory(
-            runtime.disk,
-            runtime.entropy,
-            str(pipeline.checkpoint),
-            directory,
-            pipeline.sink.options,
-            name=pipeline.name,
-        )
+    failed = [f"{status.name}: {status.error}" for status in statuses if status.state is State.FAILED]
+    if failed:
+        details = "\n".join(run.details for run in runs if run.details)
+        raise PipelineError("; ".join(failed)) from (RuntimeError(details) if details else None)
+    return statuses
 
 
 def _stop(run: PipelineRun) -> None:
-    """Stop a run, ignoring errors: the first failure is being raised already. A second Ctrl-C ends a wait."""
-    from py4j.protocol import Py4JError
-
+    """Stop a run, ignoring errors. A second Ctrl-C ends a wait."""
+    expected: tuple[type[BaseException], ...] = (*spark_errors(), KeyboardInterrupt)
     try:
         run.stop()
-    except (PipelineError, Py4JError, KeyboardInterrupt) as error:
+    except expected as error:
         _log.debug("%r", error)
-
-
-def sentence_of(text: str) -> str:
-    """Return the line of Spark's text that names the cause, often a Python traceback inside of a Java one."""
-    ours = _OUR_ERROR.findall(text)
-    if ours:
-        return str(ours[-1]).strip()
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[0] if lines else "Spark gave no reason"

@@ -15,6 +15,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from odradek.model import UnavailableError
 from odradek.spark.java import class_archive_options, find_java
 
 T = TypeVar("T")
@@ -25,6 +26,7 @@ _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 def local_session(
     app_name: str = "odradek",
     *,
+    master: str | None = None,
     threads: int | None = None,
     short_lived: bool = False,
     keep_classes: bool = True,
@@ -34,6 +36,8 @@ def local_session(
 ) -> Any:
     """Return the active `SparkSession`, or start one on `threads` threads (by default one per core).
 
+    With a `master` other than `local[…]`, such as `spark://HOST:PORT`, `yarn` or `k8s://URL`, this process is the
+    driver of an application on that cluster: Spark chooses the driver's address, unless `settings` do.
     `short_lived` starts faster and runs slower: only the first of the JVM's two compilers. `keep_classes` lets the JVM
     write its class archive for the next start, which takes about ten seconds at its exit, once. `log` is a file for
     the output of the JVM and its Python workers (default: this process's stderr). `settings` are Spark keys that
@@ -52,14 +56,19 @@ def local_session(
         warnings.simplefilter("ignore", FutureWarning)
         import pyspark.testing.utils  # noqa: F401
     java = find_java()
+    is_local = master is None or master.startswith("local")
     # The gateway's launcher and Spark's Python workers read these; values that are already set stay.
     os.environ["JAVA_HOME"] = str(java.home)
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if is_local or str(master).startswith("spark://"):
+        # Containers and nodes of YARN and Kubernetes have a Python of their own.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if is_local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     flags = ("-XX:+UseSerialGC", *(("-XX:TieredStopAtLevel=1",) if short_lived else ()))
     archive = class_archive_options(java, _find_spark_home(), flags, make=keep_classes)
-    defaults = _defaults(threads or _cores()) | {
+    defaults = _defaults(threads or _cores(), is_local=is_local) | {
+        "spark.master": master or f"local[{threads or _cores()}]",
         "spark.app.name": app_name,
         "spark.driver.memory": memory,
         "spark.driver.extraJavaOptions": " ".join((*flags, *archive, f"-Dlog4j2.configurationFile=file:{_LOGGING}")),
@@ -81,6 +90,10 @@ def stop_session(spark: Any) -> None:
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark import SparkContext
 
+    if not hasattr(spark, "_jvm"):
+        # A session of Spark Connect.
+        spark.stop()
+        return
     gateway = spark.sparkContext._gateway
     # The JVM may have ended or stopped listening already.
     with suppress(Py4JError):
@@ -155,17 +168,38 @@ def run_interruptible(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any,
         interrupts.wait = None
 
 
-def _defaults(threads: int) -> dict[str, str]:
-    return {
-        "spark.master": f"local[{threads}]",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
+def remote_session(url: str) -> Any:
+    """Return a session of a Spark Connect server, `sc://HOST:PORT`. Raise `UnavailableError`, one sentence."""
+    try:
+        from pyspark.errors import PySparkException
+        from pyspark.sql import SparkSession
+
+        session = SparkSession.builder.remote(url).getOrCreate()
+        # The first call that needs the server.
+        _ = session.version
+    except ImportError as error:
+        raise UnavailableError(
+            f"Spark Connect needs more packages: pip install 'pyspark[connect]' ({error})"
+        ) from error
+    except (PySparkException, ValueError, RuntimeError) as error:
+        raise UnavailableError(f"no Spark Connect server answers at {url}: {str(error).splitlines()[0]}") from error
+    except Exception as error:
+        # Errors of gRPC, whose package may be missing here, are no PySparkExceptions.
+        if type(error).__module__.partition(".")[0] != "grpc":
+            raise
+        raise UnavailableError(f"no Spark Connect server answers at {url}: {type(error).__name__}") from error
+    return session
+
+
+def _defaults(threads: int, *, is_local: bool) -> dict[str, str]:
+    loopback = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"} if is_local else {}
+    return loopback | {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         # Other readers of Parquet read this as a UTC timestamp; Spark's own default is a Hive format.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-        "spark.sql.shuffle.partitions": str(threads),
+        **({"spark.sql.shuffle.partitions": str(threads)} if is_local else {}),
         "spark.sql.warehouse.dir": os.path.join(tempfile.gettempdir(), "odradek-warehouse"),
     }
 

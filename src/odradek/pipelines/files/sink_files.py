@@ -28,7 +28,7 @@ from typing import Final, NamedTuple
 from odradek.model import ConfigurationError, StorageError
 from odradek.runtime import Disk, DiskLock, Entropy, new_id
 
-_LOCK: Final = ".odradek.lock"
+LOCK: Final = ".odradek.lock"
 _ID: Final = "odradek_sink"
 _CLAIM: Final = "_odradek"
 _COMMIT_LOG: Final = "_spark_metadata"
@@ -57,7 +57,7 @@ def lock_checkpoint(disk: Disk, checkpoint: str) -> DiskLock:
     """Lock the checkpoint. Raise `StorageError` if another process holds it."""
     try:
         disk.make_directories(checkpoint)
-        return disk.lock(f"{checkpoint}/{_LOCK}", "odradek pipeline")
+        return disk.lock(f"{checkpoint}/{LOCK}", "odradek pipeline")
     except BlockingIOError as error:
         raise StorageError(f"the checkpoint {checkpoint} is in use by {error}: stop that pipeline first") from None
     except OSError as error:

@@ -2,11 +2,22 @@
 
 import difflib
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
 from odradek.model import ConfigurationError
 
 T = TypeVar("T")
+
+
+class PipelineKeyError(ConfigurationError):
+    """A key of a pipeline's file is wrong. `line` counts inside of its value, from 1, if a line of that is wrong."""
+
+    def __init__(self, key: str, message: str, *, line: int | None = None) -> None:
+        super().__init__(message)
+        self.key = key
+        self.line = line
+
 
 _KINDS: Final[dict[type, str]] = {
     str: "a text in quotes",
@@ -18,7 +29,7 @@ _KINDS: Final[dict[type, str]] = {
 
 
 class Table:
-    """A table of a file. Methods raise `ConfigurationError`, one line that names the key."""
+    """A table of a file. Methods raise `PipelineKeyError`, one line that names the key."""
 
     def __init__(self, values: Mapping[str, Any], place: str = "") -> None:
         self._values = values
@@ -49,6 +60,15 @@ class Table:
         """Return a boolean."""
         return self._value(key, bool, default)
 
+    def moment_ms(self, key: str) -> int | None:
+        """Return a date with time as milliseconds since the epoch, in UTC if it has no offset; None if missing."""
+        if not self.has(key):
+            return None
+        value = self._values[key]
+        if not isinstance(value, datetime):
+            raise self.error(key, "is a date and time such as 2024-03-01T00:00:00Z, without quotes")
+        return round((value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp() * 1000)
+
     def choice(self, key: str, choices: tuple[str, ...], default: str | None = None) -> str:
         """Return one of `choices`."""
         value = self.text(key, default)
@@ -78,6 +98,8 @@ class Table:
 
     def table(self, key: str) -> "Table":
         """Return an inner table, empty if the key is missing."""
+        if not self.has(key) and (near := self._misspelled(key)):
+            raise self._unknown(near, f": did you mean {key}?")
         return Table(self._value(key, dict, {}), self._name(key))
 
     def has(self, key: str) -> bool:
@@ -97,15 +119,17 @@ class Table:
             if key not in self._known:
                 near = difflib.get_close_matches(key, self._known, n=1)
                 hint = f": did you mean {near[0]}?" if near else f": there are {', '.join(dict.fromkeys(self._known))}"
-                raise ConfigurationError(f"there is no key {self._name(key)}{hint}")
+                raise self._unknown(key, hint)
 
-    def error(self, key: str, problem: str) -> ConfigurationError:
+    def error(self, key: str, problem: str) -> PipelineKeyError:
         """Return an error about a key."""
-        return ConfigurationError(f"{self._name(key)} {problem}")
+        return PipelineKeyError(self._name(key), f"{self._name(key)} {problem}")
 
     def _value(self, key: str, kind: type[T], default: T | None = None) -> T:
         if not self.has(key):
             if default is None:
+                if near := self._misspelled(key):
+                    raise self._unknown(near, f": did you mean {key}?")
                 raise self.error(key, "is missing")
             return default
         value = self._values[key]
@@ -113,6 +137,14 @@ class Table:
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             raise self.error(key, f"must be {_KINDS[kind]}")
         return value
+
+    def _misspelled(self, key: str) -> str | None:
+        """Return a key of the file that no reader knows and that looks like `key`."""
+        others = [each for each in self._values if each not in self._known]
+        return next(iter(difflib.get_close_matches(key, others, n=1, cutoff=0.75)), None)
+
+    def _unknown(self, key: str, hint: str) -> PipelineKeyError:
+        return PipelineKeyError(self._name(key), f"there is no key {self._name(key)}{hint}")
 
     def _name(self, key: str) -> str:
         return f"{self._place}.{key}" if self._place else key

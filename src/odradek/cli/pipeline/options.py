@@ -1,0 +1,135 @@
+"""Options of the pipeline commands: the files, and the Spark that runs them."""
+
+import functools
+import logging
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from odradek.cli.common import key_and_value
+from odradek.model import ConfigurationError, OdradekError, UnavailableError
+from odradek.pipelines.config import PipelineFile, load_file
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+files_argument: Final = click.argument(
+    "files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path)
+)
+
+
+def spark_options(function: F) -> F:
+    """Add the options of `SparkChoice`, as the argument `spark`."""
+
+    @functools.wraps(function)
+    def with_choice(
+        *args: Any,
+        master: str | None,
+        remote: str | None,
+        threads: int | None,
+        memory: str,
+        conf: Sequence[str],
+        debug: bool,
+        **others: Any,
+    ) -> Any:
+        if remote is not None and (master is not None or threads is not None or conf):
+            raise click.UsageError("--remote is a running Spark: --master, --threads and --conf are for one of its own")
+        if threads is not None and master is not None:
+            raise click.UsageError("--threads is --master 'local[N]'; give one of them")
+        choice = SparkChoice(master, remote, threads, memory, dict(map(key_and_value, conf)))
+        with _debugged(enabled=debug):
+            return function(*args, spark_choice=choice, **others)
+
+    for option in (
+        click.option("--debug", is_flag=True, help="Also print the traceback of an error."),
+        click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; may be repeated."),
+        click.option("--memory", default="1g", show_default=True, metavar="SIZE", help="The heap of Spark's driver."),
+        click.option("--threads", type=click.IntRange(min=1), metavar="N", help="As --master 'local[N]'."),
+        click.option("--remote", metavar="URL", help="A Spark Connect server: sc://HOST:PORT."),
+        click.option(
+            "--master",
+            metavar="URL",
+            help="local[N], spark://HOST:PORT, k8s://URL or yarn.  [default: this machine, a thread per core]",
+        ),
+    ):
+        option(with_choice)
+    return with_choice  # type: ignore[return-value]
+
+
+class SparkChoice:
+    """Which Spark runs the pipelines."""
+
+    def __init__(
+        self, master: str | None, remote: str | None, threads: int | None, memory: str, settings: dict[str, str]
+    ) -> None:
+        self._master, self._remote, self._threads = master, remote, threads
+        self._memory, self._settings = memory, settings
+
+    @contextmanager
+    def session(self) -> Iterator[Any]:
+        """Start Spark and stop it. Raise `UnavailableError` if it or a package is missing."""
+        logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+        # These loggers report at length a failed or interrupted call into the JVM, of which one line is enough.
+        for name in ("py4j", "SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+        try:
+            # Of all modules of pipelines, this one needs the most packages.
+            from odradek.pipelines import runner  # noqa: F401
+            from odradek.spark.session import local_session, remote_session, stop_session
+
+            if self._remote is not None:
+                spark = remote_session(self._remote)
+            else:
+                spark = local_session(
+                    "odradek pipeline",
+                    master=self._master,
+                    threads=self._threads,
+                    memory=self._memory,
+                    settings=self._settings,
+                )
+        except ModuleNotFoundError as error:
+            raise UnavailableError(f"pipelines need {error.name}: pip install 'odradek[spark]'") from error
+        try:
+            yield spark
+        finally:
+            stop_session(spark)
+
+
+@contextmanager
+def _debugged(*, enabled: bool) -> Iterator[None]:
+    try:
+        yield
+    except OdradekError as error:
+        if enabled:
+            click.echo("".join(traceback.format_exception(error)), err=True)
+        raise
+
+
+def load_files(paths: Sequence[Path]) -> list[PipelineFile]:
+    """Return the pipelines of files, and of all `*.toml` files of directories, sorted.
+
+    Raise `ConfigurationError` for a mistake in a file, and `click.UsageError` for two of one name, group or checkpoint.
+    """
+    files: list[PipelineFile] = []
+    for path in (each for given in paths for each in _toml_files(given)):
+        file = load_file(path)
+        for other in files:
+            for what in ("name", "group", "checkpoint"):
+                if getattr(file.pipeline, what) == getattr(other.pipeline, what):
+                    raise click.UsageError(
+                        f"{path}: {other.path} has the same {what}, {getattr(file.pipeline, what)}; choose another one"
+                    )
+        files.append(file)
+    return files
+
+
+def _toml_files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    found = sorted(path.glob("*.toml"))
+    if not found:
+        raise ConfigurationError(f"{path}: there is no *.toml file in this directory")
+    return found

@@ -1,0 +1,119 @@
+"""`odradek pipeline run`: pipelines side by side, with a line of progress for each."""
+
+import json
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from odradek.cli.pipeline.options import SparkChoice, files_argument, load_files, spark_options
+
+if TYPE_CHECKING:
+    from rich.live import Live
+
+    from odradek.pipelines.status import Status
+
+
+@click.command()
+@files_argument
+@spark_options
+@click.option(
+    "--every",
+    type=click.FloatRange(min=0),
+    default=10.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Between two lines of progress when stderr is no terminal; 0: none.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One object per line, one line per pipeline, at the end.")
+def run(files: tuple[Path, ...], spark_choice: SparkChoice, every: float, as_json: bool) -> None:  # noqa: FBT001
+    """Run pipelines side by side, until they have ended or Ctrl-C.
+
+    A FILE may be a directory: all its *.toml files. Each pipeline continues from its checkpoint, restarts by its own
+    policy, and commits its progress to its own consumer group: `odradek groups describe` shows its lag. The exit status
+    is 1 if one has failed.
+    """
+    # Everything is checked before the JVM starts, which takes seconds.
+    pipelines = [file.pipeline for file in load_files(files)]
+    latest: list[Status] = []
+    with spark_choice.session() as spark:
+        from odradek.pipelines.runner import run_pipelines
+
+        try:
+            with _screen() as live:
+                run_pipelines(spark, pipelines, on_status=_show(latest, live, every))
+        finally:
+            for status in latest:
+                click.echo(json.dumps(fields(status)) if as_json else line(status))
+
+
+def _screen() -> "AbstractContextManager[Live | None]":
+    """Show a few lines that change, if stderr is a terminal."""
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(stderr=True)
+    return Live(console=console, transient=True, refresh_per_second=4) if console.is_terminal else nullcontext()
+
+
+def _show(latest: "list[Status]", live: "Live | None", every: float) -> "Callable[[Sequence[Status]], None]":
+    """Return a function that keeps the statuses, and prints those that changed state or are `every` seconds older."""
+    printed: dict[str, tuple[str, float]] = {}
+
+    def show(statuses: "Sequence[Status]") -> None:
+        latest[:] = statuses
+        if live is not None:
+            live.update("\n".join(line(status) for status in statuses))
+            return
+        for status in statuses if every else ():
+            state, at = printed.get(status.name, ("", -every))
+            if status.active and (status.state != state or status.seconds >= at + every):
+                printed[status.name] = (status.state, status.seconds)
+                click.echo(line(status), err=True)
+
+    return show
+
+
+def line(status: "Status") -> str:
+    """Return the line of a status: counts, speed, lag, state."""
+    figures = status.figures
+    parts = [f"{figures.records_in:,} records in", f"{figures.records_out:,} out"]
+    optional = (
+        (figures.records_late, "too late"),
+        (figures.dead_letters, "dead letters"),
+        (figures.tombstones, "tombstones"),
+    )
+    parts += [f"{count:,} {what}" for count, what in optional if count]
+    parts.append(f"{figures.batches:,} batches")
+    if figures.rows_per_second is not None and figures.batch_seconds is not None:
+        parts.append(f"last {figures.batch_seconds:.2f} s at {figures.rows_per_second:,.0f} rows/s")
+    if figures.lag is not None:
+        parts.append(f"lag {figures.lag:,}")
+    if status.restarts:
+        parts.append(f"{status.restarts} restarts")
+    parts += [f"{status.seconds:.1f} s", status.state if status.error is None else f"{status.state}: {status.error}"]
+    return f"{status.name}: {', '.join(parts)}"
+
+
+def fields(status: "Status") -> dict[str, Any]:
+    """Return the object of a status for `--json`."""
+    figures = status.figures
+    return {
+        "name": status.name,
+        "kind": status.kind,
+        "state": status.state,
+        "error": status.error,
+        "restarts": status.restarts,
+        "records_in": figures.records_in,
+        "records_out": figures.records_out,
+        "records_late": figures.records_late,
+        "dead_letters": figures.dead_letters,
+        "tombstones": figures.tombstones,
+        "batches": figures.batches,
+        "rows_per_second": figures.rows_per_second and round(figures.rows_per_second, 1),
+        "batch_seconds": figures.batch_seconds,
+        "lag": figures.lag,
+        "seconds": round(status.seconds, 3),
+    }

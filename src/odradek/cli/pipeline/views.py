@@ -1,0 +1,116 @@
+"""`odradek pipeline check`, `list`, `status` and `example`: what needs no cluster to run."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from odradek.cli.common import json_option, print_json, print_table
+from odradek.cli.pipeline.options import SparkChoice, files_argument, load_files, spark_options
+from odradek.cli.pipeline.run import fields
+from odradek.model import ConfigurationError
+from odradek.pipelines.config import AnyPipeline, MirrorPipeline, PipelineFile, Topics
+from odradek.pipelines.config.examples import EXAMPLES
+from odradek.pipelines.config.tables import PipelineKeyError
+
+
+@click.command()
+@files_argument
+@spark_options
+@click.option("--no-spark", is_flag=True, help="Only the files' keys, not the SQL and the types: needs no Spark.")
+def check(files: tuple[Path, ...], spark_choice: SparkChoice, no_spark: bool) -> None:  # noqa: FBT001
+    """Check files without running them: keys, SQL, field types, sinks.
+
+    Spark analyses the query as at a start; no broker is contacted. An error begins with FILE:LINE.
+    """
+    loaded = load_files(files)
+    if no_spark:
+        for file in loaded:
+            click.echo(f"{file.path}: {file.pipeline.name} is a valid {file.pipeline.kind} pipeline")
+        return
+    problems = []
+    with spark_choice.session() as spark:
+        for file in loaded:
+            try:
+                click.echo(_checked(spark, file))
+            except PipelineKeyError as error:
+                problems.append((file, error))
+    for file, problem in problems[:-1]:
+        click.echo(f"odradek: {file.place(problem)}: {problem}", err=True)
+    if problems:
+        file, problem = problems[-1]
+        raise ConfigurationError(f"{file.place(problem)}: {problem}") from problem
+
+
+def _checked(spark: Any, file: PipelineFile) -> str:
+    from odradek.pipelines.queries import check_pipeline
+
+    columns = check_pipeline(spark, file.pipeline)
+    described = "" if columns is None else f" with columns {columns}"
+    return f"{file.path}: {file.pipeline.name} is a valid {file.pipeline.kind} pipeline{described}"
+
+
+@click.command(name="list")
+@files_argument
+@json_option
+def list_pipelines(files: tuple[Path, ...], as_json: bool) -> None:  # noqa: FBT001
+    """List pipelines: what each reads and writes. A FILE may be a directory."""
+    rows = [
+        (file.pipeline.name, file.pipeline.kind, *_ends(file.pipeline), str(file.path)) for file in load_files(files)
+    ]
+    columns = ("NAME", "KIND", "FROM", "TO", "FILE")
+    if as_json:
+        for row in rows:
+            print_json(dict(zip(map(str.lower, columns), row, strict=True)))
+    else:
+        print_table(columns, rows)
+
+
+def _ends(pipeline: AnyPipeline) -> tuple[str, str]:
+    """Return what a pipeline reads, and what it writes."""
+    if isinstance(pipeline, MirrorPipeline):
+        return _topics_text(pipeline.topics), f"{pipeline.target.bootstrap_servers} {pipeline.target.topic_prefix}*"
+    sink = pipeline.sink
+    place = sink.options.get("topic") or sink.options.get("path", "")
+    return " ".join(_topics_text(stream.topics) for stream in pipeline.streams), f"{sink.format} {place}".strip()
+
+
+def _topics_text(topics: Topics) -> str:
+    return ",".join(topics.names) or f"/{topics.pattern}/"
+
+
+@click.command()
+@files_argument
+@json_option
+def status(files: tuple[Path, ...], as_json: bool) -> None:  # noqa: FBT001
+    """Show what pipelines do, from any process on their machine: state, counts, speed, lag, last error.
+
+    `killed` means that the process ended without a word. A FILE may be a directory.
+    """
+    from odradek.pipelines.status import read_status
+    from odradek.runtime import system_runtime
+
+    disk = system_runtime().disk
+    found = [read_status(disk, file.pipeline) for file in load_files(files)]
+    if as_json:
+        for each in found:
+            print_json(fields(each))
+        return
+    print_table(
+        ("NAME", "KIND", "STATE", "RECORDS-IN", "RECORDS-OUT", "BATCHES", "ROWS/S", "LAG", "RESTARTS", "ERROR"),
+        [
+            (
+                each.name, each.kind, str(each.state), each.figures.records_in, each.figures.records_out,
+                each.figures.batches, each.figures.rows_per_second and round(each.figures.rows_per_second),
+                each.figures.lag, each.restarts, each.error,
+            )
+            for each in found
+        ],
+    )  # fmt: skip
+
+
+@click.command()
+@click.argument("kind", type=click.Choice(list(EXAMPLES)))
+def example(kind: str) -> None:
+    """Print an example file."""
+    click.echo(EXAMPLES[kind], nl=False)

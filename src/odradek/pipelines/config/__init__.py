@@ -1,0 +1,43 @@
+"""A pipeline's TOML file: `parsing` makes the values of `pipelines` of it, with the line of each mistake.
+
+docs/spark.md lists every key; `odradek pipeline example KIND` prints a file of each kind.
+"""
+
+from odradek.pipelines.config.parsing import PipelineFile, load_file, load_pipeline, parse_pipeline
+from odradek.pipelines.config.pipelines import (
+    VIEW_COLUMNS,
+    AnyPipeline,
+    MirrorPipeline,
+    Pipeline,
+    QueryPipeline,
+    Restart,
+    Sink,
+    Source,
+    Stream,
+    Target,
+    Topics,
+    Trigger,
+    is_url,
+)
+from odradek.pipelines.config.tables import PipelineKeyError
+
+__all__ = [
+    "VIEW_COLUMNS",
+    "AnyPipeline",
+    "MirrorPipeline",
+    "Pipeline",
+    "PipelineFile",
+    "PipelineKeyError",
+    "QueryPipeline",
+    "Restart",
+    "Sink",
+    "Source",
+    "Stream",
+    "Target",
+    "Topics",
+    "Trigger",
+    "is_url",
+    "load_file",
+    "load_pipeline",
+    "parse_pipeline",
+]

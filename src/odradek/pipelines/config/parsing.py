@@ -1,0 +1,228 @@
+"""Parses a pipeline's TOML file. docs/spark.md lists every key."""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from odradek.model import ConfigurationError, OdradekError, validate_topic_name
+from odradek.model.values import dataclass
+from odradek.pipelines.config.lines import key_lines, line_in_value, line_of
+from odradek.pipelines.config.pipelines import (
+    AnyPipeline,
+    MirrorPipeline,
+    QueryPipeline,
+    Restart,
+    Sink,
+    Source,
+    Stream,
+    Target,
+    Topics,
+    Trigger,
+    is_url,
+)
+from odradek.pipelines.config.tables import PipelineKeyError, Table
+
+_INTERVAL: Final = re.compile(r"\d+(\.\d+)?\s+[a-zA-Z]+(\s+\d+\s+[a-zA-Z]+)*")
+_SECONDS: Final = {"millisecond": 0.001, "second": 1.0, "minute": 60.0, "hour": 3600.0}
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_FILES: Final = ("parquet", "json", "csv")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineFile:
+    """A pipeline with the text that it was read from."""
+
+    path: Path
+    text: str
+    pipeline: AnyPipeline
+
+    def place(self, error: OdradekError) -> str:
+        """Return `FILE:LINE` of an error, or `FILE` if it is about no key."""
+        return _place(self.path, self.text, error)
+
+
+def load_pipeline(path: Path) -> AnyPipeline:
+    """Return the pipeline of a file. Raise `ConfigurationError`, one line that begins with `FILE:LINE`."""
+    return load_file(path).pipeline
+
+
+def load_file(path: Path) -> PipelineFile:
+    """Return the pipeline of a file with its text. Raise `ConfigurationError`, one line from `FILE:LINE` on."""
+    text = ""
+    try:
+        text = path.read_text(encoding="utf-8")
+        pipeline = parse_pipeline(tomllib.loads(text), directory=path.parent, default_name=path.stem)
+    except OSError as error:
+        raise ConfigurationError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"{path}: not TOML: it is not UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"{path}: not TOML: {error}") from None
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{_place(path, text, error)}: {error}") from None
+    return PipelineFile(path=path, text=text, pipeline=pipeline)
+
+
+def _place(path: Path, text: str, error: OdradekError) -> str:
+    if not isinstance(error, PipelineKeyError) or (line := line_of(key_lines(text), error.key)) is None:
+        return str(path)
+    return f"{path}:{line if error.line is None else line_in_value(text, line, error.line)}"
+
+
+def parse_pipeline(values: Mapping[str, Any], *, directory: Path, default_name: str) -> AnyPipeline:
+    """Return the pipeline of a file's values. Raise `ConfigurationError`, one sentence that names the key."""
+    top = Table(values)
+    kind = top.choice("kind", ("real_time", "offline", "mirror"))
+    name = top.text("name", default_name)
+    source_table = top.table("source")
+    common: dict[str, Any] = {
+        "name": name,
+        "group": top.text("group", name),
+        "checkpoint": _location(directory, top.text("checkpoint")),
+        "trigger": _trigger(top, kind),
+        "restart": _restart(top.table("restart")),
+        "kind": kind,
+    }
+    if kind == "mirror":
+        common["topics"] = _topics(source_table)
+        source, target = _source(source_table, kind), _target(top.table("target"))
+        if source.bootstrap_servers == target.bootstrap_servers and not target.topic_prefix:
+            # A mirror that writes to the topic it reads never ends.
+            raise PipelineKeyError("target", "source and target are the same cluster: give target.topic_prefix")
+        pipeline: AnyPipeline = MirrorPipeline(**common, source=source, target=target)
+    else:
+        common["source"] = _source(source_table, kind)
+        common["dead_letters"] = _location(
+            directory, top.text("dead_letters", f"{top.text('checkpoint')}.dead_letters")
+        )
+        common["streams"] = streams = _streams(top, kind)
+        common["sink"] = _sink(top.table("sink"), kind, directory)
+        default_sql = f"SELECT * FROM {streams[0].name}" if kind == "offline" and len(streams) == 1 else None
+        pipeline = QueryPipeline(**common, sql=top.text("sql", default_sql).rstrip(";"))
+    top.done()
+    return pipeline
+
+
+def _source(table: Table, kind: str) -> Source:
+    source = Source(
+        bootstrap_servers=table.text("bootstrap_servers"),
+        starting_offsets=table.choice("starting_offsets", ("earliest", "latest"), "earliest"),
+        max_offsets_per_trigger=table.number("max_offsets_per_trigger", at_least=1),
+        min_partitions=None if kind == "mirror" else table.number("min_partitions", at_least=1),
+        fail_on_data_loss=table.flag("fail_on_data_loss", default=True),
+        kafka=table.mapping("kafka"),
+    )
+    table.done()
+    return source
+
+
+def _trigger(top: Table, kind: str) -> Trigger:
+    if kind == "offline":
+        return Trigger(interval="", available_now=True)
+    table = top.table("trigger")
+    interval = table.text("interval", "0 seconds")
+    if not _INTERVAL.fullmatch(interval):
+        raise table.error("interval", f"is a duration such as '10 seconds', not {interval!r}")
+    available_now = table.flag("available_now", default=False)
+    if available_now and table.has("interval"):
+        raise table.error("interval", "and available_now exclude each other")
+    table.done()
+    return Trigger(interval=interval, available_now=available_now)
+
+
+def _restart(table: Table) -> Restart:
+    limit = table.number("limit", at_least=0)
+    restart = Restart(
+        limit=3 if limit is None else limit,
+        backoff_s=_seconds(table, "backoff", "1 second"),
+        max_backoff_s=_seconds(table, "max_backoff", "1 minute"),
+    )
+    table.done()
+    return restart
+
+
+def _seconds(table: Table, key: str, default: str) -> float:
+    text = table.text(key, default)
+    number, _, unit = text.partition(" ")
+    seconds = _SECONDS.get(unit.strip().removesuffix("s"))
+    if seconds is None or not re.fullmatch(r"\d+(\.\d+)?", number):
+        raise table.error(key, f"is a duration such as '10 seconds', not {text!r}")
+    return float(number) * seconds
+
+
+def _location(directory: Path, text: str) -> str:
+    return text if is_url(text) else str(directory / text)
+
+
+def _check_topic(table: Table, key: str, name: str) -> str:
+    try:
+        return validate_topic_name(name)
+    except OdradekError as error:
+        raise table.error(key, f"names no topic: {error}") from None
+
+
+def _topics(table: Table) -> Topics:
+    names, pattern = table.texts("topics"), table.optional_text("pattern") or ""
+    if bool(names) == bool(pattern):
+        raise table.error("topics", "or pattern says what to read: one of them, not both")
+    for name in names:
+        _check_topic(table, "topics", name)
+    return Topics(names=names, pattern=pattern)
+
+
+def _streams(top: Table, kind: str) -> tuple[Stream, ...]:
+    tables = top.table("streams")
+    found = []
+    for name in tables.keys:
+        if not _NAME.fullmatch(name):
+            raise tables.error(name, "is not a name for a view: letters, digits and _")
+        table = tables.table(name)
+        stream = Stream(
+            name=name,
+            topics=_topics(table),
+            value=table.optional_text("value"),
+            headers=table.flag("headers", default=False),
+            event_time=table.text("event_time", "timestamp") if kind == "real_time" else "timestamp",
+            watermark=table.optional_text("watermark") if kind == "real_time" else None,
+        )
+        if stream.watermark and not _INTERVAL.fullmatch(stream.watermark):
+            raise table.error("watermark", f"is a duration such as '1 hour', not {stream.watermark!r}")
+        table.done()
+        found.append(stream)
+    if not found:
+        raise top.error("streams", "is missing: a table [streams.NAME] for every stream")
+    return tuple(found)
+
+
+def _sink(table: Table, kind: str, directory: Path) -> Sink:
+    formats = _FILES if kind == "offline" else (*_FILES, "odradek", "console")
+    sink_format = table.choice("format", formats, "parquet")
+    options = table.mapping("options")
+    partition_by: tuple[str, ...] = ()
+    output_mode = (
+        table.choice("output_mode", ("append", "update", "complete"), "append") if kind == "real_time" else "append"
+    )
+    if sink_format in _FILES:
+        options["path"] = _location(directory, table.text("path"))
+        partition_by = table.texts("partition_by")
+        if output_mode != "append":
+            raise table.error("output_mode", f"is append for files, not {output_mode}")
+    if sink_format == "odradek":
+        options["kafka.bootstrap.servers"] = table.text("bootstrap_servers")
+        if (topic := table.optional_text("topic")) is not None:
+            options["topic"] = _check_topic(table, "topic", topic)
+    table.done()
+    return Sink(format=sink_format, output_mode=output_mode, partition_by=partition_by, options=options)
+
+
+def _target(table: Table) -> Target:
+    target = Target(
+        bootstrap_servers=table.text("bootstrap_servers"),
+        topic_prefix=table.optional_text("topic_prefix") or "",
+        replication_factor=table.number("replication_factor", at_least=1),
+        kafka=table.mapping("kafka"),
+    )
+    table.done()
+    return target

@@ -1,0 +1,69 @@
+"""Errors of pipelines, and Spark's errors as one sentence with the key of the file that they are about."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from odradek.model import OdradekError
+from odradek.pipelines.config import PipelineKeyError
+
+_OUR_ERROR: Final = re.compile(r"^(?:[\w.]*\.)?odradek\.(?:[\w]+\.)*(\w+): (.+)$", re.MULTILINE)
+_SQL_LINE: Final = re.compile(r"\bline (\d+),? pos \d+")
+_NO_PACKAGE: Final = re.compile(r"No module named '(odradek|pyspark_odradek|numba|pyarrow|numpy|kio|re2|uvloop)[.\w]*'")
+_NO_PYTHON: Final = re.compile(r'Cannot run program "([^"]+)"')
+_FINAL: Final = frozenset({"BadRowError", "ConfigurationError", "DataLossError", "PipelineKeyError"})
+"""Our errors that another attempt meets again; `AnalysisException` is Spark's own."""
+
+
+class PipelineError(OdradekError):
+    """Pipelines failed; the text has a sentence for each, which begins with its name."""
+
+
+def spark_errors() -> tuple[type[Exception], ...]:
+    """Return the classes of errors that calls into Spark raise."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    return (PySparkException, Py4JError)
+
+
+@contextmanager
+def errors_about(key: str) -> Iterator[None]:
+    """Turn errors of Spark and of the data source into a `PipelineKeyError` about `key`."""
+    try:
+        yield
+    except PipelineKeyError:
+        raise
+    except OdradekError as error:
+        if error.retriable:
+            raise
+        raise PipelineKeyError(key, f"{key}: {error}") from error
+    except spark_errors() as error:
+        line = _SQL_LINE.search(str(error))
+        raise PipelineKeyError(key, f"{key}: {sentence_of(str(error))}", line=int(line[1]) if line else None) from error
+
+
+def sentence_of(text: str) -> str:
+    """Return the line of Spark's text that names the cause, often a Python traceback inside of a Java one."""
+    if missing := _NO_PACKAGE.search(text):
+        return (
+            f"the Python of Spark's workers has no package {missing[1]}: install 'odradek[spark]' there, or set "
+            "PYSPARK_PYTHON to a Python that has it"
+        )
+    if program := _NO_PYTHON.search(text):
+        return f"Spark's workers have no program {program[1]}: set PYSPARK_PYTHON to their Python with odradek[spark]"
+    ours = _OUR_ERROR.findall(text)
+    if ours:
+        return str(ours[-1][1]).strip()
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[0] if lines else "Spark gave no reason"
+
+
+def is_final(error: Any) -> bool:
+    """Return whether another attempt would meet the same error."""
+    if isinstance(error, OdradekError):
+        return not error.retriable
+    text = str(error)
+    ours = _OUR_ERROR.findall(text)
+    return (bool(ours) and ours[-1][0] in _FINAL) or "AnalysisException" in text or _NO_PACKAGE.search(text) is not None

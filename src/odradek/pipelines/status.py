@@ -1,0 +1,79 @@
+"""The state of a pipeline, and the file in its checkpoint that `odradek pipeline status` reads.
+
+    CHECKPOINT/odradek_status      JSON: state, error, restarts, seconds, the figures; replaced at each change
+
+A process that was killed leaves the state `running` behind; the checkpoint's lock says that it is not.
+"""
+
+import json
+from dataclasses import asdict, replace
+from enum import StrEnum
+from typing import Any, Final
+
+from odradek.model.values import dataclass
+from odradek.pipelines.config import AnyPipeline, is_url
+from odradek.pipelines.files.sink_files import LOCK
+from odradek.pipelines.progress import Figures
+from odradek.runtime import Disk
+
+_FILE: Final = "odradek_status"
+
+
+class State(StrEnum):
+    """The activity of a pipeline, or its end."""
+
+    RUNNING = "running"
+    RESTARTING = "restarting"
+    DONE = "done"
+    STOPPED = "stopped"
+    FAILED = "failed"
+    KILLED = "killed"
+    """Its process ended without a word."""
+    NEVER_STARTED = "never started"
+    UNKNOWN = "unknown"
+    """Its checkpoint is not on this machine's disks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """The state of a pipeline. `seconds` counts from its start to its end or now, restarts included."""
+
+    name: str
+    kind: str
+    state: State
+    figures: Figures = Figures()
+    seconds: float = 0.0
+    restarts: int = 0
+    error: str | None = None
+    """One sentence: why it failed, or why it restarts."""
+
+    @property
+    def active(self) -> bool:
+        """Whether it runs, or will."""
+        return self.state in {State.RUNNING, State.RESTARTING}
+
+
+def write_status(disk: Disk, pipeline: AnyPipeline, status: Status) -> None:
+    """Write the status into the checkpoint. Raise `OSError`."""
+    disk.replace_file(f"{pipeline.checkpoint}/{_FILE}", json.dumps(asdict(status)).encode())
+
+
+def read_status(disk: Disk, pipeline: AnyPipeline) -> Status:
+    """Return the status of a pipeline of any process. Raise `OSError`."""
+    unknown = Status(name=pipeline.name, kind=pipeline.kind, state=State.UNKNOWN)
+    if is_url(pipeline.checkpoint):
+        return unknown
+    path = f"{pipeline.checkpoint}/{_FILE}"
+    held = disk.lock_holder(f"{pipeline.checkpoint}/{LOCK}") is not None
+    if not disk.exists(path):
+        return replace(unknown, state=State.RUNNING if held else State.NEVER_STARTED)
+    try:
+        fields: dict[str, Any] = json.loads(disk.read_file(path))
+        figures = Figures(**fields.pop("figures"))
+        status = Status(**(fields | {"state": State(fields["state"])}), figures=figures)
+    except (ValueError, KeyError, TypeError):
+        # Written by another version.
+        return replace(unknown, state=State.RUNNING if held else State.UNKNOWN)
+    if held and not status.active:
+        return replace(status, state=State.RUNNING)
+    return replace(status, state=State.KILLED) if status.active and not held else status

@@ -38,6 +38,9 @@ class FakeLookup:
     def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         return {partition: self._offset(*self.logs[partition], at) for partition, at in wanted.items()}
 
+    def brokers(self) -> tuple[str, ...]:
+        return ("h:1", "h:2")
+
     def close(self) -> None:
         self.closed += 1
 
@@ -76,6 +79,12 @@ def test_a_batch_reads_everything_and_closes_its_connections() -> None:
     lookup = FakeLookup({A0: (2, 9), A1: (0, 0), B0: (0, 5)})
     assert batch(lookup) == [(A0, 2, 9)]
     assert lookup.closed == 1
+
+
+def test_tasks_know_every_broker_that_the_driver_knows() -> None:
+    lookup = FakeLookup({A0: (2, 9)})
+    (task,) = BatchReader(options(streaming=False), SCHEMA, lambda: lookup).partitions()
+    assert task.value.brokers == ("h:1", "h:2")
 
 
 def test_a_batch_reads_between_two_timestamps() -> None:
@@ -233,7 +242,10 @@ def test_retention_that_is_faster_than_the_query_is_a_loss() -> None:
 
 
 def test_the_progress_report_has_the_log_end_offsets() -> None:
-    assert stream(FakeLookup({A0: (0, 5), A1: (0, 7)})).reportLatestOffset() == {"a": {"0": 5, "1": 7}}
+    reader = stream(FakeLookup({A0: (0, 5), A1: (0, 7)}))
+    assert reader.reportLatestOffset() is None
+    reader.latestOffset(reader.initialOffset(), ReadMaxRows(2))
+    assert reader.reportLatestOffset() == {"a": {"0": 5, "1": 7}}
 
 
 def test_a_reader_connects_when_first_used_and_is_pickled_without_its_connection() -> None:

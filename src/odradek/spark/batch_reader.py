@@ -26,24 +26,24 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return a partition per task. Raise `OdradekError`, one sentence."""
-        return scan_partitions(plan(self._options, self._open_lookup), self._options, self._columns)
+        lookup = self._open_lookup()
+        try:
+            return scan_partitions(plan(self._options, lookup), self._options, self._columns, lookup.brokers())
+        finally:
+            lookup.close()
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Return a task's Arrow record batches. Without tasks Spark makes a partition without a value."""
         return scan(partition.value) if partition.value is not None else iter(())
 
 
-def plan(options: ReadOptions, open_lookup: Callable[[], Lookup]) -> Plan:
+def plan(options: ReadOptions, lookup: Lookup) -> Plan:
     """Return the ranges to read. Raise `ConfigurationError` for topics or partitions that do not exist."""
-    lookup = open_lookup()
-    try:
-        partitions = find_partitions(lookup, options.strategy)
-        start = starting_offsets(lookup, options, partitions)
-        end = ending_offsets(lookup, options, partitions)
-        # Offsets given by the user may be outside of the log; those that a broker just returned are not.
-        given = isinstance(options.starting, GivenOffsets) or isinstance(options.ending, GivenOffsets)
-        earliest = edge_offsets(lookup, Edge.EARLIEST, partitions) if given else start
-        latest = edge_offsets(lookup, Edge.LATEST, partitions) if given else end
-    finally:
-        lookup.close()
+    partitions = find_partitions(lookup, options.strategy)
+    start = starting_offsets(lookup, options, partitions)
+    end = ending_offsets(lookup, options, partitions)
+    # Offsets given by the user may be outside of the log; those that a broker just returned are not.
+    given = isinstance(options.starting, GivenOffsets) or isinstance(options.ending, GivenOffsets)
+    earliest = edge_offsets(lookup, Edge.EARLIEST, partitions) if given else start
+    latest = edge_offsets(lookup, Edge.LATEST, partitions) if given else end
     return plan_batch(start, end, earliest, latest)

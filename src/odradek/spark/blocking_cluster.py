@@ -11,6 +11,7 @@ from odradek.clients.settings import ClientSettings
 from odradek.model import UnavailableError
 from odradek.runtime import system_runtime
 from odradek.spark.session import run_interruptible
+from odradek.wire.client_connection import address_text
 
 T = TypeVar("T")
 
@@ -36,6 +37,11 @@ class BlockingCluster:
         except TimeoutError:
             servers = ",".join(self._settings.bootstrap_servers)
             raise UnavailableError(f"no answer from {servers} within {timeout_s} s") from None
+
+    def brokers(self) -> tuple[str, ...]:
+        """Return HOST:PORT of the brokers of the last metadata; none before the first call."""
+        nodes = () if self._cluster is None else self._cluster.metadata.nodes.values()
+        return tuple(sorted(address_text(node.host, node.port) for node in nodes))
 
     def close(self) -> None:
         """Close the connections."""

@@ -23,6 +23,9 @@ class Lookup(Protocol):
     def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Return the first offset at or after each timestamp (ms), -1 if none; -2 is the log's start, -1 its end."""
 
+    def brokers(self) -> tuple[str, ...]:
+        """Return HOST:PORT of every broker that the last answers named."""
+
     def close(self) -> None:
         """Close the connections."""
 
@@ -41,6 +44,9 @@ class ClusterLookup:
     def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Raise `KafkaError` for a partition that does not exist, `UnavailableError` if no broker answers."""
         return self._cluster.run(lambda cluster: self._offsets(cluster, wanted)) if wanted else {}
+
+    def brokers(self) -> tuple[str, ...]:
+        return self._cluster.brokers()
 
     def close(self) -> None:
         self._cluster.close()

@@ -8,9 +8,8 @@ Only the selected columns are decoded. The schema of the first batch must equal 
 import logging
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
-
-import uvloop
 
 from odradek.clients.cluster import Cluster
 from odradek.clients.offsets import EARLIEST, list_offsets
@@ -21,6 +20,7 @@ from odradek.runtime import system_runtime
 from odradek.spark.options import ReadOptions
 from odradek.spark.planning import DataLossError, OffsetRange
 from odradek.spark.settings import ScanSettings, client_settings
+from odradek.spark.worker_clients import keep_imports_out_of_collections, worker_clients
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,29 +38,46 @@ class ScanTask:
     range: OffsetRange
     options: ReadOptions
     columns: tuple[str, ...]
+    brokers: tuple[str, ...] = ()
+    """HOST:PORT of the brokers that the driver knows: the bootstrap servers may be gone since."""
 
 
 def scan(task: ScanTask) -> Iterator["pa.RecordBatch"]:
     """Yield the records of the range. Raise `DataLossError` if some are lost and `failOnDataLoss` is on."""
-    loop = uvloop.new_event_loop()
-    batches = _batches(task)
+    options = task.options
+    settings = client_settings(ScanSettings, options.bootstrap_servers, options.client)
+    clients = worker_clients()
+    with clients.lend(settings, lambda: _connect(settings, task)) as cluster:
+        batches = _batches(cluster, task)
+        try:
+            while (batch := clients.loop.run_until_complete(anext(batches, None))) is not None:
+                yield batch
+        finally:
+            # Spark stops a query with a limit before the end.
+            clients.loop.run_until_complete(batches.aclose())
+    keep_imports_out_of_collections()
+
+
+async def _connect(settings: ScanSettings, task: ScanTask) -> Cluster:
+    servers = tuple(dict.fromkeys((*task.brokers, *settings.bootstrap_servers)))
+    cluster = Cluster(replace(settings, bootstrap_servers=servers), system_runtime())
+    cluster.set_topics([task.range.partition.topic])
     try:
-        while (batch := loop.run_until_complete(anext(batches, None))) is not None:
-            yield batch
-    finally:
-        # Spark stops a query with a limit before the end.
-        loop.run_until_complete(batches.aclose())
-        loop.close()
+        await cluster.start()
+    except BaseException:
+        await cluster.close()
+        raise
+    return cluster
 
 
-async def _batches(task: ScanTask) -> AsyncGenerator["pa.RecordBatch", None]:
+async def _batches(cluster: Cluster, task: ScanTask) -> AsyncGenerator["pa.RecordBatch", None]:
     # Imported here because numba and pyarrow are slow to import and the driver does not need them.
     from odradek.columns import RecordColumns, iterate_columns
 
     names = tuple("timestamp_type" if name == "timestampType" else name for name in task.columns)
     columns = RecordColumns(names=names, timestamp_unit="us")
     partition = task.range.partition
-    async with aclosing(_buffers(task)) as buffers:
+    async with aclosing(_buffers(cluster, task)) as buffers:
         async for start, buffer in buffers:
             for batch in iterate_columns(
                 buffer,
@@ -77,41 +94,36 @@ async def _batches(task: ScanTask) -> AsyncGenerator["pa.RecordBatch", None]:
                     yield renamed.slice(first, rows)
 
 
-async def _buffers(task: ScanTask) -> AsyncGenerator[tuple[int, memoryview], None]:
+async def _buffers(cluster: Cluster, task: ScanTask) -> AsyncGenerator[tuple[int, memoryview], None]:
     """Yield raw record batches and the first offset to use, since a batch may begin with earlier records.
 
     After a loss that is allowed, reading continues where the log does.
     """
-    options, range_ = task.options, task.range
-    settings = client_settings(ScanSettings, options.bootstrap_servers, options.client)
-    cluster = Cluster(settings, system_runtime())
-    try:
-        await cluster.start()
-        position = range_.start
-        while position < range_.end:
-            reader = PartitionReader(
-                cluster,
-                range_.partition,
-                position,
-                range_.end,
-                isolation_level=settings.isolation_level,
-                max_bytes=settings.max_partition_fetch_bytes,
-                max_wait_ms=settings.fetch_max_wait_ms,
-                timeout_ms=settings.default_api_timeout_ms,
-                check_crcs=settings.check_crcs,
-            )
-            try:
-                # Closes the reader's current fetch now rather than at garbage collection.
-                async with aclosing(aiter(reader)) as buffers:
-                    async for buffer in buffers:
-                        yield position, buffer
-                return
-            except KafkaError as error:
-                if error.code != ErrorCode.offset_out_of_range:
-                    raise
-                position = await _after_loss(cluster, task, reader.position, error)
-    finally:
-        await cluster.close()
+    range_ = task.range
+    settings = client_settings(ScanSettings, task.options.bootstrap_servers, task.options.client)
+    position = range_.start
+    while position < range_.end:
+        reader = PartitionReader(
+            cluster,
+            range_.partition,
+            position,
+            range_.end,
+            isolation_level=settings.isolation_level,
+            max_bytes=settings.max_partition_fetch_bytes,
+            max_wait_ms=settings.fetch_max_wait_ms,
+            timeout_ms=settings.default_api_timeout_ms,
+            check_crcs=settings.check_crcs,
+        )
+        try:
+            # Closes the reader's current fetch now rather than at garbage collection.
+            async with aclosing(aiter(reader)) as buffers:
+                async for buffer in buffers:
+                    yield position, buffer
+            return
+        except KafkaError as error:
+            if error.code != ErrorCode.offset_out_of_range:
+                raise
+            position = await _after_loss(cluster, task, reader.position, error)
 
 
 async def _after_loss(cluster: Cluster, task: ScanTask, position: int, error: KafkaError) -> int:

@@ -49,6 +49,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._open_lookup = open_lookup
         self._opened: Lookup | None = None
         self._target: Offsets | None = None
+        self._reported: Offsets | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Return where the query begins. Raise `OdradekError`, one sentence."""
@@ -68,7 +69,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return the end of the next batch, or `start` if nothing is new."""
         since = decode_offset(start)
-        latest = self._latest()
+        latest = self._reported = self._latest()
         if self._target is not None:
             if since.is_initial:
                 self._target = raise_target(self._target, since.offsets)
@@ -82,8 +83,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return start if following is since else encode_offset(following)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Return the log end offsets, for the query's progress reports."""
-        return encode_offset(StreamOffset(offsets=self._latest()))
+        """Return the log end offsets as `latestOffset` found them last, for the query's progress reports."""
+        return None if self._reported is None else encode_offset(StreamOffset(offsets=self._reported))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return a partition per task of a batch. Raise `DataLossError`."""
@@ -91,7 +92,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         since = decode_offset(start).offsets if until.start is None else until.start
         there = set(self._lookup.partitions(self._options.strategy))
         earliest = edge_offsets(self._lookup, Edge.EARLIEST, [each for each in until.offsets if each in there])
-        return scan_partitions(plan_micro_batch(since, until.offsets, earliest), self._options, self._columns)
+        plan = plan_micro_batch(since, until.offsets, earliest)
+        return scan_partitions(plan, self._options, self._columns, self._lookup.brokers())
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Return a task's Arrow record batches. Runs in a task, on a copy of this object."""

@@ -19,15 +19,23 @@ class ScanPartition(InputPartition):  # type: ignore[misc]
         super().__init__(task)
 
 
-def scan_partitions(plan: Plan, options: ReadOptions, columns: Sequence[str]) -> list[InputPartition]:
-    """Return a partition per task. Raise `DataLossError` if records are lost and `failOnDataLoss` is on."""
+def scan_partitions(
+    plan: Plan, options: ReadOptions, columns: Sequence[str], brokers: tuple[str, ...]
+) -> list[InputPartition]:
+    """Return a partition per task. Raise `DataLossError` if records are lost and `failOnDataLoss` is on.
+
+    `brokers` are the HOST:PORT that the driver knows.
+    """
     _report(plan.losses, options)
     pieces: list[OffsetRange] = split_ranges(
         plan.ranges,
         min_partitions=options.min_partitions,
         max_records_per_partition=options.max_records_per_partition,
     )
-    return [ScanPartition(ScanTask(range=piece, options=options, columns=tuple(columns))) for piece in pieces]
+    columns = tuple(columns)
+    return [
+        ScanPartition(ScanTask(range=piece, options=options, columns=columns, brokers=brokers)) for piece in pieces
+    ]
 
 
 def _report(losses: Sequence[str], options: ReadOptions) -> None:

@@ -5,6 +5,7 @@ import pickle
 import pytest
 
 from odradek.model import ConfigurationError, OdradekError, TopicPartition
+from odradek.spark import settings
 from odradek.spark.options import (
     Assign,
     AtTimestamp,
@@ -17,6 +18,7 @@ from odradek.spark.options import (
     parse_read_options,
     parse_write_options,
 )
+from odradek.spark.settings import ScanSettings, SinkSettings, client_settings
 
 
 def read(*, streaming: bool = False, **options: str) -> ReadOptions:
@@ -111,11 +113,12 @@ def test_options_of_spark_and_other_sources_are_ignored() -> None:
         ({"startingOffsetsByTimestampStrategy": "skip"}, "is error or latest, not 'skip'"),
         ({"failOnDataLoss": "no"}, "failOnDataLoss is true or false, not 'no'"),
         ({"minPartitions": "0"}, "minPartitions is at least 1, not 0"),
-        ({"maxOffsetsPerTrigger": "5"}, "maxOffsetsPerTrigger is for stream reads"),
+        ({"fetchOffset__numRetries": "few"}, "fetchOffset.numRetries is a whole number"),
+        ({"kafkaConsumer__pollTimeoutMs": "0"}, "kafkaConsumer.pollTimeoutMs is at least 1"),
+        ({"subscribe": "-", "subscribePattern": "[a-z&&[^bc]].*"}, "a class within a class, which only Java knows"),
         ({"startingOffset": "earliest"}, "there is no option 'startingoffset': did you mean startingOffsets?"),
         ({"bootstrap__servers": "localhost:9092"}, "did you mean kafka.bootstrap.servers?"),
         ({"kafka__auto__offset__reset": "earliest"}, "startingOffsets says where to begin"),
-        ({"minOffsetsPerTrigger": "5"}, "use a longer trigger interval"),
     ],
 )
 def test_a_wrong_read_option_is_refused_in_one_sentence(options: dict[str, str], sentence: str) -> None:
@@ -140,3 +143,90 @@ def test_a_sink_requires_servers_and_accepts_a_topic() -> None:
 def test_a_wrong_write_option_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="did you mean topic"):
         parse_write_options({"kafka.bootstrap.servers": "h:1", "topics": "t"})
+
+
+# The JVM connector's options, each by its name
+
+
+@pytest.mark.parametrize("name", ["maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"])
+def test_a_batch_ignores_the_options_of_triggers_with_a_warning(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    assert read(**{name: "5"}) == read()
+    assert f"{name} is ignored: a batch read has no trigger" in caplog.text
+
+
+def test_the_least_and_the_most_of_a_trigger_and_its_delay_are_read() -> None:
+    options = read(streaming=True, minOffsetsPerTrigger="5", maxOffsetsPerTrigger="9", maxTriggerDelay="2m")
+    assert (options.min_offsets_per_trigger, options.max_offsets_per_trigger) == (5, 9)
+    assert options.max_trigger_delay_ms == 120_000
+    assert read(streaming=True).max_trigger_delay_ms == 900_000
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "5"}, r"\(9\) is above maxOffsetsPerTrigger \(5\)"),
+        ({"maxTriggerDelay": "soon"}, "maxTriggerDelay is a duration such as 30s, 15m or 1h, not 'soon'"),
+    ],
+)
+def test_a_wrong_trigger_option_is_refused(options: dict[str, str], sentence: str) -> None:
+    with pytest.raises(ConfigurationError, match=sentence):
+        read(streaming=True, **options)
+
+
+@pytest.mark.parametrize(("text", "ms"), [("30s", 30_000), ("15min", 900_000), ("1H", 3_600_000), ("250", 250)])
+def test_a_duration_is_written_as_spark_writes_it(text: str, ms: int) -> None:
+    assert read(streaming=True, maxTriggerDelay=text).max_trigger_delay_ms == ms
+
+
+def test_the_consumer_pool_s_options_are_accepted() -> None:
+    options = read(
+        kafkaConsumer__pollTimeoutMs="700", fetchOffset__numRetries="3", fetchOffset__retryIntervalMs="10",
+        groupIdPrefix="g",
+    )  # fmt: skip
+    assert options.poll_timeout_ms == 700
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "matches"),
+    [
+        (r"(?!internal-).*", "flights", True),
+        (r"(?!internal-).*", "internal-flights", False),
+        (r"(a|b)-\1", "a-a", True),
+        (r"(a|b)-\1", "a-b", False),
+        (r"(?<word>a|b)-\k<word>", "b-b", True),
+        (r"\Qa.b\E.*", "a.b.c", True),
+        (r"\Qa.b\E.*", "axb", False),
+        (r"\Qa.b\E(?=-).*", "a.b-c", True),
+        (r"a*+b", "aab", True),
+        (r"[[:alpha:]]+", "abc", True),
+        (r"\[a&&b", "[a&&b", True),
+    ],
+)
+def test_a_pattern_has_the_syntax_of_java(pattern: str, name: str, matches: bool) -> None:
+    strategy = read(subscribe="-", subscribePattern=pattern).strategy
+    assert isinstance(strategy, SubscribePattern)
+    assert strategy.matches(name) is matches
+
+
+@pytest.mark.parametrize("key", ["fetch.max.bytes", "client.dns.lookup", "max.poll.records", "ssl.truststore.location"])
+def test_a_key_of_the_java_clients_is_accepted_with_one_warning(key: str, caplog: pytest.LogCaptureFixture) -> None:
+    settings._warn_once.cache_clear()
+    for _ in range(2):
+        client_settings(ScanSettings, "h:1", {key: "5"})
+    assert caplog.text.count(f"kafka.{key} has no effect") == 1
+
+
+def test_an_unknown_key_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(ConfigurationError, match=r"did you mean max\.poll\.records"):
+        client_settings(ScanSettings, "h:1", {"max.pol.records": "5"})
+
+
+@pytest.mark.parametrize("key", ["partitioner.class", "transactional.id"])
+def test_a_key_that_would_change_what_is_written_is_refused(key: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"kafka.{key} can't be set"):
+        client_settings(SinkSettings, "h:1", {key: "x"})
+
+
+def test_encryption_is_refused_rather_than_left_out() -> None:
+    with pytest.raises(ConfigurationError, match="PLAINTEXT"):
+        client_settings(ScanSettings, "h:1", {"security.protocol": "SSL"})

@@ -3,19 +3,20 @@
 import json
 import pickle
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from odradek.model import ConfigurationError, TopicPartition
+from odradek.model import ConfigurationError, TopicPartition, UnavailableError
 from odradek.spark.batch_reader import BatchReader
 from odradek.spark.options import Assign, Strategy, Subscribe, parse_read_options
 from odradek.spark.planning import DataLossError
 from odradek.spark.schema import source_schema
-from odradek.spark.stream_reader import StreamReader
+from odradek.spark.stream_reader import COMMIT_AGAIN_S, StreamReader
+from odradek.testing.clock import VirtualClock
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 SCHEMA = source_schema(include_headers=False)
@@ -27,6 +28,7 @@ class FakeLookup:
 
     logs: dict[TopicPartition, tuple[int, int]]
     closed: int = 0
+    committed: list[tuple[str, dict[TopicPartition, int]]] = field(default_factory=list)
 
     def partitions(self, strategy: Strategy) -> list[TopicPartition]:
         if isinstance(strategy, Subscribe):
@@ -37,6 +39,11 @@ class FakeLookup:
 
     def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         return {partition: self._offset(*self.logs[partition], at) for partition, at in wanted.items()}
+
+    def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+        if group_id == "refused":
+            raise UnavailableError("no coordinator")
+        self.committed.append((group_id, dict(offsets)))
 
     def brokers(self) -> tuple[str, ...]:
         return ("h:1", "h:2")
@@ -263,3 +270,49 @@ def test_a_reader_connects_when_first_used_and_is_pickled_without_its_connection
     assert [lookup.closed for lookup in opened] == [1]
     travelling = StreamReader(options(streaming=True), SCHEMA, partial(FakeLookup, {A0: (0, 5)}))
     assert pickle.loads(pickle.dumps(travelling)).initialOffset() == {"@": "initial", "a": {"0": 5}}
+
+
+# Parity with the JVM connector
+
+
+def test_min_offsets_per_trigger_waits_for_more_until_the_delay_is_over() -> None:
+    lookup, clock = FakeLookup({A0: (0, 3)}), VirtualClock()
+    given = options(streaming=True, startingOffsets="earliest", minOffsetsPerTrigger="5", maxTriggerDelay="60s")
+    reader = StreamReader(given, SCHEMA, lambda: lookup, clock)
+    first = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    assert first["a"] == {"0": 3}, "the first batch is at once"
+    lookup.logs[A0] = (0, 7)
+    assert reader.latestOffset(first, ReadAllAvailable()) is first
+    lookup.logs[A0] = (0, 8)
+    second = reader.latestOffset(first, ReadAllAvailable())
+    assert second == {"a": {"0": 8}}
+    lookup.logs[A0] = (0, 9)
+    assert reader.latestOffset(second, ReadAllAvailable()) is second
+    clock.advance_to(clock.monotonic() + 60)
+    assert reader.latestOffset(second, ReadAllAvailable()) == {"a": {"0": 9}}
+
+
+def test_an_available_now_query_reads_all_whatever_the_minimum() -> None:
+    reader = stream(FakeLookup({A0: (0, 3)}), startingOffsets="earliest", minOffsetsPerTrigger="5")
+    reader.prepareForTriggerAvailableNow()
+    end = reader.latestOffset(reader.initialOffset(), ReadMaxRows(2))
+    assert reader.latestOffset(end, ReadMaxRows(2)) == {"a": {"0": 3}}
+
+
+def test_progress_is_committed_to_the_group_id() -> None:
+    lookup = FakeLookup({A0: (0, 3)})
+    stream(lookup, **{"kafka.group.id": "readers"}).commit({"a": {"0": 3}})
+    stream(lookup).commit({"a": {"0": 4}})
+    assert lookup.committed == [("readers", {A0: 3})]
+
+
+def test_a_commit_that_fails_is_logged_and_leaves_the_query_alone(caplog: pytest.LogCaptureFixture) -> None:
+    clock = VirtualClock()
+    given = options(streaming=True, **{"kafka.group.id": "refused"})
+    reader = StreamReader(given, SCHEMA, lambda: FakeLookup({A0: (0, 3)}), clock)
+    for _ in range(2):
+        reader.commit({"a": {"0": 3}})
+    assert caplog.text.count("Progress is not committed to the group 'refused'") == 1
+    clock.advance_to(clock.monotonic() + COMMIT_AGAIN_S)
+    reader.commit({"a": {"0": 3}})
+    assert caplog.text.count("no coordinator") == 2

@@ -259,7 +259,6 @@ def test_a_stream_is_written_to_the_topic_that_a_row_names(
         ("'v' AS data", "needs a column value"),
         ("'v' AS value", "say where to write"),
         ("'v' AS value, 't' AS topic, 5L AS partition", "the column partition must be of type int, not bigint"),
-        ("'v' AS value, 't' AS topic, 7 AS other", "a column 'other' can't be written"),
     ],
 )
 def test_an_invalid_row_is_refused(spark: Any, bootstrap: str, columns: str, sentence: str) -> None:
@@ -267,6 +266,30 @@ def test_an_invalid_row_is_refused(spark: Any, bootstrap: str, columns: str, sen
         spark.sql(f"SELECT {columns}").write.format("odradek").mode("append").option(
             "kafka.bootstrap.servers", bootstrap
         ).save()
+
+
+def test_other_columns_are_ignored(spark: Any, bootstrap: str, topic: str) -> None:
+    frame = spark.sql("SELECT 'v' AS value, 1 AS partition, 7 AS other, 'noon' AS timestamp")
+    frame.write.format("odradek").mode("append").options(
+        **{"kafka.bootstrap.servers": bootstrap, "topic": topic}
+    ).save()
+    assert rows(read(spark, bootstrap, topic)) == [(1, 0, "v")]
+
+
+@pytest.mark.parametrize(
+    ("mode", "sentence"),
+    [
+        ("overwrite", r'a topic can\'t be overwritten: write with .mode\("append"\)'),
+        ("errorifexists", r'(?i)use either the "append" or'),
+        ("ignore", r'(?i)use either the "append" or'),
+    ],
+)
+def test_only_the_mode_append_writes(spark: Any, bootstrap: str, topic: str, mode: str, sentence: str) -> None:
+    frame = spark.sql("SELECT 'v' AS value")
+    options = {"kafka.bootstrap.servers": bootstrap, "topic": topic}
+    with pytest.raises(Exception, match=sentence):
+        frame.write.format("odradek").mode(mode).options(**options).save()
+    assert rows(read(spark, bootstrap, topic)) == []
 
 
 def test_the_data_source_works_with_another_kafka_cluster(spark: Any) -> None:

@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from odradek.spark.planning import DataLossError, OffsetRange
 from odradek.spark.scan import ScanTask, scan
 from odradek.spark.settings import ScanSettings, client_settings
 from odradek.spark.sink import WriteResult, write
+from odradek.spark.worker_clients import close_worker_clients
 from odradek.testing.process import ServedBroker
 
 Produce = Callable[..., None]
@@ -88,6 +90,28 @@ def test_deleted_records_fail_the_task_unless_losses_are_allowed(
         list(scan(task(bootstrap, topic, 10, 60)))
     assert offsets(scan(task(bootstrap, topic, 10, 60, failOnDataLoss="false"))) == list(range(40, 60))
     assert offsets(scan(task(bootstrap, topic, 10, 30, failOnDataLoss="false"))) == []
+
+
+def test_the_next_task_needs_no_bootstrap_server(bootstrap: str, topic: str, produce: Produce) -> None:
+    fill(produce, topic, 9)
+    close_worker_clients()
+    first = replace(task("127.0.0.1:1", topic, 0, 9), brokers=(bootstrap,))
+    assert offsets(scan(first)) == list(range(9)), "the driver's brokers answer"
+    assert offsets(scan(task("127.0.0.1:1", topic, 3, 5))) == [3, 4], "the connection is still there"
+
+
+def test_a_commit_is_found_by_other_clients(bootstrap: str, topic: str) -> None:
+    from confluent_kafka import Consumer
+    from confluent_kafka import TopicPartition as Partition
+
+    lookup = ClusterLookup(client_settings(ScanSettings, bootstrap, {}))
+    lookup.commit(f"of-{topic}", {TopicPartition(topic, 2): 42})
+    assert lookup.brokers() == (bootstrap,)
+    lookup.close()
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": f"of-{topic}"})
+    (committed,) = consumer.committed([Partition(topic, 2)], timeout=30)
+    consumer.close()
+    assert committed.offset == 42
 
 
 @pytest.fixture

@@ -4,7 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
 from odradek.clients.cluster import Cluster
+from odradek.clients.group_offsets import NO_MEMBER, OffsetAndMetadata, commit_once, find_coordinator
 from odradek.clients.offsets import list_offsets
+from odradek.clients.retry import retrying
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.spark.blocking_cluster import BlockingCluster
 from odradek.spark.options import Assign, Strategy, Subscribe, SubscribePattern
@@ -12,6 +14,9 @@ from odradek.spark.settings import ScanSettings
 
 _NOT_YET: Final = {ErrorCode.none, ErrorCode.unknown_topic_or_partition, ErrorCode.leader_not_available}
 """A topic that does not exist, or is being created, has no partitions yet; a later trigger finds them."""
+
+COMMIT_TIMEOUT_MS: Final = 2_000
+"""The longest pause of a query for a commit, which is for people who watch the lag; the query does not need it."""
 
 
 class Lookup(Protocol):
@@ -22,6 +27,9 @@ class Lookup(Protocol):
 
     def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Return the first offset at or after each timestamp (ms), -1 if none; -2 is the log's start, -1 its end."""
+
+    def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit a group's offsets, each the next to read. The group has no members."""
 
     def brokers(self) -> tuple[str, ...]:
         """Return HOST:PORT of every broker that the last answers named."""
@@ -44,6 +52,10 @@ class ClusterLookup:
     def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Raise `KafkaError` for a partition that does not exist, `UnavailableError` if no broker answers."""
         return self._cluster.run(lambda cluster: self._offsets(cluster, wanted)) if wanted else {}
+
+    def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Raise `KafkaError` if the group has members, `OdradekError` after `COMMIT_TIMEOUT_MS`."""
+        self._cluster.run(lambda cluster: _commit(cluster, group_id, offsets), timeout_s=COMMIT_TIMEOUT_MS / 1000)
 
     def brokers(self) -> tuple[str, ...]:
         return self._cluster.brokers()
@@ -80,3 +92,13 @@ async def _partitions(cluster: Cluster, strategy: Strategy) -> list[TopicPartiti
     if isinstance(strategy, Assign):
         found = [partition for partition in found if partition in strategy.partitions]
     return sorted(found)
+
+
+async def _commit(cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+    committed = {partition: OffsetAndMetadata(offset) for partition, offset in offsets.items()}
+
+    async def attempt() -> None:
+        connection = await cluster.connection(await find_coordinator(cluster, group_id))
+        await commit_once(connection, group_id, NO_MEMBER, committed)
+
+    await retrying(cluster, attempt, timeout_ms=COMMIT_TIMEOUT_MS)

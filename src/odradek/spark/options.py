@@ -6,14 +6,17 @@ Spark passes option names in lower case; error texts spell them as the documenta
 
 import difflib
 import json
+import logging
+import re
 from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, Final, TypeVar
 
-import re2
-
 from odradek.model import ConfigurationError, TopicPartition, validate_topic_name
 from odradek.model.values import dataclass
+from odradek.spark.topic_pattern import topic_matcher
+
+_log = logging.getLogger("odradek.spark")
 
 T = TypeVar("T")
 
@@ -65,7 +68,7 @@ class SubscribePattern:
 
     def matches(self, topic: str) -> bool:
         """Return whether the whole name matches."""
-        return bool(re2.fullmatch(self.pattern, topic))
+        return topic_matcher(self.pattern)(topic)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +95,11 @@ class ReadOptions:
     """With no record at or after the starting timestamp: read from the end (true) or fail (false)."""
     fail_on_data_loss: bool
     max_offsets_per_trigger: int | None
+    min_offsets_per_trigger: int | None
+    """A trigger with fewer new offsets waits for more, at most `max_trigger_delay_ms` since the last batch."""
+    max_trigger_delay_ms: int
+    poll_timeout_ms: int | None
+    """How long a task waits for records; None is `default.api.timeout.ms`."""
     min_partitions: int | None
     max_records_per_partition: int | None
     include_headers: bool
@@ -120,22 +128,20 @@ _READ_OPTIONS: Final = (
     "endingOffsetsByTimestamp",
     "failOnDataLoss",
     "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "groupIdPrefix",
     "minPartitions",
     "maxRecordsPerPartition",
     "includeHeaders",
 )
 _WRITE_OPTIONS: Final = ("topic", "includeHeaders")
-_ACCEPTED: Final = (
-    "kafkaConsumer.pollTimeoutMs",
-    "fetchOffset.numRetries",
-    "fetchOffset.retryIntervalMs",
-    "groupIdPrefix",
-)
-"""Options of the JVM connector's consumer pool, ignored: here each task has its own reader."""
-_REFUSED: Final = {
-    "minoffsetspertrigger": "use a longer trigger interval",
-    "maxtriggerdelay": "use a longer trigger interval",
-}
+_OF_STREAMS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_DURATION: Final = re.compile(r"(\d+)\s*(ms|s|m|min|h|d)?", re.IGNORECASE)
+_UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _FIXED_BY_SPARK: Final = {
     "kafka.auto.offset.reset": "startingOffsets says where to begin",
     "kafka.key.deserializer": "keys arrive as binary, cast them in a column expression",
@@ -158,13 +164,19 @@ def parse_read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOp
                 raise ConfigurationError(f"{name} is for batch reads: a stream has no end")
     else:
         ending = _boundary(given, "ending", default=Edge.LATEST)
-        if "maxoffsetspertrigger" in given:
-            raise ConfigurationError("maxOffsetsPerTrigger is for stream reads: a batch has no trigger")
+        for name in _OF_STREAMS:
+            if given.pop(name.lower(), None) is not None:
+                _log.warning("%s is ignored: a batch read has no trigger", name)
     starting = _boundary(given, "starting", default=Edge.LATEST if streaming else Edge.EARLIEST)
     _check_edges(starting, ending, streaming=streaming)
     fallback = given.get("startingoffsetsbytimestampstrategy", "error").strip().lower()
     if fallback not in {"error", "latest"}:
         raise ConfigurationError(f"startingOffsetsByTimestampStrategy is error or latest, not {fallback!r}")
+    most, least = _positive(given, "maxOffsetsPerTrigger"), _positive(given, "minOffsetsPerTrigger")
+    if most is not None and least is not None and least > most:
+        raise ConfigurationError(f"minOffsetsPerTrigger ({least}) is above maxOffsetsPerTrigger ({most})")
+    for name in ("fetchOffset.numRetries", "fetchOffset.retryIntervalMs"):
+        _whole(given.get(name.lower(), "0"), name, at_least=0)
     return ReadOptions(
         bootstrap_servers=_bootstrap_servers(given),
         client=_client(given),
@@ -173,7 +185,10 @@ def parse_read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOp
         ending=ending,
         starting_timestamp_falls_back=fallback == "latest",
         fail_on_data_loss=_flag(given, "failOnDataLoss", default=True),
-        max_offsets_per_trigger=_positive(given, "maxOffsetsPerTrigger"),
+        max_offsets_per_trigger=most,
+        min_offsets_per_trigger=least,
+        max_trigger_delay_ms=_duration_ms(given.get("maxtriggerdelay", "15m"), "maxTriggerDelay"),
+        poll_timeout_ms=_positive(given, "kafkaConsumer.pollTimeoutMs"),
         min_partitions=_positive(given, "minPartitions"),
         max_records_per_partition=_positive(given, "maxRecordsPerPartition"),
         include_headers=_flag(given, "includeHeaders", default=False),
@@ -200,12 +215,10 @@ def _lowered(options: Mapping[str, str], known: tuple[str, ...]) -> dict[str, st
     """
     given = {key.lower(): str(value) for key, value in options.items()}
     spelled = {name.lower(): name for name in known}
-    others = {name.lower() for name in (*_READ_OPTIONS, *_WRITE_OPTIONS, *_ACCEPTED)}
+    others = {name.lower() for name in (*_READ_OPTIONS, *_WRITE_OPTIONS)}
     for key in given:
         if key in _FIXED_BY_SPARK:
             raise ConfigurationError(f"{key} can't be set: {_FIXED_BY_SPARK[key]}")
-        if key in _REFUSED:
-            raise ConfigurationError(f"{key} is not offered: {_REFUSED[key]}")
         if key.startswith("kafka.") or key in spelled or key in others:
             continue
         near = difflib.get_close_matches(key, spelled, n=1, cutoff=0.85)
@@ -255,13 +268,7 @@ def _strategy(given: Mapping[str, str]) -> Strategy:
         return Subscribe(topics=topics)
     if not value:
         raise ConfigurationError("subscribePattern is empty")
-    options = re2.Options()
-    options.log_errors = False
-    try:
-        re2.compile(value, options=options)
-    except re2.error as error:
-        reason = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else error.args[0]
-        raise ConfigurationError(f"subscribePattern is not a regular expression: {reason}") from None
+    topic_matcher(value)
     return SubscribePattern(pattern=value)
 
 
@@ -355,3 +362,11 @@ def _whole(value: str, name: str, *, at_least: int) -> int:
     if number < at_least:
         raise ConfigurationError(f"{name} is at least {at_least}, not {number}")
     return number
+
+
+def _duration_ms(value: str, name: str) -> int:
+    """Parse a duration as Spark does: a number of ms, or with a unit."""
+    found = _DURATION.fullmatch(value.strip())
+    if found is None:
+        raise ConfigurationError(f"{name} is a duration such as 30s, 15m or 1h, not {value!r}")
+    return int(found[1]) * _UNITS_MS[(found[2] or "ms").lower()]

@@ -111,7 +111,7 @@ async def _buffers(cluster: Cluster, task: ScanTask) -> AsyncGenerator[tuple[int
             isolation_level=settings.isolation_level,
             max_bytes=settings.max_partition_fetch_bytes,
             max_wait_ms=settings.fetch_max_wait_ms,
-            timeout_ms=settings.default_api_timeout_ms,
+            timeout_ms=task.options.poll_timeout_ms or settings.default_api_timeout_ms,
             check_crcs=settings.check_crcs,
         )
         try:

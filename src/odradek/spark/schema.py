@@ -1,7 +1,7 @@
 """The columns of source and sink: names, types and order of Spark's own Kafka connector.
 
 Two extensions: a read may select columns by a user-given schema (others are not sent to the JVM), and the sink accepts
-a column `timestamp`, so that a mirror keeps it.
+a column `timestamp`, so that a mirror keeps it. Other columns of rows to write are ignored.
 """
 
 from typing import Any, Final
@@ -75,9 +75,10 @@ def check_sink_schema(schema: Any, *, topic: str | None) -> None:
     if topic is None and "topic" not in kinds:
         raise ConfigurationError("say where to write: the option topic, or a column topic")
     for name, kind in kinds.items():
+        # Others are ignored as the JVM connector ignores them, for which `timestamp` is another one, too.
         accepted = _SINK.get(name)
-        if accepted is None:
-            raise ConfigurationError(f"a column {name!r} can't be written: there are {', '.join(_SINK)}")
+        if accepted is None or (name == "timestamp" and not isinstance(kind, accepted)):
+            continue
         if not isinstance(kind, accepted) or (name == "headers" and not _is_headers(kind)):
             wanted = (
                 HEADERS.simpleString() if name == "headers" else " or ".join(each().simpleString() for each in accepted)

@@ -1,5 +1,7 @@
 """The Kafka client keys that a read and a write accept: the part of their options behind `kafka.`."""
 
+import functools
+import logging
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
@@ -8,22 +10,15 @@ from odradek.config.definition import boolean, definitions, integer, text, unkno
 from odradek.model import ConfigurationError
 from odradek.model.values import dataclass
 
-_IGNORED: Final = frozenset(
-    {
-        "group.id",
-        "linger.ms",
-        "buffer.memory",
-        "max.poll.records",
-        "max.poll.interval.ms",
-        "session.timeout.ms",
-        "heartbeat.interval.ms",
-        "auto.commit.interval.ms",
-        "max.in.flight.requests.per.connection",
-        "retries",
-    }
-)
-"""Keys of the JVM's clients without an effect here: no group is joined, no batch lingers. Jobs often carry them
-along."""
+_log = logging.getLogger("odradek.spark")
+
+_REFUSED: Final = {
+    "partitioner.class": "partitioners are Java classes: name the partition in a column partition",
+    "transactional.id": "this sink writes at least once, without transactions",
+}
+_PREFIXES: Final = ("ssl.", "sasl.")
+_SILENT: Final = frozenset({"group.id"})
+"""Keys with an effect elsewhere: `StreamReader` commits to the group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,17 +71,39 @@ S = TypeVar("S", bound=ClientSettings)
 def client_settings(cls: type[S], bootstrap_servers: str, client: Mapping[str, str]) -> S:
     """Return settings made of an option's `kafka.*` keys, which come without their prefix.
 
-    Raise `ConfigurationError` for an unknown key, naming similar ones, or for a value out of range.
+    Keys of Kafka's Java clients without an effect here are warned of, once in a process. Raise `ConfigurationError`
+    for an unknown key, naming similar ones, or for a value out of range.
     """
     known = definitions(cls)
     values: dict[str, object] = {"bootstrap_servers": bootstrap_servers}
     for key, value in client.items():
-        if key in _IGNORED:
-            continue
-        if key not in known:
-            raise ConfigurationError(f"an option kafka.*: {unknown_key(key, known)}")
-        values[known[key].attribute] = value
+        if key in known:
+            values[known[key].attribute] = value
+        elif key in _REFUSED:
+            raise ConfigurationError(f"kafka.{key} can't be set: {_REFUSED[key]}")
+        elif key in _of_java_clients() or key.startswith(_PREFIXES):
+            if key not in _SILENT:
+                _warn_once(key)
+        else:
+            error = unknown_key(key, {*known, *_of_java_clients()})
+            raise ConfigurationError(f"an option kafka.*: {error}")
     return make_settings(cls, values)
+
+
+@functools.cache
+def _of_java_clients() -> frozenset[str]:
+    """Return the keys of Kafka's consumer and producer in Java."""
+    from odradek.clients.consumer.settings import ConsumerSettings
+    from odradek.clients.producer import ProducerSettings
+
+    return frozenset(
+        key for each in (ConsumerSettings, ProducerSettings) for key in (*definitions(each), *each.absent_keys())
+    )
+
+
+@functools.cache
+def _warn_once(key: str) -> None:
+    _log.warning("the option kafka.%s has no effect: it is one of the Java clients, which Odradek does not need", key)
 
 
 def shared_keywords(bootstrap_servers: str, client: Mapping[str, str]) -> dict[str, Any]:

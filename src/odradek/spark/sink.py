@@ -126,6 +126,8 @@ def _sent_columns(batch: "pa.RecordBatch", rows: Any, placed: Any) -> "pa.Record
     if len(rows) < batch.num_rows:
         batch = batch.take(pa.array(rows))
     names = [name for name in ("key", "value", "headers", "timestamp") if name in batch.schema.names]
+    if "timestamp" in names and not pa.types.is_timestamp(batch.schema.field("timestamp").type):
+        names.remove("timestamp")
     columns = [batch.column(name) for name in names]
     return pa.RecordBatch.from_arrays([*columns, pa.array(placed)], [*names, "partition"])
 

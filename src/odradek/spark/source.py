@@ -9,6 +9,7 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSource
 
+from odradek.model import ConfigurationError
 from odradek.spark.options import parse_read_options, parse_write_options
 
 
@@ -46,8 +47,9 @@ class OdradekDataSource(DataSource):  # type: ignore[misc]
         return StreamReader(options, schema, _lookup(options))
 
     def writer(self, schema: Any, overwrite: bool) -> Any:  # noqa: FBT001
-        """Return a batch writer."""
-        del overwrite
+        """Return a batch writer. Raise `ConfigurationError` for mode `overwrite`."""
+        if overwrite:
+            raise ConfigurationError('a topic can\'t be overwritten: write with .mode("append")')
         from odradek.spark.schema import check_sink_schema
         from odradek.spark.writers import BatchWriter
 
@@ -56,7 +58,7 @@ class OdradekDataSource(DataSource):  # type: ignore[misc]
         return BatchWriter(options)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: N802, FBT001
-        """Return a stream writer."""
+        """Return a stream writer. The output mode `complete`, an overwrite to Spark, appends as the JVM's does."""
         del overwrite
         from odradek.spark.schema import check_sink_schema
         from odradek.spark.writers import StreamWriter

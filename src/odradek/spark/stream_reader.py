@@ -10,8 +10,9 @@ One reader lives on the driver as long as the query. Spark calls:
     commit(end)                        when the next batch begins
 """
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -21,7 +22,8 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from odradek.model import TopicPartition
+from odradek.model import OdradekError, TopicPartition
+from odradek.runtime import Clock, SystemClock
 from odradek.spark.boundaries import edge_offsets, find_partitions, starting_offsets
 from odradek.spark.lookup import Lookup
 from odradek.spark.options import Edge, ReadOptions
@@ -39,12 +41,23 @@ from odradek.spark.planning import (
 from odradek.spark.scan import scan
 from odradek.spark.tasks import scan_partitions
 
+_log = logging.getLogger("odradek.spark")
+
+COMMIT_AGAIN_S: Final = 30
+"""The pause after a commit that failed."""
+
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
     """The reader of one streaming query."""
 
-    def __init__(self, options: ReadOptions, schema: Any, open_lookup: Callable[[], Lookup]) -> None:
+    def __init__(
+        self, options: ReadOptions, schema: Any, open_lookup: Callable[[], Lookup], clock: Clock | None = None
+    ) -> None:
         self._options = options
+        self._clock = clock or SystemClock()
+        self._batch_at: float | None = None
+        """The monotonic second of the last batch of this run."""
+        self._commit_from = 0.0
         self._columns = tuple(schema.fieldNames())
         self._open_lookup = open_lookup
         self._opened: Lookup | None = None
@@ -74,6 +87,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             if since.is_initial:
                 self._target = raise_target(self._target, since.offsets)
             latest = cap_offsets(latest, self._target)
+        elif self._must_wait(since.offsets, latest):
+            return start
         if isinstance(limit, ReadMaxRows):
             new = [partition for partition in latest if partition not in since.offsets]
             begin = {**since.offsets, **edge_offsets(self._lookup, Edge.EARLIEST, new)}
@@ -100,13 +115,36 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return scan(partition.value) if partition.value is not None else iter(())
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Do nothing: no resources are held for committed offsets."""
+        """Commit the progress to the group of `kafka.group.id`, if there is one, for those who watch its lag.
+
+        A failure is logged and the next attempt is a while later: Spark's checkpoint has the offsets.
+        """
+        group_id = self._options.client.get("group.id")
+        if group_id is None or self._clock.monotonic() < self._commit_from:
+            return
+        try:
+            self._lookup.commit(group_id, decode_offset(end).offsets)
+        except OdradekError as error:
+            self._commit_from = self._clock.monotonic() + COMMIT_AGAIN_S
+            _log.warning("Progress is not committed to the group %r for %d s: %s", group_id, COMMIT_AGAIN_S, error)
 
     def stop(self) -> None:
         """Close the connections."""
         if self._opened is not None:
             self._opened.close()
             self._opened = None
+
+    def _must_wait(self, start: Offsets, latest: Offsets) -> bool:
+        """Return whether `minOffsetsPerTrigger` asks for more. The first batch of a run is at once, as the JVM's."""
+        least, now = self._options.min_offsets_per_trigger, self._clock.monotonic()
+        if least is None:
+            return False
+        new = sum(max(end - start.get(partition, 0), 0) for partition, end in latest.items())
+        delay_s = self._options.max_trigger_delay_ms / 1000
+        if self._batch_at is not None and new < least and now - self._batch_at < delay_s:
+            return True
+        self._batch_at = now
+        return False
 
     def _latest(self) -> dict[TopicPartition, int]:
         return edge_offsets(self._lookup, Edge.LATEST, self._lookup.partitions(self._options.strategy))

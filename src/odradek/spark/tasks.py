@@ -33,9 +33,7 @@ def scan_partitions(
         max_records_per_partition=options.max_records_per_partition,
     )
     columns = tuple(columns)
-    return [
-        ScanPartition(ScanTask(range=piece, options=options, columns=columns, brokers=brokers)) for piece in pieces
-    ]
+    return [ScanPartition(ScanTask(range=piece, options=options, columns=columns, brokers=brokers)) for piece in pieces]
 
 
 def _report(losses: Sequence[str], options: ReadOptions) -> None:

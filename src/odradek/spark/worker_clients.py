@@ -11,7 +11,7 @@ import os
 import threading
 from collections.abc import Awaitable, Callable, Hashable, Iterator
 from contextlib import contextmanager
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar, cast
 
 import uvloop
 
@@ -40,9 +40,9 @@ class WorkerClients:
     @contextmanager
     def lend(self, key: Hashable, open_client: Callable[[], Awaitable[C]]) -> Iterator[C]:
         """Yield the idle client of `key`, or a new one, which belongs to the block; close it if the block raises."""
-        client = self._idle.pop(key, None)
+        client = cast("C | None", self._idle.pop(key, None))
         # The loop has to see first which connections brokers have closed meanwhile.
-        lent: C = self.loop.run_until_complete(open_client() if client is None else _awake(client))  # type: ignore[arg-type]
+        lent = self.loop.run_until_complete(_opened(open_client) if client is None else _awake(client))
         try:
             yield lent
         except BaseException:
@@ -63,6 +63,10 @@ class WorkerClients:
 
     def _close(self, client: Client) -> None:
         self.loop.run_until_complete(client.close())
+
+
+async def _opened(open_client: Callable[[], Awaitable[C]]) -> C:
+    return await open_client()
 
 
 async def _awake(client: C) -> C:

@@ -2,12 +2,13 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 from odradek.broker.groups.rebalance_journal import MOST_PARTITIONS, to_json
 from odradek.clients import Admin
 from odradek.groups import CauseKind, RebalanceCompleted
-from odradek.groups.rebalance_trace import Cause, RebalanceOutcome
+from odradek.groups.rebalance_trace import Cause, OwnershipChange, RebalanceOutcome
 from odradek.model import TopicPartition, UnavailableError
 from odradek.model.names import JOURNAL_TOPIC
 from odradek.testing.world import Member, World, settled, until
@@ -192,3 +193,14 @@ def test_a_record_names_the_partitions_that_waited_longest_up_to_a_limit() -> No
     assert value["unowned_partition_ms"] == sum(range(count))
     assert sorted(map(int, value["unowned_ms"]["t"])) == list(range(10, count))
     assert b" " not in to_json(rebalance).replace(b"a left", b"")
+
+
+def test_a_record_has_the_owners_at_its_end_and_the_changes_before_up_to_the_same_limit() -> None:
+    everything = frozenset(TopicPartition("t", number) for number in range(MOST_PARTITIONS + 10))
+    change = OwnershipChange(-20, "a", True, everything)
+    rebalance = replace(completed("g"), owned={"a": everything, "b": frozenset()}, changes=(change,))
+    value = json.loads(to_json(rebalance))
+    named = {"t": list(range(MOST_PARTITIONS))}
+    assert value["owned"] == {"a": named}
+    assert value["changes"] == [{"at_ms": -20, "member": "a", "gets": named}]
+    assert value["owners_left_out"] == 10

@@ -15,7 +15,7 @@ from odradek.groups.messages import (
     SyncReply,
     SyncRequest,
 )
-from odradek.groups.rebalance_trace import RebalanceOutcome
+from odradek.groups.rebalance_trace import OwnershipChange, RebalanceOutcome
 from odradek.model import TopicPartition
 from odradek.protocol.consumer_protocol import Assignment, Subscription, encode_assignment, encode_subscription
 
@@ -240,3 +240,20 @@ def test_a_group_without_the_journal_reports_nothing() -> None:
     scene = Scene(GroupSettings(initial_rebalance_delay_ms=0))
     scene.stable()
     assert scene.reports == []
+
+
+def test_a_report_has_the_owners_at_its_end_and_each_change_since_the_one_before() -> None:
+    scene = Scene()
+    scene.stable()
+    first, second = scene.reports
+    assert first.owned == {"a": frozenset(partitions(0, 1, 2, 3))}
+    assert second.owned == {"a": frozenset(partitions(0, 1)), "b": frozenset(partitions(2, 3))}
+    assert second.changes == (
+        OwnershipChange(400, "a", False, frozenset(partitions(0, 1, 2, 3))),
+        OwnershipChange(500, "a", True, frozenset(partitions(0, 1))),
+        OwnershipChange(500, "b", True, frozenset(partitions(2, 3))),
+    )
+    scene.leave("b", 2_000)
+    scene.join("a", 2_100)
+    scene.sync("a", 2_200, a=(0, 1, 2, 3))
+    assert scene.reports[-1].changes[0] == OwnershipChange(0, "b", False, frozenset(partitions(2, 3)))

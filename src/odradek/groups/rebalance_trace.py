@@ -8,13 +8,14 @@ response is sent. In the consumer protocol the responses to its heartbeats give 
 and ends as a `RebalanceCompleted`. Nothing here is durable: a new coordinator starts with the recorded assignment.
 """
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Set
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from odradek.coordination import Now
 from odradek.model import TopicPartition
-from odradek.model.values import dataclass
+from odradek.model.values import dataclass, field
 from odradek.protocol.consumer_protocol import decode_assignment, decode_subscription
 from odradek.protocol.errors import MalformedMessageError
 
@@ -56,6 +57,15 @@ class RebalanceOutcome(StrEnum):
     EMPTY = "empty"
 
 
+class OwnershipChange(NamedTuple):
+    """Partitions that a member got or, if not `gets`, that it no longer owns; `at_ms` is monotonic."""
+
+    at_ms: int
+    member_id: str
+    gets: bool
+    partitions: frozenset[TopicPartition]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebalanceCompleted:
     """One rebalance that ended. `started_ms` is since 1970, the other times are durations."""
@@ -85,6 +95,15 @@ class RebalanceCompleted:
     """The protocol of the group: classic or consumer. In a consumer group `generation` is the group's epoch."""
     revocations: tuple[tuple[str, int], ...] = ()
     """The members that took longest to give partitions up, with the time in ms; of consumer groups only."""
+    owned: Mapping[str, frozenset[TopicPartition]] = field(default_factory=dict)
+    """The owners at the end."""
+    changes: tuple[OwnershipChange, ...] = ()
+    """The changes of owners since the report before; `at_ms` counts from `started_ms`, and may be negative."""
+
+
+MOST_CHANGES: Final = 10_000
+"""Limit of the changes between two reports, beyond which the oldest are forgotten: members replaced one by one, which
+needs no rebalance, would otherwise be kept for as long as the group lives."""
 
 
 class Ownership:
@@ -94,6 +113,7 @@ class Ownership:
         self._owned: dict[str, set[TopicPartition]] = {}
         self._last_owner: dict[TopicPartition, str] = {}
         self._unowned_since_ms: dict[TopicPartition, int] = {}
+        self._changes = deque[OwnershipChange](maxlen=MOST_CHANGES)
         for member_id, partitions in owned.items():
             self._owned[member_id] = set(partitions)
             self._last_owner.update(dict.fromkeys(self._owned[member_id], member_id))
@@ -103,8 +123,11 @@ class Ownership:
         owned = self._owned.get(member_id)
         if not owned:
             return
-        for partition in owned - kept:
-            self._unowned_since_ms[partition] = now_ms
+        lost = frozenset(owned - kept)
+        if not lost:
+            return
+        self._unowned_since_ms.update(dict.fromkeys(lost, now_ms))
+        self._changes.append(OwnershipChange(now_ms, member_id, False, lost))
         owned &= kept
 
     def removed(self, member_id: str, since_ms: int) -> None:
@@ -112,10 +135,12 @@ class Ownership:
         self.keep(member_id, frozenset(), since_ms)
         self._owned.pop(member_id, None)
 
-    def replaced(self, old_id: str, new_id: str) -> None:
+    def replaced(self, old_id: str, new_id: str, now_ms: int) -> None:
         """Give a restarted static member the partitions that it owned under its old id."""
         owned = self._owned.pop(old_id, None)
         if owned is not None:
+            self._changes.append(OwnershipChange(now_ms, old_id, False, frozenset(owned)))
+            self._changes.append(OwnershipChange(now_ms, new_id, True, frozenset(owned)))
             self._owned[new_id] = owned
             self._last_owner.update(dict.fromkeys(owned, new_id))
 
@@ -129,7 +154,10 @@ class Ownership:
         self.keep(member_id, assigned, now_ms)
         owned = self._owned.setdefault(member_id, set())
         moved, unowned_ms = [], {}
-        for partition in assigned - owned:
+        new = frozenset(assigned - owned)
+        if new:
+            self._changes.append(OwnershipChange(now_ms, member_id, True, new))
+        for partition in new:
             since_ms = self._unowned_since_ms.pop(partition, None)
             if since_ms is not None:
                 unowned_ms[partition] = now_ms - since_ms
@@ -138,6 +166,13 @@ class Ownership:
             self._last_owner[partition] = member_id
         owned |= assigned
         return moved, unowned_ms
+
+    def report(self, since_ms: int) -> tuple[dict[str, frozenset[TopicPartition]], tuple[OwnershipChange, ...]]:
+        """Return the owners, and the changes since the last call in the order of time; these count from `since_ms`."""
+        changes = sorted(self._changes, key=lambda each: each.at_ms)
+        self._changes.clear()
+        owned = {member_id: frozenset(some) for member_id, some in self._owned.items() if some}
+        return owned, tuple(each._replace(at_ms=each.at_ms - since_ms) for each in changes)
 
     def clear(self) -> None:
         """Forget everything: the group has no members."""
@@ -194,9 +229,11 @@ class RebalanceTrace:
         *,
         protocol: tuple[str, str],
         members: int,
+        ownership: Ownership,
         group_type: str = "classic",
     ) -> RebalanceCompleted:
         """Return the rebalance as it ended. `protocol` is its type and its name."""
+        owned, changes = ownership.report(self._started.ms)
         return RebalanceCompleted(
             group_id=group_id,
             generation=generation,
@@ -215,6 +252,8 @@ class RebalanceTrace:
             unowned_ms=self._unowned_ms,
             group_type=group_type,
             revocations=_slowest(self._revoked_ms),
+            owned=owned,
+            changes=changes,
         )
 
 

@@ -9,8 +9,8 @@ import asyncio
 import json
 import logging
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable
-from heapq import nlargest
+from collections.abc import Awaitable, Callable, Iterable
+from heapq import nlargest, nsmallest
 from typing import Any, Final, Protocol
 
 from odradek.broker.cluster.peers import Peers
@@ -28,7 +28,8 @@ from odradek.protocol.records import encode_batch
 from odradek.runtime import Buffer, Clock
 
 MOST_PARTITIONS: Final = 1_000
-"""Limit of the partitions in one record's `unowned_ms`: those that had no owner for longest."""
+"""Limit of the partitions in one record's `unowned_ms`: those that had no owner for longest; and of those whose owners
+it names: the first ones."""
 _RETENTION_MS: Final = 7 * 24 * 3_600_000
 _SEGMENT_BYTES: Final = 16 << 20
 _MOST_WAITING: Final = 1_000
@@ -190,5 +191,30 @@ def to_json(rebalance: RebalanceCompleted) -> bytes:
         "unowned_partition_ms": sum(unowned_ms.values()),
         "longest_unowned_ms": max(unowned_ms.values(), default=0),
         "unowned_ms": by_topic,
+        **_owners(rebalance),
     }
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _owners(rebalance: RebalanceCompleted) -> dict[str, Any]:
+    """Return the owners at the end, and the changes before that: the one without the others gives the owners before."""
+    changed = (change.partitions for change in rebalance.changes)
+    every = frozenset[TopicPartition]().union(*rebalance.owned.values(), *changed)
+    named = every if len(every) <= MOST_PARTITIONS else frozenset(nsmallest(MOST_PARTITIONS, every))
+    changes = [(change, change.partitions & named) for change in rebalance.changes]
+    return {
+        "owned": {member_id: _by_topic(some & named) for member_id, some in rebalance.owned.items() if some & named},
+        "owners_left_out": len(every) - len(named),
+        "changes": [
+            {"at_ms": change.at_ms, "member": change.member_id, "gets" if change.gets else "loses": _by_topic(some)}
+            for change, some in changes
+            if some
+        ],
+    }
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for topic, number in sorted(partitions):
+        found.setdefault(topic, []).append(number)
+    return found

@@ -258,7 +258,7 @@ class ClassicGroup:
 
     def end_trace(self, outcome: RebalanceOutcome, now_ms: int, out: Outcome, generation: int | None = None) -> None:
         """Report the traced rebalance, if there is one; `generation` is by default the recorded one."""
-        if self.trace is None:
+        if self.trace is None or self.ownership is None:
             return
         completed = self.trace.completed(
             self.group_id,
@@ -267,6 +267,7 @@ class ClassicGroup:
             now_ms,
             protocol=(self.protocol_type or "", self.protocol_name or ""),
             members=len(self.members),
+            ownership=self.ownership,
         )
         self.trace = None
         out.events.append(completed)

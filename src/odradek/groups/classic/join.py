@@ -147,7 +147,7 @@ def _replace_static_member(
     member = _new_member(request, to, request.new_member_id)
     group.members.replace(old.member_id, member)
     if group.ownership is not None:
-        group.ownership.replaced(old.member_id, member.member_id)
+        group.ownership.replaced(old.member_id, member.member_id, now.ms)
     group.pending_syncs.discard(old.member_id)
     group.cancel_heartbeat(old.member_id)
     if group.state is not State.STABLE or group.members.select_protocol() != group.protocol_name:

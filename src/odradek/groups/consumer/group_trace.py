@@ -63,7 +63,7 @@ class GroupTrace:
         member_id, after = update.after.member_id, update.after
         if update.replaced is not None:
             self._forget(update.replaced)
-            self._ownership.replaced(update.replaced, member_id)
+            self._ownership.replaced(update.replaced, member_id, now.ms)
         self._members.add(member_id)
         if update.awaits_target:
             self._behind.add(member_id)
@@ -130,6 +130,7 @@ class GroupTrace:
                 now.ms,
                 protocol=protocol,
                 members=len(self._members),
+                ownership=self._ownership,
                 group_type="consumer",
             )
         ]

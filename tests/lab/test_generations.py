@@ -4,18 +4,23 @@ from functools import cache
 
 import pytest
 
-from odradek.lab.generations import Change, Cost, Generation, measure, measure_all
+from odradek.lab.costs import Change, Cost, Generation
+from odradek.lab.generations import Measured, measure, measure_all
 
 LATER = (Generation.EAGER, Generation.COOPERATIVE, Generation.CONSUMER)
 
 
 @cache
-def cost(generation: Generation, change: Change, members: int = 4) -> Cost:
+def measured(generation: Generation, change: Change, members: int = 4) -> Measured:
     return measure(generation, change, members=members, partitions=24)
 
 
+def cost(generation: Generation, change: Change) -> Cost:
+    return measured(generation, change).cost
+
+
 def test_the_same_seed_gives_the_same_cost() -> None:
-    first = cost(Generation.ZOOKEEPER, Change.LEAVES)
+    first = measured(Generation.ZOOKEEPER, Change.LEAVES)
     assert measure(Generation.ZOOKEEPER, Change.LEAVES, members=4, partitions=24) == first
 
 
@@ -35,7 +40,7 @@ def test_only_members_that_give_a_partition_up_stop_in_a_cooperative_group(chang
 def test_each_member_of_generation_1_reads_all_the_others() -> None:
     """Reads of the tree grow with the square of the members."""
     few, many = (
-        measure(Generation.ZOOKEEPER, Change.JOINS, members=members, partitions=2 * members) for members in (4, 16)
+        measure(Generation.ZOOKEEPER, Change.JOINS, members=members, partitions=2 * members).cost for members in (4, 16)
     )
     assert many.tree_reads / 16 - few.tree_reads / 4 > 8, "twelve more nodes to read"
 
@@ -57,6 +62,18 @@ def test_partitions_of_a_dead_member_wait_for_its_session(generation: Generation
 
 def test_all_generations_are_measured_one_after_another() -> None:
     seen: list[Cost] = []
-    found = measure_all([Change.LEAVES], members=2, partitions=4, measured=seen.append)
-    assert [each.generation for each in found] == list(Generation)
-    assert seen == found
+    found = measure_all([Change.LEAVES], members=[2, 3], partitions=4, measured=seen.append)
+    assert [(each.members, each.generation) for each in found.costs] == [
+        (members, generation) for members in (2, 3) for generation in Generation
+    ]
+    assert tuple(seen) == found.costs
+
+
+@pytest.mark.parametrize("generation", Generation)
+@pytest.mark.parametrize("change", Change)
+def test_the_gaps_of_the_timeline_are_the_partition_seconds_of_the_cost(generation: Generation, change: Change) -> None:
+    found, timeline = measured(generation, change)
+    assert timeline.unowned_partition_ms / 1000 == pytest.approx(found.stopped_partition_s, abs=24 * 0.011)
+    assert len(timeline.members) == (5 if change is Change.JOINS else 4)
+    owners = {span.partition for span in timeline.spans if span.member and span.to_ms == timeline.end_ms}
+    assert len(owners) == 24, "at the end, each partition has an owner"

@@ -8,12 +8,13 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
-from enum import StrEnum
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from odradek.clients import Admin, Consumer, ZookeeperConsumer
+from odradek.lab.costs import Change, Cost, Costs, Generation
+from odradek.lab.timeline import Mark, Timeline, TimelineBuilder
 from odradek.metadata.store import Node, Operation, Result
-from odradek.model.values import dataclass
+from odradek.model import TopicPartition
 from odradek.testing.slow_store import SlowStore
 from odradek.testing.world import World
 
@@ -27,49 +28,24 @@ _LOOK_S: Final = 0.005
 _CALM_S: Final = 3.0
 """How long nothing must change before a group counts as settled."""
 _LIMIT_S: Final = 600.0
+_LEAD_S: Final = 0.3
+"""How much of the time before the change a timeline shows."""
 _GROUP_REQUESTS: Final = frozenset(
     {"JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "ConsumerGroupHeartbeat", "OffsetCommit", "OffsetFetch"}
 )
 
 
-class Generation(StrEnum):
-    """A protocol by which consumers share partitions."""
+class Measured(NamedTuple):
+    """One change: its cost, and who owned what meanwhile."""
 
-    ZOOKEEPER = "1 zookeeper-range"
-    EAGER = "2 range"
-    COOPERATIVE = "2 cooperative-sticky"
-    CONSUMER = "3 consumer protocol"
-
-
-class Change(StrEnum):
-    """A change of membership."""
-
-    JOINS = "one joins"
-    LEAVES = "one leaves"
-    DIES = "one dies"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
-    """The cost of one change, until every partition had one owner and nothing moved any more."""
-
-    generation: Generation
-    change: Change
-    members: int
-    partitions: int
-    settled_s: float
-    stopped_partition_s: float
-    """For how long partitions had no owner, summed over them; of a dead member since its death."""
-    members_stopped: int
-    """The members that gave up a partition, even if they got it back."""
-    group_requests: int
-    """The requests about the group that brokers served."""
-    tree_reads: int
-    tree_writes: int
+    cost: Cost
+    timeline: Timeline
 
 
 class _Member(Protocol):
     """One consumer on a host of its own."""
+
+    name: str
 
     @property
     def owned(self) -> set[int]:
@@ -110,6 +86,7 @@ class _TreeMember:
     def __init__(self, world: World, name: str, operations: Counter[str]) -> None:
         self._store = _CountedStore(world.tree, world.simulation.entropy(f"way of {name} to the tree"), _TREE_S)
         self._store.operations = operations
+        self.name = name
         self._consumer = ZookeeperConsumer(
             store=self._store,
             runtime=world.simulation.runtime(name),
@@ -141,7 +118,7 @@ class _GroupMember:
 
     def __init__(self, world: World, name: str, settings: dict[str, Any]) -> None:
         self._world = world
-        self._name = name
+        self.name = name
         self._consumer: Consumer = world.consumer(name, _TOPIC, group_id=_GROUP, **settings)
         self._closing = AsyncExitStack()
         self._polling: asyncio.Task[None] | None = None
@@ -152,7 +129,7 @@ class _GroupMember:
 
     async def start(self) -> None:
         await self._closing.enter_async_context(self._consumer)
-        self._polling = asyncio.create_task(self._poll(), name=f"member {self._name}")
+        self._polling = asyncio.create_task(self._poll(), name=f"member {self.name}")
 
     async def _poll(self) -> None:
         while True:
@@ -165,8 +142,8 @@ class _GroupMember:
         await self._closing.aclose()
 
     def die(self) -> None:
-        others = [host for host in (*self._world.hosts, "admin") if host != self._name]
-        self._world.simulation.network.partition([self._name], others)
+        others = [host for host in (*self._world.hosts, "admin") if host != self.name]
+        self._world.simulation.network.partition([self.name], others)
 
 
 _SETTINGS: Final[dict[Generation, dict[str, Any]]] = {
@@ -176,8 +153,8 @@ _SETTINGS: Final[dict[Generation, dict[str, Any]]] = {
 }
 
 
-def measure(generation: Generation, change: Change, *, members: int, partitions: int, seed: int = 0) -> Cost:
-    """Run one change in a group of so many members, which share one topic, and return its cost.
+def measure(generation: Generation, change: Change, *, members: int, partitions: int, seed: int = 0) -> Measured:
+    """Run one change in a group of so many members, which share one topic, and return its cost and its timeline.
 
     Raises `TimeoutError` if the group does not settle.
     """
@@ -192,7 +169,7 @@ def measure(generation: Generation, change: Change, *, members: int, partitions:
     }
     world = World(seed, config, tree_s=_TREE_S, limit_s=10 * _LIMIT_S)
     world.prepare = lambda broker: broker.server.measure_requests()
-    found: list[Cost] = []
+    found: list[Measured] = []
 
     async def scenario(world: World) -> None:
         found.append(await _Run(world, generation, members, partitions).cost_of(change))
@@ -207,10 +184,13 @@ class _Run:
     def __init__(self, world: World, generation: Generation, members: int, partitions: int) -> None:
         self._world = world
         self._generation = generation
+        self._members = members
         self._partitions = partitions
         self._tree: Counter[str] = Counter()
         self._living = [self._new_member(number) for number in range(members)]
         self._dead: list[_Member] = []
+        self._began_s = 0.0
+        self._owners = TimelineBuilder()
 
     def _new_member(self, number: int) -> _Member:
         name = f"member-{number:04}"
@@ -221,7 +201,7 @@ class _Run:
             settings = {}
         return _GroupMember(self._world, name, {**settings, **_SETTINGS[self._generation]})
 
-    async def cost_of(self, change: Change) -> Cost:
+    async def cost_of(self, change: Change) -> Measured:
         """Let the group settle, change it, and return what it costs until it has settled again."""
         async with Admin(self._world.servers, runtime=self._world.simulation.runtime("admin")) as admin:
             await admin.create_topic(_TOPIC, partitions=self._partitions)
@@ -229,13 +209,14 @@ class _Run:
         await self._settle()
         self._tree.clear()
         requests, began_s = self._requests(), self._world.now_s
+        self._began_s, self._owners = began_s, TimelineBuilder()
         changing = asyncio.create_task(self._change(change))
         stopped_s, stopped, settled_s = await self._settle()
         await changing
         cost = Cost(
             generation=self._generation,
             change=change,
-            members=len(self._living) + len(self._dead) - (change is Change.JOINS),
+            members=self._members,
             partitions=self._partitions,
             settled_s=settled_s - began_s,
             stopped_partition_s=stopped_s,
@@ -246,7 +227,23 @@ class _Run:
         )
         self._world.simulation.network.heal()
         await asyncio.gather(*(member.leave() for member in (*self._living, *self._dead)))
-        return cost
+        return Measured(cost, self._timeline(cost))
+
+    def _timeline(self, cost: Cost) -> Timeline:
+        settled_ms = round(cost.settled_s * 1000)
+        end_ms = settled_ms + round(_LEAD_S * 1000)
+        self._owners.close(end_ms)
+        return Timeline(
+            title=f"generation {cost.generation}, {cost.change}",
+            start_ms=-round(_LEAD_S * 1000),
+            end_ms=end_ms,
+            spans=self._owners.spans(),
+            marks=(Mark(from_ms=0, to_ms=settled_ms, text=cost.change),),
+        )
+
+    def _note_owners(self, owned: Sequence[tuple[_Member, set[int]]], at_ms: int) -> None:
+        owners = {TopicPartition(_TOPIC, number): member.name for member, some in owned for number in some}
+        self._owners.note_all(owners, at_ms)
 
     async def _change(self, change: Change) -> None:
         if change is Change.JOINS:
@@ -272,6 +269,7 @@ class _Run:
         before = [(member, member.owned) for member in self._living]
         last_change_s = self._world.now_s
         ends_s = last_change_s + _LIMIT_S
+        self._note_owners(before, round((self._world.now_s - self._began_s - _LEAD_S) * 1000))
         while self._world.now_s < ends_s:
             await asyncio.sleep(_LOOK_S)
             now = [(member, member.owned) for member in self._living]
@@ -281,6 +279,7 @@ class _Run:
             stopped_partition_s += (self._partitions - len(set(everything))) * _LOOK_S
             if [owned for _, owned in now] != [owned for _, owned in before] or len(now) != len(before):
                 last_change_s = self._world.now_s
+                self._note_owners(now, round((last_change_s - self._began_s) * 1000))
             before = now
             is_complete = len(everything) == len(set(everything)) == self._partitions
             if is_complete and self._is_balanced(now) and self._world.now_s - last_change_s >= _CALM_S:
@@ -295,15 +294,19 @@ class _Run:
 def measure_all(
     changes: Iterable[Change],
     *,
-    members: int,
+    members: Sequence[int],
     partitions: int,
     seed: int = 0,
     measured: Callable[[Cost], None] = lambda cost: None,
-) -> list[Cost]:
-    """Return the cost of each change in each generation; `measured` is called with each as soon as it is known."""
-    costs = []
+) -> Costs:
+    """Return the cost of each change in groups of each size, in each generation.
+
+    `measured` is called with each cost as soon as it is known.
+    """
+    found = []
     for change in changes:
-        for generation in Generation:
-            costs.append(measure(generation, change, members=members, partitions=partitions, seed=seed))
-            measured(costs[-1])
-    return costs
+        for size in members:
+            for generation in Generation:
+                found.append(measure(generation, change, members=size, partitions=partitions, seed=seed))
+                measured(found[-1].cost)
+    return Costs(costs=tuple(each.cost for each in found), timelines=tuple(each.timeline for each in found))

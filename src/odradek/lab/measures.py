@@ -1,7 +1,10 @@
 """Figures that compare strategies: balance, idle members, moves, partitions that stop, reads from the own rack."""
 
-from odradek.lab.case import Case
-from odradek.lab.runs import Run
+from collections.abc import Sequence
+
+from odradek.assignors import ASSIGNOR_NAMES
+from odradek.lab.case import Case, LabError
+from odradek.lab.runs import Run, run_strategy
 from odradek.model.values import dataclass
 
 
@@ -24,6 +27,37 @@ class Measures:
     """Partitions with a replica on their member's rack; None if no rack is known."""
     generations: int
     """Rebalances until nothing moves."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Strategies side by side on the same case."""
+
+    members: int
+    partitions: int
+    rows: tuple[Measures, ...]
+    errors: tuple[LabError, ...] = ()
+    """Of the built-in strategies that refuse the case."""
+
+    def _repr_html_(self) -> str:
+        from odradek.lab.pictures import html
+
+        return html(self)
+
+
+def compare(case: Case, strategies: Sequence[str] = ()) -> Comparison:
+    """Run strategies over a case, by default all built-in ones. Raises `LabError` if a named one refuses the case."""
+    rows, errors = [], []
+    for strategy in dict.fromkeys(strategies or ASSIGNOR_NAMES):
+        try:
+            rows.append(measure(case, run_strategy(case, strategy)))
+        except LabError as error:
+            if strategies:
+                raise
+            errors.append(error)
+    return Comparison(
+        members=len(case.members), partitions=case.partition_count, rows=tuple(rows), errors=tuple(errors)
+    )
 
 
 def measure(case: Case, run: Run) -> Measures:

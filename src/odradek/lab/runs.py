@@ -56,6 +56,11 @@ class Run:
         """Return the member of each partition at rest."""
         return {partition: member for member, some in self.settled.items() for partition in some}
 
+    def _repr_html_(self) -> str:
+        from odradek.lab.pictures import html
+
+        return html(self)
+
 
 def run_strategy(case: Case, strategy: str) -> Run:
     """Return what `strategy` does with the case. Raises `LabError` for an unknown strategy and for one that fails."""

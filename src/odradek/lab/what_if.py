@@ -73,6 +73,11 @@ class Transition:
         """Return the moves of partitions that had an owner before."""
         return tuple(move for move in self.moves if move.before is not None)
 
+    def _repr_html_(self) -> str:
+        from odradek.lab.pictures import html
+
+        return html(self)
+
 
 def what_if(case: Case, strategy: str, change: Change) -> Transition:
     """Return the transition. Raises `LabError` for a change that does not fit the case."""

@@ -1,4 +1,4 @@
-"""`odradek lab`: `commands` has assign, compare, explain and what-if; `generations` has a module of its own."""
+"""`odradek lab`: `commands` has assign, compare, explain and what-if; `generations` and `replay` have their modules."""
 
 from odradek.cli.lab.commands import command
 

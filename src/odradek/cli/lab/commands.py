@@ -5,10 +5,11 @@ from typing import Any
 
 import click
 
-from odradek.assignors import ASSIGNOR_NAMES
 from odradek.cli.common import json_option, print_json, print_table
 from odradek.cli.lab.generations import generations
 from odradek.cli.lab.options import Given, case_options, past_pauses, strategy_option
+from odradek.cli.lab.picture import picture_option, write_picture
+from odradek.cli.lab.replay import replay
 from odradek.cli.lab.views import (
     MEASURE_COLUMNS,
     measures_row,
@@ -18,10 +19,10 @@ from odradek.cli.lab.views import (
     summary,
     transition_object,
 )
-from odradek.lab.case import LabError
 from odradek.lab.explain import explain as explain_partition
-from odradek.lab.measures import Measures, measure
+from odradek.lab.measures import compare as compare_strategies
 from odradek.lab.notation import partition_of_text
+from odradek.lab.pictures.views import assignment_chart, comparison_chart, transition_chart
 from odradek.lab.runs import run_strategy
 from odradek.lab.what_if import Change
 from odradek.lab.what_if import what_if as compute_what_if
@@ -32,11 +33,12 @@ def command() -> None:
     """Explain and simulate the assignment of partitions to members, and what a change of them costs.
 
     The case is on the command line (--topic t=12 --members 5), in a TOML file (--file), or a live group (--group).
-    `generations` simulates a cluster instead.
+    `generations` simulates a cluster instead, and `replay` shows the past of a live group.
     """
 
 
 command.add_command(generations)
+command.add_command(replay)
 
 
 @command.command()
@@ -45,10 +47,12 @@ command.add_command(generations)
 @click.option(
     "--limit", default=40, show_default=True, metavar="N", type=click.IntRange(1), help="Members that a table shows."
 )
+@picture_option
 @json_option
-def assign(*, given: Given, strategy: str | None, limit: int, as_json: bool) -> None:
+def assign(*, given: Given, strategy: str | None, limit: int, picture: str | None, as_json: bool) -> None:
     """Show which member gets which partitions."""
     run = run_strategy(given.case, strategy or given.strategy or "range")
+    write_picture(picture, lambda: assignment_chart(run, given.case.owners()))
     if as_json:
         for member, partitions in run.settled.items():
             print_json({"member": member, "partitions": _by_topic(partitions)})
@@ -67,28 +71,22 @@ def assign(*, given: Given, strategy: str | None, limit: int, as_json: bool) -> 
     metavar="NAME",
     help="Only this one; may be repeated, and be an import path.  [default: all built-in ones]",
 )
+@picture_option
 @json_option
-def compare(*, given: Given, strategies: tuple[str, ...], as_json: bool) -> None:
+def compare(*, given: Given, strategies: tuple[str, ...], picture: str | None, as_json: bool) -> None:
     """Show all strategies side by side on the same case.
 
     FEWEST and MOST are partitions of a member, IDLE are members without one. MOVED are partitions whose owner changes,
     STOPPED those that are not read for a while. LOCAL are partitions with a replica on their member's rack.
     """
-    rows: list[Measures] = []
-    errors: list[LabError] = []
-    for strategy in dict.fromkeys(strategies or ASSIGNOR_NAMES):
-        try:
-            rows.append(measure(given.case, run_strategy(given.case, strategy)))
-        except LabError as error:
-            if strategies:
-                raise
-            errors.append(error)
+    made = compare_strategies(given.case, strategies)
+    write_picture(picture, lambda: comparison_chart(made))
     if as_json:
-        for row in rows:
+        for row in made.rows:
             print_json(row)
     else:
-        print_table(MEASURE_COLUMNS, [measures_row(row) for row in rows])
-    for failed in errors:
+        print_table(MEASURE_COLUMNS, [measures_row(row) for row in made.rows])
+    for failed in made.errors:
         click.echo(f"left out: {failed}", err=True)
 
 
@@ -125,8 +123,11 @@ def explain(*, partition: str, given: Given, strategy: str | None, as_json: bool
 @click.option(
     "--limit", default=40, show_default=True, metavar="N", type=click.IntRange(1), help="Members that a table shows."
 )
+@picture_option
 @json_option
-def what_if(*, given: Given, strategy: str | None, limit: int, as_json: bool, **texts: Any) -> None:
+def what_if(
+    *, given: Given, strategy: str | None, limit: int, picture: str | None, as_json: bool, **texts: Any
+) -> None:
     """Show what a change of the group would cost: what moves, and who stops reading what.
 
     Before the change, members own what --owned, the file or the live group says, or else what the strategy gives them.
@@ -143,6 +144,7 @@ def what_if(*, given: Given, strategy: str | None, limit: int, as_json: bool, **
     if change == Change():
         raise click.UsageError("name a change, such as --add-member 1 or --remove-member c0")
     made = compute_what_if(given.case, strategy or given.strategy or "range", change)
+    write_picture(picture, lambda: transition_chart(made))
     past = past_pauses(given, change)
     if as_json:
         print_json(transition_object(made) | ({} if given.group is None else {"past": past}))

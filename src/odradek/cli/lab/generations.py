@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from odradek.cli.common import json_option, print_json, print_table
+from odradek.cli.lab.picture import picture_option, timeline_option, write_picture
 
 if TYPE_CHECKING:
-    from odradek.lab.generations import Cost
+    from odradek.lab.costs import Cost
 
 _CHANGES: Final = {"joins": "one joins", "leaves": "one leaves", "dies": "one dies"}
 _COLUMNS: Final = (
@@ -18,7 +19,14 @@ _COLUMNS: Final = (
 
 
 @click.command()
-@click.option("--members", type=click.IntRange(2, 1_000), default=10, show_default=True, help="Members of the group.")
+@click.option(
+    "--members",
+    type=click.IntRange(2, 1_000),
+    multiple=True,
+    default=(10,),
+    show_default=True,
+    help="Members of the group; may be repeated, for groups of several sizes.",
+)
 @click.option(
     "--partitions", type=click.IntRange(1, 100_000), default=100, show_default=True, help="Partitions of its topic."
 )
@@ -26,28 +34,48 @@ _COLUMNS: Final = (
     "--change", "changes", type=click.Choice(tuple(_CHANGES)), multiple=True, help="May be repeated; all by default."
 )
 @click.option("--seed", default=0, show_default=True, help="Of the simulated network: other delays, other figures.")
+@picture_option
+@timeline_option
 @json_option
-def generations(*, members: int, partitions: int, changes: Sequence[str], seed: int, as_json: bool) -> None:
+def generations(
+    *,
+    members: Sequence[int],
+    partitions: int,
+    changes: Sequence[str],
+    seed: int,
+    picture: str | None,
+    timeline: str | None,
+    as_json: bool,
+) -> None:
     """Run the same change of membership in every generation of groups, and show what it costs.
 
     Brokers, network and tree are simulated in virtual time. Members send heartbeats every second; a silent one is
-    removed after six. SETTLED-S ends when every partition has one owner and nothing moves any more.
+    removed after six. SETTLED-S ends when every partition has one owner and nothing moves any more. With groups of
+    several sizes, the picture shows the costs over the size.
     """
-    from odradek.lab.generations import Change, measure_all
+    from odradek.lab.costs import Change
+    from odradek.lab.generations import measure_all
+    from odradek.lab.pictures.views import costs_chart, timelines_chart
 
-    if members > partitions:
-        raise click.BadParameter(f"{members} members need at least as many partitions, not {partitions}")
+    if max(members) > partitions:
+        raise click.BadParameter(f"{max(members)} members need at least as many partitions, not {partitions}")
+    if timeline is not None and (len(changes) != 1 or len(members) != 1):
+        raise click.UsageError("--timeline shows one change of one group: add --change joins, and --members once")
     wanted = [Change(_CHANGES[each]) for each in changes or _CHANGES]
 
     def show(cost: "Cost") -> None:
         if as_json:
             print_json(cost)
         else:
-            click.echo(f"{cost.change}, generation {cost.generation}: done", err=True)
+            click.echo(f"{cost.change}, {cost.members:,} members, generation {cost.generation}: done", err=True)
 
-    costs = measure_all(wanted, members=members, partitions=partitions, seed=seed, measured=show)
+    sizes = tuple(dict.fromkeys(members))
+    made = measure_all(wanted, members=sizes, partitions=partitions, seed=seed, measured=show)
+    write_picture(picture, lambda: costs_chart(made))
+    title = f"{wanted[0]}: {members[0]:,} members, {partitions:,} partitions; gaps are red"
+    write_picture(timeline, lambda: timelines_chart(title, made.timelines))
     if not as_json:
-        print_table(_COLUMNS, [_row(cost) for cost in costs])
+        print_table(_COLUMNS, [_row(cost) for cost in made.costs])
 
 
 def _row(cost: "Cost") -> tuple[object, ...]:

@@ -1,0 +1,47 @@
+"""`--picture` of `odradek lab`."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from odradek.lab.pictures import Chart
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def picture_option(function: F) -> F:
+    """Add `--picture`."""
+    return _file_option("--picture", "Also draw a picture; needs pip install 'odradek[lab]'.")(function)
+
+
+def timeline_option(function: F) -> F:
+    """Add `--timeline`."""
+    return _file_option("--timeline", "Also draw who owned what over time, in each generation.")(function)
+
+
+def _file_option(name: str, text: str) -> Callable[[F], F]:
+    return click.option(name, metavar="FILE.svg|FILE.png", callback=_checked, help=text)
+
+
+def _checked(_context: click.Context, _parameter: click.Parameter, file: str | None) -> str | None:
+    """Refuse what cannot be drawn before the command's work, which may take minutes."""
+    if file is not None:
+        from odradek.lab.pictures import check_file
+
+        check_file(file)
+    return file
+
+
+def write_picture(file: str | None, chart: Callable[[], "Chart"]) -> None:
+    """Write a chart to a file, if one is named; on stderr, say what the picture leaves out."""
+    if file is None:
+        return
+    from odradek.lab.pictures import check_file, picture
+
+    made = chart()
+    Path(file).write_bytes(picture(made, check_file(file)))
+    if made.notice:
+        click.echo(f"{file}: {made.notice}", err=True)

@@ -1,0 +1,118 @@
+"""Who owned which partition when, and when partitions had no owner."""
+
+from collections.abc import Mapping
+
+from odradek.model import TopicPartition
+from odradek.model.values import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """A partition and its owner from one time to another; None stands for no owner. Times are in ms."""
+
+    partition: TopicPartition
+    member: str | None
+    from_ms: int
+    to_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """A rebalance: from its cause until all members had their assignment."""
+
+    from_ms: int
+    to_ms: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """The owners of partitions over time.
+
+    A gap is a span without an owner; a partition that never had one, or that nobody gets any more, has none.
+    """
+
+    title: str
+    start_ms: int
+    end_ms: int
+    spans: tuple[Span, ...]
+    marks: tuple[Mark, ...] = ()
+    is_wall_time: bool = False
+    """Whether times are ms since 1970; else they count from the first cause."""
+    left_out: int = 0
+    """Partitions that the source does not name."""
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The members in the order in which they first owned something."""
+        owned = sorted((span.from_ms, span.member) for span in self.spans if span.member is not None)
+        return tuple(dict.fromkeys(member for _, member in owned))
+
+    @property
+    def gaps(self) -> tuple[Span, ...]:
+        """The spans without an owner, in the order of time."""
+        return tuple(
+            sorted(
+                (span for span in self.spans if span.member is None), key=lambda each: (each.from_ms, each.partition)
+            )
+        )
+
+    @property
+    def unowned_partition_ms(self) -> int:
+        """The time without an owner, summed over the partitions."""
+        return sum(gap.to_ms - gap.from_ms for gap in self.gaps)
+
+    def owned_by(self, member: str | None) -> list[Span]:
+        """Return the spans of a member, or those without an owner."""
+        return [span for span in self.spans if span.member == member]
+
+    def _repr_html_(self) -> str:
+        from odradek.lab.pictures import html
+
+        return html(self)
+
+
+class TimelineBuilder:
+    """Spans, from owners as they are noted; times may not go back and are raised if they do."""
+
+    def __init__(self) -> None:
+        self._open: dict[TopicPartition, tuple[str | None, int]] = {}
+        self._spans: list[Span] = []
+
+    def owner(self, partition: TopicPartition) -> str | None:
+        """Return the present owner of a partition."""
+        return self._open.get(partition, (None, 0))[0]
+
+    def note(self, partition: TopicPartition, member: str | None, at_ms: int) -> None:
+        """Note the owner of a partition from now on; no owner is a gap only if it had one before."""
+        known = self._open.get(partition)
+        if known is None:
+            if member is not None:
+                self._open[partition] = (member, at_ms)
+            return
+        before, since_ms = known
+        if before == member:
+            return
+        at_ms = max(at_ms, since_ms)
+        self._add(partition, before, since_ms, at_ms)
+        self._open[partition] = (member, at_ms)
+
+    def note_all(self, owners: Mapping[TopicPartition, str], at_ms: int) -> None:
+        """Note the owners of all partitions; those that are not named have none."""
+        for partition in [*self._open, *owners]:
+            self.note(partition, owners.get(partition), at_ms)
+
+    def close(self, at_ms: int, *, gaps_since_ms: int | None = None) -> None:
+        """End all spans, as for a group without members; a gap that began before `gaps_since_ms` is no gap."""
+        for partition, (member, since_ms) in self._open.items():
+            if member is not None or (gaps_since_ms is not None and since_ms >= gaps_since_ms):
+                self._add(partition, member, since_ms, max(at_ms, since_ms))
+        self._open.clear()
+
+    def spans(self) -> tuple[Span, ...]:
+        """Return what is closed, by partition and time."""
+        return tuple(sorted(self._spans, key=lambda span: (span.partition, span.from_ms)))
+
+    def _add(self, partition: TopicPartition, member: str | None, from_ms: int, to_ms: int) -> None:
+        if to_ms > from_ms:
+            self._spans.append(Span(partition=partition, member=member, from_ms=from_ms, to_ms=to_ms))

@@ -1,0 +1,216 @@
+"""Pictures of the lab: nothing is cut, no text covers another, equal results give equal bytes, big ones say so."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lab_commands import lab
+from matplotlib.text import Text
+
+from odradek.cli import main
+from odradek.lab import Comparison, Timeline, case_of_texts, compare, run_strategy
+from odradek.lab.costs import Change as Membership
+from odradek.lab.costs import Cost, Costs, Generation
+from odradek.lab.pictures import Chart, chart_of, files, html, picture
+from odradek.lab.pictures.charts import Bars, Blocks, Lanes
+from odradek.lab.pictures.drawing import drawn
+from odradek.lab.pictures.views import assignment_chart, timelines_chart
+from odradek.lab.timeline import Mark, Span
+from odradek.lab.what_if import Change, what_if
+from odradek.model import TopicPartition
+
+LONG = "consumer-of-the-flights-$a$-departures-1-0f3e9c1a-5d52-4a57-9be2-4fd9ab0db7f1"
+
+
+def assignment(topics: list[str], members: list[str], strategy: str = "range", **more: Any) -> Chart:
+    case = case_of_texts(topics=topics, members=members, **more)
+    return assignment_chart(run_strategy(case, strategy), case.owners())
+
+
+def transition(topics: list[str], members: list[str], change: Change, strategy: str = "range") -> Chart:
+    return chart_of(what_if(case_of_texts(topics=topics, members=members), strategy, change))
+
+
+def costs(*sizes: int, changes: tuple[Membership, ...] = (Membership.JOINS,)) -> Costs:
+    return Costs(
+        costs=tuple(
+            Cost(
+                generation=generation,
+                change=change,
+                members=size,
+                partitions=400,
+                settled_s=2.0456,
+                stopped_partition_s=12345.678,
+                members_stopped=size,
+                group_requests=123 * size,
+                tree_reads=size * size,
+                tree_writes=0,
+            )
+            for change in changes
+            for size in sizes
+            for generation in Generation
+        ),
+        timelines=(),
+    )
+
+
+def timeline(*, members: int = 3, partitions: int = 6, rebalances: int = 3, is_wall_time: bool = True) -> Timeline:
+    """Members that pass all partitions on, one rebalance after another, each of 1.5 s in an hour."""
+    start_ms = 1_700_000_000_000 if is_wall_time else 0
+    spans, marks = [], []
+    for number in range(rebalances):
+        from_ms = start_ms + number * 3_600_000
+        marks.append(Mark(from_ms=from_ms, to_ms=from_ms + 1_500, text=f"{LONG} joined (its text is long {LONG})"))
+        for place in (TopicPartition("t", each) for each in range(partitions)):
+            owner = f"{LONG}-{(place.partition + number) % members}"
+            spans += [
+                Span(partition=place, member=None, from_ms=from_ms, to_ms=from_ms + 1_500),
+                Span(partition=place, member=owner, from_ms=from_ms + 1_500, to_ms=from_ms + 3_600_000),
+            ]
+    end_ms = start_ms + rebalances * 3_600_000
+    return Timeline(
+        title="group g", start_ms=start_ms, end_ms=end_ms, spans=tuple(spans), marks=tuple(marks),
+        is_wall_time=is_wall_time, left_out=7,
+    )  # fmt: skip
+
+
+def charts() -> Iterator[Any]:
+    everyone = ["t=12", "u=5", *(f"topic-{number}=2" for number in range(9))]
+    yield pytest.param(assignment(["t=5"], ["2"]), id="small")
+    yield pytest.param(assignment(everyone, ["4"], "sticky", owned=["c0=t:0-3"]), id="many topics")
+    yield pytest.param(assignment(["t=9"], [LONG, "$x$", "\N{SNOWMAN}\u4e2d", "2"]), id="long and odd names")
+    yield pytest.param(assignment(["t=1600"], ["40"]), id="as many boxes as there may be")
+    yield pytest.param(assignment(["t=12000"], ["12"]), id="counts")
+    yield pytest.param(assignment(["t=12"], ["1000000"]), id="a million members")
+    yield pytest.param(assignment(["t=100000"], [*(f"m{each}=t" for each in range(99)), "zz"]), id="counts of counts")
+    yield pytest.param(assignment(["t=9"], ["4"], "zookeeper-range", threads=["2"]), id="threads")
+    yield pytest.param(chart_of(compare(case_of_texts(topics=["t=6"], members=["3"]))), id="compare")
+    racks = case_of_texts(topics=["t=600000"], members=["4"], racks=["a,b"], replica_racks=["t=b,a"])
+    yield pytest.param(chart_of(compare(racks, ["range", "zookeeper-roundrobin"])), id="compare large figures")
+    few, many = Change(remove_members=("c0",)), Change(add_members=("3",))
+    yield pytest.param(transition(["t=12"], ["4"], few, "cooperative-sticky"), id="what-if")
+    yield pytest.param(transition(["t=12", "ubiquitous-flights=9"], ["4"], few), id="what-if of two topics")
+    yield pytest.param(transition(["t=1200"], ["12"], many), id="what-if counts")
+    yield pytest.param(transition(["t=1200"], ["1000"], many), id="what-if of a thousand members")
+    yield pytest.param(chart_of(costs(10)), id="costs")
+    yield pytest.param(chart_of(costs(10, changes=tuple(Membership))), id="costs of three changes")
+    yield pytest.param(chart_of(costs(10, 50, 200, changes=tuple(Membership))), id="the herd effect")
+    yield pytest.param(chart_of(timeline()), id="timeline")
+    yield pytest.param(chart_of(timeline(rebalances=40)), id="forty rebalances")
+    yield pytest.param(chart_of(timeline(members=200, partitions=300)), id="a timeline of many members")
+    several = [timeline(is_wall_time=False, rebalances=1), timeline(is_wall_time=False, rebalances=1)]
+    yield pytest.param(timelines_chart("one joins", several), id="timelines below each other")
+
+
+CHARTS = list(charts())
+
+
+@pytest.mark.parametrize("chart", CHARTS)
+def test_every_text_of_a_picture_is_inside_it_and_covers_no_other(chart: Chart) -> None:
+    with drawn(chart) as figure:
+        texts = [
+            (text.get_text(), text.get_window_extent())
+            for text in figure.findobj(Text)
+            if text.get_visible() and text.get_text().strip() and (text.axes is None or text.axes.get_visible())
+        ]
+        assert len(texts) > 4
+        width, height = figure.bbox.width, figure.bbox.height
+        cut = [
+            text for text, box in texts if box.x0 < 0 or box.y0 < 0 or box.x1 > width or box.y1 > height
+        ]  # fmt: skip
+        assert cut == []
+        ordered = sorted(texts, key=lambda each: each[1].x0)
+        covered = []
+        for index, (text, box) in enumerate(ordered):
+            for other, its in ordered[index + 1 :]:
+                if its.x0 >= box.x1 - 1:
+                    break
+                if min(box.y1, its.y1) - max(box.y0, its.y0) > 1.5:
+                    covered.append((text, other))
+        assert covered == []
+
+
+@pytest.mark.parametrize("file_format", ["svg", "png"])
+def test_the_same_result_gives_the_same_bytes(file_format: str) -> None:
+    first = picture(assignment(["t=5"], ["2"]), file_format)
+    assert picture(assignment(["t=5"], ["2"]), file_format) == first
+    assert first.startswith(b"\x89PNG" if file_format == "png" else b"<?xml")
+    assert b"date" not in first.lower()
+
+
+def test_a_million_members_are_counted_and_the_picture_and_stderr_say_so(tmp_path: Path) -> None:
+    from click.testing import CliRunner
+
+    file = tmp_path / "many.svg"
+    result = CliRunner().invoke(main, ["lab", "assign", "-t", "t=12", "-m", "1000000", "--picture", str(file)])
+    sentence = "1,000,000 members are too many to show each: the picture counts them by their number of partitions."
+    assert sentence in result.stderr
+    chart = assignment(["t=12"], ["1000000"])
+    assert isinstance(chart, Bars)
+    assert chart.panels[0].values == (999_988, 12)
+    with drawn(chart) as figure:
+        assert sentence in [text.get_text() for text in figure.findobj(Text)]
+    assert len(file.read_bytes()) < 100_000
+
+
+def test_a_member_with_many_partitions_is_counted_not_drawn() -> None:
+    small, large = assignment(["t=80"], ["2"]), assignment(["t=82"], ["2"])
+    assert isinstance(small, Blocks)
+    assert isinstance(large, Bars)
+    assert "A member has 41 partitions" in large.notice
+
+
+def test_a_timeline_of_too_many_members_says_how_many_it_shows() -> None:
+    chart = chart_of(timeline(members=200, partitions=300))
+    assert isinstance(chart, Lanes)
+    assert "The first 30 of 200 members" in chart.notice
+    assert len(chart.panels[0].rows) == 31
+    assert "names no owners of 7 more partitions" in chart.notice
+
+
+def test_partitions_that_move_and_those_that_only_stop_have_colours_of_their_own() -> None:
+    chart = transition(["t=6"], ["3"], Change(remove_members=("c0",)))
+    assert isinstance(chart, Blocks)
+    after = {block.label: chart.legend[block.kind] for row in chart.panels[1].rows for block in row}
+    assert after["0"] == "moves to another member, or is new"
+    assert after["5"] == "stops, its member keeps it"
+    kept = transition(["t=6"], ["3"], Change(remove_members=("c0",)), "cooperative-sticky")
+    assert isinstance(kept, Blocks)
+    assert {block.kind for row in kept.panels[1].rows for block in row} == {0, 2}
+
+
+def test_results_show_themselves_in_a_notebook() -> None:
+    case = case_of_texts(topics=["t=6"], members=["3"])
+    results = [
+        run_strategy(case, "range"),
+        compare(case),
+        what_if(case, "range", Change(add_members=("1",))),
+        timeline(),
+        costs(10),
+    ]
+    for result in results:
+        shown = result._repr_html_()  # type: ignore[attr-defined]
+        assert shown.startswith("<svg")
+        assert shown.rstrip().endswith("</svg>")
+
+
+def test_without_matplotlib_the_sentence_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "find_spec", lambda name: None)
+    sentence = lab("assign", "-t", "t=5", "-m", "2", "--picture", "a.svg", code=1)
+    assert "pip install 'odradek[lab]'" in sentence
+    assert len(sentence.splitlines()) == 1
+    text = html(compare(case_of_texts(topics=["t=6"], members=["3"])))
+    assert "pip install 'odradek[lab]'" in text
+    assert "<svg" not in text
+
+
+def test_wrong_files_and_nothing_to_draw_are_refused(tmp_path: Path) -> None:
+    assert "let it end in .svg or .png" in lab("assign", "-t", "t=5", "-m", "2", "--picture", "a.pdf", code=1)
+    gone = tmp_path / "absent" / "a.svg"
+    assert "No such file" in lab("assign", "-t", "t=5", "-m", "2", "--picture", str(gone), code=1)
+    with pytest.raises(TypeError, match="no picture of a str"):
+        chart_of("a")
+    empty = Comparison(members=1, partitions=1, rows=())
+    with pytest.raises(Exception, match="no strategy could share out"):
+        chart_of(empty)

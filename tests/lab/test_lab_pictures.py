@@ -76,7 +76,7 @@ def timeline(*, members: int = 3, partitions: int = 6, rebalances: int = 3, is_w
 
 
 def charts() -> Iterator[Any]:
-    everyone = ["t=12", "u=5", *(f"topic-{number}=2" for number in range(9))]
+    everyone = ["t=12", "__u=5", *(f"topic-{number}=2" for number in range(9))]
     yield pytest.param(assignment(["t=5"], ["2"]), id="small")
     yield pytest.param(assignment(everyone, ["4"], "sticky", owned=["c0=t:0-3"]), id="many topics")
     yield pytest.param(assignment(["t=9"], [LONG, "$x$", "\N{SNOWMAN}\u4e2d", "2"]), id="long and odd names")

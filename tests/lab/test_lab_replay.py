@@ -182,6 +182,8 @@ def test_a_history_without_owners_is_refused_with_its_reason() -> None:
     old = {key: value for key, value in record(0, {}, []).items() if key not in ("owned", "changes")}
     with pytest.raises(LabError, match="an older broker has written them"):
         replay("g", [old])
+    with pytest.raises(LabError, match="no member of the group g had a partition"):
+        replay("g", [record(0, {}, [])])
     with pytest.raises(LabError, match="the protocol type connect"):
         replay("g", [record(0, {}, [], protocol_type="connect")])
 

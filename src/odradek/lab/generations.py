@@ -296,17 +296,18 @@ def measure_all(
     *,
     members: Sequence[int],
     partitions: int,
+    generations: Sequence[Generation] = tuple(Generation),
     seed: int = 0,
     measured: Callable[[Cost], None] = lambda cost: None,
 ) -> Costs:
-    """Return the cost of each change in groups of each size, in each generation.
+    """Return the cost of each change in groups of each size, in each of the generations.
 
     `measured` is called with each cost as soon as it is known.
     """
     found = []
     for change in changes:
         for size in members:
-            for generation in Generation:
+            for generation in generations:
                 found.append(measure(generation, change, members=size, partitions=partitions, seed=seed))
                 measured(found[-1].cost)
     return Costs(costs=tuple(each.cost for each in found), timelines=tuple(each.timeline for each in found))

@@ -62,6 +62,8 @@ def _why_nothing(group_id: str, history: Sequence[Mapping[str, Any]]) -> str:
         )
     if all(each["protocol_type"] != "consumer" for each in history):
         return f"group {group_id} has the protocol type {history[-1]['protocol_type']}: its members share no partitions"
+    if any("changes" in each for each in history):
+        return f"no member of the group {group_id} had a partition in the rebalances that __rebalances has"
     return (
         f"the rebalances of the group {group_id} in __rebalances name no owners: an older broker has written them; "
         "rebalance the group once, such as by restarting a consumer"

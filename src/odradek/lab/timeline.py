@@ -1,4 +1,4 @@
-"""Who owned which partition when, and when partitions had no owner."""
+"""The owners of partitions over time, and the gaps in which partitions had no owner."""
 
 from collections.abc import Mapping
 

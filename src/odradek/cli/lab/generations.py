@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from odradek.lab.costs import Cost
 
 _CHANGES: Final = {"joins": "one joins", "leaves": "one leaves", "dies": "one dies"}
+_GENERATIONS: Final = ("zookeeper-range", "range", "cooperative-sticky", "consumer")
 _COLUMNS: Final = (
     "CHANGE", "MEMBERS", "GENERATION", "SETTLED-S", "STOPPED-PARTITION-S", "MEMBERS-STOPPED", "GROUP-REQUESTS",
     "TREE-READS", "TREE-WRITES",
@@ -33,6 +34,13 @@ _COLUMNS: Final = (
 @click.option(
     "--change", "changes", type=click.Choice(tuple(_CHANGES)), multiple=True, help="May be repeated; all by default."
 )
+@click.option(
+    "--generation",
+    "wanted",
+    type=click.Choice(_GENERATIONS),
+    multiple=True,
+    help="Of the generations 1, 2, 2 and 3; may be repeated; all by default.",
+)
 @click.option("--seed", default=0, show_default=True, help="Of the simulated network: other delays, other figures.")
 @picture_option
 @timeline_option
@@ -42,6 +50,7 @@ def generations(
     members: Sequence[int],
     partitions: int,
     changes: Sequence[str],
+    wanted: Sequence[str],
     seed: int,
     picture: str | None,
     timeline: str | None,
@@ -53,7 +62,7 @@ def generations(
     removed after six. SETTLED-S ends when every partition has one owner and nothing moves any more. With groups of
     several sizes, the picture shows the costs over the size.
     """
-    from odradek.lab.costs import Change
+    from odradek.lab.costs import Change, Generation
     from odradek.lab.generations import measure_all
     from odradek.lab.pictures.views import costs_chart, timelines_chart
 
@@ -61,7 +70,8 @@ def generations(
         raise click.BadParameter(f"{max(members)} members need at least as many partitions, not {partitions}")
     if timeline is not None and (len(changes) != 1 or len(members) != 1):
         raise click.UsageError("--timeline shows one change of one group: add --change joins, and --members once")
-    wanted = [Change(_CHANGES[each]) for each in changes or _CHANGES]
+    kinds = [Change(_CHANGES[each]) for each in changes or _CHANGES]
+    chosen = [each for each, name in zip(Generation, _GENERATIONS, strict=True) if not wanted or name in wanted]
 
     def show(cost: "Cost") -> None:
         if as_json:
@@ -70,9 +80,10 @@ def generations(
             click.echo(f"{cost.change}, {cost.members:,} members, generation {cost.generation}: done", err=True)
 
     sizes = tuple(dict.fromkeys(members))
-    made = measure_all(wanted, members=sizes, partitions=partitions, seed=seed, measured=show)
+    made = measure_all(kinds, members=sizes, partitions=partitions, generations=chosen, seed=seed, measured=show)
     write_picture(picture, lambda: costs_chart(made))
-    title = f"{wanted[0]}: {members[0]:,} members, {partitions:,} partitions; gaps are red"
+    title = made.timelines[0].title if len(made.timelines) == 1 else str(kinds[0])
+    title += f": {members[0]:,} members, {partitions:,} partitions; gaps are red"
     write_picture(timeline, lambda: timelines_chart(title, made.timelines))
     if not as_json:
         print_table(_COLUMNS, [_row(cost) for cost in made.costs])

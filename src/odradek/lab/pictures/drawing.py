@@ -122,7 +122,8 @@ def _blocks(chart: Blocks) -> Figure:
         axes.set_xlabel("number of partitions")
         axes.xaxis.get_major_locator().set_params(integer=True)
         _named_rows(axes, chart.names)
-    handles = [Patch(color=_COLORS[kind], label=_short(label)) for kind, label in enumerate(chart.legend)]
+    # matplotlib leaves out labels that begin with an underscore, as a topic's name may.
+    handles = [Patch(color=_COLORS[kind], label=f" {_short(label)}") for kind, label in enumerate(chart.legend)]
     figure.legend(handles=handles, loc="outside lower right", ncols=4, frameon=False, fontsize=8)
     return figure
 
@@ -155,13 +156,14 @@ def _lines(chart: Lines) -> Figure:
     handles: list[Any] = []
     for row, panels in zip(grid, chart.rows, strict=True):
         for axes, panel in zip(row, panels, strict=True):
-            handles = [
-                axes.plot(chart.x, values, marker=marker, color=color, label=name)[0]
-                for name, values, marker, color in zip(chart.series, panel.values, "osD^v<>", _COLORS, strict=False)
-            ]
+            handles = []
+            for number, (name, values) in enumerate(zip(chart.series, panel.values, strict=True)):
+                width = max(6.0 - 1.5 * number, 1.0)  # so that a line which covers another leaves its edges visible
+                marks = {"marker": "osD^v<>"[number % 7], "markersize": width + 4, "color": _COLORS[number % 7]}
+                handles += axes.plot(chart.x, values, label=name, linewidth=width, **marks)
             axes.set_xscale("log")
             axes.set_yscale("symlog", linthresh=1)
-            axes.set_ylim(bottom=0)
+            axes.set_ylim(0, 2 * max([1.0, *(max(values) for values in panel.values)]))
             axes.set_xticks(chart.x, [f"{x:,.0f}" for x in chart.x])
             axes.xaxis.set_minor_locator(NullLocator())
             axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
@@ -228,7 +230,7 @@ def _lane_panel(axes: Any, panel: LanePanel, axis: Axis) -> None:
 
 
 def _lane_row(axes: Any, panel: LanePanel, row: LaneRow, top: float, height: float, axis: Axis) -> None:
-    """Draw a box for each span. What is so at the timeline's end is drawn to the end of the axis."""
+    """Draw a box for each span; a span that lasts until the timeline's end is drawn to the end of the axis."""
 
     def box(from_ms: int, to_ms: int, at: float, part: float, kind: int, text: str, size: float) -> None:
         left = axis.share(from_ms)

@@ -8,7 +8,7 @@ RUNS ?= 100000
 # Where it is set, every process of the many would compile the whole project anew: half of a broker's start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test check bench fuzz soak
+.PHONY: help demo test check bench fuzz soak docs
 .DELETE_ON_ERROR:
 
 help:
@@ -17,6 +17,7 @@ help:
 	@echo "make check   format, lint, types, floors, tidiness: under a minute"
 	@echo "make fuzz    one of the fuzzers for longer (TARGET=columns RUNS=1000000)"
 	@echo "make soak    50 rounds of faults on three brokers and three ZooKeeper servers (ARGS='--rounds 3 --seed 7')"
+	@echo "make docs    the pictures and the printed tables of the lab's pages, made again by the commands that they name"
 	@echo "make bench   figures beside their peers' (ARGS=compare: Apache Kafka's; ARGS='produce --help' for one)"
 
 demo: .venv/installed
@@ -31,6 +32,9 @@ check: .venv/installed
 	$(BIN)/mypy --no-error-summary
 	$(BIN)/lint-imports --cache-dir .import_linter_cache --no-logo
 	$(BIN)/python -m pytest tests/test_tidy.py
+
+docs: .venv/installed
+	$(BIN)/python tests/lab/pages.py
 
 bench: .venv/installed
 	$(BIN)/odradek bench $(ARGS)

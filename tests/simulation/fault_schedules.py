@@ -451,7 +451,9 @@ def seeds(count: int) -> range:
     return range(int(first or 0), int(last))
 
 
-def play_faults(seed: int, *, episodes: int = 4, flushes_by_group: bool = False) -> str:
+def play_faults(
+    seed: int, *, episodes: int = 4, flushes_by_group: bool = False, new_world: Callable[..., World] = World
+) -> str:
     """Play the world, schedule and checks of one seed and return the trace's digest. Errors carry the story."""
     schedules: list[Schedule] = []
 
@@ -464,7 +466,7 @@ def play_faults(seed: int, *, episodes: int = 4, flushes_by_group: bool = False)
 
     flush = {"log.flush.mode": "group"} if flushes_by_group else {}
     tree_s = WAYS_TO_THE_TREE_S[seed % len(WAYS_TO_THE_TREE_S)]
-    world = World(seed, CONFIG | flush, brokers=BROKERS, noticed_at_once=seed % 2 == 0, tree_s=tree_s)
+    world = new_world(seed, CONFIG | flush, brokers=BROKERS, noticed_at_once=seed % 2 == 0, tree_s=tree_s)
     try:
         return world.play(scenario)
     except BaseException as error:

@@ -37,6 +37,7 @@ from odradek.broker.groups.rebalance_journal import RebalanceJournal
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.producer_ids import ProducerIds
 from odradek.broker.replication.alter_partition_manager import AlterPartitionManager
+from odradek.broker.replication.reading.replica_selector import PreferredReadReplicas, create_replica_selector
 from odradek.broker.replication.replica_fetcher import FetcherContext, ReplicaFetchers
 from odradek.broker.replication.replica_manager import ReplicaManager
 from odradek.broker.replication.stray_logs import StrayLogs
@@ -120,6 +121,10 @@ class Broker:
             self.metadata, self.peers, local_controller=lambda: self.metadata_loop.elected_controller
         )
         self._make_replicas(note)
+        selector = config.replica_selector_class
+        self.preferred_read_replicas = (
+            PreferredReadReplicas(create_replica_selector(selector), lambda: self.image) if selector else None
+        )
         self.metadata_loop: MetadataLoop[Controller] = MetadataLoop(
             self.tree,
             config.broker_id,

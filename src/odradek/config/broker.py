@@ -57,7 +57,6 @@ NO_PREALLOCATION: Final = "segments grow as they are written; leave it unset"
 _ANY_RATE: Final = sys.float_info.max
 _PROTOCOLS: Final = ("classic", "consumer", "streams", "share")
 _MIGRATIONS: Final = ("disabled", "upgrade", "downgrade", "bidirectional")
-"""Kafka's default: with less memory for keys, logs with many keys are read several times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,10 +66,11 @@ class BrokerConfig:
     # Identity and listeners
     broker_id: int = integer("broker.id", 0, "The broker's id, unique in its cluster.", minimum=0)
     broker_rack: str | None = text("broker.rack", None, "The rack that replicas are spread over.", nullable=True)
+    replica_selector_class: str | None = text(
+        "replica.selector.class", None, "The class that chooses which replica consumers read.", nullable=True
+    )
     listeners: tuple[str, ...] = names(
-        "listeners",
-        ("PLAINTEXT://localhost:9092",),
-        "Listening addresses, NAME://HOST:PORT; port 0: any free one.",
+        "listeners", ("PLAINTEXT://localhost:9092",), "Listening addresses, NAME://HOST:PORT; port 0: any free one."
     )
     advertised_listeners: tuple[str, ...] | None = names(
         "advertised.listeners", None, "Addresses that clients connect to; the listeners if unset.", nullable=True

@@ -140,7 +140,6 @@ remote.log.storage.manager.impl.prefix string rsm.config. any read-only
 remote.log.storage.system.enable boolean false any read-only
 replica.alter.log.dirs.io.max.bytes.per.second long 9223372036854775807 0.. cluster-wide
 replica.high.watermark.checkpoint.interval.ms long 5000 any read-only
-replica.selector.class string null any read-only
 replica.socket.receive.buffer.bytes int 65536 any read-only
 replica.socket.timeout.ms int 30000 any read-only
 replication.quota.window.num int 11 1.. read-only
@@ -269,7 +268,6 @@ _REFUSED: Final[Mapping[str, str]] = MappingProxyType(
         "principal.builder.class": _NO_PLUGINS,
         "remote.log.storage.system.enable": _NO_TIERED_STORAGE,
         "replica.alter.log.dirs.io.max.bytes.per.second": _NO_THROTTLE,
-        "replica.selector.class": _NO_PLUGINS,
         "security.inter.broker.protocol": _PLAINTEXT_ONLY,
         "security.providers": _NO_PLUGINS,
     }

@@ -3,23 +3,27 @@
 A fetch that finds less than `min_bytes` waits in the purgatory; appends to its partitions count down the missing
 bytes, and at zero it completes. At least one batch is returned, however large, so that readers make progress (KIP-74).
 A reader of committed transactions gets records below the last stable offset, waits for that offset, and gets the list
-of aborted transactions (KIP-98). Reading itself is `replication.partition_reader`; sessions and waiting are here.
+of aborted transactions (KIP-98). Reading itself is `replication.reading`; sessions and waiting are here.
+A consumer may read a follower, and a leader may name one in the consumer's rack (KIP-392).
 
-Versions: 4 isolation level, 5 log start offset, 7 sessions (KIP-227), 9 leader epochs (KIP-320), 12 flexible, 13 topic
-ids (KIP-516), 15 replica state, 16 endpoints of new leaders (KIP-951).
+Versions: 4 isolation level, 5 log start offset, 7 sessions (KIP-227), 9 leader epochs (KIP-320), 11 racks, 12 flexible,
+13 topic ids (KIP-516), 15 replica state, 16 endpoints of new leaders (KIP-951).
 """
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from odradek.broker.replication.delayed_fetch import FetchIsolation
+from odradek.broker.replication.follower import Follower
 from odradek.broker.replication.partition import Partition
-from odradek.broker.replication.partition_reader import FetchParams, PartitionReader
+from odradek.broker.replication.reading.delayed_fetch import FetchIsolation
+from odradek.broker.replication.reading.partition_reader import FetchParams, PartitionReader, preferred
+from odradek.broker.replication.reading.replica_selector import ClientMetadata
 from odradek.broker.serving.admission import authorization_error
 from odradek.broker.serving.context import RequestContext, decoded_bytes
 from odradek.broker.serving.fetch_sessions import FINAL_EPOCH, FetchContext, FetchTarget, PartitionKey
 from odradek.broker.serving.responses import gathered_frame
+from odradek.metrics.counters import TopicTraffic
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey
 from odradek.protocol.fetch import TOPIC_IDS_FROM, FetchedPartition, FetchedTopic, encode_fetch_response
@@ -35,6 +39,8 @@ if TYPE_CHECKING:
 _READ_COMMITTED: Final = 1
 _CONSUMER: Final = FetchParams(isolation=FetchIsolation.HIGH_WATERMARK)
 _COMMITTED_CONSUMER: Final = FetchParams(isolation=FetchIsolation.TXN_COMMITTED)
+_FOLLOWERS_FROM: Final = 11
+"""The version from which consumers may read followers."""
 _REPLICA_STATE_FROM: Final = 15
 _NO_TOPIC_ID: Final = UUID(int=0)
 _ENOUGH_BYTES: Final = 4 * 1024 * 1024
@@ -117,7 +123,11 @@ class _Fetch(PendingReply):
         self._params = params
         self._reader = PartitionReader(params, broker.server.answer_buffers.lend)
         self._most_bytes = min(request.max_bytes, broker.config.fetch_max_bytes, _ENOUGH_BYTES)
-        self._partitions: list[Partition] = []
+        self._partitions: list[Partition | Follower] = []
+        self._client: ClientMetadata | None = None
+        """The consumer, if it may be sent to a follower."""
+        if broker.preferred_read_replicas is not None and not params.is_from_follower and self._may_read_followers:
+            self._client = ClientMetadata(request.rack_id, context.client_id, context.client_host, context.listener)
         self._missing_bytes = 0
 
     def _authorize(self, params: FetchParams) -> FetchParams:
@@ -129,6 +139,10 @@ class _Fetch(PendingReply):
         names = (self._known_name(key) for key in self._fetched.targets)
         self._denied = context.denied(AclOperation.READ, ResourceType.TOPIC, names)
         return params
+
+    @property
+    def _may_read_followers(self) -> bool:
+        return self._context.api_version >= _FOLLOWERS_FROM and not self._params.is_from_follower
 
     def begin(self) -> Reply:
         """Return the response if there is enough now, else this pending reply."""
@@ -142,10 +156,9 @@ class _Fetch(PendingReply):
             return self._encode(results)
         self._missing_bytes = missing
         for key in self._fetched.targets:
-            partition = self._broker.partitions.led(self._topic_name(key), key.partition)
-            if partition is not None:
-                partition.add_delayed_fetch(self, self._params.isolation)
-                self._partitions.append(partition)
+            partition = self._partition(key)
+            partition.add_delayed_fetch(self, self._params.isolation)
+            self._partitions.append(partition)
         if self._fetched.session is not None:
             self._fetched.session.waiting = self
         self._broker.purgatory.park(self, wait_ms)
@@ -211,7 +224,11 @@ class _Fetch(PendingReply):
                 if again and self._is_quiet(target):
                     continue
                 partition, at_least_one = self._partition(target.key), total == 0 and room > 0
-                result, has_more = self._reader.read(partition, target, left, at_least_one=at_least_one)
+                result, has_more = self._preferred(partition, target), False
+                if result is None:
+                    result, has_more = self._reader.read(partition, target, left, at_least_one=at_least_one)
+                else:
+                    is_final = True
             except KafkaError as error:
                 result, has_more = self._failure(target, error.code), False
                 is_final = True
@@ -224,6 +241,15 @@ class _Fetch(PendingReply):
             pressure.answered(total)
         return results, total, is_final or (left <= 0 < room)
 
+    def _preferred(self, partition: Partition | Follower, target: FetchTarget) -> FetchedPartition | None:
+        """Return the answer that names a follower for this consumer, None if it should read here."""
+        if self._client is None or self._broker.preferred_read_replicas is None or isinstance(partition, Follower):
+            return None
+        partition.check_leader_epoch(target.current_leader_epoch)
+        now_ms = self._broker.runtime.clock.now_ms()
+        replica = self._broker.preferred_read_replicas.find(partition, target.fetch_offset, self._client, now_ms)
+        return None if replica is None else preferred(partition, replica)
+
     def _is_quiet(self, target: FetchTarget) -> bool:
         """Return whether a session's client has all of a partition and knows its offsets, as most have that waited.
 
@@ -231,6 +257,7 @@ class _Fetch(PendingReply):
         """
         partition = self._partition(target.key)
         if self._params.is_from_follower:
+            assert isinstance(partition, Partition)
             partition.check_follower(self._params.replica_id, target.current_leader_epoch)
         log = partition.log
         return (
@@ -241,12 +268,17 @@ class _Fetch(PendingReply):
             and target.log_start_offset == log.log_start_offset
         )
 
-    def _partition(self, key: PartitionKey) -> Partition:
-        """Return the partition that this broker leads. Raises `KafkaError`, also without the permission to read it."""
+    def _partition(self, key: PartitionKey) -> Partition | Follower:
+        """Return the partition that this broker leads, or for a consumer follows.
+
+        Raises `KafkaError`, also without the permission to read it.
+        """
         topic = self._topic_name(key)
         if self._is_refused or topic in self._denied:
             raise authorization_error(ResourceType.TOPIC)
-        return self._broker.partitions.leader(topic, key.partition)
+        partitions = self._broker.partitions
+        find = partitions.replica if self._may_read_followers else partitions.leader
+        return find(topic, key.partition)
 
     def _known_name(self, key: PartitionKey) -> str:
         """Return the name of the topic, or an empty one for an unknown topic id."""
@@ -302,11 +334,10 @@ class _Fetch(PendingReply):
         return gathered_frame(self._context.header, pieces)
 
     def _count(self, key: PartitionKey, size: int) -> None:
-        partition = self._broker.partitions.led(self._topic_name(key), key.partition)
         if self._params.is_from_follower:
             self._broker.counters.replication_bytes_out += size
-        elif partition is not None:
-            partition.traffic.bytes_out += size
+        else:
+            self._broker.partitions.traffic.setdefault(self._topic_name(key), TopicTraffic()).bytes_out += size
 
     def _endpoints(self, topics: Iterable[list[FetchedPartition]]) -> list[NodeEndpoint]:
         """Return the endpoints of the leaders in `partitions`."""
@@ -341,6 +372,7 @@ def _is_news(target: FetchTarget, result: FetchedPartition) -> bool:
         result.records
         or result.error_code
         or result.diverging_epoch is not None
+        or result.preferred_read_replica >= 0
         or result.high_watermark != target.high_watermark
         or result.log_start_offset != target.log_start_offset
     )

@@ -1,8 +1,8 @@
 """The partitions that this broker leads or follows; the rules are in `odradek.replication`.
 
 `replica_manager` creates and removes them as the cluster's image says, and runs the maintenance of their logs
-(`log.directories.maintenance`). A led partition is a `partition`, read by `partition_reader`; fetches that wait for it
-are `delayed_fetch`. A followed partition is a `follower`; `replica_fetcher` sends the Fetch requests for all of them,
+(`log.directories.maintenance`). A led partition is a `partition`. A followed one is a `follower`, which consumers
+may read, too; `reading` has what both have for readers. `replica_fetcher` sends the Fetch requests for all of them,
 in sessions (`fetcher_session`). `writer` writes the appends of both, and `full_disks` reports directories without room.
 
 ISR changes: `replication.leader` proposes one when a follower lags or has caught up. `alter_partition_manager` starts

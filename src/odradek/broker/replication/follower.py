@@ -3,7 +3,7 @@
 ```
 fetch from log.written_offset ──► append unchanged ──► written ──► the next fetch tells the leader
 ```
-Each response has the leader's high watermark. Clients do not read followers here.
+Each response has the leader's high watermark, up to which consumers may read this log (KIP-392).
 """
 
 import asyncio
@@ -12,13 +12,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
+from odradek.broker.replication.reading.delayed_fetch import DelayedFetch, FetchIsolation
+from odradek.broker.replication.reading.leader_epochs import check_leader_epoch
 from odradek.log.directories.log_manager import LogManager
+from odradek.log.errors import DamagedSegmentError
 from odradek.log.log import Log
 from odradek.metadata.image import PartitionImage
 from odradek.model import ErrorCode, KafkaError, StorageError, TopicPartition
 from odradek.protocol.fetch import FetchedPartition
 from odradek.protocol.record_batch import read_header
-from odradek.replication import Divergence, truncation_offset
+from odradek.replication import Divergence, divergence, truncation_offset
 
 if TYPE_CHECKING:
     from odradek.broker.replication.writer import Writer
@@ -44,6 +47,7 @@ class Follower:
         "_log_start_offset",
         "_logs",
         "_on_log_failed",
+        "_readers",
         "_unwritten",
         "_writer",
         "is_over",
@@ -78,6 +82,7 @@ class Follower:
         self._log_start_offset = log.log_start_offset
         """The leader's log start offset, from its last response."""
         self._unwritten: asyncio.Future[KafkaError | None] | None = None
+        self._readers: dict[DelayedFetch, FetchIsolation] = {}
 
     @property
     def position(self) -> FetchPosition:
@@ -94,7 +99,10 @@ class Follower:
 
     def update(self, image: PartitionImage) -> None:
         """Apply the controller's new state of the partition, which this broker still follows."""
+        is_fenced = image.leader_epoch != self.leader_epoch
         self.leader, self.leader_epoch = image.leader, image.leader_epoch
+        if is_fenced:
+            self._interrupt_readers()
 
     def is_current_position(self, asked: FetchPosition) -> bool:
         """Return whether a response to `asked` continues the log; the log start offset may differ."""
@@ -156,9 +164,12 @@ class Follower:
         Neither goes back.
         """
         log = self.log
-        committed = min(self._high_watermark, log.written_offset)
-        if committed > log.producers.high_watermark:
+        committed, before = min(self._high_watermark, log.written_offset), log.producers.high_watermark
+        if committed > before:
+            stable_before = self.last_stable_offset
             log.producers.committed(committed)
+            if self._readers:
+                self._notify_readers(before, stable_before)
         start = min(self._log_start_offset, log.high_watermark)
         if start > log.log_start_offset:
             log.advance_log_start_offset(start)
@@ -206,4 +217,55 @@ class Follower:
     def stop(self) -> None:
         """Stop following; appended records are still written."""
         self.is_over = True
+        self._interrupt_readers()
         self.failed(KafkaError(ErrorCode.not_leader_or_follower))
+
+    # Consumers
+
+    @property
+    def high_watermark(self) -> int:
+        """The end of the records that are known to be committed here."""
+        return self.log.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The offset of the first record that an open transaction may abort."""
+        unstable = self.log.reader.first_unstable_offset
+        return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
+
+    def check_leader_epoch(self, current_leader_epoch: int) -> None:
+        """Raise FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH if the client knows another leader than this (KIP-320)."""
+        check_leader_epoch(current_leader_epoch, self.leader_epoch)
+
+    def divergence(self, fetch_offset: int, last_fetched_epoch: int) -> Divergence | None:
+        """Return where the log of a reader diverges from this one, if it does (see `replication.divergence`)."""
+        return divergence(self._end_offset_of, fetch_offset=fetch_offset, last_fetched_epoch=last_fetched_epoch)
+
+    def read_error(self, error: DamagedSegmentError) -> KafkaError:
+        """Return the error for a reader of a damaged place: clients go to the leader after KAFKA_STORAGE_ERROR."""
+        return KafkaError(ErrorCode.kafka_storage_error, str(error))
+
+    def add_delayed_fetch(self, fetch: DelayedFetch, isolation: FetchIsolation) -> None:
+        """Notify `fetch` whenever there is more to read for consumers of this isolation."""
+        self._readers[fetch] = isolation
+
+    def remove_delayed_fetch(self, fetch: DelayedFetch) -> None:
+        """Stop notifying a fetch."""
+        self._readers.pop(fetch, None)
+
+    def _notify_readers(self, before: int, stable_before: int) -> None:
+        """Notify the fetches that may read more than up to `before`, or up to the last stable offset before."""
+        log = self.log
+        for reader, isolation in tuple(self._readers.items()):
+            is_stable = isolation is FetchIsolation.TXN_COMMITTED
+            start = stable_before if is_stable else before
+            end = self.last_stable_offset if is_stable else self.high_watermark
+            if end > start:
+                try:
+                    reader.advanced(max(log.reader.size_between(start, end), 1))
+                except KafkaError:
+                    reader.interrupted()  # it reads, and returns the error
+
+    def _interrupt_readers(self) -> None:
+        for reader in tuple(self._readers):
+            reader.interrupted()

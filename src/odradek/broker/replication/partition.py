@@ -15,7 +15,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from odradek.broker.replication.delayed_fetch import DelayedFetch, FetchIsolation
+from odradek.broker.replication.reading.delayed_fetch import DelayedFetch, FetchIsolation
+from odradek.broker.replication.reading.leader_epochs import check_leader_epoch
 from odradek.broker.replication.refused_appends import is_consequence_of_election
 from odradek.log.errors import DamagedSegmentError, LogStorageError
 from odradek.log.log import AppendInfo, Log
@@ -430,10 +431,7 @@ class Partition:
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
         """Raise FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH if the client knows another leader than this (KIP-320)."""
-        if current_leader_epoch >= 0 and current_leader_epoch != self.leader_epoch:
-            if current_leader_epoch < self.leader_epoch:
-                raise KafkaError(ErrorCode.fenced_leader_epoch)
-            raise KafkaError(ErrorCode.unknown_leader_epoch)
+        check_leader_epoch(current_leader_epoch, self.leader_epoch)
 
     def check_follower(self, replica: int, current_leader_epoch: int) -> None:
         """Raise `KafkaError` if `replica` is none of this partition's; by a later epoch than this one it may be."""

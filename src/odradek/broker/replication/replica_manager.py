@@ -98,10 +98,13 @@ class ReplicaManager:
             raise self._absence(TopicPartition(topic, partition))
         return found
 
+    def replica(self, topic: str, partition: int) -> Partition | Follower:
+        """Return the partition that this broker leads or follows. Raises `KafkaError` as `leader`."""
+        return self._followers.get(TopicPartition(topic, partition)) or self.leader(topic, partition)
+
     def log(self, topic: str, partition: int) -> Log:
         """Return the log of a partition that this broker leads or follows. Raises `KafkaError` as `leader`."""
-        follower = self._followers.get(TopicPartition(topic, partition))
-        return self.leader(topic, partition).log if follower is None else follower.log
+        return self.replica(topic, partition).log
 
     def current_leader(self, topic: str, partition: int) -> tuple[int, int] | None:
         """Return `(leader id, leader epoch)` by the image, for clients with old metadata (KIP-951)."""
@@ -123,20 +126,12 @@ class ReplicaManager:
 
         None if unknown.
         """
-        partition, follower = self.get(key), self._followers.get(key)
-        if partition is not None:
-            return partition.last_stable_offset
-        if follower is None:
-            return None
-        unstable = follower.log.reader.first_unstable_offset
-        mark = follower.log.high_watermark
-        return mark if unstable is None else min(unstable, mark)
+        replica = self.get(key) or self._followers.get(key)
+        return None if replica is None else replica.last_stable_offset
 
     def _high_watermark(self, key: TopicPartition) -> int | None:
-        partition, follower = self.get(key), self._followers.get(key)
-        if partition is not None:
-            return partition.high_watermark
-        return None if follower is None else follower.log.high_watermark
+        replica = self.get(key) or self._followers.get(key)
+        return None if replica is None else replica.high_watermark
 
     def __iter__(self) -> Iterator[Partition]:
         for partitions in self._by_topic.values():

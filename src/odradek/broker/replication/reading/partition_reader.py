@@ -1,6 +1,7 @@
-"""Reading records of partitions that this broker leads, for a consumer or a follower.
+"""Reading records of partitions that this broker leads or follows, for a consumer or a follower.
 
-A consumer gets records up to the high watermark or the last stable offset, a follower all that is written. A follower's
+A consumer gets records up to the high watermark or the last stable offset, a follower all that is written; followers
+read leaders only. A follower's
 fetch also tells how far its log is, which is what commits records. A reader that sends the epoch of its last record
 gets the diverging epoch instead of records where its log and the leader's diverge (KIP-595).
 """
@@ -8,8 +9,9 @@ gets the diverging epoch instead of records where its log and the leader's diver
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from odradek.broker.replication.delayed_fetch import FetchIsolation
+from odradek.broker.replication.follower import Follower
 from odradek.broker.replication.partition import Partition
+from odradek.broker.replication.reading.delayed_fetch import FetchIsolation
 from odradek.log import Log
 from odradek.log.errors import DamagedSegmentError
 from odradek.model import ErrorCode, KafkaError
@@ -71,7 +73,7 @@ class PartitionReader:
         self._lend = lend
 
     def read(
-        self, partition: Partition, position: FetchPosition, most_bytes: int, *, at_least_one: bool
+        self, partition: Partition | Follower, position: FetchPosition, most_bytes: int, *, at_least_one: bool
     ) -> tuple[FetchedPartition, bool]:
         """Return what the partition has for the reader, and whether it has any record for it at all.
 
@@ -81,6 +83,7 @@ class PartitionReader:
         params = self._params
         partition.check_leader_epoch(position.current_leader_epoch)
         if params.replica_id >= 0:
+            assert isinstance(partition, Partition)
             partition.check_follower(params.replica_id, position.current_leader_epoch)
         log, offset = partition.log, position.fetch_offset
         diverging = None
@@ -92,6 +95,7 @@ class PartitionReader:
         if not log.log_start_offset <= offset <= log.log_end_offset:
             raise KafkaError(ErrorCode.offset_out_of_range)
         if params.counts_as_follower:
+            assert isinstance(partition, Partition)
             partition.fetched_by(
                 params.replica_id,
                 offset,
@@ -120,8 +124,13 @@ class PartitionReader:
         return _answer(partition, records, aborted), offset < end
 
 
+def preferred(partition: Partition, replica: int) -> FetchedPartition:
+    """Return the answer for a consumer that should read another replica: no records, but the offsets (KIP-392)."""
+    return _answer(partition, b"")._replace(preferred_read_replica=replica)
+
+
 def _answer(
-    partition: Partition, records: Buffer, aborted: Sequence[tuple[int, int]] | None = None
+    partition: Partition | Follower, records: Buffer, aborted: Sequence[tuple[int, int]] | None = None
 ) -> FetchedPartition:
     return FetchedPartition(
         partition.topic_partition.partition,

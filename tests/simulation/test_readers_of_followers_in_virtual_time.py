@@ -1,0 +1,56 @@
+"""KIP-392 on virtual time: a consumer reads the replica in its rack while brokers die, lag, and leave the ISR.
+
+`ODRADEK_SEEDS=1000 pytest tests/simulation/test_readers_of_followers_in_virtual_time.py` tries so many, `500-1000` those.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from fault_schedules import BROKERS, CONFIG, TOPIC, create_topic, play_faults, seeds
+
+from odradek.broker.lifecycle import Broker
+from odradek.clients import Consumer
+from odradek.model import TopicPartition
+from odradek.testing.world import World
+
+
+class RackWorld(World):
+    """Each broker has a rack of its own, and so has the consumer."""
+
+    def __init__(self, seed: int, config: Mapping[str, str], **options: Any) -> None:
+        super().__init__(seed, {**config, "replica.selector.class": "rack-aware"}, **options)
+        self._rack = f"rack-{seed % BROKERS}"
+
+    async def start(self, number: int = 0, **config: Any) -> Broker:
+        return await super().start(number, broker_rack=f"rack-{number}", **config)
+
+    def consumer(self, host: str, *topics: str, **settings: Any) -> Consumer:
+        rack = {"client_rack": self._rack} if host.startswith("reader") else {}  # not the auditor
+        return super().consumer(host, *topics, **rack, **settings)
+
+
+@pytest.mark.parametrize("number", seeds(12))
+def test_a_reader_of_followers_skips_and_repeats_nothing_under_faults(number: int) -> None:
+    """M1, M9."""
+    assert play_faults(number, new_world=RackWorld)
+
+
+def test_without_faults_the_reader_reads_what_followers_send() -> None:
+    """M9. The world above is about followers: those in the reader's rack send what it reads."""
+
+    async def scene(world: World) -> None:
+        await create_topic(world)
+        places = [TopicPartition(TOPIC, number) for number in range(2)]
+        async with world.producer("writer") as producer, world.consumer("reader") as consumer:
+            consumer.assign(places)
+            for number in range(10):
+                await (await producer.send(TOPIC, b"%d" % number, partition=number % 2))
+            seen = 0
+            while seen < 10:
+                seen += len(await consumer.poll(1_000))
+        traffic = {number: broker.partitions.traffic.get(TOPIC) for number, broker in world.running.items()}
+        sent = {number: each.bytes_out for number, each in traffic.items() if each is not None}
+        assert [number for number, size in sent.items() if size] == [1], "rack-1 is the reader's"
+
+    RackWorld(1, CONFIG, brokers=BROKERS).play(scene)

@@ -1,6 +1,6 @@
 """KIP-392 on virtual time: a consumer reads the replica in its rack while brokers die, lag, and leave the ISR.
 
-`ODRADEK_SEEDS=1000 pytest tests/simulation/test_readers_of_followers_in_virtual_time.py` tries so many, `500-1000` those.
+`ODRADEK_SEEDS=1000 pytest tests/simulation/test_readers_of_followers_in_virtual_time.py` tries so many.
 """
 
 from collections.abc import Mapping

@@ -3,6 +3,7 @@
 `MembershipManager` decides; each of its actions becomes a request here, and the response is passed back to it.
 """
 
+import contextlib
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -23,7 +24,8 @@ from odradek.clients.consumer.actions import (
 )
 from odradek.clients.consumer.membership_manager import MembershipManager, MemberState
 from odradek.clients.consumer.settings import ConsumerSettings
-from odradek.model import ConfigurationError, ErrorCode, TopicPartition
+from odradek.clients.group_offsets import find_coordinator
+from odradek.model import ConfigurationError, ErrorCode, KafkaError, TopicPartition, UnavailableError
 from odradek.protocol.api import ApiKey
 from odradek.protocol.consumer_protocol import (
     PROTOCOL_TYPE,
@@ -34,6 +36,7 @@ from odradek.protocol.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
+from odradek.protocol.errors import MalformedMessageError
 from odradek.protocol.messages import optional
 from odradek.wire.client_connection import ClientConnection
 
@@ -108,7 +111,7 @@ class ClassicGroupRequests:
             assignments = await self._perform_assignment(action)
         except Exception as error:
             # A custom assignor may raise anything; without a reply the group would wait for this leader.
-            _log.exception("group %s: the assignor %s failed", self.group_id, action.protocol)
+            _log.exception("group %s: no assignment by %s", self.group_id, action.protocol)
             return self.member.assignment_failed(error, action.generation_id)
         return self.member.assignment_computed(assignments, action.generation_id)
 
@@ -177,7 +180,7 @@ class ClassicGroupRequests:
 
     async def _perform_assignment(self, action: PerformAssignment) -> Mapping[str, bytes]:
         """Compute the assignment from current metadata."""
-        members = {member_id: decode_subscription(metadata) for member_id, metadata in action.subscriptions.items()}
+        members = await self._decoded(action)
         topics = {topic for subscription in members.values() for topic in subscription.topics}
         self._assignment_snapshot = dict.fromkeys(topics, 0)
         self._on_change()
@@ -205,6 +208,32 @@ class ClassicGroupRequests:
             for member_id, partitions in assignment.items()
         }
 
+    async def _decoded(self, action: PerformAssignment) -> dict[str, Subscription]:
+        """Return the subscriptions. Raises `KafkaError` with the member whose client cannot encode one."""
+        members: dict[str, Subscription] = {}
+        for member_id, metadata in action.subscriptions.items():
+            try:
+                members[member_id] = decode_subscription(metadata)
+            except MalformedMessageError as error:
+                member = await self._described(member_id)
+                raise KafkaError(
+                    ErrorCode.inconsistent_group_protocol,
+                    f"group {self.group_id}: member {member} sent a {error}; stop or mend that client: the group gets "
+                    "no assignment while it is a member",
+                ) from error
+        return members
+
+    async def _described(self, member_id: str) -> str:
+        """Return the member's id, with its client id and host if the coordinator tells them."""
+        with contextlib.suppress(KafkaError, UnavailableError):
+            connection = await self._cluster.connection(await find_coordinator(self._cluster, self.group_id))
+            message = {"groups": [self.group_id], "include_authorized_operations": False}
+            response = await connection.request(ApiKey.DESCRIBE_GROUPS, message)
+            for member in response.groups[0].members:
+                if member.member_id == member_id:
+                    return f"{member_id} (client id {member.client_id!r}, host {member.client_host})"
+        return member_id
+
     async def _send_sync_group(self, connection: ClientConnection, action: SyncGroup) -> SyncGroupResponse:
         message = {
             "group_id": self.group_id,
@@ -224,7 +253,14 @@ class ClassicGroupRequests:
         response = await connection.request(ApiKey.SYNC_GROUP, message, timeout_ms=timeout_ms)
         if response.error_code != ErrorCode.none:
             return SyncGroupResponse(error_code=response.error_code)
-        partitions = decode_assignment(response.assignment).partitions
+        try:
+            partitions = decode_assignment(response.assignment).partitions
+        except MalformedMessageError as error:
+            raise KafkaError(
+                ErrorCode.inconsistent_group_protocol,
+                f"group {self.group_id}: the group's leader sent member {action.member_id} a {error}; stop or mend the "
+                "leader's client, then start this consumer again",
+            ) from error
         if action.generation_id == self.member.generation_id:
             self._assignors[action.protocol].on_assignment(partitions, action.generation_id)
         return SyncGroupResponse(error_code=ErrorCode.none, assignment=frozenset(partitions))

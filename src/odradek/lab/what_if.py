@@ -84,16 +84,19 @@ def what_if(case: Case, strategy: str, change: Change) -> Transition:
     first = run_strategy(case, strategy)
     if not case.owners():
         case = case.with_owned({name: tuple(some) for name, some in first.settled.items()}, 0)
-    before = case.owners()
     changed = _changed(case, change)
-    run = run_strategy(changed, change.strategy or strategy)
-    after = run.owners()
+    return transition(case, changed, run_strategy(changed, change.strategy or strategy), former=first.protocol)
+
+
+def transition(case: Case, changed: Case, run: Run, *, former: Protocol) -> Transition:
+    """Return the transition from `case`, under the protocol `former`, to the `run` of a strategy over `changed`."""
+    before, after = case.owners(), run.owners()
     moves = tuple(
         Move(partition, before.get(partition), after.get(partition))
         for partition in sorted({*before, *after})
         if before.get(partition) != after.get(partition)
     )
-    protocol = first.protocol if first.protocol.stops_all else run.protocol
+    protocol = former if former.stops_all else run.protocol
     stopping = sorted(before) if protocol.stops_all else [move.partition for move in moves if move.before]
     stopped = {before[partition] for partition in stopping}
     return Transition(

@@ -21,11 +21,7 @@ CLASSES: Final = {
     "Consumer": "odradek.clients.consumer.consumer",
     "Producer": "odradek.clients.producer.producer",
     "SimpleConsumer": "odradek.clients.simple_consumer",
-    "KafkaStream": "odradek.clients.zookeeper_consumer.streams",
-    "ZookeeperConsumer": "odradek.clients.zookeeper_consumer.consumer",
 }
-RETURNED: Final = {"GenerationReader", "KafkaStream"}
-"""Classes that the clients return."""
 VALUES: Final = {"SentRows": "odradek.clients.producer.arrow"}
 """Named tuples with futures."""
 SPECIAL: Final = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__", "__anext__": "__next__"}
@@ -65,7 +61,7 @@ def stub() -> str:
     """Return the file's text."""
     imports: dict[str, str] = {}
     bodies = [_class(name, module, imports) for name, module in (VALUES | CLASSES).items()]
-    names = sorted(set(CLASSES) - RETURNED)
+    names = sorted(set(CLASSES) - {"GenerationReader"})
     text = "\n".join([_HEAD, *sorted(set(imports.values())), "", *bodies, f"__all__ = {names!r}"])
     for arguments in (["check", "--select", "I,F401", "--fix", "--quiet"], ["format", "--quiet"]):
         ruff = [str(Path(sys.executable).with_name("ruff")), *arguments, "--stdin-filename", str(PATH), "-"]

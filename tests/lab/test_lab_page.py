@@ -22,8 +22,8 @@ def test_a_command_of_the_page_prints_what_stands_below_it(
     example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command, _, expected = example.partition("\n")
-    (toml,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
-    (tmp_path / "group.toml").write_text(toml)
+    for name, text in zip(("group.toml", "sweep.toml"), re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL), strict=True):
+        (tmp_path / name).write_text(text)
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(main, shlex.split(command.removeprefix("$ odradek ")))
     assert result.exit_code == 0, result.output

@@ -18,7 +18,7 @@ from odradek.protocol.errors import CorruptBatchError, MalformedMessageError
 from odradek.protocol.fetch import TOPIC_IDS_FROM, FetchedPartition, FetchResponse, decode_fetch_response
 from odradek.protocol.messages import encode_request
 from odradek.protocol.record_batch import BatchHeader, iterate_batches, verify_crc
-from odradek.wire.client_connection import ClientConnection, RawResponse
+from odradek.wire.client_connection import ClientConnection
 
 _SESSIONLESS_EPOCH: Final = -1
 
@@ -99,13 +99,9 @@ async def send_fetch(
     """Send one Fetch and return its response, whatever errors it has. Raises `UnavailableError` without one."""
     version, body = encode_fetch(connection, request, limits)
     timeout_ms = settings.request_timeout_ms + limits.max_wait_ms
-    return decode_fetch(connection, await connection.exchange(ApiKey.FETCH, version, body, timeout_ms=timeout_ms))
-
-
-def decode_fetch(connection: ClientConnection, reply: RawResponse) -> FetchResponse:
-    """Decode a response. Raises `UnavailableError`, and closes the connection, if it is malformed."""
+    reply = await connection.exchange(ApiKey.FETCH, version, body, timeout_ms=timeout_ms)
     try:
-        return decode_fetch_response(reply.version, reply.frame, reply.offset)
+        return decode_fetch_response(version, reply.frame, reply.offset)
     except MalformedMessageError as error:
         raise connection.malformed(ApiKey.FETCH, error) from error
 

@@ -1,4 +1,4 @@
-"""`odradek lab`: `commands` has assign, compare, explain and what-if; `generations` and `replay` have their modules."""
+"""`odradek lab`: `commands` has assign, compare, explain and what-if; the other commands have modules of their own."""
 
 from odradek.cli.lab.commands import command
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from odradek.clients.blocking.face import face_of
 
-_NAMES = ("Admin", "Consumer", "Producer", "SimpleConsumer", "ZookeeperConsumer")
+_NAMES = ("Admin", "Consumer", "Producer", "SimpleConsumer")
 
 
 def __getattr__(name: str) -> Any:
@@ -27,4 +27,4 @@ def __getattr__(name: str) -> Any:
     return value
 
 
-__all__ = ["Admin", "Consumer", "Producer", "SimpleConsumer", "ZookeeperConsumer"]
+__all__ = ["Admin", "Consumer", "Producer", "SimpleConsumer"]

@@ -71,8 +71,6 @@ def face_of(asynchronous: type) -> type[Face]:
     for name, member in inspect.getmembers(asynchronous, inspect.isfunction):
         if not name.startswith("_") and name != "start":
             members[name] = _iterating(name, member) if inspect.isasyncgenfunction(member) else _blocking(name, member)
-    for name, member in inspect.getmembers(asynchronous, lambda each: isinstance(each, property)):
-        members[name] = property(partial(_read_property, name), doc=member.__doc__)
     if hasattr(asynchronous, "__anext__"):
         members["__iter__"] = lambda self: self
         members["__next__"] = _next
@@ -95,10 +93,6 @@ def _blocking(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         return _converted(self, result)
 
     return _documented(method, function)
-
-
-def _read_property(name: str, self: Any) -> Any:
-    return self._thread.run(partial(getattr, self._client, name))
 
 
 def _iterating(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -136,28 +130,14 @@ def _converted(face: Face, result: Any) -> Any:
     """Return a result for another thread: futures that can be waited for, and faces of asynchronous objects."""
     if isinstance(result, asyncio.Future):
         return _thread_future(result)
+    if isinstance(result, list) and result and isinstance(result[0], tuple) and any(map(asyncio.isfuture, result[0])):
+        return [type(each)(*(_converted(face, value) for value in each)) for each in result]
     if result is face._client:
         return face
-    if isinstance(result, list) and result and _is_asynchronous(result[0]):
-        return [_converted(face, each) for each in result]
-    if isinstance(result, tuple) and any(map(asyncio.isfuture, result)):
-        return type(result)(*(_converted(face, each) for each in result))
-    if isinstance(result, dict) and any(map(_is_asynchronous, result.values())):
-        return {key: _converted(face, each) for key, each in result.items()}
     kind: Any = type(result)
-    return face_of(kind).of(result, face._thread) if _is_asynchronous(result) else result
-
-
-def _is_asynchronous(value: Any) -> bool:
-    """Return whether a value, or a list's or tuple's content, is for the event loop only. A list is of one kind."""
-    if isinstance(value, list):
-        return bool(value) and _is_asynchronous(value[0])
-    if isinstance(value, tuple):
-        return any(map(asyncio.isfuture, value))
-    kind: Any = type(value)
-    return asyncio.isfuture(value) or (
-        kind.__module__.startswith(_PACKAGE) and any(map(inspect.iscoroutinefunction, vars(kind).values()))
-    )
+    if kind.__module__.startswith(_PACKAGE) and any(map(inspect.iscoroutinefunction, vars(kind).values())):
+        return face_of(kind).of(result, face._thread)
+    return result
 
 
 def _thread_future(future: "asyncio.Future[Any]") -> "concurrent.futures.Future[Any]":

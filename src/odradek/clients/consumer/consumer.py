@@ -1,6 +1,7 @@
 """`Consumer`, whose callbacks, commits and errors all happen inside `poll`."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
@@ -72,9 +73,6 @@ class Consumer:
             self._settings, self._runtime, allow_auto_topic_creation=self._settings.allow_auto_create_topics
         )
         self._changed = asyncio.Event()
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = inf
-        """The monotonic second of `_timer`."""
         self._subscriptions = SubscriptionState()
         self._metrics = ConsumerMetrics()
         self._interceptors = Interceptors(interceptors)
@@ -138,7 +136,6 @@ class Consumer:
         try:
             await self._leave("the consumer is closed")
         finally:
-            self._wake_at(inf, inf)
             self._fetcher.close()
             if self._group is not None:
                 self._group.close()
@@ -397,8 +394,9 @@ class Consumer:
                 until = min(
                     deadline, self._cluster.next_refresh_at, self._commits.next_auto_commit_at if self._commits else inf
                 )
-                self._wake_at(until, now)
-                await changed.wait()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(max(until - now, 0.001)):  # wait_for of 3.11 loses cancellations
+                        await changed.wait()
         finally:
             if group is not None:
                 group.poll_finished()
@@ -442,18 +440,3 @@ class Consumer:
 
     def _wake(self) -> None:
         self._changed.set()
-
-    def _wake_at(self, second: float, now: float) -> None:
-        """Wake the poll at `second`, or before: a timer that was set earlier stays, as most waits end without it."""
-        if self._timer is not None:
-            if now < self._timer_at <= second:
-                return
-            self._timer.cancel()
-            self._timer = None
-        if second < inf:
-            self._timer_at = second
-            self._timer = asyncio.get_running_loop().call_later(max(second - now, 0.001), self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._timer = None
-        self._wake()

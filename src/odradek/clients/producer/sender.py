@@ -67,7 +67,6 @@ class Sender:
         self.loop = asyncio.get_running_loop()
         self._scheduled: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = inf
         self._connecting: set[int] = set()
         self._init_producer_id_in_flight = False
         self._requests_in_flight = 0
@@ -402,17 +401,10 @@ class Sender:
         if first is not None:
             due_at = min(due_at, first.created_at + self._delivery_timeout_s)
         if self._timer is not None:
-            if now < self._timer_at <= due_at:
-                return  # a run too early costs less than a timer for every batch
             self._timer.cancel()
             self._timer = None
         if due_at < inf:
-            self._timer_at = due_at
-            self._timer = self.loop.call_later(max(due_at - now, 0), self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._timer = None
-        self.wake()
+            self._timer = self.loop.call_later(max(due_at - now, 0), self.wake)
 
     def _update_partition_load_stats(self) -> None:
         """Pass the number of waiting batches per partition to the partitioner, without brokers that are not ready."""

@@ -48,7 +48,7 @@ class ZookeeperConsumer:
         self._given_store = store
         self._store: Store | None = None
         self._rebalancer: Rebalancer | None = None
-        self.consumer_id: str = self._settings.consumer_id or new_consumer_id(
+        self.consumer_id = self._settings.consumer_id or new_consumer_id(
             self._settings.group_id,
             self._runtime.network.host_name,
             self._runtime.clock.now_ms(),

@@ -23,7 +23,7 @@ class KafkaStream:
     def __init__(
         self, thread_id: str, new_consumer: Callable[[], Awaitable[Consumer]], *, timeout_ms: int | None
     ) -> None:
-        self.thread_id: str = thread_id
+        self.thread_id = thread_id
         self._new_consumer = new_consumer
         self._timeout_ms = timeout_ms
         self._consumer: Consumer | None = None

@@ -10,8 +10,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from types import MappingProxyType
 
 from odradek.clients.cluster import Cluster, ConnectionPurpose
 from odradek.clients.consumer.fetching.fetch_buffer_limit import FetchBufferLimit
@@ -24,37 +22,19 @@ from odradek.clients.fetch import (
     FetchLimits,
     FetchPosition,
     FetchRequest,
-    decode_fetch,
     encode_fetch,
     out_of_range,
+    send_fetch,
     supports_topic_ids,
 )
 from odradek.clients.leader_fetch import TopicRecreatedError
 from odradek.clients.metadata import ClusterMetadata
 from odradek.clients.retry import INVALID_METADATA_ERRORS
 from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError
-from odradek.model.values import dataclass
 from odradek.protocol.api import ApiKey
 from odradek.protocol.fetch import FetchedPartition
-from odradek.wire.client_connection import ClientConnection, RawResponse
 
 _log = logging.getLogger("odradek.clients")
-
-
-@dataclass(slots=True, kw_only=True)
-class _FetchInFlight:
-    """One fetch. A state whose version has changed was moved meanwhile: the response is not for its position."""
-
-    node_id: int
-    states: Sequence[TopicPartitionState]
-    versions: Sequence[int]
-    session: FetchSessionHandler
-    is_incremental: bool = False
-    sent_at: float = 0.0
-
-    def current_states(self) -> list[TopicPartitionState]:
-        """Return the states whose position is that of the request."""
-        return [state for state, version in zip(self.states, self.versions, strict=True) if state.version == version]
 
 
 class Fetcher:
@@ -86,16 +66,14 @@ class Fetcher:
         self._pending: dict[int, int] = {}
         """Brokers with a fetch in flight, and the bytes that each may return."""
         self._timer: asyncio.TimerHandle | None = None
-        self._scheduled: asyncio.Handle | None = None
         self._closed = False
         cluster.on_metadata.append(self.send_fetches)
 
     def close(self) -> None:
         """Stop sending fetches, and close the sessions without waiting for responses."""
         self._closed = True
-        for handle in (self._timer, self._scheduled):
-            if handle is not None:
-                handle.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         for node_id, session in self._sessions.items():
             # The connection for fetches may wait for a response, behind which this request would wait.
             connection = self._cluster.existing_connection(node_id)
@@ -106,15 +84,7 @@ class Fetcher:
                 connection.post(ApiKey.FETCH, *encode_fetch(connection, request, self._limits))
 
     def send_fetches(self) -> None:
-        """Send a fetch to every broker without one that has partitions to fetch, after what the event loop has to do.
-
-        So a poll returns records before the next fetch is written, which may take as long as the broker handles it.
-        """
-        if self._scheduled is None and not self._closed:
-            self._scheduled = asyncio.get_running_loop().call_soon(self._send_fetches)
-
-    def _send_fetches(self) -> None:
-        self._scheduled = None
+        """Send a fetch to every broker that has partitions to fetch and no fetch in flight."""
         if self._closed:
             return
         now, metadata = self._cluster.runtime.clock.monotonic(), self._cluster.metadata
@@ -141,7 +111,10 @@ class Fetcher:
         shares = self._buffer_limit.shares(list(idle), self._pending, self._subscriptions)
         for node_id, max_bytes in shares.items():
             states = [state for state in idle[node_id] if state.is_fetchable]
-            self._fetch(node_id, states, max_bytes)
+            self._pending[node_id] = max_bytes
+            for state in states:
+                state.is_fetching = True
+            self._cluster.spawn(self._fetch(node_id, states, max_bytes), f"fetch from broker {node_id}")
 
     def _update_leader(self, state: TopicPartitionState, metadata: ClusterMetadata) -> None:
         """Note the leader by new metadata. The offsets of a topic that was created again mean other records."""
@@ -165,103 +138,59 @@ class Fetcher:
         state.preferred_read_replica = None
         return leader
 
-    def _fetch(self, node_id: int, states: Sequence[TopicPartitionState], max_bytes: int) -> None:
-        """Send a fetch, at once if there is a connection."""
-        fetch = _FetchInFlight(
-            node_id=node_id,
-            states=states,
-            versions=[state.version for state in states],
-            session=self._sessions.setdefault(node_id, FetchSessionHandler()),
-        )
-        self._pending[node_id] = max_bytes
-        for state in states:
-            state.is_fetching = True
-        connection = self._cluster.existing_connection(node_id, ConnectionPurpose.FETCH)
-        if connection is None:
-            self._cluster.spawn(self._connect_and_fetch(fetch), f"connection for fetches to broker {node_id}")
-        else:
-            self._send(fetch, connection)
-
-    async def _connect_and_fetch(self, fetch: _FetchInFlight) -> None:
-        try:
-            connection = await self._cluster.connection(fetch.node_id, ConnectionPurpose.FETCH)
-        except UnavailableError as error:
-            self._complete(fetch, error)
-        else:
-            self._send(fetch, connection)
-
-    def _send(self, fetch: _FetchInFlight, connection: ClientConnection) -> None:
-        """Send the session's next request."""
-        most, session = self._settings.max_partition_fetch_bytes, fetch.session
-        positions = {
-            state.partition: FetchPosition(state.fetch_position, most, state.current_leader_epoch, state.topic_id)
-            for state in fetch.states
-        }
-        fetch.is_incremental = session.is_incremental
-        limits = replace(self._limits, max_bytes=self._pending[fetch.node_id])
-        try:
-            request = session.build(positions, uses_topic_ids=supports_topic_ids(connection, positions))
-            version, body = encode_fetch(connection, request, limits)
-        except (KafkaError, OSError, ImportError) as error:  # the encoder's module may be unreadable
-            session.handle_error()
-            self._complete(fetch, error)
-            return
-        fetch.sent_at = self._cluster.runtime.clock.monotonic()
-        timeout_ms = self._settings.request_timeout_ms + limits.max_wait_ms
-        future = connection.exchange(ApiKey.FETCH, version, body, timeout_ms=timeout_ms)
-        future.add_done_callback(partial(self._handle_response, fetch, connection))
-
-    def _handle_response(
-        self, fetch: _FetchInFlight, connection: ClientConnection, future: asyncio.Future[RawResponse]
-    ) -> None:
-        if self._closed:
-            future.exception()
-            return
-        try:
-            response = decode_fetch(connection, future.result())
-        except UnavailableError as error:
-            fetch.session.handle_error()
-            self._complete(fetch, error)
-            return
-        size = sum(len(each.records or b"") for topic in response.topics for each in topic.partitions)
-        latency_s = self._cluster.runtime.clock.monotonic() - fetch.sent_at
-        self._metrics.fetched(latency_s, size, response.throttle_time_ms)
-        try:
-            answers = fetch.session.handle_response(response)
-        except KafkaError as error:
-            self._complete(fetch, error)
-        else:
-            self._complete(fetch, None, answers)
-
-    def _complete(
-        self,
-        fetch: _FetchInFlight,
-        error: Exception | None,
-        answers: Mapping[TopicPartition, FetchedPartition] = MappingProxyType({}),
-    ) -> None:
-        """End a fetch, and store what it returned."""
-        del self._pending[fetch.node_id]
+    async def _fetch(self, node_id: int, states: Sequence[TopicPartitionState], max_bytes: int) -> None:
+        versions = {state.partition: state.version for state in states}
+        answers: Mapping[TopicPartition, FetchedPartition] = {}
         retry_at = 0.0
-        if error is not None:
-            _log.debug("Fetch from broker %d failed: %s", fetch.node_id, error)
-            if not (fetch.is_incremental and isinstance(error, KafkaError) and error.code in SESSION_ERRORS):
+        session = self._sessions.setdefault(node_id, FetchSessionHandler())
+        is_incremental = session.is_incremental
+        try:
+            answers = await self._exchange(node_id, session, states, max_bytes)
+        except (UnavailableError, KafkaError) as error:
+            _log.debug("Fetch from broker %d failed: %s", node_id, error)
+            if not (is_incremental and isinstance(error, KafkaError) and error.code in SESSION_ERRORS):
                 self._cluster.request_refresh()
                 retry_at = self._retry_at()
-                for state in fetch.states:
+                for state in states:
                     state.preferred_read_replica = None
-        current = fetch.current_states()
-        for state in current:
-            state.is_fetching = False
-            state.retry_at = retry_at
+        finally:
+            del self._pending[node_id]
+            for state in states:
+                if state.version == versions[state.partition]:
+                    state.is_fetching = False
+                    state.retry_at = retry_at
         for partition, answer in answers.items():
             # The broker sends end offsets of a session once, also if the position has changed meanwhile.
-            assigned = self._subscriptions.get(partition)
-            if assigned is not None and answer.error_code == ErrorCode.none:
-                assigned.update_end(answer)
-        for state in current:
-            if (found := answers.get(state.partition)) is not None:
-                self._handle_partition_response(fetch.node_id, state, found)
+            current = self._subscriptions.get(partition)
+            if current is not None and answer.error_code == ErrorCode.none:
+                current.update_end(answer)
+        for state in states:
+            if state.partition in answers and state.version == versions[state.partition]:
+                self._handle_partition_response(node_id, state, answers[state.partition])
         self._on_answer()
+
+    async def _exchange(
+        self, node_id: int, session: FetchSessionHandler, states: Sequence[TopicPartitionState], max_bytes: int
+    ) -> Mapping[TopicPartition, FetchedPartition]:
+        """Send the session's next request and return the response's partitions."""
+        most = self._settings.max_partition_fetch_bytes
+        positions = {
+            state.partition: FetchPosition(state.fetch_position, most, state.current_leader_epoch, state.topic_id)
+            for state in states
+        }
+        try:
+            connection = await self._cluster.connection(node_id, ConnectionPurpose.FETCH)
+            request = session.build(positions, uses_topic_ids=supports_topic_ids(connection, positions))
+            limits = replace(self._limits, max_bytes=max_bytes)
+            sent_at = self._cluster.runtime.clock.monotonic()
+            response = await send_fetch(connection, request, limits, self._cluster.settings)
+        except (UnavailableError, KafkaError):
+            session.handle_error()
+            raise
+        size = sum(len(each.records or b"") for topic in response.topics for each in topic.partitions)
+        latency_s = self._cluster.runtime.clock.monotonic() - sent_at
+        self._metrics.fetched(latency_s, size, response.throttle_time_ms)
+        return session.handle_response(response)
 
     def _handle_partition_response(self, node_id: int, state: TopicPartitionState, answer: FetchedPartition) -> None:
         code = ErrorCode(answer.error_code)

@@ -1,0 +1,28 @@
+"""The example of docs/lab.md about sweeps prints what the page says."""
+
+import re
+import shlex
+from pathlib import Path
+from typing import Final
+
+import pytest
+from lab_commands import lab
+from sweeps import compute_here
+
+PAGE: Final = (Path(__file__).parents[2] / "docs" / "lab.md").read_text()
+EXAMPLES: Final = re.findall(r"\n```\n\$ odradek lab (sweep .*)\n((?:.*\n)*?)```", PAGE)
+
+
+def test_the_tables_of_the_page_are_those_of_the_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = PAGE[PAGE.index("\n## sweep: ") :].partition("```toml\n")[2].partition("```")[0]
+    compute_here(tmp_path, text)
+    monkeypatch.chdir(tmp_path)
+    assert len(EXAMPLES) == 2
+    for command, expected in EXAMPLES:
+        printed = lab(*shlex.split(command))
+        assert without_times(printed) == without_times(expected)
+
+
+def without_times(table: str) -> list[list[str]]:
+    """Return the words of each line but the last, which is the processor time."""
+    return [line.split()[:-1] for line in table.splitlines()]

@@ -149,3 +149,7 @@ def test_changes_that_do_not_fit_are_refused(arguments: tuple[str, ...], message
 
 def test_a_command_without_a_change_is_wrong_usage() -> None:
     assert "name a change, such as --add-member 1" in lab("what-if", "-t", "t=4", "-m", "2", code=2)
+
+
+def test_no_new_partition_is_no_change() -> None:
+    assert "t=0 adds no partition" in lab("what-if", "-t", "t=3", "-m", "2", "--add-partitions", "t=0", code=1)

@@ -36,19 +36,20 @@ def running(path: Path, *options: str) -> Iterator["subprocess.Popen[str]"]:
             process.kill()
 
 
+@pytest.mark.timeout(1200)  # Spark starts three times
 def test_a_sweep_that_is_killed_and_interrupted_computes_every_scenario_exactly_once(tmp_path: Path) -> None:
     path, directory = write_sweep(tmp_path, TEXT), tmp_path / "sweep"
     sweep = sweep_of(tmp_path, TEXT)
     assert sweep.scenario_count == 2 * 2 * 2 * 6 * 20
     with running(path, "--master", "local[1]") as process:
-        eventually(lambda: len(files(directory)) >= 2, within_s=120)
+        eventually(lambda: len(files(directory)) >= 2, within_s=240)
         os.kill(process.pid, signal.SIGKILL)
     killed = files(directory)
     assert 2 <= len(killed) < sweep.scenario_count // sweep.batch
     with running(path, "--master", "local[1]") as process:
-        eventually(lambda: len(files(directory)) >= len(killed) + 2, within_s=120)
+        eventually(lambda: len(files(directory)) >= len(killed) + 2, within_s=240)
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=120)
+        _, errors = process.communicate(timeout=240)
     assert process.returncode == 130
     interrupted = files(directory)
     assert len(interrupted) < sweep.scenario_count // sweep.batch
@@ -56,7 +57,7 @@ def test_a_sweep_that_is_killed_and_interrupted_computes_every_scenario_exactly_
     assert f"{kept:,} of 960 scenarios are finished and kept in {directory}: the same command continues" in errors
     assert "Traceback" not in errors
     with running(path, "--master", "local[2]", "--json", "--by", "strategy", "--by", "failure") as process:
-        output, errors = process.communicate(timeout=240)
+        output, errors = process.communicate(timeout=400)
     assert process.returncode == 0, errors
     assert f"{kept:,} of 960 scenarios were finished before" in errors
     assert "960 of 960 scenarios, 100 %" in errors

@@ -75,7 +75,7 @@ def test_strategies_and_failures_share_the_group_and_strategies_share_the_failur
         ("members = [3, 3]", "members has 3 twice"),
         ("skew = nan", "skew has nan, which is no number"),
         ("subscribed = 0", "subscribed has 0: use more than 0 to 1"),
-        ("strategy = ['stiky']", "strategy has an unknown assignor 'stiky' (did you mean sticky?)"),
+        ("strategy = ['stiky']", "strategy has 'stiky': unknown assignor 'stiky' (did you mean sticky?)"),
         ("strategy = 'range'", "strategy must be a list of texts"),
         ("failure = ['member-leavs']", "failure has 'member-leavs': did you mean member-leaves?"),
         ("failure = ['rack-fails']", "failure has rack-fails, but racks has no number from 2"),

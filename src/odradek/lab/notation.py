@@ -18,6 +18,7 @@ from odradek.lab.case import MAX_MEMBERS, MAX_PARTITIONS, Case, LabError, Member
 from odradek.model import TopicPartition
 
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")
+_LIKE_A_NUMBER: Final = re.compile(r"[-+]?[\d.,_ ]+")
 _NUMBERS: Final = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 
 
@@ -131,7 +132,7 @@ def member_of_text(text: str, every: tuple[str, ...]) -> tuple[str, Member]:
 
 
 def _members(text: str, every: tuple[str, ...]) -> dict[str, Member]:
-    if not text.isdecimal():
+    if not _LIKE_A_NUMBER.fullmatch(text.strip()):
         return dict([member_of_text(text, every)])
     if not _NUMBER.fullmatch(text) or not 1 <= int(text) <= MAX_MEMBERS:
         raise LabError(f"{text} is no number of members: use from 1 to {MAX_MEMBERS:,}")
@@ -152,6 +153,8 @@ def _threads(texts: Sequence[str], members: Iterable[str]) -> dict[str, int]:
 def _replica_racks(text: str, counts: Mapping[str, int]) -> tuple[str, tuple[frozenset[str], ...]]:
     topic, racks = _pair(text, "racks of replicas", "TOPIC=a+b,c: racks a and b for partition 0, c for 1, and so on")
     sets = [frozenset(filter(None, each.split("+"))) for each in _words(racks, "racks", "a+b,c")]
+    if not all(sets):
+        raise LabError(f"{text!r} has an empty place among its racks: write TOPIC=a+b,c")
     return topic, tuple(sets[number % len(sets)] for number in range(min(counts.get(topic, 0), MAX_PARTITIONS)))
 
 

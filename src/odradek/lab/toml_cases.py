@@ -70,7 +70,8 @@ def _case(values: Mapping[str, Any]) -> tuple[Case, str | None]:
             racks.append(f"{topic}={','.join(_texts(entry['racks'], ['topics', topic, 'racks']))}")
     members = values.get("members", {})
     if isinstance(members, int) and not isinstance(members, bool):
-        return case_of_texts(topics=[], members=[str(members)], base=Case(topics=topics, members={})), strategy
+        base = Case(topics=topics, members={})
+        return case_of_texts(topics=[], members=[str(members)], replica_racks=racks, base=base), strategy
     every = tuple(sorted(topics))
     made = {member: _member(member, value, every) for member, value in _table(values, "members").items()}
     return case_of_texts(topics=[], members=[], replica_racks=racks, base=Case(topics=topics, members=made)), strategy
@@ -111,6 +112,8 @@ def _table(values: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 def _texts(value: Any, path: Sequence[str]) -> list[str]:
     if not isinstance(value, list) or not all(isinstance(each, str) and each for each in value):
         raise _KeyError(path, f"{'.'.join(path)} is {value!r}: give a list of texts")
+    if not value and path[-1] == "racks":
+        raise _KeyError(path, f"{'.'.join(path)} is empty: name a rack, or leave the key out")
     return value
 
 

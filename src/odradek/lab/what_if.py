@@ -143,6 +143,8 @@ def _changed(case: Case, change: Change) -> Case:
     for topic, more in map(topic_and_count, change.add_partitions):
         if topic not in topics:
             raise LabError(f"there is no topic {topic} to give partitions to: the topics are {', '.join(topics)}")
+        if not more:
+            raise LabError(f"{topic}=0 adds no partition: give the number of new ones, such as {topic}=4")
         topics[topic] += more
     members = dict(case.members)
     for topic, count in map(topic_and_count, change.add_topics):

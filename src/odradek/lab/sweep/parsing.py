@@ -150,7 +150,7 @@ def _check_strategy(top: Table, strategy: str) -> None:
     try:
         create(strategy)
     except LabError as error:
-        raise top.error("strategy", f"has an {error}") from None
+        raise top.error("strategy", f"has {strategy!r}: {error}") from None
 
 
 def _check_together(top: Table, axes: Mapping[str, tuple[Value, ...]]) -> None:

@@ -1,12 +1,13 @@
 """`odradek bench`: ratios to a peer, both sides in the same run, on the same machine, with the same client.
 
 A module for each group of subcommands: `commands` (one broker beside librdkafka's mock), `compare` (one broker beside
-Apache Kafka's), `assignor_speed`, `partitioner_requests`, `consumer_commands`, `group_commands`, `cluster_commands`
-(three brokers), `recovery` and `in_process`. `*comparisons` say what is measured; `measure` alternates the sides, takes
-medians and prints rows. `peers` has the servers, `clients` the load. Nothing here is needed to run a broker, and no
-installed package has it; it needs confluent-kafka, aiokafka and kafka-python.
+Apache Kafka's), `assignor_speed`, `assignor_grid`, `partitioner_requests`, `consumer_commands`, `group_commands`,
+`cluster_commands` (three brokers), `recovery` and `in_process`. `*comparisons` say what is measured; `measure`
+alternates the sides, takes medians and prints rows. `peers` has the servers, `clients` the load. Nothing here is
+needed to run a broker, and no installed package has it; it needs confluent-kafka, aiokafka and kafka-python.
 """
 
+from bench.assignor_grid import grid
 from bench.assignor_speed import assignors
 from bench.cluster_commands import failover, many_partitions, replicated
 from bench.commands import command
@@ -17,6 +18,7 @@ from bench.in_process import command as cluster_command
 from bench.partitioner_requests import partitioners
 from bench.recovery import command as recovery_command
 
+command.add_command(grid)
 command.add_command(assignors)
 command.add_command(cluster_command)
 command.add_command(compare_command)

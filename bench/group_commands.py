@@ -8,7 +8,7 @@ import click
 
 from bench.group_loading import loading_rows
 from bench.group_rebalances import ASSIGNORS, rebalance_rows
-from bench.group_requests import request_rows
+from bench.group_requests import REQUESTS, request_rows
 from bench.measure import print_rows
 from bench.peers.sides import kafka_side, odradek_side
 
@@ -58,13 +58,16 @@ def rebalances(
 @click.option("--in-flight", default=64, show_default=True, help="Requests that wait for answers on a connection.")
 @click.option("--seconds", default=3.0, show_default=True, help="How long a round sends.")
 @click.option("--warm-up", default=10.0, show_default=True, help="Seconds of each request, for each side.")
+@click.option("--only", multiple=True, type=click.Choice(REQUESTS), help="Only these requests; may be repeated.")
 @_common
-def requests(number: int, in_flight: int, seconds: float, warm_up: float, count: int, *, as_json: bool) -> None:
+def requests(
+    number: int, in_flight: int, seconds: float, warm_up: float, only: Sequence[str], count: int, *, as_json: bool
+) -> None:
     """Send heartbeats and commits: how many for a second of broker CPU."""
     with ExitStack() as stack:
         servers = [stack.enter_context(side.server(_OPTIONS)) for side in (odradek_side(), kafka_side())]
         load = {"groups": number, "in_flight": in_flight, "seconds": seconds}
-        rows = list(request_rows(servers, load, warm_up_s=warm_up, count=count))
+        rows = list(request_rows(servers, load, warm_up_s=warm_up, count=count, only=only))
     print_rows(f"{number} groups, {in_flight} requests in flight for each", rows, as_json=as_json)
 
 

@@ -12,21 +12,31 @@ from bench.peers.servers import Server
 from odradek.clients import Admin
 
 AT_LEAST_KAFKAS: Final = Aim(1)
-_WHAT: Final = {0: "heartbeats", 1: "commits of 1 offset", 10: "commits of 10 offsets"}
+_MOST_OFFSETS: Final = 10
+_WHAT: Final[Mapping[str, Mapping[str, int]]] = {
+    "ConsumerGroupHeartbeat": {"partitions": 0, "is_consumer": True},
+    "Heartbeat": {"partitions": 0},
+    "commits of 1 offset": {"partitions": 1},
+    "commits of 10 offsets": {"partitions": _MOST_OFFSETS},
+}
+
+REQUESTS: Final = tuple(_WHAT)
 
 
 def request_rows(
-    servers: Sequence[Server], load: Mapping[str, float], *, warm_up_s: float, count: int
+    servers: Sequence[Server], load: Mapping[str, float], *, warm_up_s: float, count: int, only: Sequence[str] = ()
 ) -> Iterator[Row]:
     """Measure requests per second, and per second of the broker's CPU; both brokers are warmed up with them first.
 
-    `load` is of the workload `group_requests`.
+    `load` is of the workload `group_requests`; `only` are the names of some of the requests, none for all.
     """
     ours, peer = (server.name for server in servers)
-    for partitions, what in _WHAT.items():
+    for what, kind in _WHAT.items():
+        if only and what not in only:
+            continue
         for server in servers:
-            _run(server, {**load, "partitions": partitions, "seconds": warm_up_s})
-        asked = {**load, "partitions": partitions}
+            _run(server, {**load, **kind, "seconds": warm_up_s})
+        asked = {**load, **kind}
         figures = rounds(count, {server.name: partial(_run, server, asked) for server in servers})
         for name, unit in (("per_core_second", "per s of broker CPU"), ("per_second", "per s")):
             values = {side: by[name] for side, by in figures.items()}
@@ -43,4 +53,4 @@ def _run(server: Server, asked: Mapping[str, float]) -> dict[str, float]:
 
 async def _create(server: Server, topic: str) -> None:
     async with Admin(bootstrap_servers=server.bootstrap_servers) as admin:
-        await admin.create_topic(topic, partitions=max(_WHAT))
+        await admin.create_topic(topic, partitions=_MOST_OFFSETS)

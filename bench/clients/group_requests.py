@@ -2,6 +2,8 @@
 
 import asyncio
 import time
+import uuid
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from bench.clients.members import await_coordinator
@@ -16,24 +18,41 @@ from odradek.testing.wire_client import WireClient
 
 _HEARTBEAT_VERSION: Final = 4
 _COMMIT_VERSION: Final = 8
+_CONSUMER_HEARTBEAT_VERSION: Final = 1
 _JOIN_VERSION: Final = 3
 """The last version in which a member joins with its first request."""
 
 
 def group_requests(
-    bootstrap_servers: str, *, pid: int, topic: str, partitions: int, groups: int, in_flight: int, seconds: float
+    bootstrap_servers: str,
+    *,
+    pid: int,
+    topic: str,
+    partitions: int,
+    groups: int,
+    in_flight: int,
+    seconds: float,
+    is_consumer: bool = False,
 ) -> Figures:
     """Send heartbeats, or with `partitions` commits of that many offsets, for `seconds`.
 
-    `pid` is the broker's process, whose CPU is measured.
+    `pid` is the broker's process, whose CPU is measured. With `is_consumer` the heartbeats are ConsumerGroupHeartbeat.
     """
-    return asyncio.run(_send(bootstrap_servers, pid, topic, partitions, groups, in_flight, seconds))
+    join = _Sender.join_consumer if is_consumer else _Sender.join
+    return asyncio.run(_send(bootstrap_servers, pid, topic, partitions, groups, in_flight, seconds, join))
 
 
 async def _send(
-    address: str, pid: int, topic: str, partitions: int, groups: int, in_flight: int, seconds: float
+    address: str,
+    pid: int,
+    topic: str,
+    partitions: int,
+    groups: int,
+    in_flight: int,
+    seconds: float,
+    join: "Callable[[str, str, str, int], Awaitable[_Sender]]",
 ) -> Figures:
-    senders = [await _Sender.join(address, f"{topic}-{number}", topic, partitions) for number in range(groups)]
+    senders = [await join(address, f"{topic}-{number}", topic, partitions) for number in range(groups)]
     cpu_s, began_s = cpu_seconds(pid), time.monotonic()
     until_s = began_s + seconds
     counts = await asyncio.gather(*(sender.send(until_s) for sender in senders for _ in range(in_flight)))
@@ -88,6 +107,27 @@ class _Sender:
             "topics": [{"name": topic, "partitions": offsets}],
         }
         return cls(client, ApiKey.OFFSET_COMMIT, _COMMIT_VERSION, commit)
+
+    @classmethod
+    async def join_consumer(cls, address: str, group_id: str, topic: str, partitions: int) -> "_Sender":
+        """Return the only member of a group of the consumer protocol; its heartbeats say nothing new."""
+        del partitions
+        await await_coordinator(address, group_id)
+        host, port = address.rsplit(":", 1)
+        client = await WireClient.connect(SystemNetwork(), host, int(port), client_id="member")
+        message: dict[str, Any] = {
+            "group_id": group_id,
+            "member_id": str(uuid.uuid4()),
+            "member_epoch": 0,
+            "rebalance_timeout": 30_000,
+            "subscribed_topic_names": [topic],
+            "topic_partitions": [],
+        }
+        joined = await client.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, message, _CONSUMER_HEARTBEAT_VERSION)
+        assert joined.error_code == ErrorCode.none, joined
+        message |= {"rebalance_timeout": -1, "subscribed_topic_names": None, "topic_partitions": None}
+        message["member_epoch"] = joined.member_epoch
+        return cls(client, ApiKey.CONSUMER_GROUP_HEARTBEAT, _CONSUMER_HEARTBEAT_VERSION, message)
 
     async def send(self, until_s: float) -> int:
         """Send requests one after the other; return how many were answered. Every answer must be without an error."""

@@ -22,6 +22,8 @@ from odradek.model import UnavailableError
 from odradek.model.values import dataclass
 
 _SOURCE: Final = Path(__file__).resolve().parent / "kafka" / "Assignors.java"
+_GRID_SOURCE: Final = _SOURCE.with_name("AssignorGrid.java")
+_GRID_FLAGS: Final = ("-Xmx4G",)
 _NO_COMPILER: Final = "jdk.compiler"
 
 Partitions = list[tuple[str, int]]
@@ -51,19 +53,51 @@ def run_kafka_assignors(cases: Iterable[Case], *, timeout_s: float, flags: Seque
 
     Raises `UnavailableError` without Kafka or a Java compiler, and `subprocess.TimeoutExpired`.
     """
-    home = kafka_home()
     with tempfile.NamedTemporaryFile("w", suffix=".cases") as file:
         for case in cases:
             file.writelines(f"{line}\n" for line in _lines(case))
         file.flush()
-        chosen = {"flags": flags} if flags else {}
-        command = home.command(str(_SOURCE), file.name, **chosen)
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+        return list(_results(_run(_SOURCE, file.name, flags=flags, timeout_s=timeout_s)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridCell:
+    """A group of Kafka's ServerSideAssignorBenchmark; `ratio` is how many partitions there are for each member."""
+
+    assignor: str
+    members: int
+    ratio: int
+    topics: int
+    buckets: int
+    """Different subscriptions, which have no topic in common."""
+    joins: bool
+    """Whether the last member joins and the others have partitions; else no member has any."""
+
+
+def run_kafka_grid(cells: Sequence[GridCell], warm_up_s: float, measured_s: float) -> list[float]:
+    """Return the mean ms of CPU of each cell's assignment by Kafka's assignors in one JVM, after `warm_up_s` each.
+
+    Raises `UnavailableError` without Kafka or a Java compiler.
+    """
+    with tempfile.NamedTemporaryFile("w", suffix=".cells") as file:
+        for cell in cells:
+            sizes = (cell.members, cell.ratio, cell.topics, cell.buckets, int(cell.joins))
+            file.write("\t".join((cell.assignor, *map(str, sizes))) + "\n")
+        file.flush()
+        lines = _run(_GRID_SOURCE, file.name, str(warm_up_s), str(measured_s), flags=_GRID_FLAGS, timeout_s=None)
+    return [float(line.split("\t")[0]) for line in lines]
+
+
+def _run(source: Path, *arguments: str, flags: Sequence[str], timeout_s: float | None) -> list[str]:
+    """Return the lines that a Java program prints."""
+    chosen = {"flags": flags} if flags else {}
+    command = kafka_home().command(str(source), *arguments, **chosen)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
     if done.returncode != 0:
         if _NO_COMPILER in done.stderr:
             raise UnavailableError("Java has no compiler here: install a JDK, of which a JRE is only a part")
         raise RuntimeError(f"Kafka's assignors ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr}")
-    return list(_results(done.stdout.splitlines()))
+    return done.stdout.splitlines()
 
 
 def _lines(case: Case) -> Iterator[str]:

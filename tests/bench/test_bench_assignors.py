@@ -1,13 +1,13 @@
 """`bench assignors`, with few members; constants stand in for Kafka's figures."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 from click.testing import CliRunner
 
-from bench import assignor_speed
-from bench.peers.kafka_assignors import Case
+from bench import assignor_grid, assignor_speed
+from bench.peers.kafka_assignors import Case, GridCell
 from odradek.cli import main
 
 
@@ -32,3 +32,23 @@ def test_five_changes_of_a_group_are_measured_on_both_sides(monkeypatch: pytest.
     ]
     assert groups == [0, 12, 16, 12, 0]
     assert all(row["met"] for row in rows)
+
+
+def test_the_grid_has_each_group_with_at_least_one_partition_a_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    cells: list[GridCell] = []
+
+    def kafkas(asked: Sequence[GridCell], warm_up_s: float, measured_s: float) -> list[float]:
+        cells.extend(asked)
+        return [1e6] * len(asked)
+
+    monkeypatch.setattr(assignor_grid, "run_kafka_grid", kafkas)
+    sizes = ["--members", "4", "--members", "9", "--ratio", "5", "--topics", "5", "--topics", "30"]
+    asked = ["bench", "assignor-grid", *sizes, "--warm-up", "0", "--seconds", "0"]
+    done = CliRunner().invoke(main, [*asked, "--json"], catch_exceptions=False)
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert rows[0]["what"] == "uniform, homogeneous, full: 4 × 5, 5 topics"
+    assert rows[-1]["what"] == "range, heterogeneous, incremental: 9 × 5, 30 topics"
+    assert len(rows) == len(cells) == 2 * 2 * 2 * 3
+    assert all(row["met"] and row["odradek"] > 0 for row in rows)
+    means = CliRunner().invoke(main, asked, catch_exceptions=False).stdout
+    assert "geometric means" in means

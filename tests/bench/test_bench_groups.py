@@ -50,7 +50,7 @@ def test_rebalances_are_measured_on_both_sides(
 
 def test_heartbeats_and_commits_are_counted_on_both_sides(run: Callable[..., Rows]) -> None:
     rows = run("requests", "--groups", "2", "--in-flight", "4", "--seconds", "0.3", "--warm-up", "0.1")
-    for what in ("heartbeats", "commits of 1 offset", "commits of 10 offsets"):
+    for what in ("ConsumerGroupHeartbeat", "Heartbeat", "commits of 1 offset", "commits of 10 offsets"):
         row = rows[what, "per s"]
         assert min(row["odradek"], row["kafka"]) > 10
 

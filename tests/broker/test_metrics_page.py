@@ -95,6 +95,11 @@ async def traffic(world: World, client: WireClient) -> None:
     client.send_fetch([("t", 0, 2)], max_wait_ms=100)
     await client.fetch_response()
     await client.ask(ApiKey.HEARTBEAT, {"group_id": "g", "generation_id": 1, "member_id": "m"}, 3)
+    joining = {
+        "group_id": "modern", "member_id": "m", "member_epoch": 0, "rebalance_timeout": 1000,
+        "subscribed_topic_names": ["t"], "topic_partitions": [],
+    }  # fmt: skip
+    await client.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, joining, 0)
 
 
 def test_every_row_of_the_catalogue_is_on_the_page_and_no_other(play: Play) -> None:

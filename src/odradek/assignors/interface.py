@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
+from itertools import chain
 from typing import Protocol
 
 from odradek.model import TopicPartition
@@ -85,13 +86,23 @@ def _rank(member_id: str, instance_id: str | None) -> tuple[bool, str]:
 
 def subscribers_by_topic(group: GroupSubscription) -> dict[str, list[str]]:
     """Return the subscribers of every existing topic, both sorted. Equal lists are the same object."""
-    subscribers: dict[str, list[str]] = {}
-    for member in sorted_members(group.members):
-        for topic in set(group.members[member].topics):
-            subscribers.setdefault(topic, []).append(member)
-    shared: dict[tuple[str, ...], list[str]] = {}
-    return {
-        topic: shared.setdefault(tuple(subscribers[topic]), subscribers[topic])
-        for topic in sorted(subscribers)
-        if group.partitions.get(topic, 0) > 0
-    }
+    by_subscription: dict[frozenset[str], list[str]] = {}
+    order = {member: position for position, member in enumerate(sorted_members(group.members))}
+    for member in order:
+        by_subscription.setdefault(frozenset(group.members[member].topics), []).append(member)
+    together: dict[str, list[list[str]]] = {}
+    for topics, members in by_subscription.items():
+        for topic in topics:
+            together.setdefault(topic, []).append(members)
+    merged: dict[tuple[int, ...], list[str]] = {}
+
+    def subscribers(topic: str) -> list[str]:
+        lists = together[topic]
+        if len(lists) == 1:
+            return lists[0]
+        key = tuple(map(id, lists))
+        if key not in merged:
+            merged[key] = sorted(chain.from_iterable(lists), key=order.__getitem__)
+        return merged[key]
+
+    return {topic: subscribers(topic) for topic in sorted(together) if group.partitions.get(topic, 0) > 0}

@@ -5,6 +5,7 @@ which partitions a member gets, never how many (`range_racks`).
 """
 
 from collections.abc import Callable
+from operator import itemgetter
 
 from odradek.assignors.interface import Assignment, Assignor, GroupSubscription, sorted_members, subscribers_by_topic
 from odradek.assignors.placement import LazyAssignment, Runs
@@ -18,7 +19,8 @@ class RangeAssignor(Assignor):
 
     def assign(self, group: GroupSubscription) -> Assignment:
         subscribers = subscribers_by_topic(group)
-        if any(racks_matter(group, topic, members) for topic, members in subscribers.items()):
+        has_racks = bool(group.replica_racks)
+        if has_racks and any(racks_matter(group, topic, members) for topic, members in subscribers.items()):
             return assign_with_racks(group, subscribers)
         return assign_consecutively(group, subscribers, range_share)
 
@@ -36,22 +38,27 @@ def range_share(partitions: int, position: int, members: int) -> range:
 
 def assign_consecutively(group: GroupSubscription, subscribers: dict[str, list[str]], share: Share) -> Assignment:
     """Give each of a topic's subscribers, in their order, its share of the topic's partitions."""
-    positions = _positions(subscribers)
+    alike = _alike(group, subscribers)
 
     def place(member: str) -> Runs:
-        runs = []
-        for topic, members in subscribers.items():
-            position = positions[id(members)].get(member)
-            if position is not None:
-                runs.append((topic, share(group.partitions[topic], position, len(members))))
-        return Runs(runs)
+        runs: list[tuple[str, range]] = []
+        for positions, partitions, topics in alike:
+            position = positions.get(member)
+            numbers = range(0) if position is None else share(partitions, position, len(positions))
+            if numbers:
+                runs += [(topic, numbers) for topic in topics]
+        return Runs(runs if len(alike) == 1 else sorted(runs, key=itemgetter(0)))
 
     return LazyAssignment(sorted_members(group.members), place)
 
 
-def _positions(subscribers: dict[str, list[str]]) -> dict[int, dict[str, int]]:
-    """Return each member's position in each list of subscribers, by `id(list)`: equal lists are the same object."""
-    return {
+def _alike(group: GroupSubscription, subscribers: dict[str, list[str]]) -> list[tuple[dict[str, int], int, list[str]]]:
+    """Return the topics with the same subscribers and partition count: members' positions, that count, the topics."""
+    found: dict[tuple[int, int], list[str]] = {}
+    for topic, members in subscribers.items():
+        found.setdefault((id(members), group.partitions[topic]), []).append(topic)
+    positions = {
         key: {member: position for position, member in enumerate(members)}
         for key, members in {id(members): members for members in subscribers.values()}.items()
     }
+    return [(positions[key], partitions, topics) for (key, partitions), topics in found.items()]

@@ -35,6 +35,10 @@ class Deadlines(Generic[K]):
         """Remove the deadline of `key`, if it has one."""
         self._at_ms.pop(key, None)
 
+    def at_ms(self, key: K) -> int | None:
+        """Return the deadline of `key`, None if it has none."""
+        return self._at_ms.get(key)
+
     def __contains__(self, key: K) -> bool:
         return key in self._at_ms
 

@@ -73,6 +73,7 @@ _LOG: Final = "kafka.log:type=Log,name="
 _CLEANER: Final = "kafka.log:type=LogCleaner,name="
 _CLEANERS: Final = "kafka.log:type=LogCleanerManager,name="
 _GROUPS: Final = "kafka.coordinator.group:type=GroupMetadataManager,name="
+_GROUP_COUNTS: Final = "kafka.server:type=group-coordinator-metrics,name="
 _SESSIONS: Final = "kafka.server:type=FetchSessionCache,name="
 _SOCKETS: Final = "kafka.server:type=socket-server-metrics,name="
 
@@ -280,12 +281,49 @@ CLEANER_READ_BYTES: Final = _own("cleaner_read_bytes", _C, "Bytes that compactio
 CLEANER_WRITTEN_BYTES: Final = _own("cleaner_written_bytes", _C, "Bytes that compactions wrote.")
 CLEANER_REMOVED_RECORDS: Final = _own("cleaner_removed_records", _C, "Records that compactions removed.")
 
-GROUPS: Final = _kafkas(f"{_GROUPS}NumGroups", _G, "Groups that this broker coordinates.")
-GROUP_OFFSETS: Final = _kafkas(f"{_GROUPS}NumOffsets", _G, "Committed offsets of all these groups.")
+GROUPS: Final = _kafkas(f"{_GROUPS}NumGroups", _G, "Classic groups that this broker coordinates.")
+GROUP_OFFSETS: Final = _kafkas(
+    f"{_GROUPS}NumOffsets", _G, "Committed offsets of all groups that this broker coordinates."
+)
 GROUPS_BY_STATE: Final = {
-    state: _kafkas(f"{_GROUPS}NumGroups{state}", _G, f"Of these, in the state {state}.")
+    state: _kafkas(f"{_GROUPS}NumGroups{state}", _G, f"Classic groups in the state {state}.")
     for state in ("PreparingRebalance", "CompletingRebalance", "Stable", "Empty", "Dead")
 }
+GROUP_COUNT: Final = _kafkas(
+    f"{_GROUP_COUNTS}group-count",
+    _G,
+    "Groups that this broker coordinates, by protocol: classic, consumer.",
+    "protocol",
+)
+CONSUMER_GROUPS: Final = _kafkas(
+    f"{_GROUP_COUNTS}consumer-group-count", _G, "Groups of the consumer protocol, by their state.", "state"
+)
+CONSUMER_GROUP_MEMBERS: Final = _own(
+    "consumer_group_members",
+    _G,
+    "Members of groups of the consumer protocol, by their state; unrevoked_partitions hold others up.",
+    "state",
+)
+PENDING_REVOCATIONS: Final = _own(
+    "consumer_group_partitions_pending_revocation", _G, "Partitions that members were told to revoke and still have."
+)
+LONGEST_REVOCATION: Final = _own(
+    "consumer_group_longest_revocation_seconds",
+    _G,
+    "How long ago the slowest member was told to revoke partitions; 0 without one.",
+)
+GROUP_EPOCH: Final = _own(
+    "consumer_group_epoch", _G, "The epoch of a group; of the 100 with the most members.", "group"
+)
+ASSIGNMENT_EPOCH: Final = _own(
+    "consumer_group_assignment_epoch",
+    _G,
+    "The epoch of a group's targets, lower than the group's until they are computed.",
+    "group",
+)
+LOWEST_MEMBER_EPOCH: Final = _own(
+    "consumer_group_lowest_member_epoch", _G, "The epoch of the member of a group that is furthest behind.", "group"
+)
 REBALANCES: Final = _own("group_rebalances", _C, "Rebalances of groups, by their cause.", "cause")
 REBALANCE_TIME: Final = _own("group_rebalance_seconds", _C, "Duration of all these rebalances.")
 UNOWNED_TIME: Final = _own(

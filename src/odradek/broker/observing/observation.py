@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from odradek import __version__
 from odradek.broker.lifecycle import Phase
+from odradek.broker.observing.consumer_group_figures import consumer_groups
 from odradek.broker.serving.metering import api_name
 from odradek.log import Log
 from odradek.metrics import catalog
@@ -49,6 +50,7 @@ def steps(broker: "Broker") -> Iterator[Family | None]:
     yield from _logs(broker)
     yield from _cleaner(broker)
     yield from _groups(broker)
+    yield from consumer_groups(broker)
 
 
 def _logs_of(broker: "Broker") -> Mapping[TopicPartition, Log]:
@@ -239,6 +241,8 @@ def _groups(broker: "Broker") -> Iterator[Family]:
     yield _one(catalog.GROUP_OFFSETS, sum(len(machine.offsets) for machine in machines))
     for state, metric in catalog.GROUPS_BY_STATE.items():
         yield _one(metric, states[state])
+    consumer = sum(len(machine.consumer.groups) for machine in machines)
+    yield Family(catalog.GROUP_COUNT, [(("classic",), states.total()), (("consumer",), consumer)])
     journal = broker.rebalance_journal
     yield Family(catalog.REBALANCES, [((cause,), count) for cause, count in journal.rebalances.items()])
     yield _one(catalog.REBALANCE_TIME, journal.duration_ms / 1000)

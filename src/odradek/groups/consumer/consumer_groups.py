@@ -103,6 +103,12 @@ class ConsumerGroups:
         timeout_ms = max(0, member.subscription.rebalance_timeout_ms)
         self._deadlines.set((group.group_id, REVOCATION, member.member_id), now.ms + timeout_ms)
 
+    def revoking_ms(self, group_id: str, member: ConsumerGroupMember, now: Now) -> int:
+        """Return for how many ms a member has been told to revoke partitions, since this coordinator was elected."""
+        until_ms = self._deadlines.at_ms((group_id, REVOCATION, member.member_id))
+        timeout_ms = max(0, member.subscription.rebalance_timeout_ms)
+        return 0 if until_ms is None else max(0, now.ms - (until_ms - timeout_ms))
+
     def clear_deadlines(self, group_id: str, member_id: str) -> None:
         """Remove the deadlines of a member that goes."""
         for kind in _OF_MEMBERS:

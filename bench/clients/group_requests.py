@@ -134,10 +134,10 @@ class _Sender:
         count = 0
         while time.monotonic() < until_s:
             answer = await self.client.ask(self._api, self._body, self._version)
-            if self._api is ApiKey.HEARTBEAT:
-                errors = {answer.error_code}
-            else:
+            if self._api is ApiKey.OFFSET_COMMIT:
                 errors = {each.error_code for topic in answer.topics for each in topic.partitions}
+            else:
+                errors = {answer.error_code}
             if errors != {ErrorCode.none}:
                 raise RuntimeError(f"a request was refused: {answer}")
             count += 1

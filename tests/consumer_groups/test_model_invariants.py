@@ -13,9 +13,11 @@ from protocol_world import GROUP, Coordinator, Member, durable, image_of, settin
 
 from odradek.coordination import NO_PRODUCER
 from odradek.groups import GroupCoordinatorMachine, GroupRecordCodec, GroupSettings, OffsetSettings
-from odradek.groups.consumer import group_update, reconciliation
+from odradek.groups.consumer import consumer_groups, group_update, reconciliation
 from odradek.groups.consumer.consumer_group import ConsumerGroup
+from odradek.groups.consumer.heartbeat import heartbeat, is_settled, reply_to, unchanged
 from odradek.groups.consumer.member import LEAVING_STATIC_EPOCH
+from odradek.groups.consumer.messages import ConsumerGroupHeartbeatRequest
 from odradek.model import ErrorCode
 
 _SEEDS: Final = int(os.environ.get("ODRADEK_SEEDS", "150"))
@@ -253,3 +255,40 @@ def test_a_planted_fault_is_found_within_a_hundred_seeds(fault: str, monkeypatch
     with pytest.raises(AssertionError):
         for seed in range(100):
             History(seed).run()
+
+
+class QuietHistory(History):
+    """The events of `History`; members often send heartbeats that only extend their sessions."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.steps.append((12, self.say_nothing))
+
+    def say_nothing(self) -> None:
+        member = self.some_member()
+        if member is not None and member.epoch > 0:
+            to = object()
+            self.waiting.append((member, to))
+            self.at.send(ConsumerGroupHeartbeatRequest(member_id=member.name, member_epoch=member.epoch), to)
+
+
+def test_a_heartbeat_without_news_is_answered_as_if_everything_were_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """M7. The short way answers only what the long way would answer without a record."""
+    taken = 0
+    history: QuietHistory
+
+    def compared(group: ConsumerGroup, request: Any, settings: Any, now: Any) -> bool:
+        nonlocal taken
+        if not is_settled(group, request, settings, now):
+            return False
+        taken += 1
+        update = heartbeat(group, request, history.at.log.image, settings, now)
+        assert (update.records, update.changes_assignment, update.awaits_target) == ([], False, False)
+        assert reply_to(request, update, settings) == unchanged(request, settings)
+        return True
+
+    monkeypatch.setattr(consumer_groups, "is_settled", compared)
+    for seed in range(_SEEDS):
+        history = QuietHistory(seed)
+        history.run()
+    assert taken > _SEEDS

@@ -32,7 +32,8 @@ def handle(
     if "consumer" not in broker.config.group_coordinator_rebalance_protocols:
         text = "group.coordinator.rebalance.protocols of this broker does not have consumer"
         return _failed(KafkaError(ErrorCode.unsupported_version, text))
-    denied = context.denied(AclOperation.DESCRIBE, ResourceType.TOPIC, message.subscribed_topic_names or ())
+    names = message.subscribed_topic_names
+    denied = names and context.denied(AclOperation.DESCRIBE, ResourceType.TOPIC, names)
     if denied:
         return _failed(KafkaError(ErrorCode.topic_authorization_failed, f"no permission to describe {min(denied)}"))
     if not message.group_id:

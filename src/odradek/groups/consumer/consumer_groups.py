@@ -8,7 +8,7 @@ from odradek.groups.consumer.consumer_group import ConsumerGroup, WaitingJoin
 from odradek.groups.consumer.group_changes import group_tombstones
 from odradek.groups.consumer.group_trace import GroupTrace, cause_of
 from odradek.groups.consumer.group_update import Update, assign
-from odradek.groups.consumer.heartbeat import heartbeat, reply_to, validate
+from odradek.groups.consumer.heartbeat import heartbeat, is_settled, reply_to, unchanged, validate
 from odradek.groups.consumer.member import JOINING_EPOCH, LEAVING_STATIC_EPOCH, ConsumerGroupMember, MemberState
 from odradek.groups.consumer.membership import leave_for_a_while, leaving_member, remove
 from odradek.groups.consumer.messages import (
@@ -140,10 +140,13 @@ class ConsumerGroups:
         these and all other records are one batch.
         """
         is_converted = group is not None
+        settings = self._settings(key)
+        group = group or self.groups.get(key)
+        if group is not None and is_settled(group, request, settings, now):
+            self._deadlines.set((key, CONSUMER_SESSION, request.member_id), now.ms + settings.session_timeout_ms)
+            return answer(key, to, unchanged(request, settings))
         try:
-            settings = self._settings(key)
             validate(request, settings)
-            group = group or self.groups.get(key)
             if group is None:
                 if request.member_epoch != JOINING_EPOCH:
                     raise KafkaError(ErrorCode.group_id_not_found, f"group {key} not found")

@@ -90,7 +90,7 @@ def update_member(
     work = _Update(group, updated, found.replaced, image)
     has_changed = found.is_new or updated.topics != before.topics
     epoch = group.epoch
-    if has_changed or group.needs_refresh or work.regexes_are_due(settings, now):
+    if has_changed or group.needs_refresh or regexes_are_due(group, settings, now):
         epoch = work.epoch(records, settings, now, denied_topics, has_changed=has_changed)
     targets: Mapping[str, Assignment] = group.targets
     assignment_epoch = group.assignment_epoch
@@ -140,6 +140,11 @@ def assign(
     return records
 
 
+def regexes_are_due(group: ConsumerGroup, settings: ConsumerGroupSettings, now: Now) -> bool:
+    """Return whether permissions may have changed so long ago that expressions are resolved anew, as in Kafka."""
+    return bool(group.regexes) and now.ms >= group.regexes_resolved_ms + settings.regex_refresh_interval_ms
+
+
 class _Update:
     """The group with one member changed, or none: its regular expressions, its epoch, its targets."""
 
@@ -173,11 +178,6 @@ class _Update:
                 counts[member.topics] -= 1
         counts[self._updated.topics] += 1
         return {topics for topics, count in counts.items() if count > 0}
-
-    def regexes_are_due(self, settings: ConsumerGroupSettings, now: Now) -> bool:
-        """Return whether permissions may have changed so long ago that expressions are resolved anew, as in Kafka."""
-        group = self._group
-        return bool(group.regexes) and now.ms >= group.regexes_resolved_ms + settings.regex_refresh_interval_ms
 
     def epoch(
         self,
@@ -217,7 +217,7 @@ class _Update:
         """Match expressions with the topics that are new; with all if an expression is new, or from time to time."""
         group, topics = self._group, self._image.topics
         known, used = group.regexes, {regex for _, regex in subscriptions if regex}
-        seen = None if self.regexes_are_due(settings, now) else group.resolved_topics
+        seen = None if regexes_are_due(group, settings, now) else group.resolved_topics
         if seen is None:
             self._resolved_ms = now.ms
         added = topics.keys() - seen.keys() if used and seen is not None else frozenset[str]()

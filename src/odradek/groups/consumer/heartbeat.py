@@ -4,8 +4,8 @@ from typing import Any
 
 from odradek.coordination import Now
 from odradek.groups.consumer.consumer_group import ConsumerGroup
-from odradek.groups.consumer.group_update import Update, update_member, with_subscription
-from odradek.groups.consumer.member import JOINING_EPOCH, LEAVING_STATIC_EPOCH, ConsumerGroupMember
+from odradek.groups.consumer.group_update import Update, regexes_are_due, update_member, with_subscription
+from odradek.groups.consumer.member import JOINING_EPOCH, LEAVING_STATIC_EPOCH, ConsumerGroupMember, MemberState
 from odradek.groups.consumer.membership import find_member
 from odradek.groups.consumer.messages import ConsumerGroupHeartbeatReply, ConsumerGroupHeartbeatRequest
 from odradek.groups.consumer.settings import ConsumerGroupSettings
@@ -43,6 +43,34 @@ def validate(request: ConsumerGroupHeartbeatRequest, settings: ConsumerGroupSett
 
 def _invalid(text: str) -> KafkaError:
     return KafkaError(ErrorCode.invalid_request, text)
+
+
+def is_settled(
+    group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, settings: ConsumerGroupSettings, now: Now
+) -> bool:
+    """Return whether neither the request nor the group has news for the member, so that its session is extended."""
+    member = group.members.get(request.member_id)
+    if member is None or not request.says_nothing or group.needs_refresh or regexes_are_due(group, settings, now):
+        return False
+    is_same_client = (
+        member.subscription.client_id == request.client_id and member.subscription.client_host == request.client_host
+    )
+    return (
+        request.member_epoch == member.epoch == group.assignment_epoch == group.epoch
+        and request.member_epoch > JOINING_EPOCH
+        and member.state is MemberState.STABLE
+        and is_same_client
+        and not member.is_classic
+    )
+
+
+def unchanged(request: ConsumerGroupHeartbeatRequest, settings: ConsumerGroupSettings) -> ConsumerGroupHeartbeatReply:
+    """Return the response to a member whose epoch and assignment stay."""
+    return ConsumerGroupHeartbeatReply(
+        member_id=request.member_id,
+        member_epoch=request.member_epoch,
+        heartbeat_interval_ms=settings.heartbeat_interval_ms,
+    )
 
 
 def heartbeat(

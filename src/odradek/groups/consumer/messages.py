@@ -30,6 +30,19 @@ class ConsumerGroupHeartbeatRequest:
     """Returns those of some topics that the client may not describe; a regular expression does not match them."""
 
     @property
+    def says_nothing(self) -> bool:
+        """Return whether it only extends the session of a member, as most heartbeats do."""
+        return (
+            self.owned is None
+            and self.subscribed_topic_names is None
+            and self.subscribed_topic_regex is None
+            and self.server_assignor is None
+            and self.rack_id is None
+            and self.instance_id is None
+            and self.rebalance_timeout_ms == -1
+        )
+
+    @property
     def is_full(self) -> bool:
         """Return whether it says everything, as after an error: then the reply has the whole assignment."""
         has_subscription = self.subscribed_topic_names is not None or self.subscribed_topic_regex is not None

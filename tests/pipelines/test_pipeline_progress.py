@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from odradek.model import TopicPartition
-from odradek.pipelines.errors import sentence_of
+from odradek.pipelines.errors import is_final, sentence_of
 from odradek.pipelines.progress import Figures, add_reports, offsets_of
 
 
@@ -41,11 +41,11 @@ def test_lag_is_what_the_last_report_s_ends_of_logs_are_ahead_of_its_batch() -> 
 
 def test_the_input_of_each_stream_is_counted() -> None:
     one = report(0, 10, 4)
-    one.observedMetrics["odradek.a"] = SimpleNamespace(dead_letters=2, tombstones=1)
-    one.observedMetrics["odradek.b"] = SimpleNamespace(dead_letters=1, tombstones=0)
+    one.observedMetrics["odradek.a"] = SimpleNamespace(bad_rows=2, tombstones=1)
+    one.observedMetrics["odradek.b"] = SimpleNamespace(bad_rows=1, tombstones=0)
     one.observedMetrics["mine"] = SimpleNamespace(rows=7)
     figures, _ = add_reports(Figures(), [one], after_batch=-1)
-    assert (figures.records_in, figures.dead_letters, figures.tombstones) == (10, 3, 1)
+    assert (figures.records_in, figures.bad_rows, figures.tombstones) == (10, 3, 1)
 
 
 def test_offsets_of_all_sources_are_merged_to_the_lowest_per_partition() -> None:
@@ -61,5 +61,9 @@ odradek.spark.planning.DataLossError: a-0 is gone; failOnDataLoss = false reads 
  SQLSTATE: 38000
 === Streaming Query ==="""
     assert sentence_of(text) == "a-0 is gone; failOnDataLoss = false reads what is left"
+    missing = "org.apache.spark.api.python.PythonException\nModuleNotFoundError: No module named 'odradek.spark'"
+    assert "has no package odradek: install 'odradek[spark]' there, or set PYSPARK_PYTHON" in sentence_of(missing)
+    assert is_final(missing)
+    assert "have no program /x/python: set PYSPARK_PYTHON" in sentence_of('Cannot run program "/x/python": error=2')
     assert sentence_of("\n[TABLE_NOT_FOUND] x\nmore") == "[TABLE_NOT_FOUND] x"
     assert sentence_of("") == "Spark gave no reason"

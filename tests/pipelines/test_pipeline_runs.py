@@ -222,7 +222,7 @@ def test_values_that_do_not_fit_are_counted_and_kept_unchanged(
     for status, folder in zip(statuses, ("archive", "live"), strict=True):
         figures = status.figures
         assert (figures.records_in, figures.records_out) == (11, 8)
-        assert (figures.dead_letters, figures.tombstones) == (3, 2)
+        assert (figures.bad_rows, figures.tombstones) == (3, 2)
         rows = ds.dataset(tmp_path / folder, format="parquet", partitioning="hive").to_table().to_pylist()
         assert sorted(row["number"] for row in rows if row["number"] is not None) == list(range(6))
         letters = ds.dataset(tmp_path / f"{folder}.state.dead_letters", format="parquet").to_table().to_pylist()
@@ -292,7 +292,7 @@ def test_a_continuous_pipeline_runs_until_it_is_stopped(
     ("text", "old", "new", "sentence"),
     [
         (OFFLINE, "SELECT number", "SELECT nummer", "nummer"),
-        (OFFLINE, "number INT, city", "topic INT, city", "streams.orders.value has a field topic"),
+        (OFFLINE, "number INT, city", "number INT, number", "streams.orders.value"),
         (OFFLINE, 'topics = ["{topic}"]', 'topics = ["not.there"]', "there is no topic 'not.there'"),
         (REAL_TIME, "watermark =", 'event_time = "nothing"\nwatermark =', "event_time names no column: nothing"),
         (MIRROR, '"zstd"', '"zip"', "compression.type"),

@@ -10,7 +10,9 @@ import pytest
 
 from odradek.model import ConfigurationError
 from odradek.pipelines.config import QueryPipeline, Stream, parse_pipeline
+from odradek.pipelines.errors import is_final
 from odradek.pipelines.values import parse_values
+from odradek.spark.dead_letters import LettersDirectory, RefusedLetters
 
 pytestmark = [pytest.mark.needs("java"), pytest.mark.timeout(600)]
 
@@ -48,6 +50,9 @@ BAD: list[tuple[bytes, str]] = [
 ]
 
 
+FIELDS = "n INT, c STRING"
+
+
 def stream(value: str) -> Stream:
     text = f"""
 kind = "offline"
@@ -79,7 +84,9 @@ def records(spark: Any, values: list[bytes | None]) -> Any:
 def test_every_value_is_a_row_or_a_dead_letter(spark: Any, tmp_path: Path) -> None:
     orders = stream("n INT, c STRING")
     values = [value for value, _ in GOOD] + [value for value, _ in BAD]
-    frame = parse_values(records(spark, values), orders, ["topic", "offset"], tmp_path / "dead")
+    frame = parse_values(
+        records(spark, values), orders, ["topic", "offset"], LettersDirectory(path=str(tmp_path / "dead"))
+    )
     assert frame.columns == ["topic", "offset", "n", "c"]
     kept = {row.offset: (row.n, row.c) for row in frame.collect()}
     assert kept == {offset: fields for offset, (_, fields) in enumerate(GOOD)}
@@ -103,22 +110,53 @@ def test_every_value_is_a_row_or_a_dead_letter(spark: Any, tmp_path: Path) -> No
 
 def test_a_where_clause_of_the_query_hides_no_dead_letter(spark: Any, tmp_path: Path) -> None:
     orders = stream("n INT")
-    frame = parse_values(records(spark, [b"{}", b"x", b'{"n":1}']), orders, ["offset"], tmp_path / "dead")
+    frame = parse_values(
+        records(spark, [b"{}", b"x", b'{"n":1}']), orders, ["offset"], LettersDirectory(path=str(tmp_path / "dead"))
+    )
     assert [row.offset for row in frame.where("offset = 2 AND n = 1").select("offset").collect()] == [2]
     letters = ds.dataset(tmp_path / "dead", format="parquet").to_table().to_pylist()
     assert [each["offset"] for each in letters] == [1]
 
 
 @pytest.mark.parametrize(
-    ("value", "sentence"),
+    ("value", "columns", "row"),
     [
-        ("topic INT", "streams.orders.value has a field topic, as every record has"),
-        ("n INT, _corrupt_record STRING", "records that cannot be parsed are in the dead letters"),
-        ("ARRAY<INT>", "streams.orders.value names fields, such as 'id INT', not array<int>"),
+        (
+            "offset INT, Key STRING, n INT",
+            ["offset", "key", "value_offset", "value_Key", "n"],
+            (0, b"k0", 7, None, None),
+        ),
+        ("topic INT, _corrupt_record STRING", ["offset", "key", "topic", "_corrupt_record"], (0, b"k0", 8, None)),
     ],
 )
-def test_fields_that_a_view_cannot_have_are_refused(spark: Any, tmp_path: Path, value: str, sentence: str) -> None:
-    orders = stream(value)
+def test_a_field_named_like_a_column_of_the_record_has_another_name(
+    spark: Any, value: str, columns: list[str], row: tuple[Any, ...]
+) -> None:
+    frame = parse_values(records(spark, [b'{"offset":7,"topic":8}']), stream(value), ["offset", "key"], None)
+    assert frame.columns == columns
+    assert tuple(frame.collect()[0]) == row
+
+
+def test_bad_rows_can_stay_with_nulls_and_are_counted(spark: Any) -> None:
+    frame = parse_values(records(spark, [b'{"n":1,"c":"x"}', b'{"n":"x","c":"y"}']), stream(FIELDS), ["offset"], None)
+    assert [tuple(row) for row in frame.collect()] == [(0, 1, "x"), (1, None, None)]
+
+
+def test_a_bad_row_can_end_the_query(spark: Any) -> None:
+    frame = parse_values(records(spark, [b"{}", b"x"]), stream(FIELDS), ["offset"], RefusedLetters())
+    with pytest.raises(Exception, match="orders-3 offset 1: the value is not JSON, and on_bad_row is fail") as caught:
+        frame.collect()
+    assert is_final(str(caught.value))
+
+
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [
+        ("ARRAY<INT>", "streams.orders.value names fields, such as 'id INT', not array<int>"),
+        ("key INT, value_key INT", "streams.orders.value makes two columns value_key"),
+    ],
+)
+def test_fields_that_a_view_cannot_have_are_refused(spark: Any, value: str, sentence: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        parse_values(records(spark, []), orders, ["offset"], tmp_path)
+        parse_values(records(spark, []), stream(value), ["key"], None)
     assert sentence in str(caught.value)

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from odradek.spark import dead_letters
-from odradek.spark.dead_letters import MOST_ROWS, split_dead_letters
+from odradek.spark.dead_letters import MOST_ROWS, LettersDirectory, split_dead_letters
 
 LETTER = pa.struct(
     [
@@ -26,7 +26,7 @@ def letter(offset: int, partition: int = 0, value: bytes = b"x") -> dict[str, An
 
 def split(directory: Path, *arrays: list[dict[str, Any] | None]) -> list[list[bool]]:
     given = (pa.array(array, LETTER) for array in arrays)
-    return [kept.to_pylist() for kept in split_dead_letters(given, directory)]
+    return [kept.to_pylist() for kept in split_dead_letters(given, LettersDirectory(path=str(directory)))]
 
 
 def offsets(directory: Path) -> list[tuple[int, int]]:

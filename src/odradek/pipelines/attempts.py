@@ -1,20 +1,31 @@
 """One attempt to run a pipeline: a streaming query, its figures, and the progress of its consumer group."""
 
+import asyncio
 import contextlib
 import logging
+from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
-from odradek.model import OdradekError
-from odradek.pipelines.config import AnyPipeline, MirrorPipeline, QueryPipeline, is_url
+from odradek.clients import Admin
+from odradek.clients.offsets import LATEST
+from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
+from odradek.pipelines.config import FILE_FORMATS, AnyPipeline, MirrorPipeline, QueryPipeline, Source, is_url
 from odradek.pipelines.errors import is_final, sentence_of, spark_errors
+from odradek.pipelines.files.compaction import compact
 from odradek.pipelines.files.sink_files import prepare_directory
-from odradek.pipelines.mirror import MirrorTopics
+from odradek.pipelines.mirror import MirrorGroups, MirrorTopics
+from odradek.pipelines.mirror.topics import topics_strategy
 from odradek.pipelines.progress import Figures, GroupProgress, add_reports, offsets_of
 from odradek.pipelines.queries import start_mirror, start_query
 from odradek.runtime import Runtime
+from odradek.spark.lookup import ClusterLookup
+from odradek.spark.session import run_interruptible
+from odradek.spark.settings import ScanSettings, client_settings, shared_keywords
 
 TOPICS_SECONDS: Final = 5.0
-"""The interval at which a mirror looks for new topics and partitions."""
+"""The interval at which a mirror looks for new topics and partitions, and carries group offsets."""
+CONFIGS_SECONDS: Final = 30.0
+"""The interval at which a mirror carries changed configurations of topics."""
 
 _log = logging.getLogger("odradek.pipelines")
 
@@ -50,19 +61,25 @@ class QueryAttempt:
     def __init__(self, spark: Any, pipeline: AnyPipeline, runtime: Runtime) -> None:
         self._pipeline = pipeline
         self._clock = runtime.clock
-        self._is_open = True
+        self._spark, self._disk = spark, runtime.disk
+        self._is_open, self._is_stopped = True, False
         self._figures, self._last_batch = Figures(), -1
         self._topics: MirrorTopics | None = None
-        self._topics_at = self._clock.monotonic()
+        self._topics_at = self._configs_at = self._clock.monotonic()
+        self._groups = MirrorGroups(pipeline, runtime.disk) if isinstance(pipeline, MirrorPipeline) else None
+        self._backfill: Backfill | None = None
         self._progress = GroupProgress(pipeline.source.bootstrap_servers, pipeline.source.kafka, pipeline.group)
-        expected: tuple[type[Exception], ...] = (OdradekError, *spark_errors())
+        expected: tuple[type[Exception], ...] = (OdradekError, OSError, *spark_errors())
         try:
             if isinstance(pipeline, MirrorPipeline):
                 self._topics = MirrorTopics(pipeline)
                 self._topics.ensure()
-                self._query = start_mirror(spark, pipeline)
+                self._query = start_mirror(spark, pipeline, runtime.disk)
             else:
                 _prepare_sink(pipeline, runtime)
+                if pipeline.dead_letter_topic is not None:
+                    _create_topic(pipeline.source, pipeline.dead_letter_topic)
+                self._backfill = Backfill(pipeline)
                 self._query = start_query(spark, pipeline)
         except expected as error:
             self._close()
@@ -80,21 +97,24 @@ class QueryAttempt:
         reports = self._query.recentProgress
         before = self._figures
         self._figures, self._last_batch = add_reports(before, reports, after_batch=self._last_batch)
-        if self._figures.dead_letters and not before.dead_letters and isinstance(self._pipeline, QueryPipeline):
-            _log.warning(
-                "%s: some values are not JSON objects of their stream's fields; these records are in %s",
-                self._pipeline.name,
-                self._pipeline.dead_letters,
-            )
+        if self._figures.bad_rows and not before.bad_rows and isinstance(self._pipeline, QueryPipeline):
+            _log.warning("%s: %s", self._pipeline.name, _bad_rows_text(self._pipeline))
         if reports:
-            self._progress.commit(offsets_of(reports[-1]))
+            offsets = offsets_of(reports[-1])
+            self._progress.commit(offsets)
+            if active and self._backfill is not None and self._backfill.is_complete(offsets):
+                self._query.stop()
+                active = False
         if active:
             self._look_for_topics()
         else:
+            self._carry_groups()
             self._close()
             if (failure := self._query.exception()) is not None:
                 text = str(failure)
                 raise AttemptFailedError(sentence_of(text), details=text, is_final=is_final(text))
+            if not self._is_stopped:
+                self._compact()
         return self._figures, active
 
     def wait(self, seconds: float) -> None:
@@ -108,24 +128,48 @@ class QueryAttempt:
     def stop(self) -> None:
         if not self._is_open:
             return
+        self._is_stopped = True
         try:
             self._query.stop()
             self.poll()
         finally:
             self._close()
 
+    def _compact(self) -> None:
+        """Merge small files after an offline pipeline has ended; its results are complete without that."""
+        pipeline = self._pipeline
+        if isinstance(pipeline, MirrorPipeline) or not pipeline.sink.target_file_bytes:
+            return
+        sink = pipeline.sink
+        with_retention = any(key.lower() == "retention" for key in sink.options)
+        if with_retention or is_url(sink.options["path"]) or not hasattr(self._spark, "_jvm"):
+            return
+        expected: tuple[type[Exception], ...] = (OSError, ValueError, *spark_errors())
+        try:
+            compact(self._spark, self._disk, sink.options["path"], sink.target_file_bytes, name=pipeline.name)
+        except expected as error:
+            _log.warning("%s: small files stay as they are: %s", pipeline.name, sentence_of(str(error)))
+
+    def _carry_groups(self) -> None:
+        if self._groups is not None and isinstance(self._pipeline, MirrorPipeline) and self._pipeline.groups:
+            self._groups.carry()
+
     def _look_for_topics(self) -> None:
         if self._topics is None or self._clock.monotonic() - self._topics_at < TOPICS_SECONDS:
             return
+        self._carry_groups()
         try:
             self._topics.ensure()
+            if self._clock.monotonic() - self._configs_at >= CONFIGS_SECONDS:
+                self._configs_at = self._clock.monotonic()
+                self._topics.carry_configs()
         except OdradekError as error:
             if not error.retriable:
                 self._query.stop()
                 self._close()
                 raise AttemptFailedError(str(error), details=str(error), is_final=True) from error
             # The query has retries of its own.
-            _log.warning("%s: failed to look for new topics, will retry: %s", self._pipeline.name, error)
+            _log.warning("%s: failed to carry topics, will retry: %s", self._pipeline.name, error)
         self._topics_at = self._clock.monotonic()
 
     def _close(self) -> None:
@@ -135,9 +179,56 @@ class QueryAttempt:
             self._topics.close()
 
 
+class Backfill:
+    """The end of a back-fill: the first offsets that are not earlier than `source.until`, looked up once."""
+
+    def __init__(self, pipeline: QueryPipeline) -> None:
+        self._ends: dict[TopicPartition, int] = {}
+        source = pipeline.source
+        if source.until_ms is None:
+            return
+        lookup = ClusterLookup(client_settings(ScanSettings, source.bootstrap_servers, source.kafka))
+        try:
+            for stream in pipeline.streams:
+                partitions = lookup.partitions(topics_strategy(stream.topics))
+                found = lookup.offsets(dict.fromkeys(partitions, source.until_ms))
+                # A log without so late a record is read to its end.
+                at_end = lookup.offsets({each: LATEST for each, offset in found.items() if offset < 0})
+                self._ends |= found | at_end
+        finally:
+            lookup.close()
+
+    def is_complete(self, offsets: Mapping[TopicPartition, int]) -> bool:
+        """Return whether a query that reads from `offsets` next has read all of the range."""
+        return bool(self._ends) and all(offsets.get(each, 0) >= end for each, end in self._ends.items())
+
+
+def _bad_rows_text(pipeline: QueryPipeline) -> str:
+    what = "some values are not JSON objects of their stream's fields; "
+    if pipeline.on_bad_row == "null":
+        return what + "their fields are null"
+    place = pipeline.dead_letters if pipeline.dead_letter_topic is None else f"topic {pipeline.dead_letter_topic}"
+    return f"{what}these records are in {place}"
+
+
+def _create_topic(source: Source, name: str) -> None:
+    async def create() -> None:
+        async with Admin(**shared_keywords(source.bootstrap_servers, source.kafka)) as admin:
+            try:
+                await admin.create_topic(name)
+            except KafkaError as error:
+                if error.code != ErrorCode.topic_already_exists:
+                    raise
+
+    with asyncio.Runner() as runner:
+        run_interruptible(runner.get_loop(), create())
+
+
 def _prepare_sink(pipeline: QueryPipeline, runtime: Runtime) -> None:
     directory = pipeline.sink.options.get("path")
-    if directory is not None and not is_url(directory) and not is_url(pipeline.checkpoint):
+    if directory is None or pipeline.sink.format not in FILE_FORMATS:
+        return
+    if not is_url(directory) and not is_url(pipeline.checkpoint):
         prepare_directory(
             runtime.disk,
             runtime.entropy,

@@ -36,7 +36,7 @@ class Figures:
     records_late: int = 0
     """Dropped because they were later than the watermark allows."""
     batches: int = 0
-    dead_letters: int = 0
+    bad_rows: int = 0
     """Records whose values are not JSON objects of their stream's fields."""
     tombstones: int = 0
     """Records without a value, of streams whose values have fields."""
@@ -53,7 +53,7 @@ class Figures:
             records_out=self.records_out + later.records_out,
             records_late=self.records_late + later.records_late,
             batches=self.batches + later.batches,
-            dead_letters=self.dead_letters + later.dead_letters,
+            bad_rows=self.bad_rows + later.bad_rows,
             tombstones=self.tombstones + later.tombstones,
             lag=self.lag if later.lag is None else later.lag,
             rows_per_second=later.rows_per_second or self.rows_per_second,
@@ -68,7 +68,7 @@ def add_reports(figures: Figures, reports: Sequence[Any], *, after_batch: int) -
     """
     records_in, records_out = figures.records_in, figures.records_out
     late, batches = figures.records_late, figures.batches
-    dead_letters, tombstones = figures.dead_letters, figures.tombstones
+    bad_rows, tombstones = figures.bad_rows, figures.tombstones
     lag, speed, duration = figures.lag, figures.rows_per_second, figures.batch_seconds
     for report in reports:
         if report.batchId <= after_batch:
@@ -79,7 +79,7 @@ def add_reports(figures: Figures, reports: Sequence[Any], *, after_batch: int) -
         records_out += observed.rows if observed is not None else 0
         for name, counted in report.observedMetrics.items():
             if name.startswith(f"{OBSERVED}."):
-                dead_letters += counted.dead_letters
+                bad_rows += counted.bad_rows
                 tombstones += counted.tombstones
         late += sum(operator.numRowsDroppedByWatermark for operator in report.stateOperators)
         batches += 1
@@ -93,7 +93,7 @@ def add_reports(figures: Figures, reports: Sequence[Any], *, after_batch: int) -
         records_out=records_out,
         records_late=late,
         batches=batches,
-        dead_letters=dead_letters,
+        bad_rows=bad_rows,
         tombstones=tombstones,
         lag=lag,
         rows_per_second=speed,

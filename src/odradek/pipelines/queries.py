@@ -1,8 +1,8 @@
 """Starts the Spark streaming query of a pipeline."""
 
-from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from odradek.config.definition import definitions
 from odradek.model import ConfigurationError
 from odradek.pipelines.config import (
     AnyPipeline,
@@ -16,11 +16,18 @@ from odradek.pipelines.config import (
     Trigger,
 )
 from odradek.pipelines.errors import errors_about
+from odradek.pipelines.functions import call_query_function, load_function
+from odradek.pipelines.mirror.copying import BatchCopier
 from odradek.pipelines.progress import OBSERVED
 from odradek.pipelines.sinks import check_sink
 from odradek.pipelines.values import parse_values
-from odradek.spark.options import parse_read_options
+from odradek.runtime import Disk
+from odradek.spark.dead_letters import Destination, LettersDirectory, LettersTopic, RefusedLetters
+from odradek.spark.options import parse_read_options, parse_write_options
 from odradek.spark.settings import ScanSettings, SinkSettings, client_settings
+
+_BACKFILL_OFFSETS: Final = 1_000_000
+"""Offsets per batch of a back-fill without a limit of its own: it is resumed, and ends, between batches."""
 
 
 def start_query(spark: Any, pipeline: QueryPipeline) -> Any:
@@ -28,12 +35,11 @@ def start_query(spark: Any, pipeline: QueryPipeline) -> Any:
     session = new_session(spark)
     frame = build_query(session, pipeline)
     check_sink(session, pipeline, frame)
-    writer = (
-        counted(frame)
-        .writeStream.format(pipeline.sink.format)
-        .outputMode(pipeline.sink.output_mode)
-        .options(**pipeline.sink.options)
-    )
+    writer = counted(frame).writeStream.outputMode(pipeline.sink.output_mode).options(**pipeline.sink.options)
+    if pipeline.sink.function is not None:
+        write = load_function(pipeline.sink.function, pipeline.directory, "sink.function")
+        return _start(writer.foreachBatch(write), pipeline)
+    writer = writer.format(pipeline.sink.format)
     if pipeline.sink.partition_by:
         writer = writer.partitionBy(*pipeline.sink.partition_by)
     return _start(writer, pipeline)
@@ -41,8 +47,11 @@ def start_query(spark: Any, pipeline: QueryPipeline) -> Any:
 
 def build_query(session: Any, pipeline: QueryPipeline) -> Any:
     """Return the analysed query over the views of the streams, which it creates. Raise `PipelineKeyError`."""
-    for stream in pipeline.streams:
-        _view(session, pipeline, stream).createOrReplaceTempView(stream.name)
+    views = {stream.name: _view(session, pipeline, stream) for stream in pipeline.streams}
+    for name, view in views.items():
+        view.createOrReplaceTempView(name)
+    if pipeline.function is not None:
+        return call_query_function(pipeline.function, pipeline.directory, views)
     with errors_about("sql"):
         frame = session.sql(pipeline.sql)
         # Spark Connect analyses a query only when its schema is used.
@@ -51,11 +60,14 @@ def build_query(session: Any, pipeline: QueryPipeline) -> Any:
     return frame
 
 
-def start_mirror(spark: Any, pipeline: MirrorPipeline) -> Any:
+def start_mirror(spark: Any, pipeline: MirrorPipeline, disk: Disk) -> Any:
     """Start a query that copies records to topics that exist (`mirror.MirrorTopics` creates them)."""
     from pyspark.sql import functions
 
-    records = records_of(new_session(spark), pipeline.source, pipeline.topics, headers=True)
+    session = new_session(spark)
+    if pipeline.groups and not hasattr(session, "_jvm"):
+        raise PipelineKeyError("groups", "groups are not carried over Spark Connect: leave out --remote")
+    records = records_of(session, pipeline.source, pipeline.topics, headers=True)
     copied = records.select(
         "key",
         "value",
@@ -64,15 +76,15 @@ def start_mirror(spark: Any, pipeline: MirrorPipeline) -> Any:
         "partition",
         functions.concat(functions.lit(pipeline.target.topic_prefix), "topic").alias("topic"),
     )
-    kafka = {f"kafka.{key}": value for key, value in pipeline.target.kafka.items()}
-    writer = (
-        counted(copied)
-        .writeStream.format("odradek")
-        .options(**kafka, **{"kafka.bootstrap.servers": pipeline.target.bootstrap_servers})
+    options = {f"kafka.{key}": value for key, value in pipeline.target.kafka.items()} | {
+        "kafka.bootstrap.servers": pipeline.target.bootstrap_servers,
         # A topic created by the sink might have another number of partitions.
-        .option("kafka.allow.auto.create.topics", "false")
-    )
-    return _start(writer, pipeline)
+        "kafka.allow.auto.create.topics": "false",
+    }
+    writer = counted(copied).writeStream
+    if pipeline.groups:
+        return _start(writer.foreachBatch(BatchCopier(pipeline, disk, options)), pipeline)
+    return _start(writer.format("odradek").options(**options), pipeline)
 
 
 def new_session(spark: Any) -> Any:
@@ -109,17 +121,23 @@ def records_of(session: Any, source: Source, topics: Topics, *, headers: bool) -
     """Return the stream of the records of topics. Raise `PipelineKeyError`."""
     options = {
         "kafka.bootstrap.servers": source.bootstrap_servers,
-        "startingOffsets": source.starting_offsets,
         "failOnDataLoss": str(source.fail_on_data_loss).lower(),
         "includeHeaders": str(headers).lower(),
     }
     options |= {f"kafka.{key}": value for key, value in source.kafka.items()}
+    if source.since_ms is None:
+        options["startingOffsets"] = source.starting_offsets
+    else:
+        # A partition without so late a record is read from its end.
+        options |= {"startingTimestamp": str(source.since_ms), "startingOffsetsByTimestampStrategy": "latest"}
     if topics.names:
         options["subscribe"] = ",".join(topics.names)
     else:
         options["subscribePattern"] = topics.pattern
-    if source.max_offsets_per_trigger is not None:
-        options["maxOffsetsPerTrigger"] = str(source.max_offsets_per_trigger)
+    if (limit := source.max_offsets_per_trigger) is None and source.until_ms is not None:
+        limit = _BACKFILL_OFFSETS
+    if limit is not None:
+        options["maxOffsetsPerTrigger"] = str(limit)
     if source.min_partitions is not None:
         options["minPartitions"] = str(source.min_partitions)
     with errors_about("source"):
@@ -137,13 +155,15 @@ def _view(session: Any, pipeline: QueryPipeline, stream: Stream) -> Any:
     columns = [functions.col("key").cast("string"), "topic", "partition", "offset", "timestamp"]
     if stream.headers:
         columns.append("headers")
-    records = records_of(session, pipeline.source, stream.topics, headers=stream.headers)
+    to_topic = stream.value is not None and pipeline.dead_letter_topic is not None
+    records = records_of(session, pipeline.source, stream.topics, headers=stream.headers or to_topic)
+    records = _in_time_range(records, pipeline.source)
     key = f"streams.{stream.name}"
     if stream.value is None:
         view = records.select(*columns, functions.col("value").cast("string"))
     else:
         with errors_about(f"{key}.value"):
-            view = parse_values(records, stream, columns, Path(pipeline.dead_letters))
+            view = parse_values(records, stream, columns, _bad_rows(pipeline))
     if stream.watermark is None:
         return view
     if stream.event_time not in view.columns:
@@ -152,6 +172,31 @@ def _view(session: Any, pipeline: QueryPipeline, stream: Stream) -> Any:
         view = view.withWatermark(stream.event_time, stream.watermark)
         assert view.columns
         return view
+
+
+def _in_time_range(records: Any, source: Source) -> Any:
+    """Return the records of a back-fill: logs are only roughly in the order of time."""
+    from pyspark.sql import functions as sql
+
+    if source.since_ms is not None:
+        records = records.where(sql.col("timestamp") >= sql.timestamp_millis(sql.lit(source.since_ms)))
+    if source.until_ms is not None:
+        records = records.where(sql.col("timestamp") < sql.timestamp_millis(sql.lit(source.until_ms)))
+    return records
+
+
+def _bad_rows(pipeline: QueryPipeline) -> Destination | None:
+    """Return where records go whose values have other fields, None if they stay."""
+    if pipeline.on_bad_row == "null":
+        return None
+    if pipeline.on_bad_row == "fail":
+        return RefusedLetters()
+    if pipeline.dead_letter_topic is None:
+        return LettersDirectory(path=pipeline.dead_letters)
+    known, source = definitions(SinkSettings), pipeline.source
+    options = {f"kafka.{key}": value for key, value in source.kafka.items() if key in known}
+    options |= {"kafka.bootstrap.servers": source.bootstrap_servers, "topic": pipeline.dead_letter_topic}
+    return LettersTopic(options=parse_write_options(options))
 
 
 def check_pipeline(spark: Any, pipeline: AnyPipeline) -> str | None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from odradek.model import OdradekError
 from odradek.pipelines.attempts import Attempt, AttemptFailedError, QueryAttempt
 from odradek.pipelines.config import AnyPipeline, is_url
-from odradek.pipelines.errors import PipelineError, spark_errors
+from odradek.pipelines.errors import PipelineError, sentence_of, spark_errors
 from odradek.pipelines.files.sink_files import lock_checkpoint
 from odradek.pipelines.progress import Figures
 from odradek.pipelines.status import State, Status, write_status
@@ -73,6 +73,10 @@ class PipelineRun:
                     self._end(State.DONE)
             except AttemptFailedError as error:
                 self._fail(error)
+            except spark_errors() as error:
+                # The JVM itself has ended, and another attempt would need it.
+                text = f"Spark does not answer any more: {sentence_of(str(error))}"
+                self._fail(AttemptFailedError(text, details=str(error), is_final=True))
         elif self._clock.monotonic() >= self._retry_at:
             self._start()
         return self._update()

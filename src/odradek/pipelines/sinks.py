@@ -1,11 +1,21 @@
 """Checks a query against its sink before it starts: Spark itself reports some of this only in the first batch."""
 
-from typing import Any
+from typing import Any, Final
 
 from odradek.pipelines.config import PipelineKeyError, QueryPipeline
-from odradek.pipelines.errors import errors_about
+from odradek.pipelines.errors import errors_about, spark_errors
+from odradek.pipelines.functions import load_function
 from odradek.spark.options import parse_write_options
 from odradek.spark.settings import SinkSettings, client_settings
+
+_LIBRARIES: Final = {
+    "delta": ("org.apache.spark.sql.delta.sources.DeltaDataSource", "io.delta:delta-spark_2.13:VERSION"),
+    "iceberg": (
+        "org.apache.iceberg.spark.source.IcebergSource",
+        "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:VERSION",
+    ),
+}
+"""A class of each table format, and the package that has it."""
 
 
 def check_sink(session: Any, pipeline: QueryPipeline, frame: Any) -> None:
@@ -17,22 +27,41 @@ def check_sink(session: Any, pipeline: QueryPipeline, frame: Any) -> None:
             "sink.partition_by",
             f"sink.partition_by names no column of the query: {missing[0]}; there are {', '.join(frame.columns)}",
         )
+    if sink.function is not None:
+        load_function(sink.function, pipeline.directory, "sink.function")
+    if sink.format in _LIBRARIES:
+        _check_library(session, sink.format)
     if sink.format == "odradek":
-        _check_topic_sink(sink.options, frame)
-    _check_output_mode(session, sink.output_mode, frame)
+        _check_topic_sink(pipeline, frame)
+    _check_output_mode(session, pipeline, frame)
 
 
-def _check_topic_sink(options: Any, frame: Any) -> None:
+def _check_library(session: Any, sink_format: str) -> None:
+    """Raise `PipelineKeyError` if Spark lacks the JAR of a table format. Over Spark Connect only the server knows."""
+    if not hasattr(session, "_jvm"):
+        return
+    class_name, package = _LIBRARIES[sink_format]
+    try:
+        session._jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader().loadClass(class_name)
+    except spark_errors():
+        raise PipelineKeyError(
+            "sink.format",
+            f"sink.format: Spark has no JAR of {sink_format.capitalize()}: give --conf spark.jars.packages={package}, "
+            "in the version for this Spark, and its other settings",
+        ) from None
+
+
+def _check_topic_sink(pipeline: QueryPipeline, frame: Any) -> None:
     from odradek.spark.schema import check_sink_schema
 
     with errors_about("sink"):
-        written = parse_write_options(options)
+        written = parse_write_options(pipeline.sink.options)
         client_settings(SinkSettings, written.bootstrap_servers, written.client)
-    with errors_about("sql"):
+    with errors_about("sql" if pipeline.sql else "function"):
         check_sink_schema(frame.schema, topic=written.topic)
 
 
-def _check_output_mode(session: Any, output_mode: str, frame: Any) -> None:
+def _check_output_mode(session: Any, pipeline: QueryPipeline, frame: Any) -> None:
     """Let Spark check what streaming allows: an aggregation in mode append needs a watermark, for example.
 
     Over Spark Connect only the server can, when the query starts.
@@ -40,7 +69,7 @@ def _check_output_mode(session: Any, output_mode: str, frame: Any) -> None:
     if not hasattr(frame, "_jdf"):
         return
     jvm = session._jvm
-    mode = getattr(jvm.org.apache.spark.sql.streaming.OutputMode, output_mode.capitalize())()
+    mode = getattr(jvm.org.apache.spark.sql.streaming.OutputMode, pipeline.sink.output_mode.capitalize())()
     checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
-    with errors_about("sql"):
+    with errors_about("sql" if pipeline.sql else "function"):
         checker.checkForStreaming(frame._jdf.queryExecution().analyzed(), mode)

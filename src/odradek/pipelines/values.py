@@ -1,4 +1,4 @@
-"""Parses the JSON values of a stream into columns, and separates other values as dead letters.
+"""Parses the JSON values of a stream into columns, and separates records with other values: bad rows.
 
 Spark's `from_json` alone ignores what follows the first JSON value, and returns nulls for values that it cannot parse.
 So a value is parsed inside of a list, followed by an element that marks its end:
@@ -9,23 +9,23 @@ A value is one JSON object exactly if this text parses into two elements of whic
 (null values) are not parsed: they become rows of nulls with their keys, and are counted.
 """
 
-from pathlib import Path
 from typing import Any, Final
 
 from odradek.model import ConfigurationError
-from odradek.pipelines.config import VIEW_COLUMNS, Stream
+from odradek.pipelines.config import Stream
 from odradek.pipelines.progress import OBSERVED
-from odradek.spark.dead_letters import without_dead_letters
+from odradek.spark.dead_letters import Destination, without_dead_letters
 
 _END: Final = "__odradek_end"
-_CORRUPT: Final = "_corrupt_record"
+_CORRUPT: Final = "__odradek_corrupt"
 """The field where `from_json` puts a text that it cannot parse."""
 
 
-def parse_values(records: Any, stream: Stream, columns: list[Any], dead_letters: Path) -> Any:
-    """Return the records with `columns` and the fields of their values; records with other values are dead letters.
+def parse_values(records: Any, stream: Stream, columns: list[Any], bad_rows: Destination | None) -> Any:
+    """Return the records with `columns` and the fields of their values.
 
-    Raise `ConfigurationError` for fields that a view cannot have.
+    Records with other values go to `bad_rows`; without it they stay, and their fields are null. A field that is named
+    like one of `columns` becomes `value_NAME`. Raise `ConfigurationError` for a type without fields.
     """
     from pyspark.sql import functions as sql
 
@@ -35,13 +35,20 @@ def parse_values(records: Any, stream: Stream, columns: list[Any], dead_letters:
         *columns,
         sql.col("key").alias("_key"),
         sql.col("value").alias("_value"),
+        *([sql.col("headers").alias("_headers")] if "headers" in records.columns else []),
         sql.from_json(_delimited("value"), _delimited_schema(fields), options).alias("_parsed"),
     )
     checked = parsed.withColumn("_reason", _reason()).observe(
         f"{OBSERVED}.{stream.name}",
-        sql.count("_reason").alias("dead_letters"),
+        sql.count("_reason").alias("bad_rows"),
         sql.count_if(sql.col("_value").isNull()).alias("tombstones"),
     )
+    shown = records.select(*columns).columns
+    value = sql.col("_parsed.value").getItem(0)
+    names = _names(stream, fields, shown)
+    if bad_rows is None:
+        value = sql.when(sql.col("_reason").isNull(), value)
+        return checked.select(*shown, *(value.getField(field).alias(name) for field, name in names.items()))
     letter = sql.struct(
         sql.lit(stream.name).alias("stream"),
         "topic",
@@ -51,11 +58,20 @@ def parse_values(records: Any, stream: Stream, columns: list[Any], dead_letters:
         sql.col("_key").alias("key"),
         sql.col("_value").alias("value"),
         sql.col("_reason").alias("reason"),
+        *([sql.col("_headers").alias("headers")] if "headers" in records.columns else []),
     )
-    kept = without_dead_letters(checked, sql.when(sql.col("_reason").isNotNull(), letter), dead_letters)
-    value = sql.col("_parsed.value").getItem(0)
-    shown = records.select(*columns).columns
-    return kept.select(*shown, *(value.getField(field.name).alias(field.name) for field in fields))
+    kept = without_dead_letters(checked, sql.when(sql.col("_reason").isNotNull(), letter), bad_rows)
+    return kept.select(*shown, *(value.getField(field).alias(name) for field, name in names.items()))
+
+
+def _names(stream: Stream, fields: list[Any], shown: list[str]) -> dict[str, str]:
+    """Return the column of every field."""
+    taken = {name.lower() for name in shown}
+    names = {each.name: f"value_{each.name}" if each.name.lower() in taken else each.name for each in fields}
+    columns = [name.lower() for name in names.values()]
+    if twice := next((name for name in columns if columns.count(name) > 1), None):
+        raise ConfigurationError(f"streams.{stream.name}.value makes two columns {twice}")
+    return names
 
 
 def _fields(records: Any, stream: Stream) -> list[Any]:
@@ -67,13 +83,6 @@ def _fields(records: Any, stream: Stream) -> list[Any]:
     if not isinstance(kind, StructType):
         raise ConfigurationError(
             f"streams.{stream.name}.value names fields, such as 'id INT', not {kind.simpleString()}"
-        )
-    taken = [name for name in kind.fieldNames() if name.lower() in VIEW_COLUMNS]
-    if taken:
-        raise ConfigurationError(f"streams.{stream.name}.value has a field {taken[0]}, as every record has")
-    if _CORRUPT in kind.fieldNames():
-        raise ConfigurationError(
-            f"streams.{stream.name}.value has a field {_CORRUPT}: records that cannot be parsed are in the dead letters"
         )
     return list(kind.fields)
 

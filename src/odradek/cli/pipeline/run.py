@@ -82,7 +82,7 @@ def line(status: "Status") -> str:
     parts = [f"{figures.records_in:,} records in", f"{figures.records_out:,} out"]
     optional = (
         (figures.records_late, "too late"),
-        (figures.dead_letters, "dead letters"),
+        (figures.bad_rows, "bad rows"),
         (figures.tombstones, "tombstones"),
     )
     parts += [f"{count:,} {what}" for count, what in optional if count]
@@ -109,7 +109,7 @@ def fields(status: "Status") -> dict[str, Any]:
         "records_in": figures.records_in,
         "records_out": figures.records_out,
         "records_late": figures.records_late,
-        "dead_letters": figures.dead_letters,
+        "bad_rows": figures.bad_rows,
         "tombstones": figures.tombstones,
         "batches": figures.batches,
         "rows_per_second": figures.rows_per_second and round(figures.rows_per_second, 1),

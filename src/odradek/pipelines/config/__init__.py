@@ -5,7 +5,7 @@ docs/spark.md lists every key; `odradek pipeline example KIND` prints a file of 
 
 from odradek.pipelines.config.parsing import PipelineFile, load_file, load_pipeline, parse_pipeline
 from odradek.pipelines.config.pipelines import (
-    VIEW_COLUMNS,
+    FILE_FORMATS,
     AnyPipeline,
     MirrorPipeline,
     Pipeline,
@@ -22,7 +22,7 @@ from odradek.pipelines.config.pipelines import (
 from odradek.pipelines.config.tables import PipelineKeyError
 
 __all__ = [
-    "VIEW_COLUMNS",
+    "FILE_FORMATS",
     "AnyPipeline",
     "MirrorPipeline",
     "Pipeline",

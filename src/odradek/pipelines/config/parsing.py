@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import re2
+
 from odradek.model import ConfigurationError, OdradekError, validate_topic_name
 from odradek.model.values import dataclass
 from odradek.pipelines.config.lines import key_lines, line_in_value, line_of
 from odradek.pipelines.config.pipelines import (
+    FILE_FORMATS,
     AnyPipeline,
     MirrorPipeline,
     QueryPipeline,
@@ -26,8 +29,8 @@ from odradek.pipelines.config.tables import PipelineKeyError, Table
 
 _INTERVAL: Final = re.compile(r"\d+(\.\d+)?\s+[a-zA-Z]+(\s+\d+\s+[a-zA-Z]+)*")
 _SECONDS: Final = {"millisecond": 0.001, "second": 1.0, "minute": 60.0, "hour": 3600.0}
+_FUNCTION: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_FILES: Final = ("parquet", "json", "csv")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,23 +89,84 @@ def parse_pipeline(values: Mapping[str, Any], *, directory: Path, default_name: 
         "kind": kind,
     }
     if kind == "mirror":
-        common["topics"] = _topics(source_table)
-        source, target = _source(source_table, kind), _target(top.table("target"))
-        if source.bootstrap_servers == target.bootstrap_servers and not target.topic_prefix:
-            # A mirror that writes to the topic it reads never ends.
-            raise PipelineKeyError("target", "source and target are the same cluster: give target.topic_prefix")
-        pipeline: AnyPipeline = MirrorPipeline(**common, source=source, target=target)
+        pipeline: AnyPipeline = _mirror(top, source_table, common)
     else:
-        common["source"] = _source(source_table, kind)
-        common["dead_letters"] = _location(
-            directory, top.text("dead_letters", f"{top.text('checkpoint')}.dead_letters")
-        )
-        common["streams"] = streams = _streams(top, kind)
-        common["sink"] = _sink(top.table("sink"), kind, directory)
-        default_sql = f"SELECT * FROM {streams[0].name}" if kind == "offline" and len(streams) == 1 else None
-        pipeline = QueryPipeline(**common, sql=top.text("sql", default_sql).rstrip(";"))
+        pipeline = _query(top, source_table, common, directory)
     top.done()
     return pipeline
+
+
+def _mirror(top: Table, source_table: Table, common: dict[str, Any]) -> MirrorPipeline:
+    topics = _topics(source_table)
+    source, target = _source(source_table, "mirror"), _target(top.table("target"))
+    if source.bootstrap_servers == target.bootstrap_servers and not target.topic_prefix:
+        # A mirror that writes to the topic it reads never ends.
+        raise PipelineKeyError("target", "source and target are the same cluster: give target.topic_prefix")
+    groups = top.texts("groups")
+    for pattern in groups:
+        try:
+            re2.compile(pattern, options=_quiet())
+        except re2.error:
+            raise top.error("groups", f"has {pattern!r}, which is not a regular expression") from None
+    if groups and is_url(common["checkpoint"]):
+        raise top.error("groups", "needs a checkpoint in a local directory, where it keeps the offsets of both sides")
+    if groups and source.bootstrap_servers == target.bootstrap_servers:
+        raise top.error("groups", "is for another cluster: here both sides have the same groups")
+    return MirrorPipeline(**common, topics=topics, source=source, target=target, groups=groups)
+
+
+def _quiet() -> Any:
+    options = re2.Options()
+    options.log_errors = False
+    return options
+
+
+def _query(top: Table, source_table: Table, common: dict[str, Any], directory: Path) -> QueryPipeline:
+    kind = common["kind"]
+    streams = _streams(top, kind)
+    function = _function(top, "function")
+    sql = None
+    if function is None:
+        only = f"SELECT * FROM {streams[0].name}" if kind == "offline" and len(streams) == 1 else None
+        sql = top.text("sql", only).rstrip(";")
+    elif top.has("sql"):
+        raise top.error("function", "and sql exclude each other")
+    on_bad_row = top.choice("on_bad_row", ("dead_letter", "fail", "null"), "dead_letter")
+    topic = top.optional_text("dead_letter_topic")
+    if topic is not None:
+        _check_topic(top, "dead_letter_topic", topic)
+        if any(topic in stream.topics.names for stream in streams):
+            raise top.error("dead_letter_topic", f"is {topic}, which the pipeline reads")
+    for key in ("dead_letters", "dead_letter_topic"):
+        if top.has(key) and on_bad_row != "dead_letter":
+            raise top.error(key, f'is for on_bad_row = "dead_letter", not "{on_bad_row}"')
+    if topic is not None and top.has("dead_letters"):
+        raise top.error("dead_letter_topic", "and dead_letters exclude each other")
+    dead_letters = _location(directory, top.text("dead_letters", f"{top.text('checkpoint')}.dead_letters"))
+    has_values = any(stream.value is not None for stream in streams)
+    if is_url(dead_letters) and topic is None and on_bad_row == "dead_letter" and has_values:
+        raise top.error(
+            "dead_letters", f"is a directory that all workers see, not {dead_letters}; or give dead_letter_topic"
+        )
+    return QueryPipeline(
+        **common,
+        directory=directory,
+        source=_source(source_table, kind),
+        streams=streams,
+        sql=sql,
+        function=function,
+        sink=_sink(top.table("sink"), kind, directory),
+        on_bad_row=on_bad_row,
+        dead_letters=dead_letters,
+        dead_letter_topic=topic,
+    )
+
+
+def _function(table: Table, key: str) -> str | None:
+    function = table.optional_text(key)
+    if function is not None and not _FUNCTION.fullmatch(function):
+        raise table.error(key, f"is MODULE:NAME of a Python function, not {function!r}")
+    return function
 
 
 def _source(table: Table, kind: str) -> Source:
@@ -113,7 +177,13 @@ def _source(table: Table, kind: str) -> Source:
         min_partitions=None if kind == "mirror" else table.number("min_partitions", at_least=1),
         fail_on_data_loss=table.flag("fail_on_data_loss", default=True),
         kafka=table.mapping("kafka"),
+        since_ms=table.moment_ms("since") if kind == "offline" else None,
+        until_ms=table.moment_ms("until") if kind == "offline" else None,
     )
+    if source.since_ms is not None and table.has("starting_offsets"):
+        raise table.error("since", "and starting_offsets exclude each other")
+    if source.since_ms is not None and source.until_ms is not None and source.since_ms >= source.until_ms:
+        raise table.error("until", "is not later than since")
     table.done()
     return source
 
@@ -153,7 +223,7 @@ def _seconds(table: Table, key: str, default: str) -> float:
 
 
 def _location(directory: Path, text: str) -> str:
-    return text if is_url(text) else str(directory / text)
+    return text if is_url(text) else str(directory.absolute() / text)
 
 
 def _check_topic(table: Table, key: str, name: str) -> str:
@@ -197,24 +267,49 @@ def _streams(top: Table, kind: str) -> tuple[Stream, ...]:
 
 
 def _sink(table: Table, kind: str, directory: Path) -> Sink:
-    formats = _FILES if kind == "offline" else (*_FILES, "odradek", "console")
+    formats = (
+        *FILE_FORMATS,
+        "delta",
+        "iceberg",
+        "foreach_batch",
+        *(("odradek", "console") if kind == "real_time" else ()),
+    )
     sink_format = table.choice("format", formats, "parquet")
     options = table.mapping("options")
     partition_by: tuple[str, ...] = ()
+    function, target_file_bytes = None, 0
     output_mode = (
         table.choice("output_mode", ("append", "update", "complete"), "append") if kind == "real_time" else "append"
     )
-    if sink_format in _FILES:
+    if sink_format in (*FILE_FORMATS, "delta"):
         options["path"] = _location(directory, table.text("path"))
         partition_by = table.texts("partition_by")
-        if output_mode != "append":
-            raise table.error("output_mode", f"is append for files, not {output_mode}")
-    if sink_format == "odradek":
+    elif sink_format == "iceberg":
+        # Iceberg's option for the name of a table, as a catalog knows it.
+        options["path"] = table.text("table")
+        options.setdefault("fanout-enabled", "true")
+    elif sink_format == "foreach_batch":
+        function = _function(table, "function")
+        if function is None:
+            raise table.error("function", "is missing: MODULE:NAME of a function (batch, batch_id)")
+    elif sink_format == "odradek":
         options["kafka.bootstrap.servers"] = table.text("bootstrap_servers")
         if (topic := table.optional_text("topic")) is not None:
             options["topic"] = _check_topic(table, "topic", topic)
+    if sink_format in FILE_FORMATS and output_mode != "append":
+        raise table.error("output_mode", f"is append for files, not {output_mode}")
+    if sink_format == "parquet" and kind == "offline":
+        size = table.number("target_file_bytes", at_least=0)
+        target_file_bytes = 128 << 20 if size is None else size
     table.done()
-    return Sink(format=sink_format, output_mode=output_mode, partition_by=partition_by, options=options)
+    return Sink(
+        format=sink_format,
+        output_mode=output_mode,
+        partition_by=partition_by,
+        options=options,
+        function=function,
+        target_file_bytes=target_file_bytes,
+    )
 
 
 def _target(table: Table) -> Target:

@@ -1,12 +1,13 @@
 """A pipeline as values. Locations are local paths, or URLs that Spark's file systems understand."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 from odradek.model.values import dataclass
 
-VIEW_COLUMNS: Final = ("key", "topic", "partition", "offset", "timestamp", "headers")
-"""The columns of a view beside the fields of the values."""
+FILE_FORMATS: Final = ("parquet", "json", "csv")
+"""Sinks whose commit log is Spark's own."""
 
 
 def is_url(location: str) -> bool:
@@ -32,6 +33,9 @@ class Source:
     min_partitions: int | None
     fail_on_data_loss: bool
     kafka: Mapping[str, str]
+    since_ms: int | None = None
+    until_ms: int | None = None
+    """The range of record timestamps that an offline pipeline reads, the end excluded; None: without a limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +78,10 @@ class Sink:
     output_mode: str
     partition_by: tuple[str, ...]
     options: Mapping[str, str]
+    function: str | None = None
+    """`MODULE:NAME` of the function of `foreach_batch`."""
+    target_file_bytes: int = 0
+    """The size up to which small files of an offline pipeline are merged; 0: they stay."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,10 +111,16 @@ class QueryPipeline(Pipeline):
     """A query over streams: `real_time` and `offline`."""
 
     kind: str
+    directory: Path
+    """Where the file is: functions are imported from there, too."""
     streams: tuple[Stream, ...]
-    sql: str
+    sql: str | None
+    function: str | None
+    """`MODULE:NAME` of the function that takes the place of `sql`."""
     sink: Sink
+    on_bad_row: str
     dead_letters: str
+    dead_letter_topic: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +129,8 @@ class MirrorPipeline(Pipeline):
 
     topics: Topics
     target: Target
+    groups: tuple[str, ...]
+    """Patterns of the groups whose committed offsets are carried."""
     kind: str = "mirror"
 
 

@@ -26,6 +26,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from odradek.model import ConfigurationError, StorageError
+from odradek.pipelines.files.compaction import finish_compaction
 from odradek.runtime import Disk, DiskLock, Entropy, new_id
 
 LOCK: Final = ".odradek.lock"
@@ -82,6 +83,7 @@ def _prepare(
     disk: Disk, entropy: Entropy, checkpoint: str, directory: str, options: Mapping[str, str], name: str
 ) -> None:
     disk.make_directories(directory)
+    finish_compaction(disk, directory)
     own_id = _own_id(disk, f"{checkpoint}/{_ID}")
     claim = _read_claim(disk, directory, checkpoint)
     log = _read_commit_log(disk, checkpoint, directory)

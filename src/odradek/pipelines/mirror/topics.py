@@ -1,7 +1,8 @@
 """Creates a mirror's topics at the target, with as many partitions as at the source, before records are copied.
 
 A created topic also gets the topic configuration of the source, retention above all: records keep their timestamps, so
-a copy may be past the default retention when it is made.
+a copy may be past the default retention when it is made. Later changes of it are carried, too; a key that only the
+target has stays.
 """
 
 import asyncio
@@ -10,8 +11,10 @@ from typing import Final
 
 from odradek.clients import Admin, NewTopic
 from odradek.clients.admin.descriptions import ConfigResource, ConfigResourceType, ConfigSource
+from odradek.config import Alteration
+from odradek.config.altering import AlterOperation
 from odradek.model import ConfigurationError
-from odradek.pipelines.config import MirrorPipeline
+from odradek.pipelines.config import MirrorPipeline, Topics
 from odradek.spark.lookup import ClusterLookup
 from odradek.spark.options import Strategy, Subscribe, SubscribePattern
 from odradek.spark.session import run_interruptible
@@ -31,6 +34,11 @@ _NOT_COPIED: Final = frozenset(
 """Configurations of the cluster rather than the data, as in MirrorMaker, and those that would change timestamps."""
 
 
+def topics_strategy(topics: Topics) -> Strategy:
+    """Return the source's way of selecting topics."""
+    return Subscribe(topics=topics.names) if topics.names else SubscribePattern(pattern=topics.pattern)
+
+
 class MirrorTopics:
     """The topics of one mirror, at its source and its target."""
 
@@ -42,11 +50,11 @@ class MirrorTopics:
         self._target = shared_keywords(target.bootstrap_servers, target.kafka)
         self._prefix = target.topic_prefix
         self._replication_factor = -1 if target.replication_factor is None else target.replication_factor
-        topics = pipeline.topics
-        self._strategy: Strategy = (
-            Subscribe(topics=topics.names) if topics.names else SubscribePattern(pattern=topics.pattern)
-        )
+        self._strategy = topics_strategy(pipeline.topics)
         self._known: dict[str, int] = {}
+        """Topics with their numbers of partitions at the source."""
+        self._carried: dict[str, dict[str, str]] = {}
+        """The configurations of the source that the target has, by topic."""
 
     def ensure(self) -> None:
         """Create missing topics and partitions. Raise `ConfigurationError` for a target topic with more partitions."""
@@ -58,6 +66,35 @@ class MirrorTopics:
             with asyncio.Runner() as runner:
                 run_interruptible(runner.get_loop(), self._make(new))
             self._known.update(new)
+
+    def carry_configs(self) -> None:
+        """Give topics of the target the configurations that have changed at the source. Raise `OdradekError`."""
+        if self._known:
+            with asyncio.Runner() as runner:
+                run_interruptible(runner.get_loop(), self._carry_configs())
+
+    async def _carry_configs(self) -> None:
+        configs = await self._configs(list(self._known))
+        changed = {topic: config for topic, config in configs.items() if self._carried.get(topic) != config}
+        if not changed:
+            return
+        async with Admin(**self._target) as target:
+            present = await _dynamic_configs(target, [self._prefix + topic for topic in changed])
+            for topic, config in changed.items():
+                there = present.get(self._prefix + topic, {})
+                gone = self._carried.get(topic, {}).keys() - config.keys()
+                alterations = [
+                    Alteration(name=name, operation=AlterOperation.SET, value=value)
+                    for name, value in config.items()
+                    if there.get(name) != value
+                ] + [
+                    Alteration(name=name, operation=AlterOperation.DELETE, value=None)
+                    for name in sorted(gone & there.keys())
+                ]
+                if alterations:
+                    resource = ConfigResource(type=ConfigResourceType.TOPIC, name=self._prefix + topic)
+                    await target.alter_configs(resource, alterations)
+                self._carried[topic] = config
 
     def close(self) -> None:
         """Close the connection to the source."""
@@ -89,16 +126,20 @@ class MirrorTopics:
 
     async def _configs(self, topics: list[str]) -> dict[str, dict[str, str]]:
         """Return the dynamic configuration of each source topic, without `_NOT_COPIED`."""
-        resources = [ConfigResource(type=ConfigResourceType.TOPIC, name=topic) for topic in topics]
         async with Admin(**self._source) as source:
-            described = await source.describe_configs(resources)
-        return {
-            resource.name: {
-                entry.name: entry.value
-                for entry in entries
-                if entry.source is ConfigSource.DYNAMIC_TOPIC_CONFIG
-                and entry.value is not None
-                and entry.name not in _NOT_COPIED
-            }
-            for resource, entries in described.items()
+            return await _dynamic_configs(source, topics)
+
+
+async def _dynamic_configs(admin: Admin, topics: list[str]) -> dict[str, dict[str, str]]:
+    resources = [ConfigResource(type=ConfigResourceType.TOPIC, name=topic) for topic in topics]
+    described = await admin.describe_configs(resources)
+    return {
+        resource.name: {
+            entry.name: entry.value
+            for entry in entries
+            if entry.source is ConfigSource.DYNAMIC_TOPIC_CONFIG
+            and entry.value is not None
+            and entry.name not in _NOT_COPIED
         }
+        for resource, entries in described.items()
+    }

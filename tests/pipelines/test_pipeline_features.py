@@ -1,0 +1,361 @@
+"""Bad rows, functions, groups of a mirror, back-fills and merged files, in a real Spark with real brokers (M11)."""
+
+import datetime
+import json
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+from odradek.pipelines.config import AnyPipeline, PipelineKeyError, parse_pipeline
+from odradek.pipelines.errors import PipelineError
+from odradek.pipelines.files import compaction
+from odradek.pipelines.mirror import MirrorTopics
+from odradek.pipelines.queries import check_pipeline
+from odradek.pipelines.runner import PipelineRun, run_pipelines
+from odradek.pipelines.status import State, Status
+from odradek.runtime import system_runtime
+from odradek.testing.conditions import eventually
+from odradek.testing.process import ServedBroker
+
+pytestmark = [pytest.mark.needs("java"), pytest.mark.timeout(600)]
+
+DAY_MS = 86_400_000
+START_MS = 1_356_998_400_000
+"""2013-01-01, midnight in UTC."""
+
+HEAD = """
+kind = "{kind}"
+name = "{topic}.job"
+checkpoint = "state"
+"""
+BODY = """
+[source]
+bootstrap_servers = "{source}"
+[trigger]
+available_now = true
+[streams.orders]
+topics = ["{topic}"]
+value = "number INT, offset STRING"
+[sink]
+path = "out"
+"""
+
+Send = Callable[..., None]
+
+
+@pytest.fixture
+def send(producer: Any, topic: str) -> Send:
+    """Writes values to a partition, one per day."""
+
+    def write(values: list[bytes | None], *, partition: int = 0, first_day: int = 0) -> None:
+        for number, value in enumerate(values):
+            at = START_MS + (first_day + number) * DAY_MS
+            producer.produce(topic, value, key=b"k", partition=partition, timestamp=at, headers=[("h", b"1")])
+        assert producer.flush(30) == 0
+
+    return write
+
+
+def orders(first: int, count: int) -> list[bytes | None]:
+    return [json.dumps({"number": number, "offset": f"o{number}"}).encode() for number in range(first, first + count)]
+
+
+def job(directory: Path, text: str, **names: str) -> AnyPipeline:
+    return parse_pipeline(tomllib.loads(text.format(**names)), directory=directory, default_name="job")
+
+
+def run(spark: Any, *jobs: AnyPipeline) -> list[Status]:
+    return run_pipelines(spark, jobs)
+
+
+def numbers(directory: Path) -> list[int]:
+    table = ds.dataset(directory, format="parquet", partitioning="hive").to_table()
+    return sorted(table["number"].to_pylist())
+
+
+def consumed(broker: ServedBroker, topic: str, count: int) -> list[Any]:
+    from confluent_kafka import Consumer
+
+    settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "tests", "auto.offset.reset": "earliest"}
+    consumer = Consumer(settings | {"enable.auto.commit": False})
+    consumer.subscribe([topic])
+    found: list[Any] = []
+    try:
+        eventually(lambda: len(found) >= count or found.extend(consumer.consume(500, 0.5)), what=f"{count} records")
+    finally:
+        consumer.close()
+    return found
+
+
+def test_bad_rows_go_to_a_topic_with_their_headers_and_their_origin(
+    spark: Any, source: ServedBroker, topic: str, send: Send, tmp_path: Path
+) -> None:
+    send([*orders(0, 2), b"oops", *orders(2, 1)])
+    text = HEAD + 'dead_letter_topic = "{topic}.dead"\nsql = "SELECT number, value_offset FROM orders"' + BODY
+    real_time = job(tmp_path, text, kind="real_time", topic=topic, source=source.bootstrap_servers)
+    (status,) = run(spark, real_time)
+    assert (status.state, status.figures.bad_rows, status.figures.lag) == (State.DONE, 1, 0)
+    rows = pq.read_table(tmp_path / "out").to_pylist()
+    assert sorted((row["number"], row["value_offset"]) for row in rows) == [(0, "o0"), (1, "o1"), (2, "o2")]
+    (letter,) = consumed(source, f"{topic}.dead", 1)
+    assert (letter.key(), letter.value(), letter.timestamp()[1]) == (b"k", b"oops", START_MS + 2 * DAY_MS)
+    assert letter.headers() == [
+        ("h", b"1"),
+        ("__connect.errors.topic", topic.encode()),
+        ("__connect.errors.partition", b"0"),
+        ("__connect.errors.offset", b"2"),
+        ("__connect.errors.exception.message", b"the value is not JSON"),
+    ]
+
+
+def test_a_bad_row_fails_its_pipeline_and_no_other(
+    spark: Any, source: ServedBroker, topic: str, send: Send, tmp_path: Path
+) -> None:
+    send([*orders(0, 2), b"oops"])
+    names = {"topic": topic, "source": source.bootstrap_servers}
+    strict = HEAD + 'on_bad_row = "fail"\nsql = "SELECT number FROM orders"' + BODY
+    lenient = (
+        strict.replace('"fail"', '"null"').replace(".job", ".lenient").replace('"state"', '"s2"').replace("out", "o2")
+    )
+    jobs = [job(tmp_path, text, kind="real_time", **names) for text in (strict, lenient)]
+    seen: list[list[Status]] = []
+    with pytest.raises(PipelineError, match=r"job: .*-0 offset 2: the value is not JSON, and on_bad_row is fail"):
+        run_pipelines(spark, jobs, on_status=lambda statuses: seen.append(list(statuses)))
+    assert [(each.state, each.restarts) for each in seen[-1]] == [(State.FAILED, 0), (State.DONE, 0)]
+    assert pq.read_table(tmp_path / "o2")["number"].to_pylist() == [0, 1, None]
+
+
+@pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas")
+def test_a_query_and_a_sink_can_be_python_functions(
+    spark: Any, source: ServedBroker, topic: str, send: Send, tmp_path: Path
+) -> None:
+    send(orders(0, 4))
+    module = f"jobs_{topic[-8:]}"
+    (tmp_path / f"{module}.py").write_text(
+        """
+from pyspark.sql.functions import col, udf
+
+@udf("int")
+def doubled(number):
+    return 2 * number
+
+def transform(orders):
+    return orders.select(doubled("number").alias("number")).where(col("number") > 1)
+
+def write(batch, batch_id):
+    batch.write.mode("append").parquet(__file__.rpartition("/")[0] + "/out")
+
+def wrong(orders):
+    return 5
+"""
+    )
+    text = HEAD + f'function = "{module}:transform"' + BODY
+    text = text.replace('path = "out"', f'format = "foreach_batch"\nfunction = "{module}:write"')
+    names = {"kind": "real_time", "topic": topic, "source": source.bootstrap_servers}
+    (status,) = run(spark, job(tmp_path, text, **names))
+    assert (status.figures.records_in, status.figures.records_out) == (4, 3)
+    assert numbers(tmp_path / "out") == [2, 4, 6]
+    for old, new, sentence in (
+        (":transform", ":nothing", f"function: {module} has no function nothing"),
+        (f'"{module}:transform', '"no_such_module:f', "function: no_such_module cannot be imported"),
+        (":transform", ":wrong", f"function: {module}:wrong failed: it returned int, not a DataFrame"),
+    ):
+        with pytest.raises(PipelineKeyError) as caught:
+            check_pipeline(spark, job(tmp_path, text.replace(old, new), **names))
+        assert str(caught.value).startswith(sentence)
+
+
+@pytest.mark.parametrize("sink", ["delta", "iceberg"])
+def test_a_table_format_without_its_jar_is_a_clear_error(spark: Any, tmp_path: Path, sink: str) -> None:
+    text = HEAD + BODY.replace("[trigger]\navailable_now = true\n", "")
+    text = text.replace(
+        'path = "out"', f'format = "{sink}"\npath = "out"' if sink == "delta" else 'format = "iceberg"\ntable = "a.b"'
+    )
+    with pytest.raises(
+        PipelineKeyError, match=f"sink.format: Spark has no JAR of {sink.capitalize()}: give --conf spark"
+    ):
+        check_pipeline(spark, job(tmp_path, text, kind="offline", topic="t", source="h:1"))
+
+
+def test_a_time_range_is_read_in_steps_and_a_second_run_adds_nothing(
+    spark: Any, source: ServedBroker, topic: str, send: Send, tmp_path: Path
+) -> None:
+    for partition in range(3):
+        send(orders(10 * partition, 10), partition=partition)
+    text = HEAD + BODY.replace("[trigger]\navailable_now = true\n", "")
+    limits = "since = 2013-01-03T00:00:00Z\nuntil = 2013-01-06T00:00:00\nmax_offsets_per_trigger = 3\n[streams"
+    backfill = job(
+        tmp_path, text.replace("[streams", limits), kind="offline", topic=topic, source=source.bootstrap_servers
+    )
+    for _ in range(2):
+        (status,) = run(spark, backfill)
+        assert status.state is State.DONE
+        assert numbers(tmp_path / "out") == [2, 3, 4, 12, 13, 14, 22, 23, 24]
+    times = pq.read_table(tmp_path / "out")["timestamp"].to_pylist()
+    assert min(times) == datetime.datetime(2013, 1, 3, tzinfo=datetime.UTC)
+
+
+def test_small_files_are_merged_for_every_reader(
+    spark: Any, source: ServedBroker, topic: str, send: Send, tmp_path: Path
+) -> None:
+    text = HEAD + BODY.replace("[trigger]\navailable_now = true\n", "")
+    text = text.replace('path = "out"', 'path = "out"\npartition_by = ["partition"]')
+    archive = job(tmp_path, text, kind="offline", topic=topic, source=source.bootstrap_servers)
+    for turn in range(3):
+        send(orders(10 * turn, 5), partition=turn % 2)
+        run(spark, archive)
+    expected = [number for turn in range(3) for number in range(10 * turn, 10 * turn + 5)]
+    assert numbers(tmp_path / "out") == expected
+    assert len(list((tmp_path / "out" / "partition=0").glob("*.parquet"))) == 1
+    # Spark itself reads the files that the sink's commit log names.
+    assert sorted(row.number for row in spark.read.parquet(str(tmp_path / "out")).collect()) == expected
+    assert not (tmp_path / "out" / compaction.WORK).exists()
+
+
+def test_a_merge_that_was_killed_is_finished_at_the_next_start(
+    spark: Any, source: ServedBroker, topic: str, send: Send, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = job(
+        tmp_path,
+        HEAD + BODY.replace("[trigger]\navailable_now = true\n", ""),
+        kind="offline",
+        topic=topic,
+        source=source.bootstrap_servers,
+    )
+    send(orders(0, 5))
+    run(spark, archive)
+    send(orders(5, 5))
+    with monkeypatch.context() as patch:
+        # As kill -9 leaves it after the journal: nothing is in its place yet.
+        done: list[int] = []
+        finish = compaction.finish_compaction
+        patch.setattr(compaction, "finish_compaction", lambda *args: done or done.append(1) or finish(*args))
+        run(spark, archive)
+    assert (tmp_path / "out" / compaction.WORK / "journal").exists()
+    assert len(list((tmp_path / "out").glob("*.parquet"))) == 2
+    send(orders(10, 1))
+    run(spark, archive)
+    assert numbers(tmp_path / "out") == list(range(11))
+    assert sorted(row.number for row in spark.read.parquet(str(tmp_path / "out")).collect()) == list(range(11))
+
+
+MIRROR = """
+kind = "mirror"
+name = "{topic}.mirror"
+checkpoint = "mirror.state"
+groups = ["{topic}-app-.*"]
+[source]
+bootstrap_servers = "{source}"
+pattern = "{topic}"
+[trigger]
+available_now = true
+[target]
+bootstrap_servers = "{target}"
+topic_prefix = "copy."
+"""
+
+
+def commit(broker: ServedBroker, group: str, topic: str, offset: int) -> None:
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": group})
+    consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+    consumer.close()
+
+
+def committed(broker: ServedBroker, group: str, topic: str) -> int:
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": group})
+    try:
+        return int(consumer.committed([TopicPartition(topic, 0)], timeout=30)[0].offset)
+    finally:
+        consumer.close()
+
+
+def test_a_mirror_carries_groups_with_translated_offsets(
+    spark: Any, source: ServedBroker, target: ServedBroker, admin: Any, topic: str, send: Send, tmp_path: Path
+) -> None:
+    from confluent_kafka import TopicPartition
+
+    send(orders(0, 10))
+    # The copy begins at 0 where the original begins at 4: offsets differ by that.
+    admin.delete_records([TopicPartition(topic, 0, 4)])[TopicPartition(topic, 0)].result(30)
+    commit(source, f"{topic}-app-1", topic, 7)
+    commit(source, f"{topic}-other", topic, 7)
+    mirror = job(tmp_path, MIRROR, topic=topic, source=source.bootstrap_servers, target=target.bootstrap_servers)
+    (status,) = run(spark, mirror)
+    assert (status.figures.records_in, status.figures.records_out, status.figures.lag) == (6, 6, 0)
+    assert committed(target, f"{topic}-app-1", f"copy.{topic}") == 3
+    assert committed(target, f"{topic}-other", f"copy.{topic}") < 0
+    send(orders(10, 5), first_day=10)
+    commit(source, f"{topic}-app-1", topic, 12)
+    run(spark, mirror)
+    assert committed(target, f"{topic}-app-1", f"copy.{topic}") == 8
+    # A group that goes on at the target is not moved back.
+    commit(target, f"{topic}-app-1", f"copy.{topic}", 11)
+    run(spark, mirror)
+    assert committed(target, f"{topic}-app-1", f"copy.{topic}") == 11
+    found = sorted(consumed(target, f"copy.{topic}", 11), key=lambda each: each.offset())
+    assert [json.loads(each.value())["number"] for each in found] == list(range(4, 15))
+
+
+def test_a_mirror_carries_configurations_that_change(
+    source: ServedBroker, target: ServedBroker, admin: Any, topic: str, tmp_path: Path
+) -> None:
+    from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+
+    there = AdminClient({"bootstrap.servers": target.bootstrap_servers})
+    mirror = job(tmp_path, MIRROR, topic=topic, source=source.bootstrap_servers, target=target.bootstrap_servers)
+
+    def config(client: Any, name: str) -> dict[str, str]:
+        resource = ConfigResource(ConfigResource.Type.TOPIC, name)
+        return {entry.name: entry.value for entry in client.describe_configs([resource])[resource].result(30).values()}
+
+    topics = MirrorTopics(mirror)  # type: ignore[arg-type]
+    try:
+        topics.ensure()
+        topics.carry_configs()
+        assert config(there, f"copy.{topic}")["segment.bytes"] == "1000000"
+        changes = [
+            ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET),
+            ConfigEntry("segment.bytes", None, incremental_operation=AlterConfigOpType.DELETE),
+        ]
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=changes)
+        admin.incremental_alter_configs([resource])[resource].result(30)
+        topics.carry_configs()
+    finally:
+        topics.close()
+    changed = config(there, f"copy.{topic}")
+    assert changed["cleanup.policy"] == "compact"
+    assert changed["segment.bytes"] != "1000000"
+
+
+def test_a_mirror_finds_partitions_that_are_added_while_it_runs(
+    spark: Any, source: ServedBroker, target: ServedBroker, admin: Any, topic: str, send: Send, tmp_path: Path
+) -> None:
+    from confluent_kafka import Producer
+    from confluent_kafka.admin import NewPartitions
+
+    text = MIRROR.replace("available_now = true", 'interval = "200 milliseconds"')
+    mirror = job(tmp_path, text, topic=topic, source=source.bootstrap_servers, target=target.bootstrap_servers)
+    send(orders(0, 3))
+    started = PipelineRun(spark, mirror, system_runtime())
+    try:
+        eventually(lambda: started.poll().figures.records_out == 3, within_s=120, what="three records")
+        admin.create_partitions([NewPartitions(topic, 4)])[topic].result(30)
+        # A producer that has not seen the topic yet.
+        later = Producer({"bootstrap.servers": source.bootstrap_servers})
+        for value in orders(3, 2):
+            later.produce(topic, value, partition=3)
+        assert later.flush(30) == 0
+        eventually(lambda: started.poll().figures.records_out == 5, within_s=120, what="two more")
+    finally:
+        started.stop()
+    assert started.poll().state is State.STOPPED
+    assert {each.partition() for each in consumed(target, f"copy.{topic}", 5)} == {0, 3}

@@ -48,6 +48,14 @@ def test_the_input_of_each_stream_is_counted() -> None:
     assert (figures.records_in, figures.bad_rows, figures.tombstones) == (10, 3, 1)
 
 
+def test_observations_of_spark_connect_have_a_schema() -> None:
+    one = report(0, 10, None)
+    schema = {"fields": [{"name": "bad_rows"}, {"name": "tombstones"}]}
+    one.observedMetrics["odradek.a"] = SimpleNamespace(values=[2, 1], schema=schema)
+    figures, _ = add_reports(Figures(), [one], after_batch=-1)
+    assert (figures.records_out, figures.bad_rows, figures.tombstones) == (0, 2, 1)
+
+
 def test_offsets_of_all_sources_are_merged_to_the_lowest_per_partition() -> None:
     first = '{"@": "anchor", "a": {"0": 5, "1": 7}}'
     found = offsets_of(report(1, 0, None, (), first, '{"a": {"1": 3}, "b": {"0": 1}}', None, "null"))

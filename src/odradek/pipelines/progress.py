@@ -76,11 +76,11 @@ def add_reports(figures: Figures, reports: Sequence[Any], *, after_batch: int) -
         after_batch = report.batchId
         records_in += report.numInputRows
         observed = report.observedMetrics.get(OBSERVED)
-        records_out += observed.rows if observed is not None else 0
+        records_out += _count(observed, "rows")
         for name, counted in report.observedMetrics.items():
             if name.startswith(f"{OBSERVED}."):
-                bad_rows += counted.bad_rows
-                tombstones += counted.tombstones
+                bad_rows += _count(counted, "bad_rows")
+                tombstones += _count(counted, "tombstones")
         late += sum(operator.numRowsDroppedByWatermark for operator in report.stateOperators)
         batches += 1
         if report.numInputRows:
@@ -100,6 +100,15 @@ def add_reports(figures: Figures, reports: Sequence[Any], *, after_batch: int) -
         batch_seconds=duration,
     )
     return figures, after_batch
+
+
+def _count(observed: Any, name: str) -> int:
+    """Return a count of an observation; over Spark Connect its row has `values` in the order of a `schema`."""
+    schema = getattr(observed, "schema", None)
+    if schema is None:
+        return getattr(observed, name, None) or 0
+    names = [field["name"] for field in schema["fields"]]
+    return observed.values[names.index(name)] or 0
 
 
 def lag_of(report: Any) -> int | None:

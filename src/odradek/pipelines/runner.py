@@ -74,9 +74,8 @@ class PipelineRun:
             except AttemptFailedError as error:
                 self._fail(error)
             except spark_errors() as error:
-                # The JVM itself has ended, and another attempt would need it.
-                text = f"Spark does not answer any more: {sentence_of(str(error))}"
-                self._fail(AttemptFailedError(text, details=str(error), is_final=True))
+                # Of a call for its state: Spark has ended, and another attempt would need it.
+                self._fail(AttemptFailedError(sentence_of(str(error)), details=str(error), is_final=True))
         elif self._clock.monotonic() >= self._retry_at:
             self._start()
         return self._update()

@@ -87,6 +87,32 @@ def test_an_empty_topic_is_an_empty_frame(spark: Any, bootstrap: str, topic: str
     assert read(spark, bootstrap, topic).count() == 0
 
 
+def test_conditions_on_partition_and_offset_read_less(spark: Any, bootstrap: str, topic: str, produce: Produce) -> None:
+    produce(topic, numbers(0, 9) + numbers(1, 9), timestamp=1_700_000_000_000)
+    produce(topic, numbers(1, 3, first=9), timestamp=1_700_000_005_000)
+    frame = read(spark, bootstrap, topic)
+    corner = frame.where("partition = 1 AND offset >= 7 AND timestamp < '2030-01-01'")
+    assert corner.rdd.getNumPartitions() == 1
+    assert rows(corner) == [(1, n, str(n)) for n in range(7, 12)]
+    late = frame.where("timestamp >= timestamp_millis(1700000005000)")
+    assert late.rdd.getNumPartitions() == 1
+    assert rows(late) == [(1, n, str(n)) for n in range(9, 12)]
+    assert frame.where("partition = 9").count() == 0
+    assert rows(frame.where("partition = 0 AND CAST(value AS STRING) = '4'")) == [(0, 4, "4")]
+
+
+def test_conditions_are_spark_s_where_push_down_is_off(
+    spark: Any, bootstrap: str, topic: str, produce: Produce
+) -> None:
+    produce(topic, numbers(0, 3) + numbers(1, 3))
+    setting = "spark.sql.python.filterPushdown.enabled"
+    spark.conf.set(setting, "false")
+    try:
+        assert rows(read(spark, bootstrap, topic).where("partition = 1 AND offset > 1")) == [(1, 2, "2")]
+    finally:
+        spark.conf.set(setting, "true")
+
+
 def test_a_pattern_finds_topics(spark: Any, bootstrap: str, topic: str, produce: Produce) -> None:
     produce(topic, numbers(0, 3))
     frame = read(spark, bootstrap, "-", subscribe="-", subscribePattern=f"{topic[:-1]}.")

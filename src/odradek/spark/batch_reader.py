@@ -1,11 +1,13 @@
 """A batch read: offsets are looked up once, when Spark plans the query, and every task gets a range."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from odradek.spark.boundaries import edge_offsets, ending_offsets, find_partitions, starting_offsets
+from odradek.spark.filters import Filters
 from odradek.spark.lookup import Lookup
 from odradek.spark.options import Edge, GivenOffsets, ReadOptions
 from odradek.spark.planning import Plan, plan_batch
@@ -13,22 +15,39 @@ from odradek.spark.scan import scan
 from odradek.spark.tasks import scan_partitions
 
 
-class BatchReader(DataSourceReader):  # type: ignore[misc]
-    """A batch read.
+class _PushFilters:
+    """`pushFilters` of a reader, which PySpark takes for the inherited one.
 
-    Filters are left to Spark, which refuses readers with `pushFilters` unless a setting allows them.
+    PySpark fails the query of a reader that overrides the method while `spark.sql.python.filterPushdown.enabled` is
+    off, which is the default; it compares `__func__`. With the setting on, it calls the method of any reader.
     """
+
+    __func__ = staticmethod(DataSourceReader.pushFilters)
+
+    def __init__(self, filters: Filters) -> None:
+        self._filters = filters
+
+    def __call__(self, pushed: list[Filter]) -> Iterator[Filter]:
+        return self._filters.push(pushed)
+
+
+class BatchReader(DataSourceReader):  # type: ignore[misc]
+    """A batch read."""
 
     def __init__(self, options: ReadOptions, schema: Any, open_lookup: Callable[[], Lookup]) -> None:
         self._options = options
         self._columns = tuple(schema.fieldNames())
         self._open_lookup = open_lookup
+        self._filters = Filters()
+        self.pushFilters = _PushFilters(self._filters)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return a partition per task. Raise `OdradekError`, one sentence."""
         lookup = self._open_lookup()
         try:
-            return scan_partitions(plan(self._options, lookup), self._options, self._columns, lookup.brokers())
+            found = plan(self._options, lookup)
+            narrowed = replace(found, ranges=self._filters.narrow(found.ranges, lookup))
+            return scan_partitions(narrowed, self._options, self._columns, lookup.brokers())
         finally:
             lookup.close()
 

@@ -197,6 +197,8 @@ def _defaults(threads: int, *, is_local: bool) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
+        # Conditions on partition, offset and timestamp shorten what the source reads.
+        "spark.sql.python.filterPushdown.enabled": "true",
         # Other readers of Parquet read this as a UTC timestamp; Spark's own default is a Hive format.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         **({"spark.sql.shuffle.partitions": str(threads)} if is_local else {}),

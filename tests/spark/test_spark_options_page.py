@@ -1,0 +1,53 @@
+"""The examples of docs/spark-options.md, as they are printed, and its table against the parser."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from odradek.spark import options
+
+PAGE: Final = (Path(__file__).parents[2] / "docs" / "spark-options.md").read_text()
+
+Produce = Callable[..., None]
+
+
+@pytest.fixture
+def examples() -> dict[str, Any]:
+    names: dict[str, Any] = {}
+    for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
+        exec(compile(block, "docs/spark-options.md", "exec"), names)
+    return names
+
+
+@pytest.mark.parametrize("name", sorted({*options._READ_OPTIONS, *options._WRITE_OPTIONS}))
+def test_every_option_is_on_the_page(name: str) -> None:
+    assert f"`{name}`" in PAGE
+
+
+@pytest.mark.needs("java")
+@pytest.mark.timeout(240)
+def test_what_is_written_is_read_and_filtered(spark: Any, bootstrap: str, topic: str, examples: dict[str, Any]) -> None:
+    examples["write_a_batch"](
+        spark.range(40).selectExpr("CAST(id AS STRING) AS key", "CAST(id AS STRING) AS value"), bootstrap, topic
+    )
+    everything = examples["read_a_batch"](spark, bootstrap, topic).collect()
+    assert sorted(int(row.value) for row in everything) == list(range(40))
+    corner = examples["read_a_corner"](spark, bootstrap, topic).collect()
+    assert sorted(corner) == sorted(row for row in everything if row.partition == 1 and row.offset >= 2)
+
+
+@pytest.mark.needs("java")
+@pytest.mark.timeout(240)
+def test_the_lag_is_the_distance_to_the_latest_offsets(
+    spark: Any, bootstrap: str, topic: str, produce: Produce, tmp_path: Path, examples: dict[str, Any]
+) -> None:
+    produce(topic, [(0, None, b"v")] * 9)
+    given = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
+    stream = spark.readStream.format("odradek").options(**given, maxOffsetsPerTrigger="2").load()
+    query = stream.writeStream.format("noop").trigger(availableNow=True).start(checkpointLocation=str(tmp_path))
+    query.awaitTermination()
+    lags = [examples["lag"](progress) for progress in query.recentProgress]
+    assert lags[:5] == [7, 5, 3, 1, 0]

@@ -45,7 +45,7 @@ class ScanTask:
 def scan(task: ScanTask) -> Iterator["pa.RecordBatch"]:
     """Yield the records of the range. Raise `DataLossError` if some are lost and `failOnDataLoss` is on."""
     options = task.options
-    settings = client_settings(ScanSettings, options.bootstrap_servers, options.client)
+    settings = client_settings(ScanSettings, options.bootstrap_servers, options.client, in_task=True)
     clients = worker_clients()
     with clients.lend(settings, lambda: _connect(settings, task)) as cluster:
         batches = _batches(cluster, task)
@@ -100,7 +100,7 @@ async def _buffers(cluster: Cluster, task: ScanTask) -> AsyncGenerator[tuple[int
     After a loss that is allowed, reading continues where the log does.
     """
     range_ = task.range
-    settings = client_settings(ScanSettings, task.options.bootstrap_servers, task.options.client)
+    settings = client_settings(ScanSettings, task.options.bootstrap_servers, task.options.client, in_task=True)
     position = range_.start
     while position < range_.end:
         reader = PartitionReader(

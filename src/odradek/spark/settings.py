@@ -68,11 +68,11 @@ class SinkSettings(ClientSettings):
 S = TypeVar("S", bound=ClientSettings)
 
 
-def client_settings(cls: type[S], bootstrap_servers: str, client: Mapping[str, str]) -> S:
+def client_settings(cls: type[S], bootstrap_servers: str, client: Mapping[str, str], *, in_task: bool = False) -> S:
     """Return settings made of an option's `kafka.*` keys, which come without their prefix.
 
-    Keys of Kafka's Java clients without an effect here are warned of, once in a process. Raise `ConfigurationError`
-    for an unknown key, naming similar ones, or for a value out of range.
+    Keys of Kafka's Java clients without an effect here are warned of, once in a process and not `in_task`. Raise
+    `ConfigurationError` for an unknown key, naming similar ones, or for a value out of range.
     """
     known = definitions(cls)
     values: dict[str, object] = {"bootstrap_servers": bootstrap_servers}
@@ -82,7 +82,7 @@ def client_settings(cls: type[S], bootstrap_servers: str, client: Mapping[str, s
         elif key in _REFUSED:
             raise ConfigurationError(f"kafka.{key} can't be set: {_REFUSED[key]}")
         elif key in _of_java_clients() or key.startswith(_PREFIXES):
-            if key not in _SILENT:
+            if key not in _SILENT and not in_task:
                 _warn_once(key)
         else:
             error = unknown_key(key, {*known, *_of_java_clients()})

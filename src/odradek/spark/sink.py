@@ -56,7 +56,7 @@ class _Writer:
     """Sends batches while Spark is asked for the next ones, as many as fit into the producer's memory."""
 
     def __init__(self, options: WriteOptions) -> None:
-        self._settings = client_settings(SinkSettings, options.bootstrap_servers, options.client)
+        self._settings = client_settings(SinkSettings, options.bootstrap_servers, options.client, in_task=True)
         self._runtime = system_runtime()
         self._producer = Producer(runtime=self._runtime, **_producer_keywords(self._settings))
         self._topic = options.topic

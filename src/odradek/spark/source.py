@@ -53,7 +53,7 @@ class OdradekDataSource(DataSource):  # type: ignore[misc]
         from odradek.spark.schema import check_sink_schema
         from odradek.spark.writers import BatchWriter
 
-        options = parse_write_options(self.options)
+        options = _write_options(self.options)
         check_sink_schema(schema, topic=options.topic)
         return BatchWriter(options)
 
@@ -63,7 +63,7 @@ class OdradekDataSource(DataSource):  # type: ignore[misc]
         from odradek.spark.schema import check_sink_schema
         from odradek.spark.writers import StreamWriter
 
-        options = parse_write_options(self.options)
+        options = _write_options(self.options)
         check_sink_schema(schema, topic=options.topic)
         return StreamWriter(options)
 
@@ -74,3 +74,12 @@ def _lookup(options: Any) -> Any:
     from odradek.spark.settings import ScanSettings, client_settings
 
     return partial(ClusterLookup, client_settings(ScanSettings, options.bootstrap_servers, options.client))
+
+
+def _write_options(given: Any) -> Any:
+    """Return the options of a write. The `kafka.*` keys are checked here rather than in a task."""
+    from odradek.spark.settings import SinkSettings, client_settings
+
+    options = parse_write_options(given)
+    client_settings(SinkSettings, options.bootstrap_servers, options.client)
+    return options

@@ -109,10 +109,10 @@ def test_a_white_list_finds_topics_that_are_created_later(play: Play) -> None:
 
 def test_a_black_list_leaves_out_what_it_names_and_internal_topics(play: Play) -> None:
     async def scenario(world: World) -> None:
-        for topic in ("a", "b", "__internal"):
+        for topic in ("a", "b", "__heartbeats", "__consumer_offsets"):
             await world.create_topic(topic)
         reader = await Reader(world, "c", TopicFilter(expression="b", is_white_list=False)).start()
-        assert set(reader.consumer.owned()) == {("a", 0)}
+        assert set(reader.consumer.owned()) == {("a", 0), ("__heartbeats", 0)}
         await reader.stop()
 
     play(scenario)

@@ -42,6 +42,8 @@ class ZookeeperConsumer:
         **settings: object,
     ) -> None:
         self._settings = zookeeper_consumer_settings(settings)
+        if not isinstance(zookeeper_connect, str):
+            raise ConfigurationError(f"zookeeper_connect is the URL of a tree in a string, not {zookeeper_connect!r}")
         self._url = zookeeper_connect if ":/" in zookeeper_connect else f"zookeeper://{zookeeper_connect}"
         self._runtime = runtime or system_runtime()
         self._assignor = create_assignor(partition_assignment_strategy)
@@ -72,6 +74,10 @@ class ZookeeperConsumer:
         Returns when the first rebalance is over. Raises `RebalanceFailedError`, after which it may be called again, and
         `ConfigurationError` if the consumer has streams.
         """
+        if not isinstance(topic_counts, Mapping):
+            raise ConfigurationError(
+                f"topic_counts maps topics to numbers of streams, such as {{'flights': 2}}, not {topic_counts!r}"
+            )
         counts = ThreadCounts(topics=dict(topic_counts))
         return await self._create_streams(counts, topic_counts)
 

@@ -5,6 +5,7 @@ from typing import Final
 
 from odradek.clients.settings import ClientSettings, make_settings
 from odradek.config.definition import boolean, integer, text
+from odradek.groups.zookeeper.registration import validate_node_name
 from odradek.model import ConfigurationError
 from odradek.model.values import dataclass
 
@@ -54,7 +55,9 @@ class ZookeeperConsumerSettings(ClientSettings):
     fetch_message_max_bytes: int = integer(
         "fetch.message.max.bytes", 1 << 20, "The maximum of bytes of one partition in a fetch.", minimum=1
     )
-    fetch_min_bytes: int = integer("fetch.min.bytes", 1, "The bytes that a broker collects before it answers.")
+    fetch_min_bytes: int = integer(
+        "fetch.min.bytes", 1, "The bytes that a broker collects before it answers.", minimum=0
+    )
     fetch_wait_max_ms: int = integer(
         "fetch.wait.max.ms", 100, "How long a broker waits for fetch.min.bytes.", minimum=0
     )
@@ -70,7 +73,7 @@ def zookeeper_consumer_settings(values: Mapping[str, object]) -> ZookeeperConsum
     if "bootstrap_servers" in values:
         raise ConfigurationError("bootstrap_servers is not a key of this consumer: it finds the brokers in the tree")
     settings = make_settings(ZookeeperConsumerSettings, values)
-    for key, value in (("group_id", settings.group_id), ("consumer_id", settings.consumer_id or "-")):
-        if not value or "/" in value or value in {".", ".."}:
-            raise ConfigurationError(f"{key} is the name of a node: it can't be {value!r}")
+    validate_node_name("group_id", settings.group_id)
+    if settings.consumer_id is not None:
+        validate_node_name("consumer_id", settings.consumer_id)
     return settings

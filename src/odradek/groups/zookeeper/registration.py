@@ -1,17 +1,20 @@
 """A consumer registers its topics, or a filter of topics, and its threads in `/consumers/{group}/ids/{consumer}`."""
 
 import re
+import warnings
 from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
 from typing import Final
 from uuid import UUID
 
 from odradek.metadata.nodes import ConsumerNode
-from odradek.model import ConfigurationError, validate_topic_name
+from odradek.model import ConfigurationError, InvalidTopicError, validate_topic_name
+from odradek.model.names import INTERNAL_TOPICS
 from odradek.model.values import dataclass, field
 
-INTERNAL_TOPICS: Final = "__"
-"""How the names of internal topics begin."""
+MOST_THREADS: Final = 10_000
+"""Threads of one consumer for a topic: every consumer of the group lists them all, so a typing error would stop it."""
+_NO_REPETITION: Final = re.compile(r"\{(?!\d+\})")
 
 
 class Pattern(StrEnum):
@@ -30,9 +33,17 @@ class TopicFilter:
     is_white_list: bool = True
 
     def __post_init__(self) -> None:
+        if not isinstance(self.expression, str):
+            raise ConfigurationError(f"a topic filter is a regular expression in a string, not {self.expression!r}")
+        if _NO_REPETITION.search(self._regex):
+            raise ConfigurationError(
+                f"{self.expression!r} is not a regular expression: braces repeat, as a{{2}} does, and commas separate "
+                "alternatives, also within braces"
+            )
         try:
-            re.compile(self._alternatives)
-        except re.error as error:
+            with warnings.catch_warnings(action="error", category=FutureWarning):  # Java's set operations, as in [a&&b]
+                re.compile(self._regex)
+        except (re.error, FutureWarning, OverflowError, RecursionError) as error:
             raise ConfigurationError(f"{self.expression!r} is not a regular expression: {error}") from None
 
     @property
@@ -42,16 +53,17 @@ class TopicFilter:
 
     def topics(self, names: Iterable[str], *, exclude_internal: bool) -> frozenset[str]:
         """Return those of `names` that the filter lets through."""
-        expression = re.compile(self._alternatives)
+        expression = re.compile(self._regex)
         return frozenset(
             name
             for name in names
             if (expression.fullmatch(name) is not None) is self.is_white_list
-            and not (exclude_internal and name.startswith(INTERNAL_TOPICS))
+            and not (exclude_internal and name in INTERNAL_TOPICS)
         )
 
     @property
-    def _alternatives(self) -> str:
+    def _regex(self) -> str:
+        """Return the expression as Kafka's TopicFilter cleans it: no spaces, no quotes around it, `|` for commas."""
         return self.expression.replace(" ", "").strip("\"'").replace(",", "|")
 
 
@@ -67,11 +79,15 @@ class ThreadCounts:
     def __post_init__(self) -> None:
         if self.filter is None and not self.topics:
             raise ConfigurationError("a consumer needs a topic, or a filter of topics")
+        if self.filter is not None and not isinstance(self.filter, TopicFilter):
+            raise ConfigurationError(f"a filter of topics is a TopicFilter, not {self.filter!r}")
         for topic in self.topics:
+            if not isinstance(topic, str):
+                raise ConfigurationError(f"a topic's name is a string, not {topic!r}")
             validate_topic_name(topic)
         for count in (*self.topics.values(), self.threads):
-            if count < 1:
-                raise ConfigurationError(f"a topic needs at least one thread, not {count}")
+            if type(count) is not int or not 1 <= count <= MOST_THREADS:
+                raise ConfigurationError(f"a topic has 1 to {MOST_THREADS:,} threads, not {count!r}")
 
     def threads_of(self, names: Collection[str], *, exclude_internal: bool) -> Mapping[str, int]:
         """Return the number of threads by topic, where `names` are all topics that exist."""
@@ -88,14 +104,35 @@ class ThreadCounts:
 
     @classmethod
     def of(cls, node: ConsumerNode) -> "ThreadCounts":
-        """Return the subscription of a registration. Raises `ConfigurationError` for one that cannot be used."""
+        """Return the subscription of a registration. Raises `ConfigurationError` for one that cannot be used.
+
+        A name that no topic can have is left out, since Kafka's consumers treat it as a topic that does not exist.
+        """
         if node.pattern == Pattern.STATIC:
-            return cls(topics=node.subscription)
+            return cls(topics={topic: count for topic, count in node.subscription.items() if _can_be_a_topic(topic)})
         if len(node.subscription) != 1:
             raise ConfigurationError(f"a registration with a filter has one expression, not {len(node.subscription)}")
         ((expression, threads),) = node.subscription.items()
         is_white_list = node.pattern == Pattern.WHITE_LIST
         return cls(filter=TopicFilter(expression=expression, is_white_list=is_white_list), threads=threads)
+
+
+def validate_node_name(what: str, name: str) -> str:
+    """Return `name`, of a group or a consumer, if a node can have it. Raises `ConfigurationError`."""
+    if not name or "/" in name or name in {".", ".."} or not name.isprintable():
+        raise ConfigurationError(
+            f"{what} is the name of a node in the tree, which has printable characters without '/' and is neither "
+            f"'.' nor '..': it can't be {name!r}"
+        )
+    return name
+
+
+def _can_be_a_topic(name: str) -> bool:
+    try:
+        validate_topic_name(name)
+    except InvalidTopicError:
+        return False
+    return True
 
 
 def new_consumer_id(group: str, host: str, now_ms: int, unique: UUID) -> str:

@@ -1,0 +1,106 @@
+"""M4. Arguments and settings of the consumer of generation 1: wrong ones are refused in one sentence."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from zookeeper_world import Scenario
+
+from odradek.clients.zookeeper_consumer import TopicFilter, ZookeeperConsumer
+from odradek.groups.zookeeper.registration import ThreadCounts
+from odradek.model import ConfigurationError, OdradekError
+from odradek.stores import MemoryStore
+from odradek.testing.world import World
+
+Play = Callable[[Scenario], None]
+
+
+@pytest.mark.parametrize(
+    ("counts", "message"),
+    [
+        ({"t": "2"}, "1 to 10,000 threads, not '2'"),
+        ({"t": True}, "1 to 10,000 threads, not True"),
+        ({"t": 1.5}, r"1 to 10,000 threads, not 1\.5"),
+        ({"t": 0}, "1 to 10,000 threads, not 0"),
+        ({"t": 10_001}, "1 to 10,000 threads, not 10001"),
+        ({5: 1}, "a topic's name is a string, not 5"),
+        ({"t/x": 1}, "'t/x' has others"),
+        ({}, "needs a topic"),
+        (["t"], r"such as {'flights': 2}, not \['t'\]"),
+        ("t", "such as {'flights': 2}, not 't'"),
+    ],
+)
+def test_wrong_numbers_of_streams_are_refused(play: Play, counts: Any, message: str) -> None:
+    async def scenario(world: World) -> None:
+        consumer = ZookeeperConsumer(store=MemoryStore(world.tree), runtime=world.simulation.runtime("c"))
+        async with consumer:
+            with pytest.raises(OdradekError, match=message):
+                await consumer.create_message_streams(counts)
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("topic_filter", "threads", "message"),
+    [
+        ("t.*", 1, r"is a TopicFilter, not 't\.\*'"),
+        (TopicFilter(expression="t"), "3", "1 to 10,000 threads, not '3'"),
+        (TopicFilter(expression="t"), 0, "1 to 10,000 threads, not 0"),
+    ],
+)
+def test_wrong_filters_are_refused(play: Play, topic_filter: Any, threads: Any, message: str) -> None:
+    async def scenario(world: World) -> None:
+        consumer = ZookeeperConsumer(store=MemoryStore(world.tree), runtime=world.simulation.runtime("c"))
+        async with consumer:
+            with pytest.raises(ConfigurationError, match=message):
+                await consumer.create_message_streams_by_filter(topic_filter, threads)
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        (None, "a regular expression in a string, not None"),
+        (b"a", "a regular expression in a string, not b'a'"),
+        ("a{1,2}", "commas separate alternatives, also within braces"),
+        ("[a-z&&[^b]]", "set intersection"),
+        ("*", "nothing to repeat"),
+        (r"\p{Alpha}", "braces repeat"),
+        ("a{99999999999999999999}", "too large"),
+    ],
+)
+def test_an_expression_that_would_match_other_topics_than_java_s_is_refused(expression: Any, message: str) -> None:
+    for _ in range(2):  # Python warns of an expression once
+        with pytest.raises(ConfigurationError, match=message):
+            TopicFilter(expression=expression)
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"), [("a{2}", {"aa"}), ('"a, b"', {"a", "b"}), ("__.*", {"__x"}), ("(?i)A", {"a"})]
+)
+def test_an_expression_matches_whole_names(expression: str, expected: set[str]) -> None:
+    names = ["a", "aa", "b", "__x", "__consumer_offsets", "__transaction_state"]
+    assert TopicFilter(expression=expression).topics(names, exclude_internal=True) == expected
+
+
+def test_internal_topics_are_kafka_s() -> None:
+    counts = ThreadCounts(filter=TopicFilter(expression=".*"))
+    names = ["__consumer_offsets", "__debezium-heartbeat"]
+    assert set(counts.threads_of(names, exclude_internal=True)) == {"__debezium-heartbeat"}
+    assert set(counts.threads_of(names, exclude_internal=False)) == set(names)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"group_id": ""}, "group_id is the name of a node"),
+        ({"group_id": "a\0b"}, "it can't be 'a\\\\x00b'"),
+        ({"consumer_id": "x/y"}, "it can't be 'x/y'"),
+        ({"fetch_min_bytes": -5}, "fetch.min.bytes"),
+        ({"zookeeper_connect": None}, "the URL of a tree in a string, not None"),
+    ],
+)
+def test_wrong_settings_are_refused_before_anything_starts(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        ZookeeperConsumer(**settings)

@@ -1,19 +1,20 @@
 """`GroupTree` reads, writes and watches the nodes of a group for one consumer (SPEC 8)."""
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import islice
-from typing import Final
+from typing import Final, TypeVar
 
 from odradek.groups.zookeeper.registration import ThreadCounts
 from odradek.groups.zookeeper.view import GroupView, Ownership
 from odradek.metadata import paths
 from odradek.metadata.nodes import BrokenNodeError, BrokerNode, ConsumerNode, TopicNode
-from odradek.metadata.store import Create, Delete, NodeExists, NoNode, Store, Watch
+from odradek.metadata.store import Create, Delete, Node, NodeExists, Store, Watch
 from odradek.model import ConfigurationError, TopicPartition, UnavailableError
 
+T = TypeVar("T")
 _AT_ONCE: Final = 500
-"""Nodes in one transaction; ZooKeeper limits its size."""
+"""Nodes in one transaction: ZooKeeper closes the connection of a request over 1 MiB (`jute.maxbuffer`)."""
 _log = logging.getLogger("odradek.clients")
 
 
@@ -58,32 +59,35 @@ class GroupTree:
             self._watch_children(paths.TOPICS)
 
     async def unregister(self) -> None:
-        """Delete the consumer's node."""
+        """Delete the consumer's node, unless it is that of another consumer with the same id."""
         self._cancel(self._watches)
-        try:
-            await self._store.delete(paths.consumer_id(self._group, self._consumer_id))
-        except NoNode:
-            return
+        node = paths.consumer_id(self._group, self._consumer_id)
+        found = await self._store.get(node)
+        if found is not None and found.owner == self._store.session_id:
+            await self._store.delete(node)
 
     async def read(self) -> GroupView:
         """Return the group as it is now; the nodes are read one after another. Broken nodes are logged and left out."""
         consumers = await self._read_consumers()
         has_filter = any(counts.filter is not None for counts in consumers.values())
         names = frozenset(await self._store.children(paths.TOPICS)) if has_filter else frozenset()
-        wanted = sorted(self._counts.threads_of(names, exclude_internal=self._exclude_internal))
-        self._watch_topics(wanted)
-        partitions: dict[str, int] = {}
-        for name, node in zip(wanted, await self._store.get_many(map(paths.topic, wanted)), strict=True):
-            if node is not None:
-                partitions[name] = len(TopicNode.decode(paths.topic(name), node.data).replicas)
+        self._watch_topics(self._topics_of(self._counts, names))
+        # Also other consumers' topics: zookeeper-roundrobin compares the threads of all topics of the group.
+        wanted = sorted({topic for counts in consumers.values() for topic in self._topics_of(counts, names)})
+        nodes = await self._read(map(paths.topic, wanted), TopicNode.decode)
+        partitions = {paths.name_of(path): tuple(sorted(node.replicas)) for path, node in nodes.items()}
         has_brokers = bool(await self._store.children(paths.BROKER_IDS))
         return GroupView(consumers=consumers, partitions=partitions, topics=names, has_brokers=has_brokers)
 
     async def brokers(self) -> tuple[str, ...]:
-        """Return the addresses of the brokers that are registered: of each its first endpoint."""
+        """Return the addresses of the brokers that are registered: of each its first endpoint.
+
+        Raises `UnavailableError` if there is none.
+        """
         places = [paths.child(paths.BROKER_IDS, name) for name in await self._store.children(paths.BROKER_IDS)]
-        nodes = zip(places, await self._store.get_many(places), strict=True)
-        known = [BrokerNode.decode(place, node.data) for place, node in nodes if node is not None]
+        known = (await self._read(places, BrokerNode.decode)).values()
+        if not known:
+            raise UnavailableError(f"no broker is registered in {paths.BROKER_IDS}")
         return tuple(f"{each.endpoints[0].host}:{each.endpoints[0].port}" for each in known)
 
     async def claim(self, wanted: Ownership) -> bool:
@@ -91,7 +95,7 @@ class GroupTree:
         owners = [paths.consumer_owner(self._group, place) for place in wanted]
         topics = sorted({paths.parent(owner) for owner in owners})
         await create_persistent(self._store, [paths.parent(topic) for topic in topics[:1]] + topics)
-        for some in _batches(wanted):
+        for some in batches(wanted):
             try:
                 await self._store.multi(
                     [
@@ -109,7 +113,7 @@ class GroupTree:
 
     async def release(self, claims: Collection[TopicPartition]) -> None:
         """Delete those of the claims that are this session's."""
-        for some in _batches(claims):
+        for some in batches(claims):
             owners = [paths.consumer_owner(self._group, place) for place in some]
             nodes = zip(owners, await self._store.get_many(owners), strict=True)
             own = [owner for owner, node in nodes if node is not None and node.owner == self._store.session_id]
@@ -119,16 +123,16 @@ class GroupTree:
     async def _read_consumers(self) -> dict[str, ThreadCounts]:
         ids = paths.parent(paths.consumer_id(self._group, self._consumer_id))
         names = await self._store.children(ids)
-        places = [paths.child(ids, name) for name in names]
-        consumers: dict[str, ThreadCounts] = {}
-        for name, place, node in zip(names, places, await self._store.get_many(places), strict=True):
-            if node is None:
-                continue
-            try:
-                consumers[name] = ThreadCounts.of(ConsumerNode.decode(place, node.data))
-            except (BrokenNodeError, ConfigurationError) as error:
-                _log.warning("%s: the registration %s is ignored: %s", self._consumer_id, place, error)
-        return consumers
+        nodes = await self._read([paths.child(ids, name) for name in names], _thread_counts)
+        return {paths.name_of(path): counts for path, counts in nodes.items()}
+
+    async def _read(self, places: Iterable[str], decode: Callable[[str, bytes], T]) -> dict[str, T]:
+        """Return the nodes that exist, by path. Broken ones are logged and left out."""
+        wanted = list(places)
+        return dict(decoded(zip(wanted, await self._store.get_many(wanted), strict=True), decode, self._consumer_id))
+
+    def _topics_of(self, counts: ThreadCounts, names: Collection[str]) -> Collection[str]:
+        return counts.threads_of(names, exclude_internal=self._exclude_internal)
 
     def _watch_children(self, path: str) -> None:
         if path not in self._watches:
@@ -157,7 +161,28 @@ async def create_persistent(store: Store, nodes: Iterable[str]) -> None:
                 continue
 
 
-def _batches(places: Iterable[TopicPartition]) -> Iterable[list[TopicPartition]]:
-    rest = iter(places)
+def decoded(
+    nodes: Iterable[tuple[str, Node | None]], decode: Callable[[str, bytes], T], reader: str
+) -> Iterator[tuple[str, T]]:
+    """Yield the path and value of each node that exists. Broken ones are logged, with the `reader`, and left out."""
+    for path, node in nodes:
+        if node is None:
+            continue
+        try:
+            yield path, decode(path, node.data)
+        except BrokenNodeError as error:
+            _log.warning("%s ignores a node: %s; mend or delete it", reader, error)
+
+
+def _thread_counts(path: str, data: bytes) -> ThreadCounts:
+    try:
+        return ThreadCounts.of(ConsumerNode.decode(path, data))
+    except ConfigurationError as error:
+        raise BrokenNodeError(path, str(error)) from None
+
+
+def batches(items: Iterable[T]) -> Iterator[list[T]]:
+    """Yield the items in lists that are short enough for a transaction."""
+    rest = iter(items)
     while some := list(islice(rest, _AT_ONCE)):
         yield some

@@ -4,6 +4,7 @@ A commit is refused when the consumer's session is over: its partitions may have
 it would set back.
 """
 
+import logging
 from collections.abc import Collection, Mapping
 from typing import Protocol
 
@@ -11,17 +12,18 @@ from odradek.clients.cluster import Cluster
 from odradek.clients.group_offsets import (
     NO_MEMBER,
     OffsetAndMetadata,
-    commit_once,
+    commit_each,
     fetch_group_offsets,
     find_coordinator,
 )
 from odradek.clients.retry import retrying
-from odradek.clients.zookeeper_consumer.group_tree import create_persistent
+from odradek.clients.zookeeper_consumer.group_tree import batches, create_persistent, decoded
 from odradek.metadata import paths
 from odradek.metadata.nodes import decode_integer, encode_integer
-from odradek.metadata.store import Check, Create, NoNode, Operation, SetData, Store
-from odradek.model import OdradekError, TopicPartition
+from odradek.metadata.store import Check, Create, NoNode, SetData, Store
+from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
 
+_log = logging.getLogger("odradek.clients")
 Offsets = Mapping[TopicPartition, int]
 
 
@@ -36,14 +38,17 @@ class OffsetStorage(Protocol):
     """One group's committed offsets: of each partition the next to read."""
 
     async def fetch(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the offsets of those partitions that have one."""
+        """Return the offsets, which are not negative, of those partitions that have one."""
 
     async def commit(self, offsets: Offsets, *, session_id: int) -> None:
         """Store offsets of partitions that were claimed in a session. Raises `SessionOverError`."""
 
 
 class ZookeeperOffsets:
-    """Offsets in `/consumers/{group}/offsets`, written while the consumer's node exists."""
+    """Offsets in `/consumers/{group}/offsets`, written while the consumer's node exists.
+
+    A large commit takes several transactions, each with that check; those before a failure stay.
+    """
 
     def __init__(self, store: Store, group: str, consumer_id: str) -> None:
         self._store = store
@@ -51,34 +56,42 @@ class ZookeeperOffsets:
         self._consumer_id = consumer_id
 
     async def fetch(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        places = {place: paths.consumer_offset(self._group, place) for place in partitions}
-        nodes = zip(places.items(), await self._store.get_many(places.values()), strict=True)
-        return {place: decode_integer(path, node.data) for (place, path), node in nodes if node is not None}
+        places = {paths.consumer_offset(self._group, place): place for place in partitions}
+        nodes = zip(places, await self._store.get_many(places), strict=True)
+        found = decoded(nodes, decode_integer, self._consumer_id)
+        return {places[path]: offset for path, offset in found if offset >= 0}
 
     async def commit(self, offsets: Offsets, *, session_id: int) -> None:
-        places = {place: paths.consumer_offset(self._group, place) for place in offsets}
-        topics = sorted({paths.parent(path) for path in places.values()})
-        await create_persistent(self._store, [paths.parent(topic) for topic in topics[:1]] + topics)
-        known = await self._store.get_many(places.values())
         own_node = paths.consumer_id(self._group, self._consumer_id)
-        changes: list[Operation] = [Check(path=own_node)]
-        for (place, path), node in zip(places.items(), known, strict=True):
-            data = encode_integer(offsets[place])
-            changes.append(Create(path=path, data=data) if node is None else SetData(path=path, data=data))
-        if session_id != self._store.session_id:
-            raise SessionOverError(self._consumer_id)
-        try:
-            await self._store.multi(changes)
-        except NoNode as error:
-            if error.path != own_node:
-                raise
-            raise SessionOverError(self._consumer_id) from None
+        for changes in batches(await offset_changes(self._store, self._group, offsets)):
+            if session_id != self._store.session_id:
+                raise SessionOverError(self._consumer_id)
+            try:
+                await self._store.multi([Check(path=own_node), *changes])
+            except NoNode as error:
+                if error.path != own_node:
+                    raise
+                raise SessionOverError(self._consumer_id) from None
+
+
+async def offset_changes(store: Store, group: str, offsets: Offsets) -> list[Create | SetData]:
+    """Create the parents of a group's offsets; return the operations that write the offsets."""
+    places = {paths.consumer_offset(group, place): offset for place, offset in offsets.items()}
+    topics = sorted({paths.parent(path) for path in places})
+    await create_persistent(
+        store, [*(f"{paths.CONSUMERS}{each}" for each in ("", f"/{group}", f"/{group}/offsets")), *topics]
+    )
+    return [
+        (Create if node is None else SetData)(path=path, data=encode_integer(offset))
+        for (path, offset), node in zip(places.items(), await store.get_many(places), strict=True)
+    ]
 
 
 class KafkaOffsets:
     """Offsets in `__consumer_offsets`, committed without membership while the session certainly lives.
 
-    The coordinator cannot see the session: a commit that is under way when it ends may still be stored.
+    The coordinator cannot see the session: a commit that is under way when it ends may still be stored. Offsets of
+    partitions that do not exist, as those of a deleted topic, are left out.
     """
 
     def __init__(self, cluster: Cluster, store: Store, group: str, consumer_id: str) -> None:
@@ -102,7 +115,11 @@ class KafkaOffsets:
                 or self._store.alive_until <= self._cluster.runtime.clock.monotonic()
             ):
                 raise SessionOverError(self._consumer_id)
-            await commit_once(connection, self._group, NO_MEMBER, values)
+            for place, code in (await commit_each(connection, self._group, NO_MEMBER, values)).items():
+                if code is ErrorCode.unknown_topic_or_partition:
+                    _log.warning("%s can't commit an offset: there is no partition %s", self._consumer_id, place)
+                elif code is not ErrorCode.none:
+                    raise KafkaError(code, f"group {self._group!r}, {place}: {code.name.upper()}")
 
         await retrying(self._cluster, attempt, timeout_ms=self._cluster.settings.default_api_timeout_ms)
 

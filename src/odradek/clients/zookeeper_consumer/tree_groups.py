@@ -1,23 +1,31 @@
 """Groups of generation 1 as the tree shows them, for tools: members, owners and offsets (SPEC 8)."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
-from odradek.clients.zookeeper_consumer.group_tree import create_persistent
+from odradek.clients.zookeeper_consumer.group_tree import batches
+from odradek.clients.zookeeper_consumer.offset_storage import offset_changes
+from odradek.groups.zookeeper.registration import validate_node_name
 from odradek.metadata import paths
-from odradek.metadata.nodes import ConsumerNode, decode_integer, encode_integer
-from odradek.metadata.store import Create, NoNode, Reader, SetData, Store
+from odradek.metadata.nodes import BrokenNodeError, ConsumerNode, decode_integer
+from odradek.metadata.store import NoNode, Reader, Store
 from odradek.model import TopicPartition
 from odradek.model.values import dataclass
+
+K = TypeVar("K")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeGroup:
-    """One group; `owners` has thread ids, `offsets` the next offsets to read."""
+    """One group; `owners` has thread ids, `offsets` the next offsets to read, which are not negative."""
 
     group_id: str
     consumers: Mapping[str, ConsumerNode]
     owners: Mapping[TopicPartition, str]
     offsets: Mapping[TopicPartition, int]
+    broken: Sequence[BrokenNodeError]
+    """What is wrong with registrations and offsets that cannot be read."""
 
 
 async def list_groups(tree: Reader) -> list[str]:
@@ -26,37 +34,42 @@ async def list_groups(tree: Reader) -> list[str]:
 
 
 async def describe_group(tree: Reader, group_id: str) -> TreeGroup:
-    """Return a group; one that does not exist has nothing. Raises `BrokenNodeError`."""
+    """Return a group; one that does not exist has nothing."""
     ids = paths.parent(paths.consumer_id(group_id, "-"))
     places = [paths.child(ids, name) for name in await _children(tree, ids)]
     nodes = zip(places, await tree.get_many(places), strict=True)
+    broken: list[BrokenNodeError] = []
+    consumers = _decoded({path: (path, node.data) for path, node in nodes if node}, ConsumerNode.decode, broken)
     sample = TopicPartition("-", 0)
     owners = await _by_partition(tree, paths.parent(paths.parent(paths.consumer_owner(group_id, sample))))
     offsets = await _by_partition(tree, paths.parent(paths.parent(paths.consumer_offset(group_id, sample))))
     return TreeGroup(
         group_id=group_id,
-        consumers={paths.name_of(path): ConsumerNode.decode(path, node.data) for path, node in nodes if node},
+        consumers={paths.name_of(path): node for path, node in consumers.items()},
         owners={place: data.decode(errors="replace") for place, (_, data) in owners.items()},
-        offsets={place: decode_integer(path, data) for place, (path, data) in offsets.items()},
+        offsets={place: offset for place, offset in _decoded(offsets, decode_integer, broken).items() if offset >= 0},
+        broken=broken,
     )
 
 
 async def set_offsets(store: Store, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """Write a group's offsets into the tree, for a group without consumers."""
-    places = {place: paths.consumer_offset(group_id, place) for place in offsets}
-    topics = sorted({paths.parent(path) for path in places.values()})
-    await create_persistent(store, [*_ancestors(topics[:1]), *topics])
-    known = await store.get_many(places.values())
-    changes: list[Create | SetData] = []
-    for (place, path), node in zip(places.items(), known, strict=True):
-        data = encode_integer(offsets[place])
-        changes.append(Create(path=path, data=data) if node is None else SetData(path=path, data=data))
-    await store.multi(changes)
+    """Write a group's offsets into the tree, for a group without consumers. Raises `ConfigurationError` for its id."""
+    validate_node_name("a group's id", group_id)
+    for changes in batches(await offset_changes(store, group_id, offsets)):
+        await store.multi(changes)
 
 
-def _ancestors(nodes: Collection[str]) -> list[str]:
-    above = [paths.parent(node) for node in nodes]
-    return [*_ancestors(above), *above] if above and above[0] != "/" else []
+def _decoded(
+    nodes: Mapping[K, tuple[str, bytes]], decode: Callable[[str, bytes], T], broken: list[BrokenNodeError]
+) -> dict[K, T]:
+    """Return the values of nodes, by the same keys; append the errors of the others to `broken`."""
+    values: dict[K, T] = {}
+    for key, (path, data) in nodes.items():
+        try:
+            values[key] = decode(path, data)
+        except BrokenNodeError as error:
+            broken.append(error)
+    return values
 
 
 async def _by_partition(tree: Reader, folder: str) -> dict[TopicPartition, tuple[str, bytes]]:

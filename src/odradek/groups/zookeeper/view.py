@@ -1,6 +1,6 @@
 """`GroupView` is what a consumer has read of its group; `decide` returns the partitions that are its own."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from odradek.assignors import Assignor, GroupSubscription, MemberSubscription
 from odradek.groups.zookeeper.registration import ThreadCounts, thread_id
@@ -14,8 +14,8 @@ class GroupView:
 
     consumers: Mapping[str, ThreadCounts]
     """Subscriptions by consumer id."""
-    partitions: Mapping[str, int]
-    """The number of partitions of each topic that the reader subscribes to and that exists."""
+    partitions: Mapping[str, Sequence[int]]
+    """The partition numbers, ascending, of each topic that a consumer of the group subscribes to and that exists."""
     topics: frozenset[str] = frozenset()
     """The names of all topics; read only if a consumer has a filter."""
     has_brokers: bool = True
@@ -37,5 +37,10 @@ def decide(view: GroupView, consumer_id: str, assignor: Assignor, *, exclude_int
                 if name == consumer_id:
                     own.add(thread)
     members = {thread: MemberSubscription(topics=topics) for thread, topics in topics_of.items()}
-    assignment = assignor.assign(GroupSubscription(partitions=view.partitions, members=members))
-    return {place: thread for thread in sorted(own) for place in assignment[thread]}
+    counts_of = {topic: len(numbers) for topic, numbers in view.partitions.items()}
+    assignment = assignor.assign(GroupSubscription(partitions=counts_of, members=members))
+    return {
+        TopicPartition(topic, view.partitions[topic][position]): thread
+        for thread in sorted(own)
+        for topic, position in assignment[thread]
+    }

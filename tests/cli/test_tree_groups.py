@@ -3,16 +3,18 @@
 import asyncio
 import json
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from odradek.cli import main
-from odradek.clients import Admin, ZookeeperConsumer
+from odradek.clients import Admin, Consumer, ZookeeperConsumer
+from odradek.clients.zookeeper_consumer.group_tree import create_persistent
 from odradek.clients.zookeeper_consumer.tree_groups import set_offsets
+from odradek.metadata.store import Store
 from odradek.model import TopicPartition
 from odradek.runtime import system_runtime
 from odradek.stores import open_store
@@ -36,7 +38,7 @@ def fixture_at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, 
 
 async def create_topics(servers: str) -> None:
     async with Admin(servers) as admin:
-        for topic in ("t", "owned"):
+        for topic in ("t", "owned", "modern"):
             await admin.create_topic(topic, partitions=2)
 
 
@@ -49,10 +51,16 @@ def fixture_group(at: tuple[str, ...], request: pytest.FixtureRequest) -> str:
 
 
 def change(at: tuple[str, ...], offsets: dict[TopicPartition, int], group: str) -> None:
+    in_tree(at, lambda store: set_offsets(store, group, offsets))
+
+
+def in_tree(at: tuple[str, ...], change: Callable[[Store], Awaitable[object]]) -> None:
+    """Change the tree in a session of its own."""
+
     async def work() -> None:
         store = open_store(at[1], system_runtime())
         try:
-            await set_offsets(store, group, offsets)
+            await change(store)
         finally:
             await store.close()
 
@@ -68,13 +76,12 @@ def test_a_group_without_consumers_is_listed_as_empty(at: tuple[str, ...], group
 
 
 @contextmanager
-def living_group(at: tuple[str, ...]) -> Iterator[None]:
-    """Run a consumer with two threads in an event loop of its own."""
+def living(member: AbstractAsyncContextManager[object]) -> Iterator[None]:
+    """Run a member of a group in an event loop of its own."""
     joined, ended = threading.Event(), threading.Event()
 
     async def live() -> None:
-        async with ZookeeperConsumer(at[1], group_id="living", consumer_id="c1") as consumer:
-            await consumer.create_message_streams({"owned": 2})
+        async with member:
             joined.set()
             await asyncio.to_thread(ended.wait, 60)
 
@@ -88,8 +95,26 @@ def living_group(at: tuple[str, ...]) -> Iterator[None]:
         life.join()
 
 
+@asynccontextmanager
+async def zookeeper_member(url: str) -> AsyncIterator[None]:
+    """A member of generation 1, in the group `living`, with two threads."""
+    async with ZookeeperConsumer(url, group_id="living", consumer_id="c1") as consumer:
+        await consumer.create_message_streams({"owned": 2})
+        yield
+
+
+@asynccontextmanager
+async def modern_member(servers: str, group: str) -> AsyncIterator[None]:
+    """A member of generation 2 that has committed an offset of the topic `modern`."""
+    async with Consumer("modern", bootstrap_servers=servers, group_id=group, client_id="living") as consumer:
+        while not consumer.assignment():
+            await consumer.poll(timeout_ms=100)
+        await consumer.commit({TopicPartition("modern", 0): 7})
+        yield
+
+
 def test_a_group_is_shown_with_its_consumers_owners_and_offsets(at: tuple[str, ...]) -> None:
-    with living_group(at):
+    with living(zookeeper_member(at[1])):
         shown = odradek("tree", "living", *at[:2])
         assert "owned × 2" in shown.stdout
         assert [line.split()[-1] for line in shown.stdout.splitlines()[-2:]] == ["c1-0", "c1-1"]
@@ -126,3 +151,46 @@ def test_offsets_move_to_kafka_and_back(at: tuple[str, ...], group: str) -> None
 def test_a_group_that_does_not_exist_is_refused(at: tuple[str, ...], arguments: tuple[str, ...], message: str) -> None:
     places = at[:2] if arguments[0] == "tree" else at
     assert message in odradek(*arguments, *places, fails=1).output
+
+
+@pytest.mark.parametrize("target", ["kafka", "zookeeper"])
+def test_a_group_with_members_in_kafka_is_not_copied(at: tuple[str, ...], group: str, target: str) -> None:
+    with living(modern_member(at[3], group)):
+        refused = odradek("migrate", group, "--to", target, "--execute", *at, fails=1).output
+    assert "has members in Kafka: living-" in refused
+    assert "stop them and try again" in refused
+    found = json.loads(odradek("tree", group, *at[:2], "--json").stdout)
+    assert {each["topic"] for each in found["partitions"]} == {"t"}
+
+
+@pytest.mark.parametrize("arguments", [("tree", "a/ids"), ("tree", ".."), ("migrate", "a/ids", "--to", "zookeeper")])
+def test_an_id_that_names_another_node_is_refused(at: tuple[str, ...], arguments: tuple[str, ...]) -> None:
+    places = at[:2] if arguments[0] == "tree" else at
+    assert "GROUP is the name of a node in the tree" in odradek(*arguments, *places, fails=1).output
+
+
+@pytest.mark.parametrize("node", ["ids/x", "offsets/t/1"], ids=["registration", "offset"])
+def test_a_group_with_a_broken_node_is_shown_and_not_copied(at: tuple[str, ...], group: str, node: str) -> None:
+    path = f"/consumers/{group}/{node}"
+
+    async def spoil(store: Store) -> None:
+        await create_persistent(store, [f"/consumers/{group}/ids", path])
+        await store.set(path, b"oops")
+
+    in_tree(at, spoil)
+    try:
+        for arguments in ((), (group,)):
+            shown = odradek("tree", *arguments, *at[:2], "--json")
+            (found,) = [each for each in map(json.loads, shown.stdout.splitlines()) if each["group_id"] == group]
+            assert found["group_state"] == "Broken"
+            assert f"left out: the metadata node {path} is broken" in shown.stderr
+        assert {"partition": 0, "committed_offset": 3, "topic": "t", "owner": None} in found["partitions"]
+        assert f"the metadata node {path} is broken" in odradek("migrate", group, "--to", "kafka", *at, fails=1).output
+    finally:
+        in_tree(at, lambda store: store.delete(path))
+
+
+def test_a_negative_offset_in_the_tree_is_none(at: tuple[str, ...], group: str) -> None:
+    change(at, {TopicPartition("t", 0): -1}, group)
+    moved = odradek("migrate", group, "--to", "kafka", *at, "--json").stdout.splitlines()
+    assert [json.loads(line)["partition"] for line in moved] == [1]

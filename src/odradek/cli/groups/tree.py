@@ -7,8 +7,10 @@ import click
 
 from odradek.cli.common import admin, cluster_options, print_json, print_table, run
 from odradek.cli.tree_view import look_at_tree, tree_options
+from odradek.clients.admin import Admin
 from odradek.clients.group_offsets import OffsetAndMetadata
 from odradek.clients.zookeeper_consumer.tree_groups import TreeGroup, describe_group, list_groups, set_offsets
+from odradek.groups.zookeeper.registration import validate_node_name
 from odradek.metadata.nodes import ConsumerNode
 from odradek.metadata.store import Reader
 from odradek.model import ErrorCode, KafkaError, TopicPartition
@@ -25,10 +27,12 @@ def tree(*, group: str | None, metadata: str | None, data_dir: str, as_json: boo
     """List the groups of ZooKeeper consumers (generation 1), or show the consumers, owners and offsets of one."""
 
     async def work(reader: Reader) -> list[TreeGroup]:
-        names = await list_groups(reader) if group is None else [group]
+        names = await list_groups(reader) if group is None else [validate_node_name("GROUP", group)]
         return [await describe_group(reader, name) for name in names]
 
     groups = look_at_tree(metadata, data_dir, work)
+    for error in (error for each in groups for error in each.broken):
+        click.echo(f"left out: {error}", err=True)
     if group is not None:
         _print_group(groups[0], as_json=as_json)
     elif as_json:
@@ -40,11 +44,13 @@ def tree(*, group: str | None, metadata: str | None, data_dir: str, as_json: boo
 
 
 def _state(group: TreeGroup) -> str:
+    if group.broken:
+        return "Broken"
     return "Stable" if group.consumers else "Empty"
 
 
 def _print_group(group: TreeGroup, *, as_json: bool) -> None:
-    if not (group.consumers or group.owners or group.offsets):
+    if not (group.consumers or group.owners or group.offsets or group.broken):
         raise KafkaError(ErrorCode.group_id_not_found, f"the tree has no group {group.group_id!r}")
     places = sorted({*group.owners, *group.offsets})
     if as_json:
@@ -101,6 +107,7 @@ def migrate(
     async def work() -> Mapping[TopicPartition, tuple[int | None, int]]:
         in_tree = await _group_in_tree(url, group)
         async with admin(bootstrap_server, command_config) as client:
+            await _check_members_in_kafka(client, group)
             committed = (await client.list_group_offsets([group]))[group]
             if isinstance(committed, KafkaError):
                 raise committed
@@ -129,16 +136,34 @@ def migrate(
 
 
 async def _group_in_tree(url: str, group_id: str) -> TreeGroup:
-    """Return the group without consumers. Raises `KafkaError` if it has some."""
+    """Return a group without consumers. Raises `KafkaError`, `BrokenNodeError`, and `ConfigurationError` for its id."""
+    validate_node_name("GROUP", group_id)
     reader = open_reader(url, system_runtime())
     try:
         found = await describe_group(reader, group_id)
     finally:
         await reader.close()
+    if found.broken:
+        raise found.broken[0]
     if found.consumers:
         names = ", ".join(sorted(found.consumers))
-        raise KafkaError(ErrorCode.non_empty_group, f"group {group_id!r} has consumers in the tree: {names}")
+        raise KafkaError(
+            ErrorCode.non_empty_group, f"group {group_id!r} has consumers in the tree: {names}; stop them and try again"
+        )
     return found
+
+
+async def _check_members_in_kafka(client: Admin, group_id: str) -> None:
+    """Raise `KafkaError` if the group has members."""
+    found = (await client.describe_groups([group_id]))[group_id]
+    if isinstance(found, KafkaError):
+        if found.code is not ErrorCode.group_id_not_found:
+            raise found
+    elif found.members:
+        names = ", ".join(sorted(member.member_id for member in found.members))
+        raise KafkaError(
+            ErrorCode.non_empty_group, f"group {group_id!r} has members in Kafka: {names}; stop them and try again"
+        )
 
 
 async def _write_offsets(url: str, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:

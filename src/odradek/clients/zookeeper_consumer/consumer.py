@@ -113,11 +113,13 @@ class ZookeeperConsumer:
 
     async def close(self) -> None:
         """Commit if commits are automatic, release the partitions, leave the group, and end the streams."""
-        if self._rebalancer is not None:
-            await self._rebalancer.close()
-        if self._store is not None:
-            store, self._store = self._store, None
-            await store.close()
+        try:
+            if self._rebalancer is not None:
+                await self._rebalancer.close()
+        finally:
+            if self._store is not None:
+                store, self._store = self._store, None
+                await store.close()
 
     async def __aenter__(self) -> Self:
         return await self.start()

@@ -3,13 +3,20 @@
 import asyncio
 import contextlib
 import logging
-from typing import Final
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final
 
 from odradek.assignors import Assignor
 from odradek.clients.cluster import open_cluster
 from odradek.clients.consumer import Consumer
 from odradek.clients.zookeeper_consumer.group_tree import GroupTree
-from odradek.clients.zookeeper_consumer.offset_storage import DualOffsets, KafkaOffsets, OffsetStorage, ZookeeperOffsets
+from odradek.clients.zookeeper_consumer.offset_storage import (
+    DualOffsets,
+    KafkaOffsets,
+    OffsetStorage,
+    SessionOverError,
+    ZookeeperOffsets,
+)
 from odradek.clients.zookeeper_consumer.settings import ZookeeperConsumerSettings
 from odradek.clients.zookeeper_consumer.streams import KafkaStream
 from odradek.groups.zookeeper.membership import (
@@ -27,8 +34,8 @@ from odradek.groups.zookeeper.membership import (
 )
 from odradek.groups.zookeeper.registration import ThreadCounts
 from odradek.groups.zookeeper.view import Ownership
-from odradek.metadata.store import Store
-from odradek.model import OdradekError, TopicPartition
+from odradek.metadata.store import SessionExpired, Store
+from odradek.model import OdradekError, TopicPartition, UnavailableError
 from odradek.runtime import Runtime
 
 ANY_TOPIC: Final = ""
@@ -67,8 +74,11 @@ class Rebalancer:
         """The session of the present claims."""
         self._clusters = contextlib.AsyncExitStack()
         self._offsets: OffsetStorage | None = None
+        self._servers: tuple[str, ...] = ()
+        """The addresses that the clients began with."""
         self._tasks: list[asyncio.Task[None]] = []
         self._committing = asyncio.Lock()
+        """Held while offsets are committed, while claims are released, and while `_offsets` is made."""
         self._happened = asyncio.Event()
         self._settled = asyncio.Event()
 
@@ -96,20 +106,21 @@ class Rebalancer:
         """Commit if commits are automatic, release the partitions, leave the group, and end the streams."""
         self.membership.close()
         self._happened.set()
-        for running in self._tasks[:1]:
-            await asyncio.wait([running])
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        for stream in self.streams.values():
-            await stream.close()
-        await self._clusters.aclose()
+        try:
+            await asyncio.wait(self._tasks[:1])
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            for stream in self.streams.values():
+                await stream.close()
+            await self._clusters.aclose()
 
     async def new_consumer(self) -> Consumer:
         """Return a started consumer without a group, for one stream."""
         settings = self._settings
         consumer = Consumer(
-            bootstrap_servers=await self._tree.brokers(),
+            bootstrap_servers=self._servers,
             client_id=settings.client_id,
             auto_offset_reset=settings.reset,
             max_partition_fetch_bytes=settings.fetch_message_max_bytes,
@@ -128,26 +139,33 @@ class Rebalancer:
 
     def _on_session_lost(self) -> None:
         self.membership.session_lost()
+        self._stop_fetching()
         self._happened.set()
 
     async def _run(self) -> None:
         try:
-            action = self.membership.woken()
-            while action is not None or not self.membership.is_closed:
-                if action is None:
-                    self._settled.set()
-                    await self._happened.wait()
-                    self._happened.clear()
-                    action = self.membership.woken()
-                else:
-                    action = self.membership.done(action, await self._outcome(action))
+            await self._perform_actions()
         except Exception as error:
-            _log.exception("%s can't rebalance", self._consumer_id)
+            _log.exception("%s can't rebalance, and leaves its group", self._consumer_id)
             for stream in self.streams.values():
                 await stream.close(error)
+            self.membership.close()
+            await self._perform_actions()
             raise
         finally:
             self._settled.set()
+
+    async def _perform_actions(self) -> None:
+        action = self.membership.woken()
+        while action is not None or not self.membership.is_closed:
+            if action is not None:
+                action = self.membership.done(action, await self._outcome(action))
+            if action is None or self.membership.error is not None:
+                self._settled.set()
+            if action is None and not self.membership.is_closed:
+                await self._happened.wait()
+                self._happened.clear()
+                action = self.membership.woken()
 
     async def _outcome(self, action: Action) -> object:
         try:
@@ -168,40 +186,72 @@ class Rebalancer:
                 self._session_id = self._store.session_id
                 return await self._tree.claim(action.wanted)
             case Start():
-                await self._start_fetching(action.owned)
+                await self._perform_until(lambda: self.membership.is_outdated, self._start_fetching(action.owned))
             case Wait():
-                await self._wait(action.ms)
+                if self.membership.error is not None:
+                    _log.error("%s; the next attempt follows in %d ms", self.membership.error, action.ms)
+                await self._perform_until(lambda: self.membership.is_interrupted, asyncio.sleep(action.ms / 1000))
             case Abandon():
                 self._stop_fetching()
             case Leave():
                 await self._tree.unregister()
         return None
 
-    async def _wait(self, ms: int) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(ms / 1000):
-                while not self.membership.is_interrupted:
-                    await self._happened.wait()
-                    self._happened.clear()
+    async def _perform_until(self, is_over: Callable[[], bool], work: Coroutine[Any, Any, None]) -> None:
+        """Do `work`, and cancel it as soon as an event makes `is_over` true."""
+
+        async def watch() -> None:
+            while not is_over():
+                await self._happened.wait()
+                self._happened.clear()
+
+        working, watching = asyncio.ensure_future(work), asyncio.ensure_future(watch())
+        try:
+            await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            working.cancel()
+            watching.cancel()
+            await asyncio.wait({working, watching})
+        if not working.cancelled():
+            working.result()
 
     def _stop_fetching(self) -> None:
         for stream in self.streams.values():
             stream.stop_fetching()
 
     async def _release(self, owned: Ownership) -> None:
-        if self._settings.auto_commit_enable:
-            await self._try_to_commit(stop_fetching=True)
-        self._stop_fetching()
-        await self._tree.release(owned)
+        async with self._committing:  # a commit under way must not set back the offsets of the next owner
+            consumed = self._consumed()
+            self._stop_fetching()
+            if self._settings.auto_commit_enable:
+                await self._try_to_commit(consumed)
+            await self._tree.release(owned)
 
     async def _start_fetching(self, owned: Ownership) -> None:
-        offsets = await (await self._storage()).fetch(owned) if owned else {}
+        if not owned:
+            return
+        await self._drop_unreachable_clients()
+        async with self._committing:
+            storage = await self._storage()
+        offsets = await storage.fetch(owned)
         shares: dict[tuple[str, str], dict[TopicPartition, int | None]] = {}
         for place, thread in owned.items():
             topic = ANY_TOPIC if self._has_filter else place.topic
-            shares.setdefault((topic, thread), {})[place] = offsets.get(place)
+            offset = offsets.get(place, -1)  # negative means none, as in Kafka
+            shares.setdefault((topic, thread), {})[place] = offset if offset >= 0 else None
         for key, share in shares.items():
             await self.streams[key].start_fetching(share)
+
+    async def _drop_unreachable_clients(self) -> None:
+        """Close all clients if none of the brokers that they know is registered any more: the brokers have moved."""
+        servers = await self._tree.brokers()
+        if not set(servers) & set(self._servers):
+            self._servers = servers
+            for stream in self.streams.values():
+                await stream.drop_client()
+            async with self._committing:
+                self._offsets = None
+                await self._clusters.aclose()
 
     # ---- offsets ----------------------------------------------------------------------------------------------------
 
@@ -209,29 +259,41 @@ class Rebalancer:
         """Commit what the streams have returned. Raises `SessionOverError`, `KafkaError`, `UnavailableError`."""
         for stream in self.streams.values():
             stream.mark_consumed()
-        await self._commit()
-
-    async def _commit(self, *, stop_fetching: bool = False) -> None:
-        """Commit what was consumed. Commits are one after another, so that none sets an offset back."""
         async with self._committing:
-            storage = await self._storage()
-            streams = self.streams.values()
-            consumed = {place: offset for stream in streams for place, offset in stream.consumed.items()}
-            if stop_fetching:
-                self._stop_fetching()
-            if consumed:
-                await storage.commit(consumed, session_id=self._session_id)
+            await self._commit(self._consumed())
 
-    async def _try_to_commit(self, *, stop_fetching: bool = False) -> None:
+    def _consumed(self) -> dict[TopicPartition, int]:
+        return {place: offset for stream in self.streams.values() for place, offset in stream.consumed.items()}
+
+    async def _commit(self, consumed: Mapping[TopicPartition, int]) -> None:
+        """Commit offsets, with `_committing` held: one commit after another, so that none sets an offset back.
+
+        A commit is given up after `zookeeper.session.timeout.ms`: a rebalance of the whole group may wait for it.
+        """
+        if not consumed:
+            return
+        session_id, limit_ms = self._session_id, self._settings.zookeeper_session_timeout_ms
         try:
-            await self._commit(stop_fetching=stop_fetching)
+            async with asyncio.timeout(limit_ms / 1000):
+                await (await self._storage()).commit(consumed, session_id=session_id)
+        except TimeoutError:
+            raise UnavailableError(
+                f"offsets could not be committed within {limit_ms:,} ms (zookeeper.session.timeout.ms)"
+            ) from None
+        except SessionExpired:
+            raise SessionOverError(self._consumer_id) from None
+
+    async def _try_to_commit(self, consumed: Mapping[TopicPartition, int]) -> None:
+        try:
+            await self._commit(consumed)
         except OdradekError as error:
             _log.warning("%s can't commit offsets: %s", self._consumer_id, error)
 
     async def _auto_commit(self) -> None:
         while True:
             await asyncio.sleep(self._settings.auto_commit_interval_ms / 1000)
-            await self._try_to_commit()
+            async with self._committing:
+                await self._try_to_commit(self._consumed())
 
     async def _storage(self) -> OffsetStorage:
         if self._offsets is not None:
@@ -241,8 +303,7 @@ class Rebalancer:
         if self._settings.offsets_storage == "zookeeper":
             self._offsets = in_tree
             return in_tree
-        servers = await self._tree.brokers()
-        cluster = await self._clusters.enter_async_context(open_cluster(servers, runtime=self._runtime))
+        cluster = await self._clusters.enter_async_context(open_cluster(self._servers, runtime=self._runtime))
         in_kafka = KafkaOffsets(cluster, self._store, group, self._consumer_id)
         self._offsets = DualOffsets(in_kafka, in_tree) if self._settings.dual_commit_enabled else in_kafka
         return self._offsets

@@ -1,12 +1,15 @@
 """`KafkaStream`, from which one thread of the application reads the records of its partitions."""
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Self
 
 from odradek.clients.consumer import Consumer, ConsumerRecord
 from odradek.model import OdradekError, TopicPartition
+
+_log = logging.getLogger("odradek.clients")
 
 
 class ConsumerTimeoutError(OdradekError):
@@ -28,7 +31,8 @@ class KafkaStream:
         self._timeout_ms = timeout_ms
         self._consumer: Consumer | None = None
         self._started = asyncio.Event()
-        self._closed = asyncio.Event()
+        self._interrupted = asyncio.Event()
+        """Set, and replaced, when the stream drops its client or ends."""
         self._waiting: deque[ConsumerRecord] = deque()
         self._consumed: dict[TopicPartition, int] = {}
         self._returned: tuple[TopicPartition, int] | None = None
@@ -55,24 +59,25 @@ class KafkaStream:
         return record
 
     async def _fill(self) -> None:
-        closed, polling = asyncio.ensure_future(self._closed.wait()), asyncio.ensure_future(self._poll())
+        interrupted = asyncio.ensure_future(self._interrupted.wait())
+        polling = asyncio.ensure_future(self._poll())
         try:
             timeout_s = None if self._timeout_ms is None else self._timeout_ms / 1000
-            done, _ = await asyncio.wait({closed, polling}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait({interrupted, polling}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
             if polling in done:
                 polling.result()
         finally:
-            for each in (closed, polling):
+            for each in (interrupted, polling):
                 each.cancel()
-            await asyncio.wait({closed, polling})
+            await asyncio.wait({interrupted, polling})
         if not done:
             raise ConsumerTimeoutError(
                 f"{self.thread_id} got no record within {self._timeout_ms:,} ms (consumer.timeout.ms)"
             )
 
     async def _poll(self) -> None:
-        await self._started.wait()
-        assert self._consumer is not None
+        while self._consumer is None:
+            await self._started.wait()
         # Nothing runs between the return of `poll` and `extend`, so `stop_fetching` drops all earlier records.
         self._waiting.extend(await self._consumer.poll())
 
@@ -84,18 +89,34 @@ class KafkaStream:
 
     @property
     def consumed(self) -> Mapping[TopicPartition, int]:
-        """Return the next offset of each partition of which records were consumed since fetching began."""
+        """Return the next offset of each partition whose records were consumed, or that began without an offset."""
         return self._consumed
 
     async def start_fetching(self, offsets: Mapping[TopicPartition, int | None]) -> None:
-        """Read these partitions from these offsets; None: from where `auto.offset.reset` says."""
+        """Read these partitions from these offsets; None: from where `auto.offset.reset` says at this moment.
+
+        Such an offset counts as consumed at once, as in Kafka: later records are not skipped if the next owner starts
+        before one is read. Raises `UnavailableError` without a broker.
+        """
         if self._consumer is None:
             self._consumer = await self._new_consumer()
-        self._consumer.assign(offsets)
+        consumer = self._consumer
+        consumer.assign(offsets)
+        missing = [place for place, offset in offsets.items() if offset is None]
+        consumer.pause(*missing)  # no record of them is returned before the first offset is known
         for place, offset in offsets.items():
             if offset is not None:
-                self._consumer.seek(place, offset)
+                consumer.seek(place, offset)
         self._started.set()
+        positions = await asyncio.gather(*(consumer.position(place) for place in missing), return_exceptions=True)
+        for place, position in zip(missing, positions, strict=True):
+            if isinstance(position, int):
+                self._consumed[place] = position
+            elif isinstance(position, OdradekError):
+                _log.warning("%s looks up the first offset of %s later: %s", self.thread_id, place, position)
+            else:
+                raise position
+        consumer.resume(*missing)
 
     def stop_fetching(self) -> None:
         """Read nothing, and forget what was read but not returned."""
@@ -109,7 +130,13 @@ class KafkaStream:
         """End the iteration, with `error` if there is one."""
         self._failure = StopAsyncIteration() if error is None else error
         self._waiting.clear()
-        self._closed.set()
+        await self.drop_client()
+
+    async def drop_client(self) -> None:
+        """Close the client; the next `start_fetching` creates another."""
+        self._started.clear()
+        self._interrupted.set()
+        self._interrupted = asyncio.Event()
         if self._consumer is not None:
             consumer, self._consumer = self._consumer, None
             await consumer.close()

@@ -8,11 +8,14 @@ meantime are noted at once (`tree_changed`, `session_lost`, `close`) and conside
 | Register | creates the consumer's node, sets watches | Release |
 | Release | stops fetchers, commits offsets, deletes claims | ReadTree |
 | ReadTree | reads the group and its topics | Claim; without brokers: *owning* nothing |
-| Claim | creates the claims | Start; if one exists: Wait |
+| Claim | creates the claims | Start |
 | Start | starts fetchers at the committed offsets | *owning*, until the tree changes: Release |
-| Wait | waits for `rebalance.backoff.ms` | Release; after the last attempt: *failed*, until the tree changes |
+| Wait | waits for `rebalance.backoff.ms` | the next attempt: Release, or Register |
 | Abandon | stops fetchers, commits nothing: the session is lost | Register |
-| Leave | deletes the consumer's node, at the end, after Release | *closed* |
+| Leave | deletes the consumer's node | *closed* |
+
+An attempt fails if an action does, or if a claim exists: then follow Release and Wait. The state meanwhile is *backing
+off*, and *failed* from attempt `rebalance.max.retries` on. A consumer that closes performs Release and Leave.
 """
 
 from enum import StrEnum
@@ -35,7 +38,7 @@ class State(StrEnum):
 
 
 class RebalanceFailedError(OdradekError):
-    """No attempt of a rebalance succeeded: the consumer owns nothing until the tree changes."""
+    """`rebalance.max.retries` attempts of a rebalance failed; the consumer owns nothing, and more attempts follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Start fetchers at the committed offsets."""
+    """Start fetchers at the committed offsets; may be cut short as soon as `is_outdated`."""
 
     owned: Ownership
 
@@ -103,19 +106,18 @@ class Membership:
 
     def __init__(self, consumer_id: str, assignor: Assignor, settings: MembershipSettings) -> None:
         self.state = State.DOWN
-        self.owned: Ownership = {}
         self.rebalances = 0
         """Rebalances that were begun; further attempts are not counted."""
         self.attempts = 0
         """Attempts of this rebalance that failed."""
         self.error: RebalanceFailedError | None = None
-        """Why the consumer is in the state `failed`."""
+        """Why no attempt has succeeded, from attempt `rebalance.max.retries` on until one succeeds."""
         self._consumer_id = consumer_id
         self._assignor = assignor
         self._settings = settings
         self._is_registered = False
         self._claimed: Ownership = {}
-        """Claims that may exist."""
+        """Claims that may exist: from Claim, whatever its outcome, to a Release that succeeds."""
         self._has_changed = False
         self._has_lost_session = False
         self._is_closing = False
@@ -135,6 +137,11 @@ class Membership:
         self._is_closing = True
 
     @property
+    def owned(self) -> Ownership:
+        """Return the partitions that the consumer has claimed and reads."""
+        return self._claimed if self.state is State.OWNING and not self._has_lost_session else {}
+
+    @property
     def is_closed(self) -> bool:
         """Return whether the consumer has left, or is about to."""
         return self.state is State.CLOSED
@@ -143,6 +150,11 @@ class Membership:
     def is_interrupted(self) -> bool:
         """Return whether waiting for the next attempt makes no sense."""
         return self._is_closing or self._has_lost_session
+
+    @property
+    def is_outdated(self) -> bool:
+        """Return whether the outcome of this attempt does not matter, because Release or Abandon follows anyway."""
+        return self._has_changed or self.is_interrupted
 
     # -- actions -------------------------------------------------------------------------------------------------------
 
@@ -165,7 +177,9 @@ class Membership:
             self._claimed = action.wanted  # also after an error: the tree may have done it
         if self.is_interrupted:
             return self._interrupt(action)
-        if has_failed and not isinstance(action, Abandon):
+        if isinstance(action, Release) and self.state in {State.BACKING_OFF, State.FAILED}:
+            return Wait(self._settings.backoff_ms)  # the next attempt releases what could not be released now
+        if has_failed:
             return self._retry(str(result))
         return self._follow(action, result)
 
@@ -181,39 +195,35 @@ class Membership:
             case Claim():
                 return Start(action.wanted) if result else self._retry("another consumer has claimed a partition")
             case Start():
-                return self._own(action.owned)
+                return self._own()
             case Wait():
                 return self._attempt()
             case _:  # Abandon
                 return self._rebalance()
 
     def _interrupt(self, action: Action | None) -> Action | None:
-        """Return the next action of a consumer that closes or has lost its session."""
-        self.owned = {}
-        if self.state is State.CLOSED:
-            return Leave() if isinstance(action, Release) and self._is_registered else None
         if self._has_lost_session:
             self._has_lost_session = self._is_registered = False
-            self.state = State.CLOSED if self._is_closing else State.REBALANCING
+            self.state = State.REBALANCING
             return Abandon()
-        self.state = State.CLOSED
-        return Release(self._claimed)
+        if self.state is not State.CLOSED:
+            self.state = State.CLOSED
+            return Release(self._claimed)
+        return Leave() if isinstance(action, Release) and self._is_registered else None
 
     def _rebalance(self) -> Action:
         self.rebalances += 1
         self.attempts = 0
-        self.error = None
         return self._attempt()
 
     def _attempt(self) -> Action:
         self.state = State.REBALANCING
         self._has_changed = False
-        self.owned = {}
         return Release(self._claimed) if self._is_registered else Register()
 
     def _decide(self, view: GroupView) -> Action | None:
         if not view.has_brokers:
-            return self._own({})
+            return self._own()
         if self._consumer_id not in view.consumers:
             self._is_registered = False
             return self._retry("the consumer's own node is not in the tree")
@@ -223,18 +233,17 @@ class Membership:
             return self._retry(str(error))
         return Claim(wanted)
 
-    def _own(self, owned: Ownership) -> Action | None:
-        self.owned = owned
+    def _own(self) -> Action | None:
         self.state = State.OWNING
+        self.error = None
         return self.woken()
 
-    def _retry(self, reason: str) -> Action | None:
+    def _retry(self, reason: str) -> Action:
         self.attempts += 1
-        if self.attempts < self._settings.max_retries:
-            self.state = State.BACKING_OFF
-            return Wait(self._settings.backoff_ms)
-        self.error = RebalanceFailedError(
-            f"{self._consumer_id} can't rebalance after {self.attempts} attempts (rebalance.max.retries): {reason}"
-        )
-        self.state = State.FAILED
-        return self.woken()
+        self.state = State.BACKING_OFF
+        if self.attempts >= self._settings.max_retries:
+            self.state = State.FAILED
+            self.error = RebalanceFailedError(
+                f"{self._consumer_id} can't rebalance after {self.attempts} attempts (rebalance.max.retries): {reason}"
+            )
+        return Release(self._claimed)

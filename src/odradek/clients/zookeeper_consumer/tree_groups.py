@@ -25,7 +25,7 @@ class TreeGroup:
     owners: Mapping[TopicPartition, str]
     offsets: Mapping[TopicPartition, int]
     broken: Sequence[BrokenNodeError]
-    """What is wrong with registrations and offsets that cannot be read."""
+    """Texts about registrations and offsets that cannot be read."""
 
 
 async def list_groups(tree: Reader) -> list[str]:

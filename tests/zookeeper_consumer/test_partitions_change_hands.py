@@ -7,9 +7,10 @@ import pytest
 from zookeeper_world import GROUP, Reader, Scenario, expect, play, produce
 
 from odradek.clients import Producer
-from odradek.clients.zookeeper_consumer import KafkaStream
+from odradek.clients.zookeeper_consumer import KafkaStream, RebalanceFailedError, TopicFilter
 from odradek.clients.zookeeper_consumer.group_tree import GroupTree, create_persistent
 from odradek.clients.zookeeper_consumer.offset_storage import SessionOverError
+from odradek.controller.topic_creation import NewTopic
 from odradek.groups.zookeeper.membership import State
 from odradek.metadata.store import Node, Operation, Result, SessionExpired
 from odradek.model import UnavailableError
@@ -67,6 +68,42 @@ def test_largest_is_the_end_when_the_streams_are_returned(play: Play) -> None:
         await produce(world, "t", (0, b"a"))
         assert (await anext(stream)).value == b"a"
         await reader.stop()
+
+    play(scenario)
+
+
+def test_a_partition_without_a_leader_does_not_keep_others_from_being_read(seed: int) -> None:
+    """Neither has an offset; the broker of one is down."""
+
+    async def scenario(world: World) -> None:
+        for number in range(2):
+            await world.start(number)  # one after another: broker 0 is the controller
+        for name, broker in (("a", 1), ("b", 0)):
+            (created,) = await world.broker.create_topics([NewTopic(name=name, assignment={0: (broker,)})])
+            assert created.error is None
+        await produce(world, "a", (0, b"x"))
+        await world.stop(1)
+        reader = await Reader(world, "c", TopicFilter(expression="a|b")).start()
+        await produce(world, "b", (0, b"y"))
+        await expect(lambda: reader.read == [b"y"])
+        await world.start(1)
+        await expect(lambda: reader.read == [b"y", b"x"])
+        await reader.stop()
+
+    World(seed, brokers=2).run(scenario)
+
+
+def test_calls_to_brokers_out_of_reach_end_as_the_settings_say(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        await world.create_topic("t")
+        world.simulation.network.partition(["c"], ["broker"])
+        reader = Reader(world, "c", {"t": 1}, rebalance_max_retries=1, default_api_timeout_ms=2_000)
+        before = world.now_s
+        with pytest.raises(RebalanceFailedError):
+            await reader.start()
+        assert world.now_s - before < 15, "default.api.timeout.ms would be 60 s"
+        await reader.stop()
+        world.simulation.network.heal()
 
     play(scenario)
 

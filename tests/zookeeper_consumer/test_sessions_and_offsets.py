@@ -230,6 +230,7 @@ def test_a_group_without_brokers_waits_for_one(play: Play) -> None:
         ({"auto_ofset_reset": "smallest"}, "auto_offset_reset"),
         ({"auto_offset_reset": "middle"}, "smallest"),
         ({"offsets_storage": "redis"}, "zookeeper"),
+        ({"consumer_timeout_ms": 0}, "1 ms or more, or -1"),
     ],
 )
 def test_wrong_settings_are_refused(settings: dict[str, str], message: str) -> None:

@@ -106,7 +106,11 @@ class ZookeeperConsumer:
         return {} if self._rebalancer is None else dict(self._rebalancer.membership.owned)
 
     async def commit_offsets(self) -> None:
-        """Commit what all streams have returned. Raises `SessionOverError`, `KafkaError`, `UnavailableError`."""
+        """Commit what all streams have returned.
+
+        Raises `SessionOverError`, `KafkaError`, `StorageError`, and `UnavailableError`, also if the commit takes longer
+        than `zookeeper.session.timeout.ms`.
+        """
         if self._rebalancer is None:
             raise UnavailableError("the consumer has no streams yet: create them first")
         await self._rebalancer.commit_returned()

@@ -39,7 +39,7 @@ from odradek.model import OdradekError, TopicPartition, UnavailableError
 from odradek.runtime import Runtime
 
 ANY_TOPIC: Final = ""
-"""The topic of a filter's streams."""
+"""The key of a filter's streams in place of a topic; no topic has this name."""
 _log = logging.getLogger("odradek.clients")
 
 
@@ -121,13 +121,12 @@ class Rebalancer:
         settings = self._settings
         consumer = Consumer(
             bootstrap_servers=self._servers,
-            client_id=settings.client_id,
             auto_offset_reset=settings.reset,
             max_partition_fetch_bytes=settings.fetch_message_max_bytes,
             fetch_min_bytes=settings.fetch_min_bytes,
             fetch_max_wait_ms=settings.fetch_wait_max_ms,
-            request_timeout_ms=settings.request_timeout_ms,
             runtime=self._runtime,
+            **settings.of_all_clients,
         )
         return await consumer.start()
 
@@ -256,7 +255,11 @@ class Rebalancer:
     # ---- offsets ----------------------------------------------------------------------------------------------------
 
     async def commit_returned(self) -> None:
-        """Commit what the streams have returned. Raises `SessionOverError`, `KafkaError`, `UnavailableError`."""
+        """Commit what the streams have returned.
+
+        Raises `SessionOverError`, `KafkaError`, `StorageError`, and `UnavailableError`, also if the commit takes longer
+        than `zookeeper.session.timeout.ms`.
+        """
         for stream in self.streams.values():
             stream.mark_consumed()
         async with self._committing:
@@ -303,7 +306,8 @@ class Rebalancer:
         if self._settings.offsets_storage == "zookeeper":
             self._offsets = in_tree
             return in_tree
-        cluster = await self._clusters.enter_async_context(open_cluster(self._servers, runtime=self._runtime))
+        opening = open_cluster(self._servers, runtime=self._runtime, **self._settings.of_all_clients)
+        cluster = await self._clusters.enter_async_context(opening)
         in_kafka = KafkaOffsets(cluster, self._store, group, self._consumer_id)
         self._offsets = DualOffsets(in_kafka, in_tree) if self._settings.dual_commit_enabled else in_kafka
         return self._offsets

@@ -1,7 +1,8 @@
 """The configuration of the consumer of generation 1: the keys and defaults of Kafka 0.8."""
 
 from collections.abc import Mapping
-from typing import Final
+from dataclasses import fields
+from typing import Any, Final
 
 from odradek.clients.settings import ClientSettings, make_settings
 from odradek.config.definition import boolean, integer, text
@@ -63,6 +64,12 @@ class ZookeeperConsumerSettings(ClientSettings):
     )
 
     @property
+    def of_all_clients(self) -> dict[str, Any]:
+        """Return the keys of `ClientSettings` but `bootstrap_servers`, for the clients that the consumer opens."""
+        names = (each.name for each in fields(ClientSettings))
+        return {name: getattr(self, name) for name in names if name != "bootstrap_servers"}
+
+    @property
     def reset(self) -> str:
         """Return `auto_offset_reset` in the words of the later consumers."""
         return _RESETS[self.auto_offset_reset]
@@ -73,6 +80,11 @@ def zookeeper_consumer_settings(values: Mapping[str, object]) -> ZookeeperConsum
     if "bootstrap_servers" in values:
         raise ConfigurationError("bootstrap_servers is not a key of this consumer: it finds the brokers in the tree")
     settings = make_settings(ZookeeperConsumerSettings, values)
+    if settings.consumer_timeout_ms == 0:
+        raise ConfigurationError(
+            "consumer_timeout_ms is 0, but a stream fetches only while it is read: give it 1 ms or more, or -1 to wait "
+            "without limit"
+        )
     validate_node_name("group_id", settings.group_id)
     if settings.consumer_id is not None:
         validate_node_name("consumer_id", settings.consumer_id)

@@ -245,12 +245,12 @@ class Rebalancer:
         """Close all clients if none of the brokers that they know is registered any more: the brokers have moved."""
         servers = await self._tree.brokers()
         if not set(servers) & set(self._servers):
-            self._servers = servers
             for stream in self.streams.values():
                 await stream.drop_client()
             async with self._committing:
                 self._offsets = None
                 await self._clusters.aclose()
+            self._servers = servers  # last: a rebalance may cancel this, and the next one has to do the rest
 
     # ---- offsets ----------------------------------------------------------------------------------------------------
 

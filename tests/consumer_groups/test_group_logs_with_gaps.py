@@ -3,11 +3,11 @@
 `ODRADEK_SEEDS=1000 pytest tests/consumer_groups/test_group_logs_with_gaps.py` tries so many.
 """
 
-import os
 from typing import Any, Final
 
 import pytest
 from protocol_world import GROUP, Coordinator, Member, settle
+from sampling import seeds
 from test_mixed_invariants import MixedHistory
 from test_model_invariants import History
 
@@ -21,7 +21,7 @@ from odradek.protocol.group_records import (
     ConsumerGroupTargetAssignmentMetadataKey,
 )
 
-_SEEDS: Final = int(os.environ.get("ODRADEK_SEEDS", "100"))
+_SEEDS: Final = len(seeds(100))
 
 
 def with_gaps(history: History) -> None:

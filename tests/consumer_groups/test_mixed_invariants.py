@@ -3,13 +3,13 @@
 `ODRADEK_SEEDS=1000 pytest tests/consumer_groups/test_mixed_invariants.py` tries so many.
 """
 
-import os
 from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
 from classic_client import ClassicClient
 from protocol_world import GROUP, Coordinator, Member, settings
+from sampling import seeds
 from test_model_invariants import History, check_group, leaving, replayed
 
 from odradek.groups.consumer import group_update
@@ -17,7 +17,7 @@ from odradek.groups.consumer.consumer_group import ConsumerGroupState
 from odradek.groups.consumer.member import LEAVING_STATIC_EPOCH
 from odradek.groups.mixed import migration
 
-_SEEDS: Final = int(os.environ.get("ODRADEK_SEEDS", "150"))
+_SEEDS: Final = len(seeds(150))
 Client = Member | ClassicClient
 
 

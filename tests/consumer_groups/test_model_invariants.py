@@ -3,13 +3,13 @@
 `ODRADEK_SEEDS=1000 pytest tests/consumer_groups/test_model_invariants.py` tries so many.
 """
 
-import os
 import random
 from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
 from protocol_world import GROUP, Coordinator, Member, durable, image_of, settings, settle
+from sampling import seeds
 
 from odradek.coordination import NO_PRODUCER
 from odradek.groups import GroupCoordinatorMachine, GroupRecordCodec, GroupSettings, OffsetSettings
@@ -20,7 +20,7 @@ from odradek.groups.consumer.member import LEAVING_STATIC_EPOCH
 from odradek.groups.consumer.messages import ConsumerGroupHeartbeatRequest
 from odradek.model import ErrorCode
 
-_SEEDS: Final = int(os.environ.get("ODRADEK_SEEDS", "150"))
+_SEEDS: Final = len(seeds(150))
 _STEPS: Final = 120
 _CODEC: Final = GroupRecordCodec()
 _TOPICS: Final = ("a", "b", "c")

@@ -275,14 +275,14 @@ TARGETS = {
         seeds=batch_seeds,
         mutate=mutate_batch,
         reaches={"odradek.protocol.record_batch": 0.75, "odradek.protocol.records": 0.6},
-        runs=6000,
+        runs=3000,
         longest=2048,
     ),
     "compression": Target(
         check=check_compression,
         seeds=compression_seeds,
         reaches={"odradek.protocol.codecs": 0.85},
-        runs=4000,
+        runs=2000,
         longest=4096,
     ),
 }

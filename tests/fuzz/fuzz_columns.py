@@ -139,7 +139,7 @@ TARGETS = {
         seeds=batch_seeds,
         mutate=mutate_batch,
         reaches={"odradek.columns.decode": 0.7},
-        runs=3000,
+        runs=1500,
         longest=2048,
     )
 }

@@ -194,7 +194,7 @@ TARGETS = {
             "odradek.log.inspection.partition_check": 0.7,
             "odradek.log.inspection.segment_check": 0.75,
         },
-        runs=400,
+        runs=200,
         longest=1 + _MOST_HARMS * _HARM.size,
     )
 }

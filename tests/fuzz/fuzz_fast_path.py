@@ -116,6 +116,6 @@ TARGETS = {
         seeds=fast_path_seeds,
         mutate=mutate_end,
         reaches={"odradek.broker.handlers.produce_fast_path": 0.75},
-        runs=6000,
+        runs=3000,
     )
 }

@@ -424,7 +424,7 @@ TARGETS = {
         seeds=group_seeds,
         # Its other lines compile a codec, which happens once in a process.
         reaches={"odradek.protocol.record_types": 0.5, "odradek.protocol.consumer_protocol": 0.95},
-        runs=10000,
+        runs=5000,
     ),
     "small_files": Target(
         check=check_small_files,
@@ -435,9 +435,9 @@ TARGETS = {
             "odradek.log.checkpoints.meta_properties": 0.9,
             "odradek.log.producers.producer_snapshot": 0.9,
         },
-        runs=10000,
+        runs=5000,
     ),
     "nodes": Target(
-        check=check_nodes, seeds=node_seeds, mutate=mutate_node, reaches={"odradek.metadata.nodes": 0.9}, runs=10000
+        check=check_nodes, seeds=node_seeds, mutate=mutate_node, reaches={"odradek.metadata.nodes": 0.9}, runs=5000
     ),
 }

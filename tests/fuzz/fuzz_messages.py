@@ -186,7 +186,7 @@ TARGETS = {
         seeds=message_seeds,
         mutate=mutate_message,
         reaches={"odradek.protocol.primitives": 0.6},
-        runs=2000,
+        runs=1000,
         longest=4096,
     ),
     "produce_and_fetch": Target(

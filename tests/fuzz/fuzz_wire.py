@@ -117,12 +117,12 @@ def header_seeds() -> Iterator[bytes]:
 
 
 TARGETS = {
-    "frames": Target(check=check_frames, seeds=frame_seeds, reaches={"odradek.wire.frames": 0.85}, runs=3000),
+    "frames": Target(check=check_frames, seeds=frame_seeds, reaches={"odradek.wire.frames": 0.85}, runs=1500),
     "headers": Target(
         check=check_headers,
         seeds=header_seeds,
         reaches={"odradek.protocol.headers": 0.9, "odradek.protocol.primitives": 0.1},
-        runs=20000,
+        runs=10000,
         longest=256,
     ),
 }

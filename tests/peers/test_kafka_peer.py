@@ -63,7 +63,7 @@ def test_the_jars_are_fetched_once(nothing_fetched: Path, monkeypatch: pytest.Mo
 @pytest.mark.needs("kafka")
 def test_a_node_starts_stops_cleanly_and_starts_again_after_a_crash(tmp_path: Path):
     options = {"broker.session.timeout.ms": "1000", "broker.heartbeat.interval.ms": "200"}
-    with KafkaBroker(tmp_path / "data", options=options, heap="256M") as kafka:
+    with KafkaBroker(tmp_path / "data", options=options, heap="256M", short_lived=True) as kafka:
         pid, where = kafka.pid, kafka.bootstrap_servers
         kafka.kill()
         assert not (tmp_path / "data" / ".kafka_cleanshutdown").exists()
@@ -75,6 +75,6 @@ def test_a_node_starts_stops_cleanly_and_starts_again_after_a_crash(tmp_path: Pa
 
 @pytest.mark.needs("kafka")
 def test_a_node_that_cannot_start_says_why(tmp_path: Path):
-    kafka = KafkaBroker(tmp_path / "data", options={"log.retention.bytes": "many"}, heap="256M")
+    kafka = KafkaBroker(tmp_path / "data", options={"log.retention.bytes": "many"}, heap="256M", short_lived=True)
     with pytest.raises(RuntimeError, match=r"Invalid value many for configuration log\.retention\.bytes"):
         kafka.start()

@@ -54,7 +54,7 @@ TOPICS: Final[Mapping[str, Mapping[str, str]]] = {
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
     """Kafka over a directory that has something of everything; stopped."""
-    broker = KafkaBroker(tmp_path_factory.mktemp("kafka") / "data", options=OPTIONS, heap="384M")
+    broker = KafkaBroker(tmp_path_factory.mktemp("kafka") / "data", options=OPTIONS, heap="384M", short_lived=True)
     with broker:
         fill(broker.bootstrap_servers)
         eventually(lambda: is_compacted(broker), within_s=DEADLINE_S, what="compaction")

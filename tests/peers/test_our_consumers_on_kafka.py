@@ -29,7 +29,7 @@ OPTIONS: Final = {
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    kafka = KafkaBroker(tmp_path_factory.mktemp("kafka"), options=OPTIONS, heap="384M")
+    kafka = KafkaBroker(tmp_path_factory.mktemp("kafka"), options=OPTIONS, heap="384M", short_lived=True)
     kafka.format()
     kafka.start()
     yield kafka.bootstrap_servers

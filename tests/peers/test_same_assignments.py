@@ -2,12 +2,12 @@
 tries so many, `500-1000` those.
 """
 
-import os
 from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Final
 
 import pytest
+from sampling import seeds
 
 from bench.peers.kafka_assignors import Case, Partitions, Result, run_kafka_assignors
 from odradek.assignors import GroupSubscription, MemberSubscription, create_assignor
@@ -16,12 +16,7 @@ from odradek.model import UnavailableError
 pytestmark = pytest.mark.needs("kafka")
 
 STRATEGIES: Final = ("range", "roundrobin", "sticky", "cooperative-sticky")
-_BY_DEFAULT: Final = "300"
-
-
-def seeds() -> range:
-    first, _, last = os.environ.get("ODRADEK_SEEDS", _BY_DEFAULT).rpartition("-")
-    return range(int(first or 0), int(last))
+SEEDS: Final = seeds(300)
 
 
 def random_group(random: Random) -> GroupSubscription:
@@ -78,7 +73,7 @@ def with_racks(group: GroupSubscription, random: Random) -> GroupSubscription:
 
 def random_cases() -> list[Case]:
     cases = []
-    for seed in seeds():
+    for seed in SEEDS:
         random = Random(seed)
         group = random_group(random)
         cases += [Case(strategy=strategy, group=group) for strategy in STRATEGIES]
@@ -122,7 +117,7 @@ def withheld(case: Case, assignment: Mapping[str, Partitions]) -> int:
 def test_range_and_roundrobin_equal_kafkas(strategy: str, compared: Sequence[tuple[Case, Result]]) -> None:
     """M3."""
     chosen = [(case, result) for case, result in compared if case.strategy == strategy]
-    assert len(chosen) >= len(seeds())
+    assert len(chosen) >= len(SEEDS)
     for case, result in chosen:
         theirs = {member: sorted(partitions) for member, partitions in result.assignment.items()}
         assert {member: sorted(partitions) for member, partitions in ours(case).items()} == theirs, case
@@ -131,7 +126,7 @@ def test_range_and_roundrobin_equal_kafkas(strategy: str, compared: Sequence[tup
 def test_sticky_is_as_balanced_as_kafkas_and_then_moves_no_more(compared: Sequence[tuple[Case, Result]]) -> None:
     """M3. An equal balance takes as few moves or fewer; a better one may need more."""
     chosen = [(case, result) for case, result in compared if case.strategy == "sticky"]
-    assert len(chosen) == len(seeds())
+    assert len(chosen) == len(SEEDS)
     for case, result in chosen:
         assert sorted(p for each in ours(case).values() for p in each) == sorted(
             p for each in result.assignment.values() for p in each
@@ -146,7 +141,7 @@ def test_cooperative_sticky_gives_no_partition_early_and_revokes_no_more_than_ka
     """M3. With the same balance as Kafka's, fewer partitions or as few wait for their owner."""
     chosen = [(case, result) for case, result in compared if case.strategy == "cooperative-sticky"]
     eager = [result for case, result in compared if case.strategy == "sticky"]
-    assert len(chosen) == len(eager) == len(seeds())
+    assert len(chosen) == len(eager) == len(SEEDS)
     for (case, result), goal in zip(chosen, eager, strict=True):
         mine = ours(case)
         assert moves(case, mine) == 0, case

@@ -33,7 +33,7 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     options = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "1"}
     made: KafkaBroker | ServedBroker
     if request.param == "kafka":
-        made = KafkaBroker(folder, options=options, heap="384M")
+        made = KafkaBroker(folder, options=options, heap="384M", short_lived=True)
         made.format()
     else:
         made = ServedBroker(folder, options=options)

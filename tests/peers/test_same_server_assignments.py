@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from random import Random
 
 import pytest
-from test_same_assignments import imbalance, moves, random_group, seeds
+from test_same_assignments import SEEDS, imbalance, moves, random_group
 
 from bench.peers.kafka_assignors import Case, Partitions, Result, run_kafka_assignors
 from odradek.assignors import create_assignor
@@ -18,7 +18,7 @@ PREFIX = "server-"
 @pytest.fixture(scope="module")
 def compared() -> Sequence[tuple[Case, Result]]:
     """Random groups with the last targets of their members, and what Kafka's coordinator assigns, all from one JVM."""
-    groups = [random_group(Random(seed)) for seed in seeds()]
+    groups = [random_group(Random(seed)) for seed in SEEDS]
     cases = [Case(strategy=f"{PREFIX}{name}", group=group) for group in groups for name in ("uniform", "range")]
     try:
         return list(zip(cases, run_kafka_assignors(cases, timeout_s=600), strict=True))
@@ -37,14 +37,14 @@ def sorted_shares(assignment: dict[str, Partitions]) -> dict[str, Partitions]:
 
 def test_range_of_the_coordinator_equals_kafkas(compared: Sequence[tuple[Case, Result]]) -> None:
     chosen = [(case, result) for case, result in compared if case.strategy == f"{PREFIX}range"]
-    assert len(chosen) == len(seeds())
+    assert len(chosen) == len(SEEDS)
     for case, result in chosen:
         assert sorted_shares(ours(case)) == sorted_shares(dict(result.assignment)), case
 
 
 def test_uniform_is_as_balanced_as_kafkas_and_then_moves_no_more(compared: Sequence[tuple[Case, Result]]) -> None:
     chosen = [(case, result) for case, result in compared if case.strategy == f"{PREFIX}uniform"]
-    assert len(chosen) == len(seeds())
+    assert len(chosen) == len(SEEDS)
     for case, result in chosen:
         mine, theirs = ours(case), result.assignment
         assert sorted(each for share in mine.values() for each in share) == sorted(

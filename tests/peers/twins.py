@@ -84,7 +84,7 @@ class Twins:
     """Both, running; each answers on a connection of its own."""
 
     def __init__(self, directory: Path) -> None:
-        self.kafka = KafkaBroker(directory / "kafka", options=OPTIONS | KAFKA_OPTIONS, heap="384M")
+        self.kafka = KafkaBroker(directory / "kafka", options=OPTIONS | KAFKA_OPTIONS, heap="384M", short_lived=True)
         self.ours = ServedBroker(directory / "ours", options=OPTIONS | OUR_OPTIONS)
         self._connections: dict[str, BlockingWireClient] = {}
 

@@ -6,7 +6,6 @@ sync.
 """
 
 import asyncio
-import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -443,12 +442,6 @@ async def create_topic(world: World) -> None:
                 await asyncio.sleep(0.1)
             else:
                 return
-
-
-def seeds(count: int) -> range:
-    """Return the seeds to be tried: so many, or those that `ODRADEK_SEEDS` names (`1000`, or `500-1000`)."""
-    first, _, last = os.environ.get("ODRADEK_SEEDS", f"{count}").rpartition("-")
-    return range(int(first or 0), int(last))
 
 
 def play_faults(

@@ -16,8 +16,8 @@ from fault_schedules import (
     Schedule,
     create_topic,
     play_faults,
-    seeds,
 )
+from sampling import seeds
 
 from odradek.model import TopicPartition
 from odradek.testing import History, Survival

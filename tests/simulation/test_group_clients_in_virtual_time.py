@@ -15,7 +15,8 @@ from functools import partial
 from typing import Any, Final
 
 import pytest
-from fault_schedules import BROKERS, CLIENTS, CONFIG, PATIENCE_S, seeds
+from fault_schedules import BROKERS, CLIENTS, CONFIG, PATIENCE_S
+from sampling import seeds
 
 from odradek.clients import Admin, Consumer, Producer
 from odradek.model import KafkaError, TopicPartition, UnavailableError

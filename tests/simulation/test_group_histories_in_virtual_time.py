@@ -4,13 +4,13 @@ Seven faults are planted, one at a time, to show that the checks find what they 
 """
 
 import asyncio
-import os
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
 import pytest
 from group_histories import GROUP, PARTITIONS, Actor, BrokenPromiseError, History
+from sampling import seeds
 
 from odradek.broker.coordinators import replay as replay_module
 from odradek.broker.coordinators.deferred_replies import DeferredReplies
@@ -34,11 +34,6 @@ TROUBLE_S: Final = 60.0
 CALM_S: Final = 180.0
 FOUND_WITHIN: Final = 60
 """Seeds in which each planted fault is found."""
-
-
-def seeds() -> range:
-    first, _, last = os.environ.get("ODRADEK_SEEDS", "6").rpartition("-")
-    return range(int(first or 0), int(last))
 
 
 def coordinator_of(world: World) -> int | None:
@@ -100,7 +95,7 @@ def play(seed: int) -> str:
     return World(seed, CONFIG, brokers=3, limit_s=10_000).play(scenario)
 
 
-@pytest.mark.parametrize("seed", seeds())
+@pytest.mark.parametrize("seed", seeds(6))
 def test_no_promise_is_broken_while_members_and_coordinators_die(seed: int) -> None:
     assert play(seed)
 

@@ -1,10 +1,10 @@
 """Groups on the virtual loop: time-outs of minutes in milliseconds, every order out of a seed (M6)."""
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable, Collection
 
 import pytest
+from sampling import seeds
 
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import ApiKey
@@ -19,11 +19,6 @@ SEEDS = range(8)
 SESSION_TIMEOUT_MS = 45_000
 
 Scenario = Callable[[World], Awaitable[None]]
-
-
-def seeds() -> range:
-    first, _, last = os.environ.get("ODRADEK_SEEDS", "8").rpartition("-")
-    return range(int(first or 0), int(last))
 
 
 async def write(world: World, topic: str, count: int) -> list[bytes]:
@@ -188,7 +183,7 @@ async def subscriptions_change_fast(world: World) -> None:
     await assert_rounds(world, "g", sizes=(0, PARTITIONS, 2 * PARTITIONS))
 
 
-@pytest.mark.parametrize("seed", seeds())
+@pytest.mark.parametrize("seed", seeds(8))
 def test_no_rebalance_stalls_when_subscriptions_change_fast_and_member_ids_are_dropped(seed: int):
     """M6. An abandoned member id delays the group by a few seconds, not by a session timeout."""
     assert World(seed, CONFIG).play(subscriptions_change_fast)

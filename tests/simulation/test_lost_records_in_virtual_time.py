@@ -6,12 +6,12 @@ record that was acknowledged by two replicas is there once, in order.
 """
 
 import asyncio
-import os
 import random
 from contextlib import suppress
 from typing import Final
 
 import pytest
+from sampling import seeds
 
 from odradek.clients import Admin
 from odradek.clients.admin.reassignments import ElectionType
@@ -30,11 +30,6 @@ CONFIG: Final = {
     "log.flush.offset.checkpoint.interval.ms": "1000",
     "replica.lag.time.max.ms": "3000",
 }
-
-
-def seeds() -> range:
-    first, _, last = os.environ.get("ODRADEK_SEEDS", "12").rpartition("-")
-    return range(int(first or 0), int(last))
 
 
 class Round:
@@ -174,7 +169,7 @@ def play(seed: int, *, rounds: int = 2) -> int:
     return sum(each.was_elected for each in played)
 
 
-@pytest.mark.parametrize("number", seeds())
+@pytest.mark.parametrize("number", seeds(12))
 def test_acknowledged_records_survive_a_log_that_loses_its_end_while_all_brokers_are_down(number: int) -> None:
     play(number)
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from fault_schedules import BROKERS, CONFIG, TOPIC, create_topic, play_faults, seeds
+from fault_schedules import BROKERS, CONFIG, TOPIC, create_topic, play_faults
+from sampling import seeds
 
 from odradek.broker.lifecycle import Broker
 from odradek.clients import Consumer

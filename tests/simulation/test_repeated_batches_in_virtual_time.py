@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
-from fault_schedules import BROKERS, CONFIG, PATIENCE_S, TOPIC, Schedule, create_topic, kill, seeds
+from fault_schedules import BROKERS, CONFIG, PATIENCE_S, TOPIC, Schedule, create_topic, kill
+from sampling import seeds
 
 from odradek.broker.replication.partition import Partition
 from odradek.model import ErrorCode, OdradekError, TopicPartition

@@ -5,12 +5,12 @@ in topics that were never deleted is there.
 """
 
 import asyncio
-import os
 import random
 from contextlib import suppress
 from typing import Final
 
 import pytest
+from sampling import seeds
 
 from odradek.clients import Admin
 from odradek.metadata import paths
@@ -24,11 +24,6 @@ KEPT: Final = "kept"
 MOVED: Final = "moved"
 CONFIG: Final = {"log.segment.delete.delay.ms": "5000", "log.flush.offset.checkpoint.interval.ms": "1000"}
 PATIENCE_S: Final = 300.0
-
-
-def seeds() -> range:
-    first, _, last = os.environ.get("ODRADEK_SEEDS", "12").rpartition("-")
-    return range(int(first or 0), int(last))
 
 
 class Administrator:
@@ -149,7 +144,7 @@ def play(seed: int, deeds: int) -> None:
         raise
 
 
-@pytest.mark.parametrize("number", seeds())
+@pytest.mark.parametrize("number", seeds(12))
 def test_brokers_have_only_the_folders_of_their_replicas(number: int) -> None:
     play(number, deeds=25)
 

@@ -1,8 +1,10 @@
 """DESIGN 7 with real processes: three brokers, replication factor 3, `min.insync.replicas` 2, and clients of others.
 
-One round of every fault, with the tree in SQLite; `make soak` has ZooKeeper's.
+Three of the nine faults, drawn by the run's seed, and with `ODRADEK_SEEDS` all of them, with the tree in SQLite; `make
+soak` has ZooKeeper's.
 """
 
+import os
 import random
 from pathlib import Path
 
@@ -15,6 +17,8 @@ pytestmark = pytest.mark.timeout(900)
 def play(directory: Path, metadata: str, seed: int) -> None:
     faults = list(FAULTS)
     random.Random(seed).shuffle(faults)
+    if "ODRADEK_SEEDS" not in os.environ:
+        del faults[3:]
     with trial(directory, metadata, seed) as tried:
         for fault in faults:
             tried.inflict(fault)

@@ -5,12 +5,12 @@ faults of this generation. No record is lost, no committed offset goes back, and
 """
 
 import asyncio
-import os
 import random
 from contextlib import suppress
 from typing import Final
 
 import pytest
+from sampling import seeds
 from zookeeper_world import GROUP, Reader, play
 
 from odradek.clients.zookeeper_consumer import RebalanceFailedError
@@ -25,11 +25,6 @@ from odradek.testing.world import World, until
 PARTITIONS: Final = 6
 TROUBLE_S: Final = 120.0
 FOUND_WITHIN: Final = 20
-
-
-def seeds() -> range:
-    first, _, last = os.environ.get("ODRADEK_SEEDS", "4").rpartition("-")
-    return range(int(first or 0), int(last))
 
 
 class Watched:
@@ -126,7 +121,7 @@ async def scenario(world: World) -> None:
     await watched.look()
 
 
-@pytest.mark.parametrize("seed", seeds())
+@pytest.mark.parametrize("seed", seeds(4))
 def test_at_rest_each_partition_has_one_owner_and_nothing_is_lost(seed: int) -> None:
     assert play(seed, scenario, limit_s=10_000)
 

@@ -1,5 +1,8 @@
 """M4, M8, M9: consumers of generation 1 in processes of their own, over SQLite and over a real ZooKeeper."""
 
+import json
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,9 +15,11 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from existing_clients import BROKER_OPTIONS
+from kazoo.client import KazooClient
 
 from odradek.testing import eventually
 from odradek.testing.process import ServedBroker
+from odradek.testing.zookeeper import ZookeeperServer, find_zookeeper
 
 GROUP: Final = "readers"
 PARTITIONS: Final = 4
@@ -24,7 +29,8 @@ from odradek.clients import ZookeeperConsumer
 
 async def main(url, name, storage):
     settings = dict(group_id="readers", consumer_id=name, auto_offset_reset="smallest", auto_commit_interval_ms=100)
-    settings |= dict(rebalance_backoff_ms=500, zookeeper_session_timeout_ms=2000, offsets_storage=storage)
+    settings |= dict(rebalance_backoff_ms=500, rebalance_max_retries=1000, zookeeper_session_timeout_ms=2000)
+    settings |= dict(offsets_storage=storage)
     async with ZookeeperConsumer(url, **settings) as consumer:
         streams = await consumer.create_message_streams({"t": 1})
         async for record in streams["t"][0]:
@@ -143,6 +149,76 @@ def test_the_tree_shows_owners_and_offsets_and_a_consumer_that_is_interrupted_le
     assert "ids/c1" not in left, "it has left at once"
     assert "owners/t/" not in left
     assert "offsets/t/3" in left
+
+
+@pytest.mark.parametrize("url", ["zookeeper"], indirect=True)
+@pytest.mark.needs("zookeeper")
+def test_zkcli_shows_the_published_nodes(
+    tmp_path: Path, url: str, broker: ServedBroker, readers: list[Reader], zookeeper: ZookeeperServer
+) -> None:
+    """ZooKeeper's own shell, which knows nothing of us."""
+    readers.append(Reader(tmp_path, url, "c1"))
+    sent = produce(broker, 0, 5)
+    eventually(lambda: values(*readers) == sent)
+    chroot = "/" + url.rpartition("/")[2]
+    registration = zkcli(zookeeper, f"get -s {chroot}/consumers/{GROUP}/ids/c1")
+    (found,) = [json.loads(line) for line in registration.splitlines() if line.startswith("{")]
+    assert (found["version"], found["subscription"], found["pattern"]) == (1, {"t": 1}, "static")
+    claim = zkcli(zookeeper, f"get -s {chroot}/consumers/{GROUP}/owners/t/3")
+    assert "c1-0" in claim.splitlines()
+    sessions = {re.search(r"ephemeralOwner = (0x[0-9a-f]+)", each)[1] for each in (registration, claim)}  # type: ignore[index]
+    assert len(sessions) == 1
+    assert sessions != {"0x0"}, "both are the consumer's, and end with its session"
+    stored = eventually(lambda: committed(zookeeper, f"{chroot}/consumers/{GROUP}/offsets/t/3")) or ""
+    assert "ephemeralOwner = 0x0" in stored, "it outlives the consumer"
+
+
+@pytest.mark.parametrize("url", ["zookeeper"], indirect=True)
+@pytest.mark.needs("zookeeper")
+def test_a_rebalance_goes_on_when_zookeeper_has_died_and_is_back(
+    tmp_path: Path, url: str, broker: ServedBroker, readers: list[Reader], zookeeper: ZookeeperServer
+) -> None:
+    """Another program holds a claim of the first consumer, which therefore attempts the rebalance again and again."""
+    chroot = "/" + url.rpartition("/")[2]
+    znodes = KazooClient(hosts=zookeeper.address + chroot)
+    znodes.start()
+    try:
+        znodes.create(f"/consumers/{GROUP}/owners/t/0", b"other-0", makepath=True)
+        readers += [Reader(tmp_path, url, f"c{number}") for number in (1, 2)]
+        sent = produce(broker, 0, 5)
+        later = {value for value in sent if value[0] in "23"}
+        eventually(lambda: values(readers[1]) == later)
+        assert values(readers[0]) == set()
+        zookeeper.kill()
+        try:
+            during = produce(broker, 5, 5)
+            eventually(lambda: values(readers[1]) >= {value for value in during if value[0] in "23"})
+        finally:
+            zookeeper.start()
+        sent |= during | produce(broker, 10, 5)
+        znodes.delete(f"/consumers/{GROUP}/owners/t/0")
+        eventually(lambda: values(*readers) == sent, within_s=60)
+        eventually(lambda: len(znodes.get_children(f"/consumers/{GROUP}/owners/t")) == PARTITIONS)
+        owners = [znodes.get(f"/consumers/{GROUP}/owners/t/{number}")[0] for number in range(PARTITIONS)]
+        assert owners == [b"c1-0", b"c1-0", b"c2-0", b"c2-0"]
+    finally:
+        znodes.stop()
+        znodes.close()
+
+
+def committed(zookeeper: ZookeeperServer, path: str) -> str | None:
+    """Return the node of an offset as ZooKeeper's shell shows it, when all five records but one are committed."""
+    shown = zkcli(zookeeper, f"get -s {path}")
+    return shown if {"4", "5"} & set(shown.splitlines()) else None
+
+
+def zkcli(zookeeper: ZookeeperServer, command: str) -> str:
+    """Return what ZooKeeper's shell prints."""
+    server = find_zookeeper()
+    assert server is not None
+    shell = shutil.which("zkCli.sh") or str(Path(server).with_name("zkCli.sh"))
+    run = [shell, "-server", zookeeper.address, *command.split()]
+    return subprocess.run(run, capture_output=True, text=True, check=True, timeout=60).stdout
 
 
 def test_a_group_moves_to_generation_2_where_it_stopped(

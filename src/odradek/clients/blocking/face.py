@@ -3,7 +3,9 @@
 import asyncio
 import collections.abc
 import concurrent.futures
+import contextlib
 import inspect
+from collections import deque
 from collections.abc import Callable, Iterator
 from functools import cache, partial, wraps
 from types import TracebackType
@@ -39,24 +41,77 @@ class Face:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         try:
-            self._thread.run(partial(self._client.__aexit__, kind, error, traceback))
+            self._run(self._client.__aexit__, kind, error, traceback)
         finally:
             self._thread.on_exit(id(self._client), None)
 
     def start(self) -> Self:
         """Connect to the cluster; `with` calls this."""
         # Closed as after an error at the exit: nothing is worth waiting for then.
-        self._thread.on_exit(id(self._client), partial(self._client.__aexit__, SystemExit, SystemExit(), None))
-        self._thread.run(self._client.start)
+        closing = partial(self._on_loop, self._client.__aexit__, SystemExit, SystemExit(), None)
+        self._thread.on_exit(id(self._client), closing)
+        self._run(self._client.start)
         return self
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        return self._thread.run(partial(getattr, self._client, name))
+        return self._run(getattr, self._client, name)
+
+    def _run(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return self._thread.run(partial(self._on_loop, work, *args, **kwargs))
+
+    def _on_loop(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Begin a call of the client."""
+        return work(*args, **kwargs)
 
     def __repr__(self) -> str:
         return f"<blocking {self._client!r}>"
+
+
+class IteratingFace(Face):
+    """A blocking client that is an iterator.
+
+    A call for each record costs ten times the record, so `__next__` takes a run of records at once (`_take_run` of the
+    client). Before the client's next call it learns how many of them the application got (`_returned`).
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._run_left: deque[Any] = deque()
+        self._run_count = 0
+        """The length of the run at first. Only the loop's thread begins and ends runs."""
+        self._one_at_a_time = asyncio.Lock()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        while True:
+            with contextlib.suppress(IndexError):
+                return self._run_left.popleft()
+            self._run(self._begin_run)
+
+    async def _begin_run(self) -> None:
+        async with self._one_at_a_time:
+            if not self._run_left:  # no other thread has begun one meanwhile
+                self._end_run()
+                records = await self._client._take_run()
+                self._run_left, self._run_count = deque(records), len(records)
+
+    def _end_run(self) -> None:
+        left = 0
+        with contextlib.suppress(IndexError):  # another thread may take some meanwhile
+            while True:
+                self._run_left.pop()
+                left += 1
+        returned, self._run_count = self._run_count - left, 0
+        self._client._returned(returned)
+
+    def _on_loop(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if self._run_count and work != self._begin_run:
+            self._end_run()
+        return super()._on_loop(work, *args, **kwargs)
 
 
 @cache
@@ -71,10 +126,8 @@ def face_of(asynchronous: type) -> type[Face]:
     for name, member in inspect.getmembers(asynchronous, inspect.isfunction):
         if not name.startswith("_") and name != "start":
             members[name] = _iterating(name, member) if inspect.isasyncgenfunction(member) else _blocking(name, member)
-    if hasattr(asynchronous, "__anext__"):
-        members["__iter__"] = lambda self: self
-        members["__next__"] = _next
-    return type(asynchronous.__name__, (Face,), members)
+    base = IteratingFace if hasattr(asynchronous, "__anext__") else Face
+    return type(asynchronous.__name__, (base,), members)
 
 
 def _blocking(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -86,7 +139,7 @@ def _blocking(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
             if kwargs[key] is not None:
                 kwargs[key] = in_callers_thread(kwargs[key])
         try:
-            result = self._thread.run(partial(getattr(self._client, name), *args, **kwargs))
+            result = self._run(getattr(self._client, name), *args, **kwargs)
         finally:
             if name == "close":
                 self._thread.on_exit(id(self._client), None)
@@ -98,7 +151,7 @@ def _blocking(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 def _iterating(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def method(self: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
-        items = self._thread.run(partial(getattr(self._client, name), *args, **kwargs))
+        items = self._run(getattr(self._client, name), *args, **kwargs)
         self._thread.on_exit(id(items), items.aclose)
         try:
             while True:
@@ -117,13 +170,6 @@ def _iterating(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 async def _step(items: Any) -> Any:
     return await anext(items)
-
-
-def _next(self: Any) -> Any:
-    try:
-        return self._thread.run(partial(_step, self._client))
-    except StopAsyncIteration:
-        raise StopIteration from None
 
 
 def _converted(face: Face, result: Any) -> Any:

@@ -14,7 +14,7 @@ import queue
 import signal
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
-from contextvars import ContextVar, copy_context
+from contextvars import ContextVar
 from typing import Any, Final, TypeVar
 
 import uvloop
@@ -125,24 +125,32 @@ class _Call:
         self._error: BaseException | None = None
 
     def begin(self) -> None:
-        context = copy_context()
-        context.run(_current.set, self)
-        self._task = self._loop.create_task(self._run(), context=context)
-        self._task.add_done_callback(lambda _: self._messages.put(None))
+        try:
+            self._result = self._work()
+        except BaseException as error:  # the caller's thread raises it
+            self._error = error
+        if inspect.isawaitable(self._result) and not isinstance(self._result, asyncio.Future):
+            self._task = self._loop.create_task(self._run(self._result))
+        else:
+            self._end()
 
     def cancel(self) -> None:
         if self._task is None:
-            self._messages.put(None)  # interrupted before it was begun
+            self._end()  # interrupted before it was begun
         else:
-            self._task.cancel()
+            self._loop.call_soon(self._task.cancel)  # after its first step: a task that never began would not end here
 
-    async def _run(self) -> None:
+    async def _run(self, work: Awaitable[Any]) -> None:
+        _current.set(self)
         try:
-            result = self._work()
-            is_future = isinstance(result, asyncio.Future)
-            self._result = await result if inspect.isawaitable(result) and not is_future else result
+            self._result = await work
         except BaseException as error:  # the caller's thread raises it
             self._error = error
+        # A callback of the task would run one turn of the loop later.
+        self._end()
+
+    def _end(self) -> None:
+        self._messages.put(None)
 
     async def ask(self, callback: Callable[[], T]) -> T:
         """Run `callback` in the caller's thread and return its result."""

@@ -256,6 +256,16 @@ class Consumer:
             if intercepted := self._interceptors.on_consume([record]):
                 return intercepted[0]
 
+    async def _take_run(self) -> list[ConsumerRecord]:
+        """Poll for the next records without moving the position; `_returned` moves it. For blocking iteration."""
+        if self._interceptors:
+            return [await anext(self)]
+        return await self._poll(lambda: self._collector.peek(self._settings.max_poll_records), None)
+
+    def _returned(self, count: int) -> None:
+        """Move the position past the first `count` records of the last `_take_run`."""
+        self._collector.take_peeked(count)
+
     # ---- positions ----------------------------------------------------------------------------------------------
 
     def seek(self, partition: TopicPartition | tuple[str, int], offset: int | OffsetAndMetadata) -> None:

@@ -221,6 +221,21 @@ class TopicPartitionState:
             self._hand_out(self.taken + len(some))
         return taken
 
+    def peek(self, limit: int, deserialize: Deserialize | None = None) -> list[ConsumerRecord]:
+        """Return at most `limit` records of one batch without moving the position; see `take` for errors."""
+        while self.error is None and (self.has_pending or self._decode_next()):
+            some, error = self.pending[self.taken : self.taken + limit], None
+            if deserialize is not None:
+                some, error = deserialize(some)
+            if some:
+                return some
+            self.error = error
+        return []
+
+    def skip(self, count: int) -> None:
+        """Move the position past `count` records of the decoded batch."""
+        self._hand_out(self.taken + count)
+
     def take_raw(self, max_bytes: int) -> RawBatch | None:
         """Return adjacent undecoded batches of about `max_bytes` at most, decompressed, and move the position."""
         if self.has_pending:

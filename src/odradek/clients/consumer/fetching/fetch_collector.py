@@ -29,6 +29,8 @@ class FetchCollector:
         self._metrics = metrics
         self._current: TopicPartitionState | None = None
         """The partition with the decoded batch."""
+        self._peeked: tuple[TopicPartitionState, int] | None = None
+        """The partition of the records that `peek` has returned last, and its version then."""
 
     def collect_records(self, limit: int) -> list[ConsumerRecord]:
         """Return at most `limit` records, and move the positions. Raises the error of a partition."""
@@ -60,6 +62,32 @@ class FetchCollector:
         self._raise_error(state, is_first=not some)
         self._metrics.records_consumed_total += 1
         return some[0]
+
+    def peek(self, limit: int) -> list[ConsumerRecord]:
+        """Return at most `limit` records of one partition; `take_peeked` moves the position. Raises as above."""
+        for state in self._in_turn():
+            self._raise_error(state, is_first=True)
+            if state.is_paused or not state.has_buffered:
+                continue
+            buffered_bytes = state.buffered_bytes
+            records = state.peek(limit, self._deserializers)
+            self._metrics.bytes_consumed_total += buffered_bytes - state.buffered_bytes
+            self._end_turn(state)
+            self._raise_error(state, is_first=True)
+            if records:
+                self._peeked = state, state.version
+                return records
+        return []
+
+    def take_peeked(self, count: int) -> None:
+        """Move the position past the first `count` records of the last `peek`, unless it was moved since."""
+        if count == 0 or self._peeked is None:
+            return
+        (state, version), self._peeked = self._peeked, None
+        if self._subscriptions.get(state.partition) is state and state.version == version:
+            state.skip(count)
+            self._end_turn(state)
+        self._metrics.records_consumed_total += count
 
     def collect_raw(self, max_bytes: int) -> list[RawBatch]:
         """Return undecoded batches of about `max_bytes` decompressed, at least one if there is one."""

@@ -1,8 +1,9 @@
 """M1, M6, M7, M9, M12: producers and a group of either protocol, on three brokers, while all of this happens by a seed.
 
 Leaders and the coordinator die and restart, a leader moves, a partition is added, a topic is deleted and created again,
-a member is slow, calls are cancelled in the middle, members come and go, and the producers' buffer is full most of the
-time. In the end the history checker finds nothing lost, doubled, reordered or skipped, and the group has read all that
+a member is slow, another pauses for longer than `max.poll.interval.ms`, or is cut off for longer than its session and
+returns, calls are cancelled in the middle, members come and go, and the producers' buffer is full most of the time. In
+the end the history checker finds nothing lost, doubled, reordered or skipped, and the group has read all that
 was acknowledged of the topic that stays. (A member may commit offsets of the deleted topic for the new one of its
 name, as in Kafka, so that the group may leave out a part of that one.)
 
@@ -10,7 +11,7 @@ name, as in Kafka, so that the group may leave out a part of that one.)
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, Final
 
@@ -28,6 +29,8 @@ KEPT, AGAIN = "kept", "again"
 GROUP: Final = "g"
 _BUFFER_BYTES: Final = 4_000
 _EPISODES: Final = 5
+_POLL_INTERVAL_MS: Final = 20_000
+_SESSION_MS: Final = 10_000
 
 
 class Scene:
@@ -49,6 +52,8 @@ class Scene:
         self._producers: list[Producer] = []
         self._waiting: set[asyncio.Future[Any]] = set()
         self._started = 0
+        self.pauses_s: dict[str, float] = {}
+        """How long members wait after their next poll, by host."""
 
     async def play(self) -> None:
         """Create the topics, start the clients, do the deeds, and check."""
@@ -172,9 +177,10 @@ class Scene:
         self._started += 1
         settings: dict[str, Any] = {"group_protocol": self.protocol, "auto_commit_interval_ms": 500, **CLIENTS}
         settings["allow_auto_create_topics"] = False
+        settings["max_poll_interval_ms"] = _POLL_INTERVAL_MS
         if self.protocol == "classic":
-            settings |= {"partition_assignment_strategy": "cooperative-sticky", "session_timeout_ms": 10_000}
-        consumer = self.world.consumer(host, KEPT, AGAIN, group_id=GROUP, **settings)
+            settings |= {"partition_assignment_strategy": "cooperative-sticky", "session_timeout_ms": _SESSION_MS}
+        consumer = self.world.consumer(host, group_id=GROUP, **settings)
         await self.until_done(consumer.start)
         self._members.append((consumer, asyncio.create_task(self._poll(host, consumer, pause_s), name=host)))
 
@@ -182,6 +188,12 @@ class Scene:
         reading: dict[TopicPartition, str] = {}
         after: dict[TopicPartition, int] = {}
         readings = 0
+
+        def forget(partitions: Iterable[TopicPartition]) -> None:
+            for place in partitions:
+                reading.pop(place, None)
+
+        consumer.subscribe((KEPT, AGAIN), on_partitions_revoked=forget)
         while True:
             for record in await consumer.poll(1_000, 50):
                 place = TopicPartition(record.topic, record.partition)
@@ -192,9 +204,11 @@ class Scene:
                 value = record.value or b""
                 self.read.add(value)
                 self.history.poll(reading[place], self._places[value], record.offset, value)
-            for place in reading.keys() - consumer.assignment():
-                del reading[place], after[place]
-            await asyncio.sleep(pause_s)
+            await asyncio.sleep(self.pauses_s.pop(host, pause_s))
+
+    def some_host(self) -> str:
+        """Return the host of a running member."""
+        return self.chance.choice(self._members)[1].get_name()
 
     async def leave(self, number: int) -> None:
         """Cancel a member's poll in the middle, and close it."""
@@ -261,6 +275,19 @@ async def slow_member(scene: Scene) -> None:
     await scene.join(pause_s=2.0)
 
 
+async def pausing_member(scene: Scene) -> None:
+    """Let a member's application work for longer than `max.poll.interval.ms`, and go on as if nothing had been."""
+    scene.pauses_s[scene.some_host()] = 1.5 * _POLL_INTERVAL_MS / 1000
+    await asyncio.sleep(2 * _POLL_INTERVAL_MS / 1000)
+
+
+async def cut_off_member(scene: Scene) -> None:
+    """Let nothing pass between a member and the brokers for longer than its session; it polls on meanwhile."""
+    scene.world.simulation.network.partition([scene.some_host()], scene.world.hosts)
+    await asyncio.sleep(1.5 * _SESSION_MS / 1000)
+    scene.world.simulation.network.heal()
+
+
 async def member_comes(scene: Scene) -> None:
     await scene.join()
 
@@ -280,8 +307,8 @@ async def cancel_sends(scene: Scene) -> None:
 
 
 DEEDS: Final = (
-    kill_leader, kill_coordinator, stop_broker, add_partition, create_again, slow_member, member_comes, member_goes,
-    cancel_sends,
+    kill_leader, kill_coordinator, stop_broker, add_partition, create_again, slow_member, pausing_member,
+    cut_off_member, member_comes, member_goes, cancel_sends,
 )  # fmt: skip
 
 
@@ -293,7 +320,12 @@ def play(seed: int, protocol: str) -> None:
         scenes.append(Scene(world, protocol))
         await scenes[0].play()
 
-    config = CONFIG | {"group.initial.rebalance.delay.ms": "0", "auto.create.topics.enable": "false"}
+    config = CONFIG | {
+        "group.initial.rebalance.delay.ms": "0",
+        "auto.create.topics.enable": "false",
+        "group.consumer.min.session.timeout.ms": str(_SESSION_MS),
+        "group.consumer.session.timeout.ms": str(_SESSION_MS),
+    }
     try:
         World(seed, config, brokers=BROKERS, noticed_at_once=seed % 2 == 0).play(scenario)
     except BaseException as error:

@@ -13,12 +13,15 @@ from group_members import DEADLINE_S, HEARTBEAT_MS, SESSION_MS, GroupMember
 from bench.peers.kafka_peer import kafka_home
 
 _SOURCE: Final = Path(__file__).parent / "java" / "Members.java"
+_PACKAGE: Final = "org.apache.kafka.clients.consumer"
 _ASSIGNORS: Final = {
-    "range": "RangeAssignor",
-    "roundrobin": "RoundRobinAssignor",
-    "sticky": "StickyAssignor",
-    "cooperative-sticky": "CooperativeStickyAssignor",
+    "range": f"{_PACKAGE}.RangeAssignor",
+    "roundrobin": f"{_PACKAGE}.RoundRobinAssignor",
+    "sticky": f"{_PACKAGE}.StickyAssignor",
+    "cooperative-sticky": f"{_PACKAGE}.CooperativeStickyAssignor",
+    "consumer": "consumer",
 }
+"""`consumer` is the consumer protocol, with the topic as a regular expression."""
 
 
 class JavaMember(GroupMember):
@@ -32,7 +35,7 @@ class JavaMember(GroupMember):
         self._owned: set[int] = set()
         self._has_left = threading.Event()
         self._is_closed = False
-        self._tell(f"join {name} {group} {topic} org.apache.kafka.clients.consumer.{_ASSIGNORS[assignor]}")
+        self._tell(f"join {name} {group} {topic} {_ASSIGNORS[assignor]}")
 
     def owned(self) -> set[int]:
         return self._owned

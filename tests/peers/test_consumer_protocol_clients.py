@@ -5,7 +5,8 @@ import signal
 import subprocess
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
+from pathlib import Path
 from typing import Any, Final
 
 import confluent_kafka
@@ -13,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka.admin import AdminClient, NewTopic
 from java_member import JavaMember
+from java_members import java_members
 
 from bench.peers.kafka_peer import kafka_home
 from odradek.cli import main
@@ -197,6 +199,33 @@ def test_a_regular_expression_is_resolved_by_the_coordinator_and_follows_new_top
     assert eventually(shares(servers, members, group, [6]), within_s=WITHIN_S)
     make_topic(servers, prefix=prefix)
     assert eventually(shares(servers, members, group, [12]), within_s=WITHIN_S)
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[ServedBroker]:
+    """A broker without others."""
+    broker = ServedBroker(tmp_path / "alone", options=OPTIONS | {"offsets.topic.replication.factor": "1"})
+    broker.start()
+    yield broker
+    broker.kill()
+    assert "Traceback" not in broker.errors.read_text()
+
+
+def test_java_and_librdkafka_subscribe_by_expressions_on_one_broker(alone: ServedBroker, tmp_path: Path) -> None:
+    """M7. Topics that are created later are found, and a member takes over from the other library's."""
+    servers = alone.bootstrap_servers
+    members = Members(servers, f"g-{uuid.uuid4().hex}")
+    group = group_of(members)
+    make_topic(servers, prefix="logs")
+    with java_members(servers, tmp_path / "members.err") as java, closing(members):
+        java_member = java(servers, group, "logs-.*", "consumer")
+        members.join("^logs-.*")
+        assert eventually(shares(servers, members, group, [3, 3]), within_s=WITHIN_S), described(servers, group)
+        make_topic(servers, prefix="logs")
+        make_topic(servers, prefix="other")
+        assert eventually(shares(servers, members, group, [6, 6]), within_s=WITHIN_S), described(servers, group)
+        java_member.close()
+        assert eventually(shares(servers, members, group, [12]), within_s=WITHIN_S), described(servers, group)
 
 
 def test_a_static_member_restarts_without_a_rebalance_of_others(servers: str, members: Members) -> None:

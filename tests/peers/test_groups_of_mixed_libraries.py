@@ -22,7 +22,7 @@ pytestmark = pytest.mark.needs("kafka")
 
 OTHERS: dict[str, tuple[Join, ...]] = {
     "range": (ConfluentMember, KafkaPythonMember, AiokafkaMember),
-    "roundrobin": (KafkaPythonMember, AiokafkaMember, ConfluentMember),
+    "roundrobin": (ConfluentMember, AiokafkaMember, KafkaPythonMember),
     "sticky": (AiokafkaMember, KafkaPythonMember, AiokafkaMember),
     "cooperative-sticky": (ConfluentMember, KafkaPythonMember, ConfluentMember),
 }

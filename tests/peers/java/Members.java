@@ -12,6 +12,7 @@ import org.apache.kafka.clients.consumer.CommitFailedException;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.SubscriptionPattern;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.RebalanceInProgressException;
 import org.apache.kafka.common.serialization.StringDeserializer;
@@ -20,7 +21,8 @@ import org.apache.kafka.common.serialization.StringDeserializer;
  * Many consumers of Kafka's own client in one process, since a Java that starts costs more than a rebalance.
  *
  * <p>Arguments: properties of all consumers, as key=value. Commands on standard input: {@code join NAME GROUP TOPIC
- * ASSIGNOR} and {@code leave NAME}. Lines on standard output: {@code NAME owns 0,2}, {@code NAME read VALUE},
+ * ASSIGNOR} and {@code leave NAME}. The assignor {@code consumer} stands for the consumer protocol, and the topic is a
+ * regular expression for it. Lines on standard output: {@code NAME owns 0,2}, {@code NAME read VALUE},
  * {@code NAME left}, and {@code NAME failed WHY}. The end of the input ends the process.
  */
 public final class Members {
@@ -57,20 +59,32 @@ public final class Members {
     private final Properties settings = new Properties();
     private final String name;
     private final String topic;
+    private final boolean isOfConsumerProtocol;
 
     Member(Properties common, String name, String group, String topic, String assignor) {
       this.name = name;
       this.topic = topic;
       settings.putAll(common);
       settings.setProperty("group.id", group);
-      settings.setProperty("partition.assignment.strategy", assignor);
+      isOfConsumerProtocol = assignor.equals("consumer");
+      if (isOfConsumerProtocol) {
+        settings.setProperty("group.protocol", "consumer");
+        settings.remove("session.timeout.ms");
+        settings.remove("heartbeat.interval.ms");
+      } else {
+        settings.setProperty("partition.assignment.strategy", assignor);
+      }
     }
 
     @Override
     public void run() {
       try (KafkaConsumer<String, String> consumer =
           new KafkaConsumer<>(settings, new StringDeserializer(), new StringDeserializer())) {
-        consumer.subscribe(List.of(topic));
+        if (isOfConsumerProtocol) {
+          consumer.subscribe(new SubscriptionPattern(topic));
+        } else {
+          consumer.subscribe(List.of(topic));
+        }
         Set<TopicPartition> owned = Set.of();
         while (!isLeaving) {
           ConsumerRecords<String, String> records = consumer.poll(POLL);

@@ -1,6 +1,7 @@
-"""M7. Our consumers with `group_protocol="consumer"` in groups that Apache Kafka coordinates (KIP-848)."""
+"""M6, M7, M12. Our consumers in groups of both protocols, the same with Apache Kafka and with our broker."""
 
 import asyncio
+import itertools
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -10,8 +11,9 @@ import confluent_kafka
 import pytest
 
 from bench.peers.kafka_peer import KafkaBroker
-from odradek.clients import Admin, Consumer, Producer
+from odradek.clients import Admin, Consumer, ConsumerRecord, Producer, blocking
 from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.testing.process import ServedBroker
 
 pytestmark = pytest.mark.needs("kafka")
 
@@ -27,17 +29,28 @@ OPTIONS: Final = {
 }
 
 
-@pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    kafka = KafkaBroker(tmp_path_factory.mktemp("kafka"), options=OPTIONS, heap="384M", short_lived=True)
-    kafka.format()
-    kafka.start()
-    yield kafka.bootstrap_servers
-    kafka.stop()
+CLASSIC: Final = {"partition_assignment_strategy": "cooperative-sticky", "heartbeat_interval_ms": 300}
+"""Settings of members of the classic protocol, which has them in the client."""
+EAGER: Final = {"protocol": "classic", "partition_assignment_strategy": "sticky"}
+
+
+@pytest.fixture(scope="module", params=["kafka", "odradek"])
+def servers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a broker that all tests of the module share."""
+    folder = tmp_path_factory.mktemp(request.param) / "data"
+    made: KafkaBroker | ServedBroker
+    if request.param == "kafka":
+        made = KafkaBroker(folder, options=OPTIONS, heap="384M", short_lived=True)
+        made.format()
+    else:
+        made = ServedBroker(folder, options=OPTIONS)
+    made.start()
+    yield made.bootstrap_servers
+    made.stop()
 
 
 class Scene:
-    """A topic of Kafka with records, a group, and our consumers."""
+    """A topic with records, a group, and our consumers."""
 
     def __init__(self, servers: str) -> None:
         self.servers = servers
@@ -57,7 +70,8 @@ class Scene:
 
     @asynccontextmanager
     async def member(self, *, protocol: str = "consumer", **settings: Any) -> AsyncIterator[Consumer]:
-        given = {"auto_offset_reset": "earliest", "group_protocol": protocol, **settings}
+        own = CLASSIC if protocol == "classic" else {}
+        given = {"auto_offset_reset": "earliest", "group_protocol": protocol, **own, **settings}
         topics = () if "pattern" in given else (self.topic,)
         pattern = given.pop("pattern", None)
         consumer = Consumer(*topics, bootstrap_servers=self.servers, group_id=self.group, **given)
@@ -84,12 +98,13 @@ def scene(servers: str) -> Scene:
     return found
 
 
-def test_members_share_and_take_over_and_skip_no_record(scene: Scene) -> None:
+@pytest.mark.parametrize("settings", [{"protocol": "consumer"}, {"protocol": "classic"}, EAGER], ids=str)
+def test_members_share_and_take_over_and_skip_no_record(scene: Scene, settings: dict[str, str]) -> None:
     async def story() -> None:
         await scene.fill()
-        async with scene.member() as first:
+        async with scene.member(**settings) as first:
             await scene.shared(first)
-            async with scene.member() as second:
+            async with scene.member(**settings) as second:
                 await scene.shared(first, second)
                 await scene.fill()
                 await scene.poll(first, second)
@@ -104,7 +119,7 @@ def test_members_share_and_take_over_and_skip_no_record(scene: Scene) -> None:
     asyncio.run(story())
 
 
-def test_a_pattern_is_resolved_by_kafka_and_a_wrong_one_is_refused(scene: Scene) -> None:
+def test_a_pattern_is_resolved_by_the_broker_and_a_wrong_one_is_refused(scene: Scene) -> None:
     async def story() -> None:
         async with scene.member(pattern=f"{scene.topic[:-1]}.") as member:
             await scene.shared(member)
@@ -116,13 +131,14 @@ def test_a_pattern_is_resolved_by_kafka_and_a_wrong_one_is_refused(scene: Scene)
     asyncio.run(story())
 
 
-def test_a_static_member_returns_to_its_partitions(scene: Scene) -> None:
+@pytest.mark.parametrize("protocol", ["consumer", "classic"])
+def test_a_static_member_returns_to_its_partitions(scene: Scene, protocol: str) -> None:
     async def story() -> None:
-        async with scene.member() as other:
-            async with scene.member(group_instance_id="i") as static:
+        async with scene.member(protocol=protocol) as other:
+            async with scene.member(protocol=protocol, group_instance_id="i") as static:
                 await scene.shared(static, other)
                 had, kept = static.assignment(), other.assignment()
-            async with scene.member(group_instance_id="i") as static:
+            async with scene.member(protocol=protocol, group_instance_id="i") as static:
                 await scene.shared(static, other)
                 assert (static.assignment(), other.assignment()) == (had, kept)
 
@@ -132,12 +148,10 @@ def test_a_static_member_returns_to_its_partitions(scene: Scene) -> None:
 @pytest.mark.parametrize(("before", "after"), [("classic", "consumer"), ("consumer", "classic")])
 def test_a_group_changes_its_protocol_member_by_member(scene: Scene, before: str, after: str) -> None:
     async def story() -> None:
-        own = {"partition_assignment_strategy": "cooperative-sticky", "heartbeat_interval_ms": 300}
-        settings = {protocol: own if protocol == "classic" else {} for protocol in (before, after)}
         await scene.fill()
-        async with scene.member(protocol=before, **settings[before]) as first:
+        async with scene.member(protocol=before) as first:
             await scene.shared(first)
-            async with scene.member(protocol=after, **settings[after]) as second:
+            async with scene.member(protocol=after) as second:
                 await scene.shared(first, second)
                 await first.close()
                 await scene.shared(second)
@@ -161,3 +175,22 @@ def test_ours_and_librdkafkas_share_a_group(scene: Scene) -> None:
         other.close()
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize("protocol", ["consumer", "classic"])
+def test_a_script_without_asyncio_reads_commits_and_goes_on(scene: Scene, protocol: str) -> None:
+    """M12: the blocking clients, with a loop that is left in the middle."""
+    settings: dict[str, Any] = {
+        "bootstrap_servers": scene.servers,
+        "group_id": scene.group,
+        "group_protocol": protocol,
+        "auto_offset_reset": "earliest",
+    }
+    with blocking.Producer(scene.servers) as producer:
+        sent = [producer.send(scene.topic, b"%d" % number, partition=number % PARTITIONS) for number in range(100)]
+        assert {each.result(WITHIN_S).offset for each in sent} == set(range(25))
+    read: list[ConsumerRecord] = []
+    for count in (33, 67):
+        with blocking.Consumer(scene.topic, **settings) as consumer:
+            read += itertools.islice(consumer, count)
+    assert sorted(int(record.value) for record in read) == list(range(100))

@@ -11,6 +11,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
+from odradek.model import ConfigurationError
 from odradek.pipelines.config import AnyPipeline, PipelineKeyError, parse_pipeline
 from odradek.pipelines.errors import PipelineError
 from odradek.pipelines.files import compaction
@@ -334,6 +335,28 @@ def test_a_mirror_carries_configurations_that_change(
     changed = config(there, f"copy.{topic}")
     assert changed["cleanup.policy"] == "compact"
     assert changed["segment.bytes"] != "1000000"
+
+
+def test_a_mirror_into_its_own_cluster_does_not_copy_its_copies(
+    source: ServedBroker, topic: str, tmp_path: Path
+) -> None:
+    """The cluster is known by its id: here it has another address."""
+    names = {"topic": topic, "source": source.bootstrap_servers}
+    address = source.bootstrap_servers.replace("127.0.0.1", "localhost")
+    text = MIRROR.replace('"{topic}"', '".*{topic}"')
+    mirror = job(tmp_path, text, target=address, **names)
+    topics = MirrorTopics(mirror)  # type: ignore[arg-type]
+    try:
+        with pytest.raises(ConfigurationError, match=rf"the same cluster, and .* its own copy 'copy\.{topic}'"):
+            topics.ensure()
+    finally:
+        topics.close()
+    topics = MirrorTopics(job(tmp_path, MIRROR, target=address, **names))  # type: ignore[arg-type]
+    try:
+        topics.ensure()
+        topics.ensure()
+    finally:
+        topics.close()
 
 
 def test_a_mirror_finds_partitions_that_are_added_while_it_runs(

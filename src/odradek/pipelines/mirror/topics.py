@@ -6,7 +6,7 @@ target has stays.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from odradek.clients import Admin, NewTopic
@@ -16,7 +16,7 @@ from odradek.config.altering import AlterOperation
 from odradek.model import ConfigurationError
 from odradek.pipelines.config import MirrorPipeline, Topics
 from odradek.spark.lookup import ClusterLookup
-from odradek.spark.options import Strategy, Subscribe, SubscribePattern
+from odradek.spark.options import Subscribe, SubscribePattern
 from odradek.spark.session import run_interruptible
 from odradek.spark.settings import ScanSettings, SinkSettings, client_settings, shared_keywords
 
@@ -34,9 +34,14 @@ _NOT_COPIED: Final = frozenset(
 """Configurations of the cluster rather than the data, as in MirrorMaker, and those that would change timestamps."""
 
 
-def topics_strategy(topics: Topics) -> Strategy:
+def topics_strategy(topics: Topics) -> Subscribe | SubscribePattern:
     """Return the source's way of selecting topics."""
     return Subscribe(topics=topics.names) if topics.names else SubscribePattern(pattern=topics.pattern)
+
+
+def selects(strategy: Subscribe | SubscribePattern, topic: str) -> bool:
+    """Return whether a source reads a topic of this name."""
+    return strategy.matches(topic) if isinstance(strategy, SubscribePattern) else topic in strategy.topics
 
 
 class MirrorTopics:
@@ -102,6 +107,7 @@ class MirrorTopics:
 
     async def _make(self, counts: Mapping[str, int]) -> None:
         async with Admin(**self._target) as target:
+            await self._refuse_own_copies(target, counts)
             present = {topic.name: len(topic.partitions) for topic in await target.list_topics()}
             missing = [topic for topic in counts if self._prefix + topic not in present]
             configs = await self._configs(missing) if missing else {}
@@ -123,6 +129,20 @@ class MirrorTopics:
                     )
                 if there < count:
                     await target.create_partitions(self._prefix + topic, count)
+
+    async def _refuse_own_copies(self, target: Admin, topics: Iterable[str]) -> None:
+        """Raise `ConfigurationError` if the mirror would copy its copies, whatever address each side has: for ever."""
+        copies = [self._prefix + topic for topic in topics]
+        own = [copy for copy in copies if selects(self._strategy, copy)]
+        if not own:
+            return
+        async with Admin(**self._source) as source:
+            here, there = [(await each.describe_cluster()).cluster_id for each in (source, target)]
+        if here is not None and here == there:
+            raise ConfigurationError(
+                f"source and target are the same cluster, and the mirror would read its own copy {own[0]!r}: give "
+                "target.topic_prefix, and a source.pattern that does not match the copies"
+            )
 
     async def _configs(self, topics: list[str]) -> dict[str, dict[str, str]]:
         """Return the dynamic configuration of each source topic, without `_NOT_COPIED`."""

@@ -143,6 +143,7 @@ _OF_STREAMS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTrigge
 _DURATION: Final = re.compile(r"(\d+)\s*(ms|s|m|min|h|d)?", re.IGNORECASE)
 _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _FIXED_BY_SPARK: Final = {
+    "consumemode": "a query does not share partitions with others by a group (docs/decisions/0017)",
     "kafka.auto.offset.reset": "startingOffsets says where to begin",
     "kafka.key.deserializer": "keys arrive as binary, cast them in a column expression",
     "kafka.value.deserializer": "values arrive as binary, cast them in a column expression",

@@ -75,7 +75,9 @@ def test_a_valid_file_shows_its_columns_and_no_broker_is_contacted(check: Any):
         ('watermark = "1 hour"\n', "", 3, "without watermark"),
         ('watermark = "1 hour"', 'watermark = "1 hoor"', 17, "hoor"),
         ('"1 hour"\n[sink]', '"1 hour"\nevent_time = "symbol"\n[sink]', 17, "symbol"),
-        ("price DOUBLE", "price DUBLE", 16, "Syntax error"),
+        ("price DOUBLE", "price DUBLE", 16, "DUBLE"),
+        ("price DOUBLE", "price STRUCT<amount: DOUBLE", 16, "or near '<'"),
+        ('topics = ["quotes"]', 'pattern = "quotes("', 15, "streams.quotes.pattern is not a regular expression"),
         ('"5 seconds"', '"5 sekonds"', 13, "sekonds"),
         ("read_committed", "read_commited", 11, "isolation.level"),
         ("isolation.level", "isolation.levle", 11, "isolation.level"),
@@ -96,6 +98,16 @@ def test_a_mistake_is_named_with_its_line(check: Any, old: str, new: str, line: 
     assert sentence in text
     assert text.count("\n") == 1
     assert "Traceback" not in text
+
+
+@pytest.mark.needs("java")
+def test_a_column_that_csv_cannot_hold_is_refused(check: Any):
+    job = JOB.replace(".start AS hour", " AS hour").replace('path = "out"', 'path = "out"\nformat = "csv"')
+    code, text = check(job)
+    assert (code, text.startswith("odradek: DIR/job.toml:20: sink.format: csv cannot hold column hour")) == (1, True), (
+        text
+    )
+    assert "to_json(hour)" in text
 
 
 @pytest.mark.needs("java")

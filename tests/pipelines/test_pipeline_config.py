@@ -104,6 +104,8 @@ def test_values_of_kafkas_keys_become_texts() -> None:
         ('topics = ["flights"]', "", "streams.flights.topics or pattern says what to read"),
         ('topics = ["flights"]', 'topics = ["a b"]', "'a b' has others"),
         ('topics = ["flights"]', 'topics = "flights"', "streams.flights.topics must be a list of texts"),
+        ('topics = ["flights"]', 'pattern = "a("', "streams.flights.pattern is not a regular expression: missing )"),
+        ('topics = ["flights"]', 'pattern = "[a-z&&b]"', "streams.flights.pattern '[a-z&&b]' has a class within"),
         ("[streams.flights]", "[streams.x-y]", "streams.x-y is not a name for a view"),
         ('[streams.flights]\ntopics = ["flights"]', "", "streams is missing: a table [streams.NAME]"),
         ('topics = ["flights"]', 'topics = ["flights"]\nwatermark = "soon"', "streams.flights.watermark is a duration"),

@@ -74,4 +74,19 @@ odradek.spark.planning.DataLossError: a-0 is gone; failOnDataLoss = false reads 
     assert is_final(missing)
     assert "have no program /x/python: set PYSPARK_PYTHON" in sentence_of('Cannot run program "/x/python": error=2')
     assert sentence_of("\n[TABLE_NOT_FOUND] x\nmore") == "[TABLE_NOT_FOUND] x"
+    assert sentence_of("SparkException: Python worker failed to connect back.").startswith(
+        "Spark's Python did not start"
+    )
+    function = "An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):\n"
+    function += (
+        '  File "jobs.py", line 2, in send\n    raise ValueError("x")\nValueError: no mail server\n\n\tat py4j.P.a()'
+    )
+    assert sentence_of(function) == "ValueError: no mail server"
     assert sentence_of("") == "Spark gave no reason"
+
+
+def test_what_another_attempt_meets_again_is_final() -> None:
+    assert is_final("[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012")
+    assert is_final("[UNSUPPORTED_DATA_TYPE_FOR_DATASOURCE] SQLSTATE: 0A000")
+    assert not is_final("Python worker failed to connect back.")
+    assert not is_final("odradek.model.errors.UnavailableError: gone\n[STREAM_FAILED] SQLSTATE: XXKST")

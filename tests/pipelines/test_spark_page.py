@@ -1,5 +1,6 @@
 """docs/spark.md: its examples run as they are printed, and its tables have every key."""
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -36,6 +37,8 @@ def test_the_tables_have_every_key_of_a_file():
 @pytest.mark.parametrize("text", blocks("toml"), ids=lambda text: tomllib.loads(text)["checkpoint"])
 def test_spark_accepts_every_example(spark: Any, tmp_path: Path, text: str):
     (tmp_path / "alerts.py").write_text(blocks("python")[1])
+    parcel = {"type": "record", "name": "Parcel", "fields": [{"name": "city", "type": "string"}]}
+    (tmp_path / "parcel.avsc").write_text(json.dumps(parcel))
     values = tomllib.loads(text)
     assert "check" not in values
     columns = check_pipeline(spark, parse_pipeline(values, directory=tmp_path, default_name="prices"))

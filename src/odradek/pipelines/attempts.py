@@ -204,7 +204,7 @@ class Backfill:
 
 
 def _bad_rows_text(pipeline: QueryPipeline) -> str:
-    what = "some values are not JSON objects of their stream's fields; "
+    what = "some values do not have their stream's fields; "
     if pipeline.on_bad_row == "null":
         return what + "their fields are null"
     place = pipeline.dead_letters if pipeline.dead_letter_topic is None else f"topic {pipeline.dead_letter_topic}"

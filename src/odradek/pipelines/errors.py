@@ -12,6 +12,11 @@ _OUR_ERROR: Final = re.compile(r"^(?:[\w.]*\.)?odradek\.(?:[\w]+\.)*(\w+): (.+)$
 _SQL_LINE: Final = re.compile(r"\bline (\d+),? pos \d+")
 _NO_PACKAGE: Final = re.compile(r"No module named '(odradek|pyspark_odradek|numba|pyarrow|numpy|kio|re2|uvloop)[.\w]*'")
 _NO_PYTHON: Final = re.compile(r'Cannot run program "([^"]+)"')
+_RAISED: Final = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*(\S.*)")
+"""The line of a Python traceback that has the exception, such as one of a pipeline's function."""
+_NO_START: Final = "Python worker failed to connect back"
+_DATA_ERROR: Final = re.compile(r"\bSQLSTATE: (0A|22|56038)")
+"""Values that the query cannot compute with, and what a sink cannot write: another attempt meets them again."""
 _FINAL: Final = frozenset({"BadRowError", "ConfigurationError", "DataLossError", "PipelineKeyError"})
 """Our errors that another attempt meets again; `AnalysisException` is Spark's own."""
 
@@ -53,9 +58,15 @@ def sentence_of(text: str) -> str:
         )
     if program := _NO_PYTHON.search(text):
         return f"Spark's workers have no program {program[1]}: set PYSPARK_PYTHON to their Python with odradek[spark]"
+    if _NO_START in text:
+        return (
+            "Spark's Python did not start within 10 s: the machine is overloaded, or PYSPARK_PYTHON does not run there"
+        )
     ours = _OUR_ERROR.findall(text)
     if ours:
         return str(ours[-1][1]).strip()
+    if raised := _RAISED.findall(text):
+        return str(raised[-1]).strip()
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[0] if lines else "Spark gave no reason"
 
@@ -66,4 +77,6 @@ def is_final(error: Any) -> bool:
         return not error.retriable
     text = str(error)
     ours = _OUR_ERROR.findall(text)
-    return (bool(ours) and ours[-1][0] in _FINAL) or "AnalysisException" in text or _NO_PACKAGE.search(text) is not None
+    if ours:
+        return ours[-1][0] in _FINAL
+    return "AnalysisException" in text or any(each.search(text) for each in (_NO_PACKAGE, _DATA_ERROR))

@@ -37,7 +37,7 @@ class Figures:
     """Dropped because they were later than the watermark allows."""
     batches: int = 0
     bad_rows: int = 0
-    """Records whose values are not JSON objects of their stream's fields."""
+    """Records whose values do not have their stream's fields."""
     tombstones: int = 0
     """Records without a value, of streams whose values have fields."""
     lag: int | None = None

@@ -1,5 +1,6 @@
 """Starts the Spark streaming query of a pipeline."""
 
+from contextlib import suppress
 from typing import Any, Final
 
 from odradek.config.definition import definitions
@@ -28,6 +29,9 @@ from odradek.spark.settings import ScanSettings, SinkSettings, client_settings
 
 _BACKFILL_OFFSETS: Final = 1_000_000
 """Offsets per batch of a back-fill without a limit of its own: it is resumed, and ends, between batches."""
+_SOURCES_SECONDS: Final = 10.0
+_STATUS_SECONDS: Final = 0.05
+"""The longest wait for a query's sources, and the interval of looking."""
 
 
 def start_query(spark: Any, pipeline: QueryPipeline) -> Any:
@@ -96,12 +100,29 @@ def new_session(spark: Any) -> Any:
 
 
 def _start(writer: Any, pipeline: Pipeline) -> Any:
-    return (
+    query = (
         _triggered(writer, pipeline.trigger)
         .queryName(pipeline.name)
         .option("checkpointLocation", str(pipeline.checkpoint))
         .start()
     )
+    _wait_for_sources(query)
+    return query
+
+
+def _wait_for_sources(query: Any) -> None:
+    """Return when the query's sources have started, or it has ended, or after `_SOURCES_SECONDS`.
+
+    Each source starts a Python, and Spark gives up after 10 s: many pipelines that start at once would exceed that.
+    """
+    from pyspark.errors import StreamingQueryException
+
+    # The first poll of the attempt raises the failure.
+    with suppress(StreamingQueryException):
+        for _ in range(round(_SOURCES_SECONDS / _STATUS_SECONDS)):
+            is_starting = query.status["message"].startswith(("Initializing", "Getting offsets"))
+            if not is_starting or query.awaitTermination(_STATUS_SECONDS):
+                return
 
 
 def _triggered(writer: Any, trigger: Trigger) -> Any:
@@ -155,14 +176,14 @@ def _view(session: Any, pipeline: QueryPipeline, stream: Stream) -> Any:
     columns = [functions.col("key").cast("string"), "topic", "partition", "offset", "timestamp"]
     if stream.headers:
         columns.append("headers")
-    to_topic = stream.value is not None and pipeline.dead_letter_topic is not None
+    to_topic = stream.has_fields and pipeline.dead_letter_topic is not None
     records = records_of(session, pipeline.source, stream.topics, headers=stream.headers or to_topic)
     records = _in_time_range(records, pipeline.source)
     key = f"streams.{stream.name}"
-    if stream.value is None:
+    if not stream.has_fields:
         view = records.select(*columns, functions.col("value").cast("string"))
     else:
-        with errors_about(f"{key}.value"):
+        with errors_about(f"{key}.{'value' if stream.schema is None else 'schema'}"):
             view = parse_values(records, stream, columns, _bad_rows(pipeline))
     if stream.watermark is None:
         return view

@@ -33,7 +33,23 @@ def check_sink(session: Any, pipeline: QueryPipeline, frame: Any) -> None:
         _check_library(session, sink.format)
     if sink.format == "odradek":
         _check_topic_sink(pipeline, frame)
+    _check_csv(session, pipeline, frame)
     _check_output_mode(session, pipeline, frame)
+
+
+def _check_csv(session: Any, pipeline: QueryPipeline, frame: Any) -> None:
+    """Raise `PipelineKeyError` for a column that CSV cannot hold. Over Spark Connect only the server knows."""
+    if pipeline.sink.format != "csv" or not hasattr(frame, "_jdf"):
+        return
+    csv = session._jvm.org.apache.spark.sql.execution.datasources.csv.CSVFileFormat()
+    kinds = frame._jdf.schema()
+    for index, field in enumerate(frame.schema):
+        if not csv.supportDataType(kinds.apply(index).dataType()):
+            raise PipelineKeyError(
+                "sink.format",
+                f"sink.format: csv cannot hold column {field.name} of type {field.dataType.simpleString()}: "
+                f"write to_json({field.name}), or choose json or parquet",
+            )
 
 
 def _check_library(session: Any, sink_format: str) -> None:

@@ -1,20 +1,23 @@
-"""Parses the JSON values of a stream into columns, and separates records with other values: bad rows.
+"""Parses the values of a stream into columns, and separates records with other values: bad rows.
 
-Spark's `from_json` alone ignores what follows the first JSON value, and returns nulls for values that it cannot parse.
-So a value is parsed inside of a list, followed by an element that marks its end:
+Tombstones (null values) are not parsed: they become rows of nulls with their keys, and are counted. Avro and Protobuf
+are decoded by `odradek.spark.values`, JSON by Spark. Spark's `from_json` alone ignores what follows the first JSON
+value, and returns nulls for values that it cannot parse. So a value is parsed inside of a list, followed by an element
+that marks its end:
 
     {"value":[ THE VALUE ,{"__odradek_end":true}]}
 
-A value is one JSON object exactly if this text parses into two elements of which the second is that mark. Tombstones
-(null values) are not parsed: they become rows of nulls with their keys, and are counted.
+A value is one JSON object exactly if this text parses into two elements of which the second is that mark.
 """
 
+from pathlib import Path
 from typing import Any, Final
 
 from odradek.model import ConfigurationError
 from odradek.pipelines.config import Stream
 from odradek.pipelines.progress import OBSERVED
 from odradek.spark.dead_letters import Destination, without_dead_letters
+from odradek.spark.values import AvroDecoder, Decoder, ProtobufDecoder, decoded, spark_fields
 
 _END: Final = "__odradek_end"
 _CORRUPT: Final = "__odradek_corrupt"
@@ -29,22 +32,20 @@ def parse_values(records: Any, stream: Stream, columns: list[Any], bad_rows: Des
     """
     from pyspark.sql import functions as sql
 
-    fields = _fields(records, stream)
-    options = {"columnNameOfCorruptRecord": _CORRUPT}
+    fields, parser, value, reason = _json(stream) if stream.schema is None else _encoded(stream)
     parsed = records.select(
         *columns,
         sql.col("key").alias("_key"),
         sql.col("value").alias("_value"),
         *([sql.col("headers").alias("_headers")] if "headers" in records.columns else []),
-        sql.from_json(_delimited("value"), _delimited_schema(fields), options).alias("_parsed"),
+        parser.alias("_parsed"),
     )
-    checked = parsed.withColumn("_reason", _reason()).observe(
+    checked = parsed.withColumn("_reason", reason).observe(
         f"{OBSERVED}.{stream.name}",
         sql.count("_reason").alias("bad_rows"),
         sql.count_if(sql.col("_value").isNull()).alias("tombstones"),
     )
     shown = records.select(*columns).columns
-    value = sql.col("_parsed.value").getItem(0)
     names = _names(stream, fields, shown)
     if bad_rows is None:
         value = sql.when(sql.col("_reason").isNull(), value)
@@ -74,12 +75,42 @@ def _names(stream: Stream, fields: list[Any], shown: list[str]) -> dict[str, str
     return names
 
 
-def _fields(records: Any, stream: Stream) -> list[Any]:
-    """Return the fields of the values, parsed by Spark from the stream's DDL."""
+def _encoded(stream: Stream) -> tuple[list[Any], Any, Any, Any]:
+    """Return what `_json` returns, of Avro or Protobuf. Raise `ConfigurationError` for a schema that is wrong."""
     from pyspark.sql import functions as sql
-    from pyspark.sql.types import StructType
 
-    kind = records.select(sql.from_json(sql.lit("{}"), stream.value).alias("value")).schema["value"].dataType
+    decoder = _decoder(stream)
+    parser, fields = decoded(sql.col("value"), decoder), spark_fields(decoder)
+    return fields, parser, sql.col("_parsed.value"), sql.col("_parsed.reason")
+
+
+def _decoder(stream: Stream) -> Decoder:
+    try:
+        content = Path(str(stream.schema)).read_bytes()
+        if stream.format == "protobuf":
+            return ProtobufDecoder(descriptors=content, message=str(stream.message), framing=stream.framing)
+        return AvroDecoder(schema=content.decode(), framing=stream.framing)
+    except OSError as error:
+        raise ConfigurationError(f"{stream.schema}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"{stream.schema} is no Avro schema: it is not UTF-8") from None
+
+
+def _json(stream: Stream) -> tuple[list[Any], Any, Any, Any]:
+    """Return the fields, the column that is parsed, and in it the value and why it is bad."""
+    from pyspark.sql import functions as sql
+
+    fields = _fields(stream)
+    options = {"columnNameOfCorruptRecord": _CORRUPT}
+    parser = sql.from_json(_delimited("value"), _delimited_schema(fields), options)
+    return fields, parser, sql.col("_parsed.value").getItem(0), _reason()
+
+
+def _fields(stream: Stream) -> list[Any]:
+    """Return the fields of the values, parsed by Spark from the stream's DDL."""
+    from pyspark.sql.types import DataType, StructType
+
+    kind = DataType.fromDDL(stream.value)
     if not isinstance(kind, StructType):
         raise ConfigurationError(
             f"streams.{stream.name}.value names fields, such as 'id INT', not {kind.simpleString()}"

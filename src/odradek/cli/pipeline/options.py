@@ -39,12 +39,12 @@ def spark_options(function: F) -> F:
             raise click.UsageError("--remote is a running Spark: --master, --threads and --conf are for one of its own")
         if threads is not None and master is not None:
             raise click.UsageError("--threads is --master 'local[N]'; give one of them")
-        choice = SparkChoice(master, remote, threads, memory, dict(map(key_and_value, conf)))
+        choice = SparkChoice(master, remote, threads, memory, dict(map(key_and_value, conf)), debug=debug)
         with _debugged(enabled=debug):
             return function(*args, spark_choice=choice, **others)
 
     for option in (
-        click.option("--debug", is_flag=True, help="Also print the traceback of an error."),
+        click.option("--debug", is_flag=True, help="Also print Spark's errors and the traceback of an error."),
         click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; may be repeated."),
         click.option("--memory", default="1g", show_default=True, metavar="SIZE", help="The heap of Spark's driver."),
         click.option("--threads", type=click.IntRange(min=1), metavar="N", help="As --master 'local[N]'."),
@@ -63,8 +63,16 @@ class SparkChoice:
     """Which Spark runs the pipelines."""
 
     def __init__(
-        self, master: str | None, remote: str | None, threads: int | None, memory: str, settings: dict[str, str]
+        self,
+        master: str | None,
+        remote: str | None,
+        threads: int | None,
+        memory: str,
+        settings: dict[str, str],
+        *,
+        debug: bool,
     ) -> None:
+        self._debug = debug
         self._master, self._remote, self._threads = master, remote, threads
         self._memory, self._settings = memory, settings
 
@@ -90,6 +98,9 @@ class SparkChoice:
                     memory=self._memory,
                     settings=self._settings,
                 )
+                if not self._debug:
+                    # Spark reports the failure of a task many times; the pipeline reports it in one sentence.
+                    spark.sparkContext.setLogLevel("FATAL")
         except ModuleNotFoundError as error:
             raise UnavailableError(f"pipelines need {error.name}: pip install 'odradek[spark]'") from error
         try:

@@ -97,11 +97,15 @@ def status(files: tuple[Path, ...], as_json: bool) -> None:  # noqa: FBT001
             print_json(fields(each))
         return
     print_table(
-        ("NAME", "KIND", "STATE", "RECORDS-IN", "RECORDS-OUT", "BATCHES", "ROWS/S", "LAG", "RESTARTS", "ERROR"),
+        (
+            "NAME", "KIND", "STATE", "RECORDS-IN", "RECORDS-OUT", "BAD-ROWS", "BATCHES", "ROWS/S", "LAG", "RESTARTS",
+            "ERROR",
+        ),
         [
             (
                 each.name, each.kind, str(each.state), each.figures.records_in, each.figures.records_out,
-                each.figures.batches, each.figures.rows_per_second and round(each.figures.rows_per_second),
+                each.figures.bad_rows, each.figures.batches,
+                each.figures.rows_per_second and round(each.figures.rows_per_second),
                 each.figures.lag, each.restarts, each.error,
             )
             for each in found

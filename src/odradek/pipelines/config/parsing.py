@@ -26,6 +26,7 @@ from odradek.pipelines.config.pipelines import (
     is_url,
 )
 from odradek.pipelines.config.tables import PipelineKeyError, Table
+from odradek.spark.topic_pattern import topic_matcher
 
 _INTERVAL: Final = re.compile(r"\d+(\.\d+)?\s+[a-zA-Z]+(\s+\d+\s+[a-zA-Z]+)*")
 _SECONDS: Final = {"millisecond": 0.001, "second": 1.0, "minute": 60.0, "hour": 3600.0}
@@ -123,7 +124,7 @@ def _quiet() -> Any:
 
 def _query(top: Table, source_table: Table, common: dict[str, Any], directory: Path) -> QueryPipeline:
     kind = common["kind"]
-    streams = _streams(top, kind)
+    streams = _streams(top, kind, directory)
     function = _function(top, "function")
     sql = None
     if function is None:
@@ -143,7 +144,7 @@ def _query(top: Table, source_table: Table, common: dict[str, Any], directory: P
     if topic is not None and top.has("dead_letters"):
         raise top.error("dead_letter_topic", "and dead_letters exclude each other")
     dead_letters = _location(directory, top.text("dead_letters", f"{top.text('checkpoint')}.dead_letters"))
-    has_values = any(stream.value is not None for stream in streams)
+    has_values = any(stream.has_fields for stream in streams)
     if is_url(dead_letters) and topic is None and on_bad_row == "dead_letter" and has_values:
         raise top.error(
             "dead_letters", f"is a directory that all workers see, not {dead_letters}; or give dead_letter_topic"
@@ -239,10 +240,38 @@ def _topics(table: Table) -> Topics:
         raise table.error("topics", "or pattern says what to read: one of them, not both")
     for name in names:
         _check_topic(table, "topics", name)
+    if pattern:
+        try:
+            topic_matcher(pattern)
+        except ConfigurationError as error:
+            raise table.error("pattern", str(error).removeprefix("subscribePattern ")) from None
     return Topics(names=names, pattern=pattern)
 
 
-def _streams(top: Table, kind: str) -> tuple[Stream, ...]:
+def _value(table: Table, directory: Path) -> dict[str, Any]:
+    """Return the fields of `Stream` that say what its values are."""
+    encoding = table.choice("format", ("json", "avro", "protobuf"), "json")
+    keys = {
+        "value": encoding == "json",
+        "schema": encoding != "json",
+        "message": encoding == "protobuf",
+        "framing": encoding != "json",
+    }
+    for key, is_for_it in keys.items():
+        if table.has(key) and not is_for_it:
+            raise table.error(key, f'is not for format = "{encoding}"')
+    if encoding == "json":
+        return {"value": table.optional_text("value")}
+    return {
+        "value": None,
+        "format": encoding,
+        "schema": str(directory.absolute() / table.text("schema")),
+        "message": table.text("message") if encoding == "protobuf" else None,
+        "framing": table.choice("framing", ("confluent",)) if table.has("framing") else None,
+    }
+
+
+def _streams(top: Table, kind: str, directory: Path) -> tuple[Stream, ...]:
     tables = top.table("streams")
     found = []
     for name in tables.keys:
@@ -252,7 +281,7 @@ def _streams(top: Table, kind: str) -> tuple[Stream, ...]:
         stream = Stream(
             name=name,
             topics=_topics(table),
-            value=table.optional_text("value"),
+            **_value(table, directory),
             headers=table.flag("headers", default=False),
             event_time=table.text("event_time", "timestamp") if kind == "real_time" else "timestamp",
             watermark=table.optional_text("watermark") if kind == "real_time" else None,

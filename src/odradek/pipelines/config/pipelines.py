@@ -68,6 +68,19 @@ class Stream:
     headers: bool
     event_time: str
     watermark: str | None
+    format: str = "json"
+    """How values are encoded: `json`, `avro` or `protobuf`."""
+    schema: str | None = None
+    """The file with the fields of `avro` (a schema) or `protobuf` (descriptors of `protoc`)."""
+    message: str | None = None
+    """The full name of the message of `protobuf`."""
+    framing: str | None = None
+    """The prefix of each value of `avro` and `protobuf`: `confluent`, or None."""
+
+    @property
+    def has_fields(self) -> bool:
+        """Whether values are parsed into columns; otherwise there is a column `value` with the text."""
+        return self.value is not None or self.schema is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,87 @@
+"""Applies a decoder of single values to Arrow arrays, and keeps why a value cannot be decoded.
+
+    binary → struct(value struct(the fields), reason string)
+
+`reason` is null for a value that was decoded and for a null; `value` is null otherwise.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+
+CONFLUENT: Final = "confluent"
+"""The framing of Confluent's serializers: a zero byte, and the schema's id in four bytes. The id is not looked up."""
+_CONFLUENT_BYTES: Final = 5
+
+
+class Decoder(Protocol):
+    """Decodes single values. Picklable: Spark sends it to its workers."""
+
+    @property
+    def fields(self) -> pa.StructType:
+        """The fields of the values. Raise `ConfigurationError` if Spark has no type for one."""
+
+    def __call__(self, value: bytes) -> dict[str, Any]:
+        """Return the fields of one value. Raise `ValueError` with the reason if it has others."""
+
+
+def decoded(column: Any, decoder: Decoder) -> Any:
+    """Return a column function of Spark: the struct of `decode_arrays`. Raise `ConfigurationError`."""
+    from pyspark.sql.functions import arrow_udf
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    kind = StructType([StructField("value", StructType(spark_fields(decoder))), StructField("reason", StringType())])
+
+    def decode(arrays: Iterator[pa.Array]) -> Iterator[pa.Array]:
+        return decode_arrays(arrays, decoder)
+
+    return arrow_udf(decode, kind)(column)
+
+
+def spark_fields(decoder: Decoder) -> list[Any]:
+    """Return the fields as those of Spark's `StructType`. Raise `ConfigurationError`."""
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    return list(from_arrow_type(decoder.fields).fields)
+
+
+def decode_arrays(arrays: Iterator[pa.Array], decoder: Decoder) -> Iterator[pa.Array]:
+    """Yield a struct array for each array of bytes."""
+    kind = _result_type(decoder.fields)
+    for array in arrays:
+        rows = [_decode(value, decoder) for value in array.to_pylist()]
+        try:
+            yield pa.array(rows, kind)
+        except (pa.ArrowException, OverflowError):
+            # Some number is out of the range of its type.
+            yield pa.concat_arrays([_converted(row, kind) for row in rows])
+
+
+def without_framing(value: bytes, framing: str | None) -> bytes:
+    """Return a value without the prefix of `framing`. Raise `ValueError` if it has none."""
+    if framing is None:
+        return value
+    if len(value) < _CONFLUENT_BYTES or value[0] != 0:
+        raise ValueError("the value does not begin with Confluent's zero byte and schema id")
+    return value[_CONFLUENT_BYTES:]
+
+
+def _result_type(fields: pa.StructType) -> pa.StructType:
+    return pa.struct([("value", fields), ("reason", pa.string())])
+
+
+def _decode(value: bytes | None, decoder: Decoder) -> dict[str, Any]:
+    if value is None:
+        return {}
+    try:
+        return {"value": decoder(value)}
+    except ValueError as error:
+        return {"reason": str(error)}
+
+
+def _converted(row: dict[str, Any], kind: pa.StructType) -> pa.Array:
+    try:
+        return pa.array([row], kind)
+    except (pa.ArrowException, OverflowError) as error:
+        return pa.array([{"reason": f"the value has a number that its type cannot hold: {error}"}], kind)

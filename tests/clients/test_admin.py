@@ -1,14 +1,19 @@
 """Topics, groups, brokers and configuration through `Admin`, beside a broker in virtual time (M10)."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+from uuid import UUID
 
 import pytest
 
 from odradek.clients import Admin, NewTopic
+from odradek.clients.admin import topics
 from odradek.clients.admin.descriptions import ConfigResource, ConfigResourceType, ConfigSource, GroupPartition
 from odradek.clients.offsets import EARLIEST, LATEST
 from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.protocol.api import ApiKey
+from odradek.testing import Simulation
 from odradek.testing.world import World
 
 
@@ -160,3 +165,79 @@ def test_offsets_brokers_and_configuration_are_described(seed: int) -> None:
             await admin.describe_configs([ConfigResource(type=ConfigResourceType.TOPIC, name="nope")])
 
     play(seed, scene)
+
+
+# ---- topics in pages ------------------------------------------------------------------------------------------------
+
+
+def page(name: str, topic_id: int, numbers: Iterable[int], next_cursor: tuple[str, int] | None) -> dict[str, Any]:
+    """Return a DescribeTopicPartitions response about some partitions of one topic."""
+    partitions = [
+        {
+            "error_code": 0,
+            "partition_index": number,
+            "leader_id": 0,
+            "leader_epoch": 3,
+            "replica_nodes": [0],
+            "isr_nodes": [0],
+            "eligible_leader_replicas": [],
+            "last_known_elr": [],
+            "offline_replicas": [],
+        }
+        for number in numbers
+    ]
+    topic = {"error_code": 0, "name": name, "topic_id": UUID(int=topic_id), "is_internal": False}
+    cursor = next_cursor and {"topic_name": next_cursor[0], "partition_index": next_cursor[1]}
+    return {"topics": [{**topic, "partitions": partitions}], "next_cursor": cursor}
+
+
+def test_topics_are_described_in_pages(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """M10 (KIP-966): pages end in the middle of topics and between them, and names may be repeated."""
+    monkeypatch.setattr(topics, "_PAGE_PARTITIONS", 3)
+
+    async def scene(admin: Admin, _: World) -> None:
+        counts = {"b": 7, "a": 2, "c": 3, "d": 1}
+        await admin.create_topics([NewTopic(name=name, partitions=count) for name, count in counts.items()])
+        found = await admin.describe_topics(["b", "a", "d", "b", "c"])
+        assert {name: list(each.partitions) for name, each in found.items()} == {
+            name: list(range(count)) for name, count in counts.items()
+        }
+        assert list(found) == ["b", "a", "d", "c"]
+        assert list(found.values()) == [{each.name: each for each in await admin.list_topics()}[name] for name in found]
+        assert await admin.describe_topics([]) == {}
+        with pytest.raises(KafkaError, match="there is no topic 'bb'"):
+            await admin.describe_topics(["b", "bb", "c"])
+
+    play(seed, scene)
+
+
+def describe(simulation: Simulation, broker: Any, pages: Callable[[Any], dict[str, Any]] | None) -> Any:
+    """Return what `Admin` says about the topic t when a scripted broker answers so; None lacks the API."""
+
+    async def main() -> Any:
+        broker.topics = {"t": {0: 0, 1: 0}}
+        if pages is None:
+            del broker.versions[ApiKey.DESCRIBE_TOPIC_PARTITIONS]
+        else:
+            broker.answers[ApiKey.DESCRIBE_TOPIC_PARTITIONS] = pages
+        await broker.start()
+        async with Admin(broker.address, runtime=simulation.runtime("admin")) as admin:
+            return (await admin.describe_topics(["t"]))["t"]
+
+    return simulation.run(main())
+
+
+def test_a_broker_without_pages_is_asked_for_metadata(simulation: Simulation, broker: Any) -> None:
+    """Kafka has pages since 3.8."""
+    assert list(describe(simulation, broker, None).partitions) == [0, 1]
+
+
+def test_a_topic_that_is_created_again_between_two_pages_is_described_anew(simulation: Simulation, broker: Any) -> None:
+    answers = iter([page("t", 1, [0, 1], ("t", 2)), page("t", 2, [2], None), page("t", 2, [0, 1, 2], None)])
+    found = describe(simulation, broker, lambda _: next(answers))
+    assert (found.topic_id, list(found.partitions)) == (UUID(int=2), [0, 1, 2])
+
+
+def test_a_broker_that_repeats_a_page_is_not_asked_without_end(simulation: Simulation, broker: Any) -> None:
+    with pytest.raises(KafkaError, match="the broker repeats the page"):
+        describe(simulation, broker, lambda _: page("t", 1, [0], ("t", 1)))

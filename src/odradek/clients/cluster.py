@@ -281,27 +281,28 @@ class Cluster:
             "include_cluster_authorized_operations": False,
             "include_topic_authorized_operations": False,
         }
+        return await self.request_any(ApiKey.METADATA, message, controller=controller)
+
+    async def request_any(self, api: ApiKey, message: dict[str, Any], *, controller: bool = False) -> Any:
+        """Return the response (kio's) to a request that any broker answers; the controller's, if it answers in time."""
         try:
             connection = await (self.controller() if controller else self.least_loaded_connection())
-            return await self._request_metadata(connection, message)
+            return await self._request_twice_if_late(connection, api, message)
         except NoBrokerError:
             raise  # every address was tried: the caller decides about another attempt
         except UnavailableError:
             # That connection is closed now, so this request goes to another broker.
-            return await self._request_metadata(await self.least_loaded_connection(), message)
+            return await self._request_twice_if_late(await self.least_loaded_connection(), api, message)
 
-    async def _request_metadata(self, connection: ClientConnection, message: dict[str, Any]) -> Any:
-        """Send a Metadata request.
-
-        If the response is late, send it to another broker too and return the first response.
-        """
-        asking = {self.spawn(connection.request(ApiKey.METADATA, message), "metadata")}
+    async def _request_twice_if_late(self, connection: ClientConnection, api: ApiKey, message: dict[str, Any]) -> Any:
+        """Send a request. If the response is late, send it to another broker too and return the first response."""
+        asking = {self.spawn(connection.request(api, message), "metadata")}
         done, asking = await asyncio.wait(asking, timeout=LATE_MS / 1000)
         if not done:
             with contextlib.suppress(UnavailableError):
                 other = await self.least_loaded_connection(exclude=connection)
                 if other is not connection:
-                    asking.add(self.spawn(other.request(ApiKey.METADATA, message), "metadata of another broker"))
+                    asking.add(self.spawn(other.request(api, message), "metadata of another broker"))
         while asking:
             done, asking = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
             if any(each.exception() is None for each in done):

@@ -109,7 +109,7 @@ def _topic(topic: Any, old: TopicMetadata | None, nodes: Mapping[int, Node]) -> 
     topic_id = optional(topic, "topic_id", None)
     known = old.partitions if old is not None and old.topic_id == topic_id else {}
     partitions = {
-        each.partition_index: _newer(known.get(each.partition_index), _partition(each))
+        each.partition_index: _newer(known.get(each.partition_index), partition_metadata(each))
         for each in sorted(topic.partitions, key=lambda each: each.partition_index)
     }
     return TopicMetadata(
@@ -123,7 +123,8 @@ def _topic(topic: Any, old: TopicMetadata | None, nodes: Mapping[int, Node]) -> 
     )
 
 
-def _partition(partition: Any) -> PartitionMetadata:
+def partition_metadata(partition: Any) -> PartitionMetadata:
+    """Return a partition of a response (kio's) to Metadata or DescribeTopicPartitions."""
     return PartitionMetadata(
         leader=partition.leader_id,
         leader_epoch=optional(partition, "leader_epoch", -1),

@@ -159,7 +159,10 @@ class Admin:
         return await list_topics(self._cluster, include_internal=include_internal, timeout_ms=self._timeout_ms)
 
     async def describe_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
-        """Describe topics with partitions, leaders and replicas. Raises `KafkaError` for one that does not exist."""
+        """Describe topics with partitions, leaders and replicas. Raises `KafkaError` for one that does not exist.
+
+        Topics of any size are requested in pages of 2,000 partitions, if the brokers have DescribeTopicPartitions.
+        """
         return await describe_topics(self._cluster, names, timeout_ms=self._timeout_ms)
 
     async def list_offsets(

@@ -2,16 +2,19 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from odradek.clients.admin.descriptions import NewTopic, TopicDescription, topic_description
 from odradek.clients.admin.results import RefusedTopicsError, ask_each, errors_of
 from odradek.clients.cluster import Cluster
-from odradek.clients.metadata import ClusterMetadata, merge
+from odradek.clients.metadata import ClusterMetadata, merge, partition_metadata
 from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS, retrying
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages import optional
+
+_PAGE_PARTITIONS: Final = 2_000
+"""Partitions in a response, as Kafka's admin client requests; brokers return no more."""
 
 
 class UnknownTopicError(KafkaError):
@@ -95,15 +98,65 @@ async def _change(cluster: Cluster, names: Iterable[str], ask: Any, timeout_ms: 
 
 async def describe_topics(cluster: Cluster, names: Iterable[str], *, timeout_ms: int) -> dict[str, TopicDescription]:
     """Describe topics, as `Admin.describe_topics` documents."""
-    wanted = list(names)
-    metadata = await current_metadata(cluster, wanted, timeout_ms=timeout_ms)
-    for name in wanted:
+    wanted = list(dict.fromkeys(names))
+
+    async def attempt() -> dict[str, TopicDescription]:
+        try:
+            return await _describe_in_pages(cluster, wanted)
+        except KafkaError as error:
+            if error.code != ErrorCode.unsupported_version:
+                raise
+        return await _describe_at_once(cluster, wanted)
+
+    found = await retrying(cluster, attempt, timeout_ms=timeout_ms) if wanted else {}
+    return {name: found[name] for name in wanted}
+
+
+async def _describe_at_once(cluster: Cluster, names: list[str]) -> dict[str, TopicDescription]:
+    """Describe topics by Metadata, for brokers before Kafka 3.8."""
+    metadata = merge(ClusterMetadata(), await cluster.fetch_metadata(names, controller=True))
+    for name in names:
         topic = metadata.topics.get(name)
         if topic is None or topic.error_code == ErrorCode.unknown_topic_or_partition:
             raise UnknownTopicError(name)
         if topic.error_code not in {ErrorCode.none, ErrorCode.leader_not_available}:
             raise KafkaError(topic.error_code, f"topic {name!r}: {topic.error_code.name.upper()}")
-    return {name: topic_description(metadata.topics[name]) for name in wanted}
+    return {name: topic_description(metadata.topics[name]) for name in names}
+
+
+async def _describe_in_pages(cluster: Cluster, names: list[str]) -> dict[str, TopicDescription]:
+    """Describe topics by DescribeTopicPartitions, `_PAGE_PARTITIONS` at a time (KIP-966)."""
+    found: dict[str, TopicDescription] = {}
+    cursor = None
+    while True:
+        message = {
+            "topics": [{"name": name} for name in sorted(names)],
+            "response_partition_limit": _PAGE_PARTITIONS,
+            "cursor": cursor,
+        }
+        page = await cluster.request_any(ApiKey.DESCRIBE_TOPIC_PARTITIONS, message, controller=True)
+        for topic in page.topics:
+            if (error := topic_error(topic.name, topic)) is not None:
+                raise error
+            partitions = {each.partition_index: partition_metadata(each) for each in topic.partitions}
+            before = found.get(topic.name)
+            if before is not None and before.topic_id != topic.topic_id:
+                raise KafkaError(ErrorCode.inconsistent_topic_id, f"topic {topic.name!r} was created again meanwhile")
+            found[topic.name] = TopicDescription(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                is_internal=topic.is_internal,
+                partitions=partitions if before is None else {**before.partitions, **partitions},
+            )
+        if page.next_cursor is None:
+            for name in names:
+                if name not in found:
+                    raise UnknownTopicError(name)
+            return found
+        after = {"topic_name": page.next_cursor.topic_name, "partition_index": page.next_cursor.partition_index}
+        if after == cursor:
+            raise KafkaError(ErrorCode.unknown_server_error, f"the broker repeats the page of topics after {after}")
+        cursor = after
 
 
 async def list_topics(cluster: Cluster, *, include_internal: bool, timeout_ms: int) -> list[TopicDescription]:

@@ -4,12 +4,13 @@ from collections.abc import Sequence
 
 from odradek.log.checkpoints import leader_epoch_cache
 from odradek.log.checkpoints.leader_epoch_cache import LeaderEpochs
-from odradek.log.errors import NotRunError, is_out_of_descriptors
+from odradek.log.errors import NotRunError
 from odradek.log.names import SNAPSHOT, TEMPORARY, offset_file, parent_of
 from odradek.log.segments.open_files import write_file
 from odradek.log.segments.segment import Segment
 from odradek.log.segments.segments import Segments
 from odradek.runtime import Disk
+from odradek.runtime.disk import is_out_of_descriptors
 
 
 class Durability:

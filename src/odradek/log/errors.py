@@ -5,11 +5,9 @@ from typing import Final
 
 from odradek.model import ErrorCode, KafkaError, StorageError
 from odradek.protocol.errors import CorruptBatchError
-from odradek.runtime.disk import NO_ROOM
+from odradek.runtime.disk import NO_DESCRIPTOR, NO_ROOM
 
-_NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
-_TOO_MANY_FILES: Final = "Too many open files"
-_PASSING_ERRORS: Final = (*NO_ROOM, *_NO_DESCRIPTOR, errno.ENOMEM, errno.EAGAIN)
+_PASSING_ERRORS: Final = (*NO_ROOM, *NO_DESCRIPTOR, errno.ENOMEM, errno.EAGAIN)
 """EAGAIN means that the system cannot start a thread."""
 
 
@@ -23,16 +21,6 @@ def is_passing(error: BaseException) -> bool:
 def describe(error: BaseException) -> str:
     """Return the text of an error, or its type's name if it has none."""
     return str(error) or type(error).__name__
-
-
-def is_out_of_descriptors(error: BaseException) -> bool:
-    """Return whether no more files can be opened; the file was not touched.
-
-    A library that cannot be loaded raises `ImportError` without a number.
-    """
-    if isinstance(error, ImportError):
-        return _TOO_MANY_FILES in str(error)
-    return isinstance(error, OSError) and error.errno in _NO_DESCRIPTOR
 
 
 _DISK_FAILURES: Final = (

@@ -16,13 +16,14 @@ from contextlib import suppress
 from typing import NoReturn
 
 from odradek.log.durability import FlushJob
-from odradek.log.errors import LogStorageError, describe, is_disk_failure, is_out_of_descriptors, is_passing
+from odradek.log.errors import LogStorageError, describe, is_disk_failure, is_passing
 from odradek.log.local_log import LocalLog
 from odradek.log.names import SNAPSHOT, offset_file
 from odradek.log.pending_writes import WriteJob, WritePart
 from odradek.log.producers.producer_snapshot import encode_snapshot
 from odradek.log.producers.refused_batches import RefusedBatches
 from odradek.log.segments.open_files import write_file
+from odradek.runtime.disk import is_out_of_descriptors
 
 _logger = logging.getLogger("odradek.log")
 

@@ -4,11 +4,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from odradek.log.errors import NotRunError, is_out_of_descriptors
+from odradek.log.errors import NotRunError
 from odradek.log.names import SNAPSHOT, offset_file
 from odradek.log.segments.open_files import write_file
 from odradek.log.segments.segment import Segment
 from odradek.runtime import Buffer, Disk, File
+from odradek.runtime.disk import is_out_of_descriptors
 
 THREAD_BYTES: Final = 65_536
 """Writes of this size use a thread: fresh pages cost 3.6 ms per MiB (measured)."""

@@ -6,7 +6,7 @@ Their files are renamed to `*.deleted` at once, and removed after `file.delete.d
 import logging
 from collections.abc import Container
 
-from odradek.log.errors import LogStorageError, is_out_of_descriptors, is_passing
+from odradek.log.errors import LogStorageError, is_passing
 from odradek.log.local_log import LocalLog
 from odradek.log.log_writer import LogWriter
 from odradek.log.names import CLEANED
@@ -14,6 +14,7 @@ from odradek.log.recovery.log_loader import remove_snapshots
 from odradek.log.retention import DeletedFiles, count_expired
 from odradek.log.segments.segment import Segment
 from odradek.log.segments.segment_swap import CleanedSegment, swap
+from odradek.runtime.disk import is_out_of_descriptors
 
 _logger = logging.getLogger("odradek.log")
 

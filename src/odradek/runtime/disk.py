@@ -28,6 +28,8 @@ _IOV_MAX: Final = 1024
 """On Linux: the limit of buffers in one writev."""
 _SMALL_FILE: Final = 65_536
 NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
+NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
+_TOO_MANY_FILES: Final = "Too many open files"
 _MAX_NOTE_BYTES: Final = 1024
 _RECORD_LOCK: Final = struct.Struct("hhqqi0q")
 """Linux's `struct flock`: type, whence, start, length (0: to the end), process id."""
@@ -36,6 +38,16 @@ _SYNCS_AT_ONCE: Final = 8
 _NICENESS: Final = 5
 """The writer thread's nice value. With it, clients beside a saturating producer wait half as long, and that producer
 loses no throughput (measured)."""
+
+
+def is_out_of_descriptors(error: BaseException) -> bool:
+    """Return whether no more files can be opened; the file was not touched.
+
+    A library that cannot be loaded raises `ImportError` without a number.
+    """
+    if isinstance(error, ImportError):
+        return _TOO_MANY_FILES in str(error)
+    return isinstance(error, OSError) and error.errno in NO_DESCRIPTOR
 
 
 class File(Protocol):

@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, cast
 
 from odradek import __version__
-from odradek.log.errors import is_out_of_descriptors
 from odradek.model import ErrorCode, KafkaError, UnavailableError
 from odradek.model.values import dataclass
 from odradek.protocol.api import ApiKey, schema_versions
@@ -23,6 +22,7 @@ from odradek.protocol.headers import decode_response_header, encode_request_head
 from odradek.protocol.messages import decode_response, encode_request
 from odradek.protocol.schemas import Message
 from odradek.runtime import Buffer, Runtime
+from odradek.runtime.disk import is_out_of_descriptors
 from odradek.wire.connection_group import limit_unsent
 
 _log = logging.getLogger("odradek.clients")

@@ -16,7 +16,6 @@ from odradek.broker.serving.apis import HANDLERS, HIDDEN, Api, apis
 from odradek.broker.serving.context import RequestContext, Session, WhenDone, decoded_bytes
 from odradek.broker.serving.responses import frame as to_frame
 from odradek.broker.serving.responses import message_frame
-from odradek.log.errors import is_out_of_descriptors
 from odradek.metrics.counters import BrokerCounters
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey
@@ -25,6 +24,7 @@ from odradek.protocol.headers import RequestHeader, decode_request_header
 from odradek.protocol.messages import decode_request as decode
 from odradek.protocol.messages import metered_request_decoder, response_encoder
 from odradek.protocol.primitives import Meter
+from odradek.runtime.disk import is_out_of_descriptors
 from odradek.wire import LATER, NO_REPLY, Buffers, Connection, PendingReply, Reply
 
 _LONGEST_CLIENT_ID: Final = 100

@@ -9,10 +9,10 @@ import logging
 from collections.abc import Mapping, Sequence, Set
 
 from odradek.log.checkpoints import meta_properties
-from odradek.log.errors import is_out_of_descriptors
 from odradek.log.names import parent_of
 from odradek.model import StorageError
 from odradek.runtime import Disk, DiskLock, Entropy, new_id
+from odradek.runtime.disk import is_out_of_descriptors
 
 _logger = logging.getLogger("odradek.log")
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final, TypeVar
 
-from odradek.log.errors import is_out_of_descriptors
 from odradek.runtime import Buffer, Disk, File
+from odradek.runtime.disk import is_out_of_descriptors
 
 T = TypeVar("T")
 DEFAULT_OPEN_FILES: Final = 512

@@ -2,9 +2,10 @@
 
 A module for each group of subcommands: `commands` (one broker beside librdkafka's mock), `compare` (one broker beside
 Apache Kafka's), `assignor_speed`, `assignor_grid`, `partitioner_requests`, `consumer_commands`, `group_commands`,
-`cluster_commands` (three brokers), `recovery` and `in_process`. `*comparisons` say what is measured; `measure`
-alternates the sides, takes medians and prints rows. `peers` has the servers, `clients` the load. Nothing here is
-needed to run a broker, and no installed package has it; it needs confluent-kafka, aiokafka and kafka-python.
+`cluster_commands` (three brokers), `connectors` (Spark), `recovery` and `in_process`. `*comparisons` say what is
+measured; `measure` alternates the sides, takes medians and prints rows. `peers` has the servers, `clients` the load.
+Nothing here is needed to run a broker, and no installed package has it; it needs confluent-kafka, aiokafka
+and kafka-python.
 """
 
 from bench.assignor_grid import grid
@@ -12,6 +13,7 @@ from bench.assignor_speed import assignors
 from bench.cluster_commands import failover, many_partitions, replicated
 from bench.commands import command
 from bench.compare import command as compare_command
+from bench.connectors import connectors
 from bench.consumer_commands import consumer
 from bench.group_commands import groups
 from bench.in_process import command as cluster_command
@@ -23,6 +25,7 @@ command.add_command(assignors)
 command.add_command(cluster_command)
 command.add_command(compare_command)
 command.add_command(recovery_command)
+command.add_command(connectors)
 command.add_command(consumer)
 command.add_command(failover)
 command.add_command(groups)

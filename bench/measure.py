@@ -4,6 +4,7 @@ import json
 import os
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from rich.console import Console
@@ -21,6 +22,25 @@ def cpu_seconds(pid: int) -> float:
     """Return the CPU that a process has used, user and system, in seconds; its resolution is a clock tick (10 ms)."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND
+
+
+def cpu_seconds_of_tree(pid: int) -> float:
+    """Return the CPU that a process and its descendants have used, those that have ended and were waited for, too."""
+    children: dict[int, list[int]] = {}
+    ticks: dict[int, int] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        # A process may end meanwhile.
+        with suppress(OSError):
+            number, _, rest = stat.read_text().partition(" (")
+            fields = rest.rpartition(")")[2].split()
+            children.setdefault(int(fields[1]), []).append(int(number))
+            ticks[int(number)] = sum(map(int, fields[11:15]))
+    waiting, total = [pid], 0
+    while waiting:
+        each = waiting.pop()
+        total += ticks.get(each, 0)
+        waiting += children.get(each, ())
+    return total / _TICKS_PER_SECOND
 
 
 def resident_mib(pid: int) -> float:

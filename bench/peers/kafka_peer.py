@@ -1,33 +1,24 @@
 """Apache Kafka as a peer: its jars from Maven, nodes of it (broker and controller) on loopback, and its tools.
 
-`bench/peers/kafka/pom.xml` pins Kafka's version. The jars are fetched once and kept:
-
-    <cache>/kafka-<hash of the pom>/*.jar
-
-Without Kafka, everything here raises `UnavailableError` with the reason in one sentence.
+`bench/peers/kafka/pom.xml` pins Kafka's version; `maven` fetches the jars once and keeps them. Without Kafka,
+everything here raises `UnavailableError` with the reason in one sentence.
 """
 
 import functools
-import hashlib
-import os
-import shutil
 import socket
 import struct
 import subprocess
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
 
-from odradek.model import UnavailableError
+from bench.peers.maven import fetch_jars
 from odradek.model.values import dataclass
-from odradek.spark.java import cache_directory, find_java
+from odradek.spark.java import find_java
 from odradek.testing.ports import free_ports
 from odradek.testing.server_process import ServerProcess
 
 _POM: Final = Path(__file__).resolve().parent / "kafka" / "pom.xml"
-_FETCH_S: Final = 300
 _START_S: Final = 120.0
 _STOP_S: Final = 60.0
 _ANSWER_S: Final = 2.0
@@ -105,40 +96,11 @@ def kafka_home() -> KafkaHome:
 
     Raises `UnavailableError` without Java or Maven, or where Maven can't reach a registry.
     """
-    java = find_java()
-    pom = _POM.read_bytes()
-    jars = cache_directory() / f"kafka-{hashlib.sha256(pom).hexdigest()[:16]}"
-    if not jars.exists():
-        _fetch(pom, jars, java.home)
-    return KafkaHome(java=java.home / "bin" / "java", jars=jars, logging=jars / "log4j2.properties")
-
-
-def _fetch(pom: bytes, jars: Path, java_home: Path) -> None:
-    """Let Maven copy the jars into `jars`, which appears whole or not at all."""
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise UnavailableError("Kafka's jars come by Maven, and there is no mvn: install the package `maven`")
-    jars.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="kafka-fetch-", dir=jars.parent) as work:
-        # Maven leaves a `target` beside its pom; this copy keeps the source tree clean.
-        (Path(work) / "pom.xml").write_bytes(pom)
-        fetched = Path(work) / "jars"
-        command = [maven, "-q", "-B", "-f", f"{work}/pom.xml", "dependency:copy-dependencies"]
-        command += ["-DincludeScope=runtime", f"-DoutputDirectory={fetched}"]
-        environment = os.environ | {"JAVA_HOME": str(java_home)}
-        try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, timeout=_FETCH_S, check=False, env=environment
-            )
-        except subprocess.TimeoutExpired:
-            raise UnavailableError(f"Maven did not fetch Kafka's jars within {_FETCH_S} seconds") from None
-        if done.returncode != 0 or not any(fetched.glob("kafka_*.jar")):
-            said = next((line for line in done.stdout.splitlines() if "ERROR" in line), "it said nothing")
-            raise UnavailableError(f"Maven can't fetch Kafka's jars: {said[:300]}")
-        (fetched / "log4j2.properties").write_text(_LOG4J)
-        # Another process may have been faster; its jars are the same.
-        with suppress(OSError):
-            fetched.rename(jars)
+    jars = fetch_jars("kafka", _POM)
+    logging = jars / "log4j2.properties"
+    if not logging.exists():
+        logging.write_text(_LOG4J)
+    return KafkaHome(java=find_java().home / "bin" / "java", jars=jars, logging=logging)
 
 
 class KafkaBroker(ServerProcess):

@@ -16,6 +16,7 @@ from odradek.spark.planning import (
     cap_offsets,
     decode_offset,
     encode_offset,
+    group_ranges,
     limit_offsets,
     missing_partitions,
     plan_batch,
@@ -202,6 +203,36 @@ def test_pieces_cover_every_offset_once_and_in_order(
         assert all(left.end == right.start for left, right in pairwise(mine))
         assert all(part.size > 0 for part in mine)
     assert all(part.size <= longest for part in parts if longest)
+
+
+def tasks(count: int, size: int) -> list[int]:
+    """The number of ranges in each task, of a topic with `count` partitions of `size` new records."""
+    groups = group_ranges([piece(TopicPartition("a", number), 0, size) for number in range(count)])
+    return [len(group) for group in groups]
+
+
+@pytest.mark.parametrize(
+    ("count", "size", "expected"),
+    [
+        (4, 20, [4]),  # a small trigger is one task
+        (4, 600, [1] * 4),  # two of them would be more than 1,000
+        (4, 400, [2, 2]),
+        (200, 2_000, [5] * 40),  # up to 10,000 records a task
+        (200, 500, [6] * 33 + [2]),  # while about 32 tasks are left
+        (200, 20_000, [1] * 200),
+        (0, 0, []),
+    ],
+)
+def test_small_ranges_share_a_task(count: int, size: int, expected: list[int]) -> None:
+    assert tasks(count, size) == expected
+
+
+@given(ranges=st.lists(st.integers(1, 30_000), max_size=60))
+def test_tasks_read_every_range_once_and_in_order(ranges: list[int]) -> None:
+    given_ranges = [piece(TopicPartition("a", number), 5, 5 + size) for number, size in enumerate(ranges)]
+    groups = group_ranges(given_ranges)
+    assert [each for group in groups for each in group] == given_ranges
+    assert all(len(group) == 1 or sum(each.size for each in group) <= 10_000 for group in groups)
 
 
 # Limits

@@ -65,9 +65,9 @@ def options(*, streaming: bool, **more: str) -> Any:
 
 
 def batch(lookup: FakeLookup, **more: str) -> list[tuple[TopicPartition, int, int]]:
-    """The ranges of a batch read."""
+    """The ranges of a batch read, of all tasks."""
     partitions = BatchReader(options(streaming=False, **more), SCHEMA, lambda: lookup).partitions()
-    return [(task.range.partition, task.range.start, task.range.end) for task in (each.value for each in partitions)]
+    return [(each.partition, each.start, each.end) for task in partitions for each in task.value.ranges]
 
 
 def stream(lookup: FakeLookup, **more: str) -> StreamReader:
@@ -75,8 +75,8 @@ def stream(lookup: FakeLookup, **more: str) -> StreamReader:
 
 
 def ranges(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[TopicPartition, int, int]]:
-    tasks = [each.value for each in reader.partitions(start, end)]
-    return [(task.range.partition, task.range.start, task.range.end) for task in tasks]
+    tasks = reader.partitions(start, end)
+    return [(each.partition, each.start, each.end) for task in tasks for each in task.value.ranges]
 
 
 # Batches

@@ -27,7 +27,7 @@ Produce = Callable[..., None]
 def task(bootstrap: str, topic: str, start: int, end: int, *, columns: str = "offset value", **more: str) -> ScanTask:
     given = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "kafka.default.api.timeout.ms": "3000"} | more
     return ScanTask(
-        range=OffsetRange(partition=TopicPartition(topic, 0), start=start, end=end),
+        ranges=(OffsetRange(partition=TopicPartition(topic, 0), start=start, end=end),),
         options=parse_read_options({key.replace("__", "."): value for key, value in given.items()}, streaming=False),
         columns=tuple(columns.split()),
     )
@@ -51,6 +51,33 @@ def delete_before(admin: Any, topic: str, offset: int) -> None:
 def test_a_task_reads_exactly_its_range(bootstrap: str, topic: str, produce: Produce) -> None:
     fill(produce, topic, 100)
     assert offsets(scan(task(bootstrap, topic, 37, 61))) == list(range(37, 61))
+
+
+def test_a_task_reads_ranges_of_several_partitions(bootstrap: str, topic: str, produce: Produce) -> None:
+    produce(topic, [(number, None, b"%d" % number) for number in range(4) for _ in range(9)])
+    pieces = [(2, 0, 4), (0, 5, 6), (3, 7, 7), (1, 3, 9)]
+    ranges = tuple(OffsetRange(partition=TopicPartition(topic, n), start=start, end=end) for n, start, end in pieces)
+    read = replace(task(bootstrap, topic, 0, 0, columns="partition offset"), ranges=ranges)
+    found = [(row["partition"], row["offset"]) for batch in scan(read) for row in batch.to_pylist()]
+    assert found == [(n, offset) for n, start, end in pieces for offset in range(start, end)]
+    by_record = replace(read, options=task(bootstrap, topic, 0, 0, kafka__max__partition__fetch__bytes="1").options)
+    parts = [(row["partition"], row["offset"]) for batch in scan(by_record) for row in batch.to_pylist()]
+    assert parts == found, "many fetches, each of the partitions that are left"
+
+
+def test_a_loss_in_one_of_several_partitions_leaves_the_others(
+    bootstrap: str, topic: str, produce: Produce, admin: Any
+) -> None:
+    produce(topic, [(number, None, b"v") for number in range(3) for _ in range(9)])
+    delete_before(admin, topic, 4)
+    ranges = tuple(OffsetRange(partition=TopicPartition(topic, n), start=1, end=8) for n in (1, 0, 2))
+    strict = replace(task(bootstrap, topic, 0, 0, columns="partition offset"), ranges=ranges)
+    with pytest.raises(DataLossError, match="does not hold offset 1"):
+        list(scan(strict))
+    lenient = replace(strict, options=task(bootstrap, topic, 0, 0, failOnDataLoss="false").options)
+    found = [(row["partition"], row["offset"]) for batch in scan(lenient) for row in batch.to_pylist()]
+    expected = {1: range(1, 8), 0: range(4, 8), 2: range(1, 8)}
+    assert found == [(n, offset) for n, offsets in expected.items() for offset in offsets]
 
 
 def test_columns_have_the_requested_order_and_spark_s_types(bootstrap: str, topic: str, produce: Produce) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         decode_batches,
         decode_partitions,
         iterate_columns,
+        iterate_partitions,
     )
     from odradek.columns.encode import (
         DEFAULT_BATCH_BYTES,
@@ -59,6 +60,7 @@ __all__ = [
     "decode_partitions",
     "encode_columns",
     "iterate_columns",
+    "iterate_partitions",
     "key_partitions",
     "record_batches",
 ]

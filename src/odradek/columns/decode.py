@@ -134,9 +134,21 @@ def iterate_columns(
     A chunk that fits the processor's cache is decoded faster than a large one. Empty chunks are skipped.
     """
     source = PartitionBatches(buffer, topic, partition, from_offset, up_to_offset, batches)
+    return iterate_partitions([source], columns, check_crcs=check_crcs, max_bytes=max_bytes, chunk_bytes=chunk_bytes)
+
+
+def iterate_partitions(
+    sources: Iterable[PartitionBatches],
+    columns: RecordColumns = DEFAULT_COLUMNS,
+    *,
+    check_crcs: bool = True,
+    max_bytes: int = MAX_DECOMPRESSED_BYTES,
+    chunk_bytes: int = _CHUNK_BYTES,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the records of several partitions, one after the other, as `iterate_columns` does those of one."""
     pending: list[_Section] = []
     size = 0
-    for section in _sections(source, max_bytes, check_crcs=check_crcs):
+    for section in (each for source in sources for each in _sections(source, max_bytes, check_crcs=check_crcs)):
         if pending and size + len(section.data) > chunk_bytes:
             piece = _decode_sections(pending, columns)
             if piece.num_rows:

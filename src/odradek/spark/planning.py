@@ -7,7 +7,7 @@ the *next* offset to read. Two kinds carry more, under a key that no topic can h
     {"@": {"start": {"topic": …}}, "topic": …}     the end of batch 0, with the offsets where batch 0 begins
 
 Spark does not store the initial offset: after a restart in batch 0 it calls `initialOffset()` again, and `latest` has
-moved by then. So the end of batch 0 holds its start, and there is a batch 0 even if there is nothing to read yet. In
+moved by then. So the end of batch 0 holds its start. Spark runs batch 0 even if there is nothing to read yet. In
 checkpoints of the first builds batch 0 is empty and ends with `{"@": "anchor", "topic": …}`.
 """
 
@@ -27,6 +27,11 @@ _MARK: Final = "@"
 _INITIAL: Final = "initial"
 _ANCHOR: Final = "anchor"
 _START: Final = "start"
+
+_TASKS: Final = 32
+_FEW_OFFSETS: Final = 1_000
+_MANY_OFFSETS: Final = 10_000
+"""What `group_ranges` puts together (measured: `docs/performance.md`)."""
 
 
 class DataLossError(OdradekError):
@@ -181,6 +186,25 @@ def split_ranges(
         for piece in pieces
         for part in _cut(piece, 1 if piece in whole else _parts(piece.size, total_of_others, parts_for_others))
     ]
+
+
+def group_ranges(ranges: Sequence[OffsetRange]) -> list[tuple[OffsetRange, ...]]:
+    """Return the ranges of each task: neighbours together while a task of its own would cost more than their records.
+
+    A task costs about as much as 10,000 records, and more tasks than cores gain nothing: a task takes up to a 32nd of
+    all offsets, at least 1,000 and at most 10,000.
+    """
+    most = min(max(sum(each.size for each in ranges) // _TASKS, _FEW_OFFSETS), _MANY_OFFSETS)
+    groups: list[tuple[OffsetRange, ...]] = []
+    size = 0
+    for each in ranges:
+        if groups and size + each.size <= most:
+            groups[-1] += (each,)
+            size += each.size
+        else:
+            groups.append((each,))
+            size = each.size
+    return groups
 
 
 def advance(start: StreamOffset, end: Offsets) -> StreamOffset:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pyspark.sql.datasource import InputPartition
 
 from odradek.spark.options import ReadOptions
-from odradek.spark.planning import DataLossError, OffsetRange, Plan, split_ranges
+from odradek.spark.planning import DataLossError, OffsetRange, Plan, group_ranges, split_ranges
 from odradek.spark.scan import ScanTask
 
 _log = logging.getLogger("odradek.spark")
@@ -24,7 +24,8 @@ def scan_partitions(
 ) -> list[InputPartition]:
     """Return a partition per task. Raise `DataLossError` if records are lost and `failOnDataLoss` is on.
 
-    `brokers` are the HOST:PORT that the driver knows.
+    Small ranges share a task unless the user says how many or how large the partitions of Spark are to be. `brokers`
+    are the HOST:PORT that the driver knows.
     """
     _report(plan.losses, options)
     pieces: list[OffsetRange] = split_ranges(
@@ -32,8 +33,12 @@ def scan_partitions(
         min_partitions=options.min_partitions,
         max_records_per_partition=options.max_records_per_partition,
     )
+    is_counted = options.min_partitions is not None or options.max_records_per_partition is not None
+    groups = [(piece,) for piece in pieces] if is_counted else group_ranges(pieces)
     columns = tuple(columns)
-    return [ScanPartition(ScanTask(range=piece, options=options, columns=columns, brokers=brokers)) for piece in pieces]
+    return [
+        ScanPartition(ScanTask(ranges=group, options=options, columns=columns, brokers=brokers)) for group in groups
+    ]
 
 
 def _report(losses: Sequence[str], options: ReadOptions) -> None:

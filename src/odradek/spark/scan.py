@@ -151,7 +151,7 @@ class _FetchedTogether:
 
     @property
     def left(self) -> tuple[OffsetRange, ...]:
-        """What is not fetched yet."""
+        """The ranges that are not fetched yet."""
         return tuple(self._left.values())
 
     async def next(self) -> list[tuple[OffsetRange, memoryview]]:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from types import TracebackType
 from typing import Any, Self
@@ -14,6 +15,7 @@ import pytest
 
 from odradek import clients
 from odradek.clients import blocking
+from odradek.clients.blocking import loop_thread
 from odradek.clients.blocking.face import face_of
 from odradek.model import ConfigurationError, KafkaError, TopicPartition
 from tests.clients.blocking_stubs import CLASSES, PATH, stub
@@ -169,6 +171,15 @@ class Client:
     ) -> None:
         pass
 
+    def nothing(self) -> None:
+        pass
+
+    async def notes_where_its_task_is_freed(self, threads: list[str]) -> None:
+        weakref.finalize(asyncio.current_task(), lambda: threads.append(threading.current_thread().name))
+
+    async def waits_a_turn(self) -> None:
+        await asyncio.sleep(0)
+
     async def interrupted(self) -> None:
         """Send the main thread SIGINT while it waits, and wait without end."""
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
@@ -208,6 +219,30 @@ def test_ctrl_c_cancels_the_call_that_it_interrupts(client: Any) -> None:
         with pytest.raises(KeyboardInterrupt):
             client.interrupted()
         assert client.cancelled == count
+
+
+@pytest.mark.parametrize("name", ["nothing", "waits_a_turn"])
+def test_ctrl_c_as_a_call_ends_waits_for_nothing_more(client: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """M12: the call is over, and the message that says so was received, but not yet heeded."""
+    received = loop_thread._Call._next_message
+
+    def interrupted(call: Any) -> Any:
+        monkeypatch.undo()
+        assert received(call) is None
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(loop_thread._Call, "_next_message", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        getattr(client, name)()
+    assert getattr(client, name)() is None
+
+
+def test_a_calls_task_is_freed_by_the_loops_thread(client: Any) -> None:
+    """M12: asyncio's weak reference to it has a callback; Python drops a Ctrl-C that arrives in such a callback."""
+    threads: list[str] = []
+    client.notes_where_its_task_is_freed(threads)
+    client.waits_a_turn()
+    assert threads == ["odradek-clients"]
 
 
 def test_ctrl_c_in_a_callback_cancels_the_call_around_it(client: Any) -> None:

@@ -15,6 +15,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, Final
 
+from odradek.clients.arguments import addresses_of
 from odradek.clients.backoff import Backoff
 from odradek.clients.connection_backoff import ConnectionBackoff
 from odradek.clients.metadata import ClusterMetadata, TopicMetadata, merge, with_topics
@@ -454,8 +455,7 @@ async def open_cluster(
     `settings` are those of `ClientSettings`. Raises `UnavailableError` if none of the addresses answers within
     `default_api_timeout_ms`.
     """
-    addresses = bootstrap_servers if isinstance(bootstrap_servers, str) else tuple(bootstrap_servers)
-    made = make_settings(ClientSettings, settings | {"bootstrap_servers": addresses})
+    made = make_settings(ClientSettings, settings | {"bootstrap_servers": addresses_of(bootstrap_servers)})
     cluster = Cluster(made, runtime or system_runtime())
     try:
         await cluster.start()

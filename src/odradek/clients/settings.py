@@ -122,6 +122,8 @@ def make_settings(cls: type[S], values: Mapping[str, object]) -> S:
             raise _no_such_key(key, known, (cls,))
         made[key] = _value(definition, value)
     settings = cls(**made)
+    if not settings.bootstrap_servers:
+        raise ConfigurationError("bootstrap_servers is empty: give the HOST:PORT of at least one broker")
     for address in settings.bootstrap_servers:
         parse_host_port(address)
     return settings

@@ -9,6 +9,7 @@ from contextlib import aclosing
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
+from odradek.clients.arguments import addresses_of, by_partition, numbers_by_partition, partition_of, partitions_of
 from odradek.clients.cluster import Cluster, ConnectionPurpose
 from odradek.clients.consumer import ConsumerRecord
 from odradek.clients.fetch import FetchLimits, FetchPosition, readable_runs
@@ -81,8 +82,7 @@ class SimpleConsumer:
         runtime: Runtime | None = None,
         **settings: object,
     ) -> None:
-        addresses = bootstrap_servers if isinstance(bootstrap_servers, str) else tuple(bootstrap_servers)
-        self._settings = make_settings(FetchSettings, settings | {"bootstrap_servers": addresses})
+        self._settings = make_settings(FetchSettings, settings | {"bootstrap_servers": addresses_of(bootstrap_servers)})
         self._cluster = Cluster(self._settings, runtime or system_runtime())
         self._topic_ids: dict[str, uuid.UUID | None] = {}
         self._is_started = False
@@ -131,7 +131,7 @@ class SimpleConsumer:
         """
         limits = self._limits(max_wait_ms, min_bytes)
         answer = await self._fetch_one(partition, offset, limits, max_bytes, topic_id)
-        return self._decoded(TopicPartition(*partition), offset, answer)
+        return self._decoded(partition_of(partition), offset, answer)
 
     async def fetch_many(
         self,
@@ -168,7 +168,7 @@ class SimpleConsumer:
         """
         limits = self._limits(max_wait_ms, min_bytes)
         answer = await self._fetch_one(partition, offset, limits, max_bytes, topic_id)
-        where = TopicPartition(*partition)
+        where = partition_of(partition)
         buffers, next_offset = self._readable(where, offset, answer)
         table = _arrow_table(where, buffers, offset, _MAX_OFFSET, columns)
         return _fetched(where, table, next_offset, answer, buffers)
@@ -181,7 +181,7 @@ class SimpleConsumer:
         The next fetch is in flight while records are processed. An `end` beyond the log's is waited for. Raises what
         `fetch` raises.
         """
-        where = TopicPartition(*partition)
+        where = partition_of(partition)
         end = await self._log_end(where, start) if end is None else end
         async with aclosing(self._buffers(where, start, end, topic_id)) as buffers:
             async for buffer in buffers:
@@ -201,7 +201,7 @@ class SimpleConsumer:
 
         Needs the extra `arrow`. The whole range is held in memory.
         """
-        where = TopicPartition(*partition)
+        where = partition_of(partition)
         end = await self._log_end(where, start) if end is None else end
         buffers = [buffer async for buffer in self._buffers(where, start, end, topic_id)]
         return _arrow_table(where, buffers, start, end, columns)
@@ -210,7 +210,7 @@ class SimpleConsumer:
 
     async def find_leader(self, partition: Partition) -> PartitionLeader:
         """Return a partition's present leader and replicas, from any broker."""
-        where = TopicPartition(*partition)
+        where = partition_of(partition)
         timeout_ms = self._settings.default_api_timeout_ms
 
         async def attempt() -> PartitionLeader:
@@ -237,19 +237,19 @@ class SimpleConsumer:
 
     async def beginning_offsets(self, partitions: Iterable[Partition]) -> dict[TopicPartition, int]:
         """Return the first offset of each partition."""
-        found = await self._list_offsets({TopicPartition(*each): EARLIEST for each in partitions})
+        found = await self._list_offsets(dict.fromkeys(partitions_of(partitions), EARLIEST))
         return {partition: each.offset for partition, each in found.items()}
 
     async def end_offsets(self, partitions: Iterable[Partition]) -> dict[TopicPartition, int]:
         """Return the end offset of each partition (with `read_committed`, the last stable offset)."""
-        found = await self._list_offsets({TopicPartition(*each): LATEST for each in partitions})
+        found = await self._list_offsets(dict.fromkeys(partitions_of(partitions), LATEST))
         return {partition: each.offset for partition, each in found.items()}
 
     async def offsets_for_times(
         self, timestamps_ms: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Return the first record at or after a time, by partition; None where all records are earlier."""
-        found = await self._list_offsets(timestamps_ms)
+        found = await self._list_offsets(numbers_by_partition("a time in ms", timestamps_ms))
         return {partition: each if each.offset >= 0 else None for partition, each in found.items()}
 
     # ---- helper methods -----------------------------------------------------------------------------------------
@@ -275,7 +275,7 @@ class SimpleConsumer:
         max_bytes: int | None,
         topic_id: uuid.UUID | None,
     ) -> LeaderAnswer:
-        where = TopicPartition(*partition)
+        where = partition_of(partition)
         ids = self._expected_ids(where.topic, topic_id)
         return (await self._fetch({where: offset}, limits, max_bytes, ids))[where]
 
@@ -294,7 +294,7 @@ class SimpleConsumer:
         most = self._settings.max_partition_fetch_bytes if max_bytes is None else max_bytes
         answers = await fetch_from_leaders(
             self._cluster,
-            {TopicPartition(*partition): FetchPosition(offset, most) for partition, offset in offsets.items()},
+            {partition: FetchPosition(offset, most) for partition, offset in by_partition(offsets).items()},
             limits,
             topic_ids=topic_ids,
             purpose=ConnectionPurpose.FETCH,

@@ -24,6 +24,8 @@ class ListenerAddress(NamedTuple):
 def parse_host_port(text: str) -> tuple[str, int]:
     """Parse `HOST:PORT`; an empty host is every interface, as in Kafka. Raises `ConfigurationError`."""
     host, colon, port = text.strip().rpartition(":")
+    if "://" in text:
+        raise ConfigurationError(f"an address is HOST:PORT without a protocol, not {text!r}")
     if not colon or not port.isascii() or not port.isdigit() or len(port) > 5 or int(port) > 65_535:
         raise ConfigurationError(f"an address is HOST:PORT with a port from 0 to 65535, not {text!r}")
     if host.startswith("[") and host.endswith("]"):

@@ -38,6 +38,8 @@ def validate_topic_name(name: str) -> str:
 
     A name has 1 to 249 ASCII letters, digits, `.`, `_` and `-`, and is neither `.` nor `..`.
     """
+    if not isinstance(name, str):
+        raise InvalidTopicError(f"a topic's name is a string, not {name!r}")
     if not name:
         raise InvalidTopicError("a topic's name can't be empty")
     if name in {".", ".."}:

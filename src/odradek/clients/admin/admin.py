@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from odradek.clients.admin.configs import alter_configs, describe_configs, list_config_resources
 from odradek.clients.admin.descriptions import (
@@ -47,6 +47,15 @@ from odradek.clients.admin.topics import (
     list_topics,
 )
 from odradek.clients.admin.transactions import ProducerDescription, abort_transaction, describe_producers
+from odradek.clients.arguments import (
+    addresses_of,
+    by_partition,
+    instances_of,
+    names_of,
+    numbers_by_partition,
+    partition_of,
+    partitions_of,
+)
 from odradek.clients.cluster import Cluster
 from odradek.clients.group_offsets import OffsetAndMetadata
 from odradek.clients.offsets import OffsetAndTimestamp, list_offsets
@@ -56,6 +65,7 @@ from odradek.model import KafkaError, TopicPartition
 from odradek.runtime import Runtime, system_runtime
 
 T = TypeVar("T")
+_TIME: Final = "a time in ms, EARLIEST or LATEST"
 
 
 class Admin:
@@ -78,8 +88,7 @@ class Admin:
         timeout_ms: int | None = None,
         **settings: object,
     ) -> None:
-        addresses = bootstrap_servers if isinstance(bootstrap_servers, str) else tuple(bootstrap_servers)
-        made = make_settings(ClientSettings, settings | {"bootstrap_servers": addresses})
+        made = make_settings(ClientSettings, settings | {"bootstrap_servers": addresses_of(bootstrap_servers)})
         self._cluster = Cluster(made, runtime or system_runtime())
         self._timeout_ms = made.default_api_timeout_ms if timeout_ms is None else timeout_ms
 
@@ -124,14 +133,16 @@ class Admin:
 
         Raises the `KafkaError` of a single topic, and `RefusedTopicsError` if some of several topics were refused.
         """
-        await create_topics(self._cluster, topics, validate_only=validate_only, timeout_ms=self._timeout_ms)
+        await create_topics(
+            self._cluster, instances_of(NewTopic, topics), validate_only=validate_only, timeout_ms=self._timeout_ms
+        )
 
     async def delete_topics(self, names: Iterable[str]) -> None:
         """Delete topics and their records.
 
         Raises the `KafkaError` of a single topic, and `RefusedTopicsError` if some of several topics were refused.
         """
-        await delete_topics(self._cluster, names, timeout_ms=self._timeout_ms)
+        await delete_topics(self._cluster, names_of(names), timeout_ms=self._timeout_ms)
 
     async def create_partitions(
         self,
@@ -163,13 +174,18 @@ class Admin:
 
         Topics of any size are requested in pages of 2,000 partitions, if the brokers have DescribeTopicPartitions.
         """
-        return await describe_topics(self._cluster, names, timeout_ms=self._timeout_ms)
+        return await describe_topics(self._cluster, names_of(names), timeout_ms=self._timeout_ms)
 
     async def list_offsets(
         self, wanted: Mapping[TopicPartition, int], *, isolation_level: str = "read_uncommitted"
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
         """Return offsets by partition for `EARLIEST`, `LATEST` or a time in ms, as `offsets.list_offsets` does."""
-        return await list_offsets(self._cluster, wanted, isolation_level=isolation_level, timeout_ms=self._timeout_ms)
+        return await list_offsets(
+            self._cluster,
+            numbers_by_partition(_TIME, wanted),
+            isolation_level=isolation_level,
+            timeout_ms=self._timeout_ms,
+        )
 
     async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Delete the records before an offset of each partition; -1 deletes all that are replicated (KIP-107).
@@ -177,7 +193,9 @@ class Admin:
         Returns the first offset of each log afterwards. Raises `RefusedPartitionsError` (OFFSET_OUT_OF_RANGE,
         POLICY_VIOLATION for compacted topics, and others) after the records of the other partitions were deleted.
         """
-        return await delete_records(self._cluster, before, timeout_ms=self._timeout_ms)
+        return await delete_records(
+            self._cluster, numbers_by_partition("an offset", before), timeout_ms=self._timeout_ms
+        )
 
     # ---- replicas and leaders -----------------------------------------------------------------------------------
 
@@ -194,7 +212,7 @@ class Admin:
         """
         await alter_partition_reassignments(
             self._cluster,
-            targets,
+            by_partition(targets),
             allow_replication_factor_change=allow_replication_factor_change,
             timeout_ms=self._timeout_ms,
         )
@@ -203,7 +221,8 @@ class Admin:
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, PartitionReassignment]:
         """Return the reassignments in progress, of all or of some partitions. Raises `KafkaError`."""
-        return await list_partition_reassignments(self._cluster, partitions, timeout_ms=self._timeout_ms)
+        chosen = None if partitions is None else partitions_of(partitions)
+        return await list_partition_reassignments(self._cluster, chosen, timeout_ms=self._timeout_ms)
 
     async def elect_leaders(
         self, election_type: ElectionType, partitions: Iterable[TopicPartition] | None = None
@@ -213,7 +232,8 @@ class Admin:
         ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE and others are results;
         errors of the whole request are raised as `KafkaError`.
         """
-        return await elect_leaders(self._cluster, election_type, partitions, timeout_ms=self._timeout_ms)
+        chosen = None if partitions is None else partitions_of(partitions)
+        return await elect_leaders(self._cluster, election_type, chosen, timeout_ms=self._timeout_ms)
 
     # ---- groups -------------------------------------------------------------------------------------------------
 
@@ -222,7 +242,9 @@ class Admin:
 
         Raises `KafkaError` UNSUPPORTED_VERSION if a broker is too old for a filter.
         """
-        return await list_groups(self._cluster, states=states, types=types, timeout_ms=self._timeout_ms)
+        return await list_groups(
+            self._cluster, states=names_of(states), types=names_of(types), timeout_ms=self._timeout_ms
+        )
 
     async def describe_group(self, group_id: str) -> GroupDescription:
         """Describe one group, as `describe_groups` does. Raises `KafkaError` GROUP_ID_NOT_FOUND and others."""
@@ -236,7 +258,7 @@ class Admin:
 
         GROUP_ID_NOT_FOUND is the result of a group that has neither members nor offsets.
         """
-        return await describe_groups(self._cluster, group_ids, timeout_ms=self._timeout_ms)
+        return await describe_groups(self._cluster, names_of(group_ids), timeout_ms=self._timeout_ms)
 
     def generation_reader(self, group_id: str) -> GenerationReader:
         """Return a reader of a classic group's generation, which is in no response to an administrator."""
@@ -264,23 +286,29 @@ class Admin:
         With `require_stable`, offsets that an open transaction may change are awaited (KIP-447).
         """
         return await list_group_offsets(
-            self._cluster, group_ids, require_stable=require_stable, timeout_ms=self._timeout_ms
+            self._cluster, names_of(group_ids), require_stable=require_stable, timeout_ms=self._timeout_ms
         )
 
-    async def alter_group_offsets(self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    async def alter_group_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]
+    ) -> None:
         """Commit offsets of a group without members; a group that does not exist is created.
 
         Raises `KafkaError` UNKNOWN_MEMBER_ID if it has members, and `RefusedPartitionsError` for refused partitions,
         after the others were committed.
         """
-        await alter_group_offsets(self._cluster, group_id, offsets, timeout_ms=self._timeout_ms)
+        wanted = {
+            partition: each if isinstance(each, OffsetAndMetadata) else OffsetAndMetadata(each)
+            for partition, each in by_partition(offsets).items()
+        }
+        await alter_group_offsets(self._cluster, group_id, wanted, timeout_ms=self._timeout_ms)
 
     async def delete_groups(self, group_ids: Iterable[str]) -> None:
         """Delete empty groups with their offsets.
 
         Raises `RefusedGroupsError` (NON_EMPTY_GROUP and others by group) after the other groups were deleted.
         """
-        await delete_groups(self._cluster, group_ids, timeout_ms=self._timeout_ms)
+        await delete_groups(self._cluster, names_of(group_ids), timeout_ms=self._timeout_ms)
 
     async def remove_group_members(
         self,
@@ -298,8 +326,8 @@ class Admin:
         await remove_group_members(
             self._cluster,
             group_id,
-            member_ids=member_ids,
-            group_instance_ids=group_instance_ids,
+            member_ids=names_of(member_ids),
+            group_instance_ids=names_of(group_instance_ids),
             reason=reason,
             timeout_ms=self._timeout_ms,
         )
@@ -310,13 +338,13 @@ class Admin:
         Raises `RefusedPartitionsError` (GROUP_SUBSCRIBED_TO_TOPIC and others) after the other offsets were deleted, and
         `KafkaError` for the whole group.
         """
-        await delete_group_offsets(self._cluster, group_id, partitions, timeout_ms=self._timeout_ms)
+        await delete_group_offsets(self._cluster, group_id, partitions_of(partitions), timeout_ms=self._timeout_ms)
 
     # ---- transactions -------------------------------------------------------------------------------------------
 
     async def describe_producers(self, partition: TopicPartition) -> list[ProducerDescription]:
         """Return the idempotent producers in the partition leader's state, with their open transactions (KIP-664)."""
-        return await describe_producers(self._cluster, partition, timeout_ms=self._timeout_ms)
+        return await describe_producers(self._cluster, partition_of(partition), timeout_ms=self._timeout_ms)
 
     async def abort_transaction(
         self, partition: TopicPartition, *, producer_id: int, producer_epoch: int, coordinator_epoch: int = 0
@@ -328,7 +356,7 @@ class Admin:
         """
         await abort_transaction(
             self._cluster,
-            partition,
+            partition_of(partition),
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             coordinator_epoch=coordinator_epoch,
@@ -388,7 +416,7 @@ class Admin:
         """Return the configuration entries of topics and brokers; those of a broker are requested from that broker."""
         return await describe_configs(
             self._cluster,
-            resources,
+            instances_of(ConfigResource, resources),
             include_synonyms=include_synonyms,
             include_documentation=include_documentation,
             timeout_ms=self._timeout_ms,
@@ -401,6 +429,11 @@ class Admin:
 
         Raises `KafkaError` INVALID_CONFIG, INVALID_REQUEST and others; nothing is changed then.
         """
+        (checked,) = instances_of(ConfigResource, [resource])
         await alter_configs(
-            self._cluster, resource, alterations, validate_only=validate_only, timeout_ms=self._timeout_ms
+            self._cluster,
+            checked,
+            instances_of(Alteration, alterations),
+            validate_only=validate_only,
+            timeout_ms=self._timeout_ms,
         )

@@ -25,7 +25,10 @@ class NewTopic:
     assignments: Mapping[int, Iterable[int]] = field(default_factory=dict)
 
     def message(self) -> dict[str, Any]:
-        """Return the topic's entry of a CreateTopics request."""
+        """Return the topic's entry of a CreateTopics request. Raises `TypeError` for a value that is no string."""
+        for name, value in self.configs.items():
+            if not isinstance(value, str):
+                raise TypeError(f"values of configurations are strings: {name} of topic {self.name!r} is {value!r}")
         return {
             "name": self.name,
             "num_partitions": -1 if self.assignments else self.partitions,

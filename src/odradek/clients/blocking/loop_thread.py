@@ -136,7 +136,7 @@ class _Call:
 
     def cancel(self) -> None:
         if self._task is None:
-            self._end()  # interrupted before it was begun
+            self._end()  # not begun, or over: the message that said so may be lost by the interruption
         else:
             self._loop.call_soon(self._task.cancel)  # after its first step: a task that never began would not end here
 
@@ -146,6 +146,8 @@ class _Call:
             self._result = await work
         except BaseException as error:  # the caller's thread raises it
             self._error = error
+        # The task is freed here: in the caller's thread, a Ctrl-C in the callback of asyncio's weak reference is lost.
+        self._task = None
         # A callback of the task would run one turn of the loop later.
         self._end()
 

@@ -9,6 +9,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from odradek.assignors import Assignor
+from odradek.clients.arguments import (
+    addresses_of,
+    by_partition,
+    names_of,
+    numbers_by_partition,
+    partition_of,
+    partitions_of,
+)
 from odradek.clients.cluster import Cluster
 from odradek.clients.consumer.assignment_manager import AssignmentManager
 from odradek.clients.consumer.commit_request_manager import CommitRequestManager
@@ -34,7 +42,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("odradek.clients")
 T = TypeVar("T")
-_NOT_STARTED = "the consumer is not started: use `async with`, or await start()"
+_NOT_STARTED = "the consumer is not started: use it in an `async with` block (`with`, if it is a blocking one)"
+_CLOSED = "the consumer was closed: create another one"
 _NO_GROUP = "offsets are kept in a group: start the consumer with a group_id"
 Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]
 
@@ -64,8 +73,7 @@ class Consumer:
         runtime: Runtime | None = None,
         **settings: object,
     ) -> None:
-        addresses = bootstrap_servers if isinstance(bootstrap_servers, str) else tuple(bootstrap_servers)
-        given = settings | {"bootstrap_servers": addresses, "group_id": group_id}
+        given = settings | {"bootstrap_servers": addresses_of(bootstrap_servers), "group_id": group_id}
         self._settings = consumer_settings(given)
         self._runtime = runtime or system_runtime()
         self._clock = self._runtime.clock
@@ -111,7 +119,7 @@ class Consumer:
         A consumer starts once: after `close`, or a start that failed, create another.
         """
         if self._is_closed:
-            raise UnavailableError("the consumer was closed: create another one")
+            raise UnavailableError(_CLOSED)
         if self._is_started:
             return self
         self._is_started = True
@@ -183,7 +191,7 @@ class Consumer:
         if self._assignment.subscription.type in {SubscriptionType.AUTO_TOPICS, SubscriptionType.AUTO_PATTERN}:
             raise ConfigurationError("topics are subscribed: unsubscribe before you assign partitions")
         self._assignment.subscription = Subscription(type=SubscriptionType.USER_ASSIGNED)
-        self._subscriptions.assign(TopicPartition(*each) for each in partitions)
+        self._subscriptions.assign(partitions_of(partitions))
         if self._is_started:
             self._assignment.update_metadata_topics()
             self._cluster.request_refresh()
@@ -235,7 +243,7 @@ class Consumer:
         """
         from odradek.columns import DEFAULT_COLUMNS, RecordColumns
 
-        wanted = DEFAULT_COLUMNS if columns is None else RecordColumns(names=tuple(columns))
+        wanted = DEFAULT_COLUMNS if columns is None else RecordColumns(names=tuple(names_of(columns)))
         self._iterated = self._settings.max_poll_records
         raws = await self._poll(lambda: self._collector.collect_raw(max_bytes), timeout_ms)
         return self._collector.decode_columns(raws, wanted) if raws else None
@@ -276,7 +284,7 @@ class Consumer:
         wanted = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
         if wanted.offset < 0:
             raise ValueError(f"an offset is 0 or more, not {wanted.offset}: use seek_to_beginning or seek_to_end")
-        self._subscriptions[TopicPartition(*partition)].seek(wanted.offset, wanted.leader_epoch)
+        self._subscriptions[partition_of(partition)].seek(wanted.offset, wanted.leader_epoch)
         self._wake()
 
     def seek_to_beginning(self, *partitions: TopicPartition | tuple[str, int]) -> None:
@@ -292,9 +300,9 @@ class Consumer:
 
         Raises `KafkaError` if not assigned.
         """
-        state = self._subscriptions[TopicPartition(*partition)]
+        state = self._subscriptions[partition_of(partition)]
         if not self._is_started:
-            raise UnavailableError(_NOT_STARTED)
+            raise UnavailableError(_CLOSED if self._is_closed else _NOT_STARTED)
         while state.position is None:
             await self._offset_fetcher.update_fetch_positions([state])
             if state.error is not None:
@@ -304,17 +312,17 @@ class Consumer:
 
     def is_at_end(self, partition: TopicPartition | tuple[str, int]) -> bool:
         """Return whether all records up to the end offset of the last fetch were returned."""
-        return self._subscriptions[TopicPartition(*partition)].lag(is_committed_only=self._is_committed_only) == 0
+        return self._subscriptions[partition_of(partition)].lag(is_committed_only=self._is_committed_only) == 0
 
     def pause(self, *partitions: TopicPartition | tuple[str, int]) -> None:
         """Stop fetching and returning records of these partitions until `resume`; they stay assigned."""
         for partition in partitions:
-            self._subscriptions[TopicPartition(*partition)].pause()
+            self._subscriptions[partition_of(partition)].pause()
 
     def resume(self, *partitions: TopicPartition | tuple[str, int]) -> None:
         """Resume paused partitions."""
         for partition in partitions:
-            self._subscriptions[TopicPartition(*partition)].is_paused = False
+            self._subscriptions[partition_of(partition)].is_paused = False
         self._wake()
 
     def paused(self) -> frozenset[TopicPartition]:
@@ -335,7 +343,8 @@ class Consumer:
         self, timestamps_ms: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Return the first record at or after a time, by partition; None where all records are earlier."""
-        found = await list_offsets(self._cluster, timestamps_ms, timeout_ms=self._settings.default_api_timeout_ms)
+        wanted = numbers_by_partition("a time in ms", timestamps_ms)
+        found = await list_offsets(self._cluster, wanted, timeout_ms=self._settings.default_api_timeout_ms)
         return {partition: each if each.offset >= 0 else None for partition, each in found.items()}
 
     # ---- committed offsets --------------------------------------------------------------------------------------
@@ -352,8 +361,8 @@ class Consumer:
         wanted = commits.all_consumed()
         if offsets is not None:
             wanted = {
-                TopicPartition(*partition): each if isinstance(each, OffsetAndMetadata) else OffsetAndMetadata(each)
-                for partition, each in offsets.items()
+                partition: each if isinstance(each, OffsetAndMetadata) else OffsetAndMetadata(each)
+                for partition, each in by_partition(offsets).items()
             }
         await commits.commit(wanted, timeout_ms=self._settings.default_api_timeout_ms)
 
@@ -361,7 +370,7 @@ class Consumer:
         self, *partitions: TopicPartition | tuple[str, int]
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Return the group's committed offsets of `partitions`; None where there is none."""
-        wanted = [TopicPartition(*each) for each in partitions]
+        wanted = partitions_of(partitions)
         if self._group is None:
             raise ConfigurationError(_NO_GROUP)
         found = await self._group.committed(wanted, timeout_ms=self._settings.default_api_timeout_ms)
@@ -378,7 +387,7 @@ class Consumer:
     async def _poll(self, take: Callable[[], T], timeout_ms: int | None) -> T:
         changed, group = self._changed, self._group
         if not self._is_started:
-            raise UnavailableError(_NOT_STARTED)
+            raise UnavailableError(_CLOSED if self._is_closed else _NOT_STARTED)
         self._check_loop()
         self._metrics.poll_started(self._clock.monotonic())
         deadline = inf if timeout_ms is None else self._clock.monotonic() + timeout_ms / 1000
@@ -412,7 +421,7 @@ class Consumer:
                 group.poll_finished()
 
     def _request_offset_reset(self, partitions: Iterable[TopicPartition | tuple[str, int]], timestamp: int) -> None:
-        chosen = [TopicPartition(*each) for each in partitions] or self._subscriptions.partitions
+        chosen = partitions_of(partitions) or self._subscriptions.partitions
         for partition in chosen:
             self._subscriptions[partition].request_offset_reset(timestamp)
         self._wake()
@@ -422,7 +431,7 @@ class Consumer:
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
         return await list_offsets(
             self._cluster,
-            {TopicPartition(*partition): timestamp for partition in partitions},
+            dict.fromkeys(partitions_of(partitions), timestamp),
             isolation_level=self._settings.isolation_level,
             timeout_ms=self._settings.default_api_timeout_ms,
         )

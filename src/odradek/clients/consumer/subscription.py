@@ -5,6 +5,7 @@ import re
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from enum import StrEnum
 
+from odradek.clients.arguments import names_of
 from odradek.clients.metadata import ClusterMetadata
 from odradek.model import ErrorCode, TopicPartition, validate_topic_name
 from odradek.model.values import dataclass
@@ -62,7 +63,7 @@ def create_subscription(
     on_partitions_lost: Callback | None,
 ) -> Subscription:
     """Create a subscription to topics or to a pattern. Raises `InvalidTopicError`, `ValueError`."""
-    names = frozenset((topics,) if isinstance(topics, str) else topics)
+    names = frozenset(names_of(topics))
     if (pattern is None) == (not names):
         raise ValueError("subscribe to topics or to a pattern")
     for name in names:

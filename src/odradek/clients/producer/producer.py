@@ -2,10 +2,10 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from operator import index
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from odradek.clients.arguments import addresses_of, whole_number
 from odradek.clients.cluster import Cluster
 from odradek.clients.producer.compression_ratio import CompressionRatioEstimator
 from odradek.clients.producer.interceptors import Interceptors, ProducerInterceptor, ProducerRecord
@@ -60,8 +60,7 @@ class Producer:
         runtime: Runtime | None = None,
         **settings: object,
     ) -> None:
-        addresses = bootstrap_servers if isinstance(bootstrap_servers, str) else tuple(bootstrap_servers)
-        self._settings = producer_settings(settings | {"bootstrap_servers": addresses})
+        self._settings = producer_settings(settings | {"bootstrap_servers": addresses_of(bootstrap_servers)})
         self._runtime = runtime or system_runtime()
         self._placer = RecordPlacer(
             create_partitioner(
@@ -269,7 +268,7 @@ class Producer:
         blocked_until: float | None = None
         known = self._cluster.metadata.topics.get(topic)
         if partition is not None and type(partition) is not int:
-            partition = index(partition)
+            partition = whole_number("partition", partition)
         if known is None or not known.partitions or (partition is not None and partition not in known.partitions):
             blocked_until = self._block_deadline()
             await self._wait_on_metadata(topic, partition, blocked_until)
@@ -377,8 +376,12 @@ class Producer:
 
     def _running_sender(self) -> Sender:
         """Return the sender. Raises its fatal error, and `UnavailableError` if it cannot send."""
+        if self._is_closed:
+            raise UnavailableError("the producer was closed: create another one")
         if self._sender is None:
-            raise UnavailableError("the producer is not started: use `async with`, or await start()")
+            raise UnavailableError(
+                "the producer is not started: use it in an `async with` block (`with`, if it is a blocking one)"
+            )
         if self._sender.fatal is not None:
             raise self._sender.fatal
         return _on_open_loop(self._sender)
@@ -469,7 +472,7 @@ def _serialized(name: str, serializer: Serializer, topic: str, content: Any) -> 
 
 
 def _valid_timestamp(timestamp_ms: int) -> int:
-    timestamp = index(timestamp_ms)
+    timestamp = whole_number("timestamp_ms", timestamp_ms)
     if not 0 <= timestamp <= _LATEST_MS:
         raise KafkaError(ErrorCode.invalid_timestamp, f"timestamp_ms is milliseconds since 1970, not {timestamp:,}")
     return timestamp

@@ -1,0 +1,141 @@
+"""Arguments as a newcomer gives them: taken as meant, or refused in one sentence that names them (M12)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from odradek.clients import Admin, Consumer, NewTopic, OffsetAndMetadata, Producer, SimpleConsumer
+from odradek.clients.admin.descriptions import ConfigResource, ConfigResourceType
+from odradek.clients.offsets import EARLIEST
+from odradek.model import ConfigurationError, OdradekError, TopicPartition, UnavailableError
+from odradek.testing.world import World
+
+PLACE = TopicPartition("t", 0)
+
+
+def play(seed: int, scene: Callable[..., Any]) -> None:
+    """Run `scene` with the four clients, a topic t with a record, and topics a and b."""
+    world = World(seed)
+
+    async def scenario(_: World) -> None:
+        runtime = world.simulation.runtime("client")
+        async with Admin("broker:9092", runtime=runtime) as admin:
+            await admin.create_topics([NewTopic(name=name, partitions=1) for name in ("t", "a", "b", "ab")])
+        async with (
+            Admin("broker:9092", runtime=runtime) as admin,
+            Producer("broker:9092", runtime=runtime) as producer,
+            Consumer("t", bootstrap_servers="broker:9092", runtime=runtime, group_id="g") as consumer,
+            SimpleConsumer("broker:9092", runtime=runtime) as reader,
+        ):
+            await (await producer.send("t", b"v"))
+            await scene(admin, producer, consumer, reader)
+
+    world.play(scenario)
+
+
+def test_a_string_is_one_name_and_not_its_letters(seed: int) -> None:
+    """Deleting the topic ab deletes neither a nor b."""
+
+    async def scene(admin: Any, producer: Any, consumer: Any, reader: Any) -> None:
+        await admin.delete_topics("ab")
+        assert [topic.name for topic in await admin.list_topics()] == ["a", "b", "t"]
+        assert list(await admin.describe_topics("t")) == ["t"]
+        assert list(await admin.list_group_offsets("gg")) == ["gg"]
+        with pytest.raises(OdradekError, match="there is no group 'gg'"):
+            await admin.delete_groups("gg")
+
+    play(seed, scene)
+
+
+def test_partitions_may_be_pairs_wherever_they_are_named(seed: int) -> None:
+    async def scene(admin: Any, producer: Any, consumer: Any, reader: Any) -> None:
+        pair = ("t", 0)
+        assert (await admin.list_offsets({pair: EARLIEST}))[PLACE].offset == 0
+        for client in (consumer, reader):
+            assert await client.end_offsets([pair]) == {PLACE: 1}
+            assert (await client.offsets_for_times({pair: 0}))[PLACE].offset == 0
+        assert list(await reader.fetch_many({pair: 0})) == [PLACE]
+        await admin.alter_group_offsets("other", {pair: 1})
+        assert (await admin.list_group_offsets(["other"]))["other"] == {PLACE: OffsetAndMetadata(1)}
+        await admin.delete_group_offsets("other", [pair])
+        assert await admin.delete_records({pair: 1}) == {PLACE: 1}
+        assert list(await admin.describe_producers(pair)) != []
+
+    play(seed, scene)
+
+
+REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
+    "topic and number apart": (lambda _a, _p, c, _r: c.pause("t", 0), r"such as \('flights', 0\), not 't'"),
+    "three numbers": (lambda _a, _p, c, _r: c.seek(("t", 0, 0), 0), r"not \('t', 0, 0\)"),
+    "a number as text": (lambda _a, _p, c, _r: c.position(("t", "0")), "a partition is a whole number, not '0'"),
+    "a topic for partitions": (lambda _a, _p, c, _r: c.end_offsets("t"), "not 't'"),
+    "a list for a mapping": (lambda _a, _p, c, _r: c.offsets_for_times([("t", 0)]), "by partition, such as"),
+    "a word for a time": (lambda a, _p, _c, _r: a.list_offsets({("t", 0): "latest"}), "EARLIEST or LATEST is a whole"),
+    "a topic for a fetch": (lambda _a, _p, _c, r: r.fetch("t", 0), "not 't'"),
+    "nothing to subscribe": (lambda _a, _p, c, _r: c.subscribe(None), "expected a list, not None"),
+    "a name for a new topic": (lambda a, _p, _c, _r: a.create_topics(["x"]), "expected NewTopic, not 'x'"),
+    "bytes for a name": (lambda a, _p, _c, _r: a.delete_topics([b"t"]), "a name is a string, not b't'"),
+    "a name for a resource": (lambda a, _p, _c, _r: a.alter_configs("t", []), "expected ConfigResource, not 't'"),
+    "keys for alterations": (
+        lambda a, _p, _c, _r: a.alter_configs(
+            ConfigResource(type=ConfigResourceType.TOPIC, name="t"), {"retention.ms": "1"}
+        ),
+        "expected Alteration, not 'retention.ms'",
+    ),
+    "a number for a value": (
+        lambda a, _p, _c, _r: a.create_topic("x", configs={"retention.ms": 5}),
+        "values of configurations are strings: retention.ms of topic 'x' is 5",
+    ),
+    "a partition as text": (lambda _a, p, _c, _r: p.send("t", b"v", partition="0"), "partition is a whole number"),
+    "seconds": (lambda _a, p, _c, _r: p.send("t", b"v", timestamp_ms=1.5), "timestamp_ms is a whole number, not 1.5"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_makes_no_sense_is_refused_by_name(seed: int, what: str) -> None:
+    call, sentence = REFUSED[what]
+
+    async def scene(*clients: Any) -> None:
+        with pytest.raises(TypeError, match=sentence):
+            await call(*clients)
+
+    play(seed, scene)
+
+
+@pytest.mark.parametrize("topic", [b"t", 5])
+def test_a_topic_that_is_no_string_is_refused(seed: int, topic: Any) -> None:
+    async def scene(admin: Any, producer: Any, consumer: Any, reader: Any) -> None:
+        with pytest.raises(OdradekError, match=f"a topic's name is a string, not {topic!r}"):
+            await producer.send(topic, b"v")
+
+    play(seed, scene)
+
+
+@pytest.mark.parametrize("client", [Admin, Consumer, Producer, SimpleConsumer])
+@pytest.mark.parametrize(
+    ("servers", "sentence"),
+    [
+        (5, "HOST:PORT, or a list of these, not 5"),
+        (None, "HOST:PORT, or a list of these, not None"),
+        ([], "bootstrap_servers is empty"),
+        ("", "bootstrap_servers is empty"),
+        ("kafka://broker:9092", "HOST:PORT without a protocol, not 'kafka://broker:9092'"),
+    ],
+)
+def test_bootstrap_servers_that_are_no_addresses_are_refused(client: Any, servers: object, sentence: str) -> None:
+    with pytest.raises(ConfigurationError, match=sentence):
+        client(bootstrap_servers=servers)
+
+
+def test_a_closed_client_says_so(seed: int) -> None:
+    """It may have been used after its block."""
+
+    async def scene(admin: Any, producer: Any, consumer: Any, reader: Any) -> None:
+        await producer.close()
+        await consumer.close()
+        for call in (producer.send("t", b"v"), consumer.poll(0), anext(consumer)):
+            with pytest.raises(UnavailableError, match="was closed: create another one"):
+                await call
+
+    play(seed, scene)

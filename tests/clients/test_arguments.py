@@ -1,5 +1,6 @@
 """Arguments as a newcomer gives them: taken as meant, or refused in one sentence that names them (M12)."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ from odradek.clients import Admin, Consumer, NewTopic, OffsetAndMetadata, Produc
 from odradek.clients.admin.descriptions import ConfigResource, ConfigResourceType
 from odradek.clients.offsets import EARLIEST
 from odradek.model import ConfigurationError, OdradekError, TopicPartition, UnavailableError
+from odradek.testing import Cluster
 from odradek.testing.world import World
 
 PLACE = TopicPartition("t", 0)
@@ -134,8 +136,32 @@ def test_a_closed_client_says_so(seed: int) -> None:
     async def scene(admin: Any, producer: Any, consumer: Any, reader: Any) -> None:
         await producer.close()
         await consumer.close()
-        for call in (producer.send("t", b"v"), consumer.poll(0), anext(consumer)):
+        await admin.close()
+        await reader.close()
+        calls = (admin.list_topics(), admin.create_topic("x"), admin.start(), reader.fetch(PLACE, 0), reader.start())
+        for call in (producer.send("t", b"v"), consumer.poll(0), anext(consumer), *calls):
             with pytest.raises(UnavailableError, match="was closed: create another one"):
                 await call
 
     play(seed, scene)
+
+
+def test_another_event_loop_is_refused_and_so_is_one_that_ended(kafka: Cluster) -> None:
+    """The loop of `asyncio.run` ends with it, and connections end with their loop."""
+    kafka.create_topic("other-loops")
+
+    async def use() -> tuple[Admin, SimpleConsumer]:
+        admin = await Admin(kafka.bootstrap_servers).start()
+        await admin.list_topics()
+        reader = await SimpleConsumer(kafka.bootstrap_servers).start()
+        await reader.end_offsets([("other-loops", 0)])
+        for client in (admin, reader):
+            for connection in (*client._cluster._connections.values(), *client._cluster._bootstrap.values()):
+                connection.close()
+        await asyncio.sleep(0)
+        return admin, reader
+
+    admin, reader = asyncio.run(use())
+    for call in (admin.list_topics, admin.close, lambda: reader.fetch(("other-loops", 0), 0), reader.close):
+        with pytest.raises(UnavailableError, match="another event loop: create a client in this one"):
+            asyncio.run(call())  # type: ignore[arg-type]

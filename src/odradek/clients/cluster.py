@@ -29,6 +29,12 @@ from odradek.wire.client_connection import LATE_MS, ClientConnection, address_te
 _log = logging.getLogger("odradek.clients")
 
 
+class UnusableClientError(UnavailableError):
+    """The client was closed, or is used in another event loop than its own."""
+
+    retriable = False
+
+
 class NoBrokerError(UnavailableError):
     """None of the known addresses answered."""
 
@@ -72,6 +78,8 @@ class Cluster:
         self._connection_backoff = ConnectionBackoff(settings, runtime)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """The event loop of the connections."""
 
     async def start(self, *, timeout_ms: int | None = None) -> None:
         """Connect to one broker and fetch the metadata.
@@ -82,7 +90,8 @@ class Cluster:
         await self.refresh(timeout_ms=self.settings.default_api_timeout_ms if timeout_ms is None else timeout_ms)
 
     async def close(self) -> None:
-        """Close all connections; requests in flight fail."""
+        """Close all connections; requests in flight fail. Raises `UnusableClientError` in another event loop."""
+        self._check_loop()
         self._closed = True
         tasks = list(self._tasks)
         for task in tasks:
@@ -94,6 +103,18 @@ class Cluster:
         self._bootstrap.clear()
         # The transports close in the next turn of the event loop.
         await asyncio.sleep(0)
+
+    def _check_usable(self) -> None:
+        """Raise `UnusableClientError` after `close`, and in another event loop than that of the connections."""
+        if self._closed:
+            raise UnusableClientError("the client was closed: create another one")
+        self._check_loop()
+
+    def _check_loop(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._loop = self._loop or loop
+        if self._loop is not loop:
+            raise UnusableClientError("the client was started in another event loop: create a client in this one")
 
     def backoff(self) -> Backoff:
         """Create a backoff with the delays of `retry.backoff.ms`."""
@@ -183,13 +204,14 @@ class Cluster:
                 is_first = backoff.failures == 0
                 pause = backoff.failed()
                 remaining = deadline - self.runtime.clock.monotonic()
-                if pause >= remaining or self._closed:
+                if pause >= remaining or self._closed or not error.retriable:
                     raise
                 if is_first:
                     _log.warning("%s; trying again for %.0f s", error, remaining)
             await asyncio.sleep(pause)
 
     async def _refresh_once(self, *, create: bool) -> None:
+        self._check_usable()
         running = self._refreshing
         if running is not None:
             # The running refresh may have been sent before the topics of this one were added.
@@ -345,6 +367,7 @@ class Cluster:
 
     async def connection(self, node_id: int, purpose: ConnectionPurpose = ConnectionPurpose.DATA) -> ClientConnection:
         """Return a connection to a broker, opened after its backoff if necessary. Raises `UnavailableError`."""
+        self._check_usable()
         opened = self.existing_connection(node_id, purpose)
         if opened is not None:
             return opened
@@ -369,6 +392,7 @@ class Cluster:
 
         Late and unreachable brokers are tried last, as is the broker of `exclude`.
         """
+        self._check_usable()
         opened = [
             connection
             for (_, purpose), connection in self._connections.items()

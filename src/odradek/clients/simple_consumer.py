@@ -85,7 +85,7 @@ class SimpleConsumer:
         self._settings = make_settings(FetchSettings, settings | {"bootstrap_servers": addresses_of(bootstrap_servers)})
         self._cluster = Cluster(self._settings, runtime or system_runtime())
         self._topic_ids: dict[str, uuid.UUID | None] = {}
-        self._is_started = False
+        self._is_started = self._is_closed = False
 
     async def start(self) -> Self:
         """Connect to the cluster; `async with` calls this. Raises `UnavailableError` if no broker answers in time."""
@@ -100,8 +100,8 @@ class SimpleConsumer:
 
     async def close(self) -> None:
         """Close the connections."""
-        self._is_started = False
         await self._cluster.close()
+        self._is_started, self._is_closed = False, True
 
     async def __aenter__(self) -> Self:
         return await self.start()
@@ -255,8 +255,12 @@ class SimpleConsumer:
     # ---- helper methods -----------------------------------------------------------------------------------------
 
     def _check_started(self) -> None:
+        if self._is_closed:
+            raise UnavailableError("the consumer was closed: create another one")
         if not self._is_started:
-            raise UnavailableError("the consumer is not started: use it in a `with` block, or start() it")
+            raise UnavailableError(
+                "the consumer is not started: use it in an `async with` block (`with`, if it is a blocking one)"
+            )
 
     def _limits(self, max_wait_ms: int | None, min_bytes: int | None) -> FetchLimits:
         settings = self._settings

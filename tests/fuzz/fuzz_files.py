@@ -312,8 +312,9 @@ _NODES: Final[tuple[Any, ...]] = (
     nodes.BrokerDirectoriesNode(
         directories={
             "x": nodes.KnownDirectory(path="/x"),
-            "y": nodes.KnownDirectory(path="/y", partitions=frozenset({TopicPartition("a", 0)})),
-        }
+            "y": nodes.KnownDirectory(path="/y", is_forgotten=True, is_old=True),
+        },
+        accepted=frozenset({TopicPartition("a", 0)}),
     ),
 )
 

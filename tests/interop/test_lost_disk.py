@@ -117,9 +117,9 @@ def test_an_unmounted_directory_is_missing_until_it_is_back_or_forgotten(disks: 
         assert write(servers, there, b"lost", timeout_s=1.0) == ["_MSG_TIMED_OUT"]
         assert not write(servers, here, b"2")
         assert read(servers, here, 2) == [b"1", b"2"]
-        (line,) = [each for each in disks.said.splitlines() if "is missing, and " in each]
-        assert f"The data directory {folder}/b (directory.id " in line
-        assert f"are offline (t-{there})" in line
+        line = next(each for each in disks.said.splitlines() if "is missing, and " in each)
+        assert f"the data directory {folder}/b (directory.id " in line
+        assert f"1 logs, which are offline; no other replica is in sync of t-{there}; mount the disk" in line
         broker.kill()
 
         (folder / "b").rename(folder / "under")

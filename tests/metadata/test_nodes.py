@@ -119,10 +119,15 @@ NODES = [
         BrokerDirectoriesNode(
             directories={
                 "aaa": KnownDirectory(path="/a"),
-                "bbb": KnownDirectory(path="/b", partitions=frozenset({ONE})),
-            }
+                "bbb": KnownDirectory(path="/b", is_forgotten=True, is_old=True),
+            },
+            accepted=frozenset({ONE}),
         ),
-        {"version": 1, "directories": {"aaa": {"path": "/a"}, "bbb": {"path": "/b", "partitions": {"flights": [1]}}}},
+        {
+            "version": 1,
+            "directories": {"aaa": {"path": "/a"}, "bbb": {"path": "/b", "forgotten": True, "old": True}},
+            "accepted": {"flights": [1]},
+        },
     ),
     (paths.CLUSTER_ID, "/cluster/id", ClusterIdNode(cluster_id="abc"), {"version": "1", "id": "abc"}),
     (
@@ -237,3 +242,23 @@ def test_a_generated_id_does_not_begin_with_a_dash() -> None:
     assert any(encode_topic_id(uuid4(entropy)).startswith("-") for _ in range(200))
     entropy = random.Random(1)
     assert not any(encode_topic_id(new_id(entropy)).startswith("-") for _ in range(200))
+
+
+def test_directories_of_an_earlier_release_that_had_been_missing_are_old() -> None:
+    data = json.dumps(
+        {
+            "version": 1,
+            "directories": {
+                "aaa": {"path": "/a"},
+                "bbb": {"path": "/b", "partitions": {}},
+                "ccc": {"path": "/c", "doubted": {"flights": [1]}},
+            },
+        }
+    ).encode()
+    assert BrokerDirectoriesNode.decode("/brokers/log_dirs/2", data) == BrokerDirectoriesNode(
+        directories={
+            "aaa": KnownDirectory(path="/a"),
+            "bbb": KnownDirectory(path="/b", is_old=True),
+            "ccc": KnownDirectory(path="/c", is_old=True),
+        }
+    )

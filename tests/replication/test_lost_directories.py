@@ -4,13 +4,13 @@ import asyncio
 import logging
 
 import pytest
-from lost_disks import TWO, create, fill, image, keys_in, known, refused, swap
+from lost_disks import TWO, create, fill, forget, image, keys_in, known, refused, start_refused, swap
 
-from odradek.broker.cluster.directories import forget_directories
 from odradek.clients import Admin
+from odradek.clients.admin import NewTopic
 from odradek.metadata import paths
 from odradek.metadata.nodes import NO_LEADER
-from odradek.model import KafkaError, StorageError, TopicPartition
+from odradek.model import StorageError, TopicPartition
 from odradek.testing.world import World, until
 
 
@@ -24,15 +24,16 @@ def test_an_empty_mount_point_does_not_recreate_logs(seed: int, caplog: pytest.L
         await world.stop()
         swap(world, 0, "/b", "/unmounted")
 
-        for attempt in range(2):  # the second start finds a directory with a name in it, and knows better
+        for attempt in range(2):
             caplog.clear()
             await world.start()
             await until(lambda: image(world, there).leader == NO_LEADER)
             refused(world, 0, there)
             (line,) = [each.getMessage() for each in caplog.records if "is missing, and" in each.getMessage()]
             assert f"data directory /b (directory.id {directory_id}) is missing, and with it 1 logs" in line
-            assert f"1 without another in-sync replica are offline ({there})" in line
+            assert f"no other replica is in sync of {there};" in line
             assert f"forget-directory --metadata URL --broker-id 0 {directory_id}" in line
+            assert list(world.running[0].logs.directories.offline) == ["/b"]
             await fill(world, "t", here.partition, b"more")
             await create(world, f"u{attempt}", partitions=1, replicas=1)
             await world.stop()
@@ -60,69 +61,141 @@ def test_new_logs_are_not_created_where_a_missing_disk_is_expected(seed: int) ->
     World(seed, TWO).play(scene)
 
 
-def test_records_written_to_the_replacement_are_missing_when_the_old_disk_returns(seed: int) -> None:
-    async def scene(world: World) -> None:
-        await create(world, "t", partitions=1, replicas=1)
-        await fill(world, "t", 0, b"1")
-        await world.stop()
-        swap(world, 0, "/data", "/unmounted")
-        await world.start()
-        await create(world, "u", partitions=1, replicas=1)
-        await fill(world, "u", 0, b"2")
-        await world.stop()
-        swap(world, 0, "/unmounted", "/data", "/empty")
-        await world.start()
-        await until(lambda: image(world, TopicPartition("t", 0)).leader == 0)
-        refused(world, 0, TopicPartition("u", 0))
-        assert await world.read("t", 1) == {0: [b"1"]}
-
-    World(seed).play(scene)
-
-
-def test_a_missing_only_directory_is_reported_until_it_is_forgotten(seed: int) -> None:
+def test_a_broker_whose_only_directory_is_missing_starts_when_it_is_back_or_forgotten(seed: int) -> None:
     async def scene(world: World) -> None:
         await create(world, "t", partitions=2, replicas=1)
         await fill(world, "t", 0, b"0")
+        (gone,) = await known(world, 0)
         await world.stop()
         swap(world, 0, "/data", "/unmounted")
+        for _ in range(2):
+            error = await start_refused(world, 0, "and with it 2 logs, which are offline; no other replica is in sync")
+            assert error.startswith(f"the data directory /data (directory.id {gone}) is missing")
+            assert "of t-0, t-1; mount the disk and restart this broker" in error
+        swap(world, 0, "/unmounted", "/data", "/empty")
         await world.start()
-        await until(lambda: image(world, TopicPartition("t", 0)).leader == NO_LEADER)
-        await asyncio.sleep(700)  # in which preferred leaders are elected twice
-        for number in range(2):
-            refused(world, 0, TopicPartition("t", number))
-            state = image(world, TopicPartition("t", number))
-            assert (state.leader, state.leader_epoch) == (NO_LEADER, 1), "who can't use his log is not elected"
-        await create(world, "u", partitions=1, replicas=1)
-        await fill(world, "u", 0, b"new")
-        (gone,) = (key for key, each in (await known(world, 0)).items() if each.partitions is not None)
-        with pytest.raises(StorageError, match="broker 0 has no data directory nonsense; it has "):
-            await forget_directories(world.store(0), 0, [gone, "nonsense"])
-        assert await forget_directories(world.store(0), 0, [gone]) == ["/data"]
+        assert await world.read("t", 2) == {0: [b"0"], 1: []}
         await world.stop()
+        swap(world, 0, "/data", "/unmounted")
+        await start_refused(world, 0, "is missing")
+        with pytest.raises(StorageError, match="broker 0 has no data directory nonsense; it has "):
+            await forget(world, 0, gone, "nonsense")
+        assert await forget(world, 0, gone) == ["/data"]
         await world.start()
-        await until(lambda: image(world, TopicPartition("t", 0)).leader == 0)
         assert await world.read("t", 2) == {0: [], 1: []}
-        assert await world.read("u", 1) == {0: [b"new"]}
         assert len(await known(world, 0)) == 1
 
     World(seed).play(scene)
 
 
+@pytest.mark.parametrize("is_configured", [False, True], ids=["removed from log.dirs", "replaced"])
+def test_records_that_another_replica_has_survive_a_forgotten_directory(seed: int, is_configured: bool) -> None:
+    """The other in-sync replica is down when the broker starts without the directory."""
+
+    async def scene(world: World) -> None:
+        await create(world, "t", partitions=4, replicas=2)
+        async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+            await admin.create_topics([NewTopic(name="alone", assignments={0: [0], 1: [0]})])
+        await until(lambda: len(world.running[0].logs) == 6)
+        lost = keys_in(world, 0, "/b")
+        (alone,) = keys_in(world, 0, "/b", "alone")
+        for key in lost:
+            await fill(world, "t", key.partition, b"1", b"2")
+        (gone,) = [key for key, each in (await known(world, 0)).items() if each.path == "/b"]
+        await world.kill(0)
+        await world.kill(1)
+        swap(world, 0, "/b", "/dead")
+        if not is_configured:
+            world._config["log.dirs"] = "/a"
+        await forget(world, 0, gone)
+        await world.start(0)
+        await until(lambda: image(world, alone).leader == 0)
+        await asyncio.sleep(30)
+        assert {image(world, key).leader for key in lost} == {NO_LEADER}
+        await world.kill(0)
+        await world.start(0)
+        await asyncio.sleep(30)
+        assert {image(world, key).leader for key in lost} == {NO_LEADER}, "a second start knows it, too"
+        world._config["log.dirs"] = "/a,/b"
+        await world.start(1)
+        await until(lambda: all(len(image(world, key).isr) == 2 for key in lost))
+        found = await world.read("t", 4)
+        assert [found[key.partition] for key in lost] == [[b"1", b"2"]] * len(lost)
+        assert world.running[0].partitions.offline_count == 0
+
+    World(seed, TWO, brokers=2).play(scene)
+
+
+def test_a_disk_can_be_mounted_after_its_logs_were_copied(seed: int) -> None:
+    """They were copied to its empty mount point, though the other directory has fewer logs: there are no duplicates."""
+
+    async def scene(world: World) -> None:
+        await create(world, "u", partitions=8, replicas=2)
+        moved = {key: [1] for key in keys_in(world, 0, "/a", "u")}
+        await create(world, "t", partitions=4, replicas=2)
+        async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+            await admin.alter_partition_reassignments(moved)
+        await until(lambda: not keys_in(world, 0, "/a", "u"))
+        there = keys_in(world, 0, "/b")
+        await world.stop(0)
+        swap(world, 0, "/b", "/unmounted")
+        await world.start(0)
+        await until(lambda: all(len(image(world, key).isr) == 2 for key in there))
+        assert len(keys_in(world, 0, "/b", "u")) == 4
+        assert keys_in(world, 0, "/b") == there
+        for key in there:
+            await fill(world, "t", key.partition, b"1")
+        await world.stop(0)
+        swap(world, 0, "/unmounted", "/b", "/empty")
+        await world.start(0)
+        await until(lambda: all(len(image(world, key).isr) == 2 for key in there))
+        await world.stop(1)
+        found = await world.read("t", 4)
+        assert [found[key.partition] for key in there] == [[b"1"]] * len(there)
+
+    World(seed, TWO, brokers=2).play(scene)
+
+
+def test_one_of_two_missing_directories_is_used_when_it_is_back(seed: int) -> None:
+    async def scene(world: World) -> None:
+        await create(world, "t", partitions=3, replicas=1)
+        (here,), (there,) = keys_in(world, 0, "/b"), keys_in(world, 0, "/c")
+        await fill(world, "t", here.partition, b"1")
+        await world.stop()
+        swap(world, 0, "/b", "/dead-b")
+        swap(world, 0, "/c", "/dead-c")
+        await world.start()
+        refused(world, 0, here)
+        await world.stop()
+        swap(world, 0, "/dead-b", "/b", "/empty")
+        await world.start()
+        await until(lambda: image(world, here).leader == 0)
+        refused(world, 0, there)
+        assert (await world.read("t", [here.partition]))[here.partition] == [b"1"]
+
+    World(seed, {"log.dirs": "/a,/b,/c"}).play(scene)
+
+
 def test_a_recreated_topic_begins_at_offset_0(seed: int) -> None:
     async def scene(world: World) -> None:
-        await create(world, "t", partitions=1, replicas=1)
-        await fill(world, "t", 0, b"0")
+        await create(world, "t", partitions=2, replicas=1)
+        (there,) = keys_in(world, 0, "/b")
+        await fill(world, "t", there.partition, b"0")
         await world.stop()
-        swap(world, 0, "/data", "/unmounted")
+        swap(world, 0, "/b", "/unmounted")
         await world.start()
-        await until(lambda: image(world, TopicPartition("t", 0)).leader == NO_LEADER)
+        await until(lambda: image(world, there).leader == NO_LEADER)
         async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
             await admin.delete_topics(["t"])
-        await create(world, "t", partitions=1, replicas=1)
-        await fill(world, "t", 0, b"new")
-        assert await world.read("t", 1) == {0: [b"new"]}
+        await create(world, "t", partitions=2, replicas=1)
+        await fill(world, "t", there.partition, b"new")
+        assert (await world.read("t", 2))[there.partition] == [b"new"]
+        await world.stop()
+        swap(world, 0, "/unmounted", "/b", "/empty")
+        await world.start()
+        assert (await world.read("t", 2))[there.partition] == [b"new"], "the returned disk has the topic's predecessor"
 
-    World(seed).play(scene)
+    World(seed, TWO).play(scene)
 
 
 @pytest.mark.parametrize("is_controller", [False, True], ids=["another broker's", "the controller's own"])
@@ -163,8 +236,8 @@ def test_an_emptied_broker_that_starts_first_does_not_lead(seed: int) -> None:
         swap(world, 0, "/data", "/dead")
         for attempt in range(2):  # restarted while no other replica has the records, it still knows that it lacks them
             await world.start(0)
-            await until(lambda: world.running[0].partitions.offline_count == 2)
-            await until(lambda: all(image(world, TopicPartition("t", number)).leader == NO_LEADER for number in (0, 1)))
+            await asyncio.sleep(30)
+            assert {image(world, TopicPartition("t", number)).leader for number in (0, 1)} == {NO_LEADER}
             if not attempt:
                 await world.kill(0)
         await world.start(1)
@@ -177,12 +250,9 @@ def test_an_emptied_broker_that_starts_first_does_not_lead(seed: int) -> None:
 
 
 @pytest.mark.parametrize("is_settled", [False, True], ids=["before the copies count", "after that"])
-def test_a_broker_with_a_returned_old_disk_does_not_lead_its_old_logs(seed: int, is_settled: bool) -> None:
-    """Its logs were copied to the replacement and continued there: they are used only if other in-sync replicas have
-    all
-    records.
-    """
-
+def test_a_broker_whose_replaced_disk_is_back_does_not_start_while_only_the_replacement_has_all_records(
+    seed: int, is_settled: bool
+) -> None:
     async def scene(world: World) -> None:
         await create(world, "t", partitions=4, replicas=3)
         lost = keys_in(world, 0, "/b")
@@ -201,12 +271,8 @@ def test_a_broker_with_a_returned_old_disk_does_not_lead_its_old_logs(seed: int,
         for number in (1, 2, 0):
             await world.stop(number)
         swap(world, 0, "/old", "/b", "/newer")
-        await world.start(0)
-        await until(lambda: world.running[0].partitions.offline_count == len(lost))
-        for key in lost:
-            with pytest.raises(KafkaError):
-                world.running[0].partitions.leader(*key)
-        await world.stop(0)
+        error = await start_refused(world, 0, "is back after it was replaced, and /b .*, which may have newer")
+        assert f"newer records of {', '.join(map(str, lost))}, is missing" in error
         swap(world, 0, "/newer", "/b", "/older")
         for number in range(3):
             await world.start(number)
@@ -230,58 +296,24 @@ def test_logs_survive_a_start_of_all_brokers_before_their_disks_are_mounted(seed
         for number in range(brokers):
             await world.kill(number)
             swap(world, number, "/data", "/unmounted")
-        await asyncio.gather(*(world.start(number) for number in range(brokers)))
+        starts = [world.start(number) for number in range(brokers)]
+        results = await asyncio.gather(*starts, return_exceptions=True)
+        refused_starts = [each for each in results if isinstance(each, BaseException)]
+        assert all("no other replica is in sync of t-0, t-1" in str(each) for each in refused_starts)
+        assert len(refused_starts) == 1, "the last in-sync replica"
         await asyncio.sleep(30)
         for number in range(brokers):
-            await world.stop(number)
+            if number in world.running:
+                await world.stop(number)
             swap(world, number, "/unmounted", "/data", "/empty")
-        for attempt in range(2):
-            await asyncio.gather(*(world.start(number) for number in range(brokers)))
-            await asyncio.sleep(30)
-            for number in range(brokers):
-                names = world.simulation.disk(world.hosts[number]).list("/data")
-                assert {"t-0", "t-1"} <= set(names)
-                assert not any(name.endswith("-stray") for name in names)
-            if attempt == 0:
-                # The last in-sync replica may have continued without its disk: an operator has to say that it did not.
-                for number in range(brokers):
-                    gone = [key for key, each in (await known(world, number)).items() if each.partitions is not None]
-                    here = world.running[number].logs.directories.paths_by_id
-                    await forget_directories(world.store(number), number, [key for key in gone if key not in here])
-                for number in range(brokers):
-                    await world.stop(number)
+        await asyncio.gather(*(world.start(number) for number in range(brokers)))
         await until(lambda: all(len(image(world, TopicPartition("t", number)).isr) == brokers for number in (0, 1)))
         assert await world.read("t", 2) == {0: [b"1", b"2"], 1: [b"1", b"2"]}
+        for number in range(brokers):
+            names = world.simulation.disk(world.hosts[number]).list("/data")
+            assert not any(name.endswith("-stray") for name in names)
 
     World(seed, brokers=brokers).play(scene)
-
-
-def test_a_topic_recreated_while_the_disk_was_missing_has_no_log_on_the_returned_disk(seed: int) -> None:
-    """On the disk is a log of the same name, but it is of the topic before."""
-
-    async def scene(world: World) -> None:
-        await create(world, "t", partitions=1, replicas=1)
-        await fill(world, "t", 0, b"old")
-        await world.stop()
-        swap(world, 0, "/data", "/unmounted")
-        await world.start()
-        async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
-            await admin.delete_topics(["t"])
-        await until(lambda: "t" not in world.running[0].image.topics)
-        await create(world, "t", partitions=1, replicas=1)
-        await fill(world, "t", 0, b"new")
-        await world.stop()
-        swap(world, 0, "/unmounted", "/data", "/newer")
-        await world.start()
-        await until(lambda: image(world, TopicPartition("t", 0)).leader == NO_LEADER)
-        refused(world, 0, TopicPartition("t", 0))
-        await world.stop()
-        swap(world, 0, "/newer", "/data", "/older")
-        await world.start()
-        await until(lambda: image(world, TopicPartition("t", 0)).leader == 0)
-        assert await world.read("t", 1) == {0: [b"new"]}
-
-    World(seed).play(scene)
 
 
 def test_an_added_directory_has_no_missing_logs(seed: int, caplog: pytest.LogCaptureFixture) -> None:

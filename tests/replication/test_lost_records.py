@@ -1,6 +1,7 @@
 """A broker starts with a log that has lost records: its last segment, or its folder, is missing."""
 
 import asyncio
+import errno
 from collections.abc import Callable
 
 import pytest
@@ -144,6 +145,26 @@ def test_a_replica_that_lost_records_leads_when_an_operator_accepts_the_loss(
         await until_refused(world, 0)
 
     World(seed, brokers=replicas).play(scene)
+
+
+def test_a_broker_that_cannot_note_an_accepted_loss_does_not_start(seed: int) -> None:
+    """The next start would find the same loss, and not that it was accepted."""
+
+    async def scene(world: World) -> None:
+        await create(world, "t", partitions=1, replicas=1)
+        await fill(world, "t", 0, *VALUES)
+        await world.stop(0)
+        remove_last_segment(world, 0)
+        await world.start(0)
+        await accept_losses(world.store(0), 0, [T0])
+        await world.kill(0)
+        world.simulation.disk("broker").fail_next("rename", errno.ENOSPC, path_end="checkpoint.tmp")
+        with pytest.raises(StorageError, match=r"the checkpoint /data/.* cannot be written"):
+            await world.start(0)
+        await world.start(0)
+        await until(lambda: image(world, T0).leader == 0)
+
+    World(seed).play(scene)
 
 
 def test_a_recreated_topic_has_no_lost_records(seed: int) -> None:

@@ -1,10 +1,11 @@
 """An old disk returns in place of its replacement, while the replicas with newer records are down."""
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
-from lost_disks import TWO, create, fill, go_on_without, image, keys_in, known, refused, swap
+from lost_disks import TWO, create, fill, forget, go_on_without, image, keys_in, known, refused, start_refused, swap
 
 from odradek.clients import Admin
 from odradek.clients.admin import NewTopic
@@ -12,10 +13,10 @@ from odradek.log.directories import log_manager
 from odradek.log.directories.directory_loading import FoundLog, OpenedLog
 from odradek.log.segments.open_files import FilePool
 from odradek.metadata import follower, paths
-from odradek.metadata.nodes import NO_LEADER
-from odradek.metadata.store import ANY_VERSION, SessionExpired
-from odradek.model import ConfigurationError, KafkaError, StorageError, TopicPartition
-from odradek.stores import MemoryStore, MemoryTree
+from odradek.metadata.nodes import NO_LEADER, KnownDirectory
+from odradek.metadata.store import ANY_VERSION
+from odradek.model import ConfigurationError, StorageError, TopicPartition
+from odradek.stores import MemoryStore
 from odradek.testing import Survival
 from odradek.testing.disk import PowerCutError
 from odradek.testing.world import World, until
@@ -54,7 +55,7 @@ def test_a_broker_that_starts_first_with_an_old_disk_does_not_lead(seed: int, br
     World(seed, TWO, brokers=brokers, noticed_at_once=False).play(scene)
 
 
-def test_a_broker_with_an_old_disk_does_not_lead_while_the_newer_one_is_offline(seed: int) -> None:
+def test_a_broker_with_an_old_disk_does_not_start_while_the_newer_one_is_offline(seed: int) -> None:
     async def scene(world: World) -> None:
         await create(world, "t", partitions=2, replicas=1)
         (key,) = keys_in(world, 0, "/b")
@@ -62,11 +63,8 @@ def test_a_broker_with_an_old_disk_does_not_lead_while_the_newer_one_is_offline(
         disk = world.simulation.disk("broker")
         disk.broken.add("/b")
         world._config["log.dirs"] = "/a,/b,/old"
-        await world.start()
-        await until(lambda: image(world, key).leader == NO_LEADER)
-        with pytest.raises(KafkaError, match="may have newer records"):
-            world.running[0].partitions.leader(*key)
-        await world.stop()
+        error = await start_refused(world, 0, f"which may have newer records of {key}, is missing, and no other")
+        assert error.startswith("the data directory /old (directory.id ")
         disk.broken.clear()
         world._config["log.dirs"] = "/a,/b"
         await world.start()
@@ -76,32 +74,186 @@ def test_a_broker_with_an_old_disk_does_not_lead_while_the_newer_one_is_offline(
     World(seed, TWO).play(scene)
 
 
-def test_logs_created_beside_superseded_ones_are_not_superseded(seed: int) -> None:
-    """Neither in a directory that is new, nor in the old one itself."""
+@pytest.mark.parametrize("can_be_opened", [False, True])
+def test_an_old_log_is_used_when_the_newer_directory_is_forgotten(
+    seed: int, can_be_opened: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The refusal names the command. It does not depend on whether the old log can be opened."""
+
+    def open_nothing(pool: FilePool, found: FoundLog, *arguments: Any) -> OpenedLog:
+        return OpenedLog(found=found, log=None, topic_id=None, error=StorageError("too many open files"))
 
     async def scene(world: World) -> None:
         await create(world, "t", partitions=1, replicas=1)
         await go_on_without(world, "/data", KEY)
+        (newer,) = await known(world, 0)
         swap(world, 0, "/old", "/data", "/newer")
-        world._config["log.dirs"] = "/data,/more"
-        for attempt in range(3):
-            await world.start()
-            await until(lambda: image(world, TopicPartition("t", 0)).leader == NO_LEADER)
-            if not attempt:
-                await create(world, "u", partitions=2, replicas=1)
-                assert keys_in(world, 0, "/data", "u")
-                assert keys_in(world, 0, "/more", "u")
-                await fill(world, "u", 0, b"0")
-                await fill(world, "u", 1, b"1")
-            await until(lambda: all(image(world, TopicPartition("u", number)).leader == 0 for number in (0, 1)))
-            assert await world.read("u", 2) == {0: [b"0"], 1: [b"1"]}
-            await world.stop()
-        world._config["log.dirs"] = "/newer,/more"
+        with monkeypatch.context() as patch:
+            if not can_be_opened:
+                patch.setattr(log_manager, "open_found", open_nothing)
+            for _ in range(2):
+                error = await start_refused(
+                    world, 0, f"replaced, and /data .directory.id {newer}., which may have newer"
+                )
+        await forget(world, 0, *error.partition("--broker-id 0 ")[2].split())
         await world.start()
-        await until(lambda: image(world, TopicPartition("t", 0)).leader == 0)
+        assert await world.read("t", 1) == {0: [b"1"]}
+
+    World(seed).play(scene)
+
+
+def test_records_that_another_replica_has_survive_when_an_old_log_is_used(seed: int) -> None:
+    """The newer directory is forgotten, and the broker starts before the other in-sync replica."""
+
+    async def scene(world: World) -> None:
+        await create(world, "t", partitions=1, replicas=2)
+        async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+            await admin.create_topics([NewTopic(name="alone", assignments={0: [0]})])
+        (old,) = await known(world, 0)
+        await fill(world, "alone", 0, b"1")
+        await fill(world, "t", 0, b"1")
+        await world.stop(0)
+        swap(world, 0, "/data", "/old")
+        await forget(world, 0, old)
+        await world.start(0)
+        await until(lambda: len(image(world, KEY).isr) == 2)
+        await fill(world, "alone", 0, b"2")
+        await fill(world, "t", 0, b"2")
+        await world.kill(1)
+        await world.kill(0)
+        swap(world, 0, "/old", "/data", "/newer")
+        error = await start_refused(world, 0, "may have newer records of alone-0, is missing, and no other")
+        await forget(world, 0, *error.partition("--broker-id 0 ")[2].split())
+        await world.start(0)
+        await until(lambda: image(world, TopicPartition("alone", 0)).leader == 0)
+        await asyncio.sleep(30)
+        assert image(world, KEY).leader == NO_LEADER
+        await world.start(1)
+        await until(lambda: len(image(world, KEY).isr) == 2)
+        assert await world.read("t", 1) == {0: [b"1", b"2"]}
+        assert await world.read("alone", 1) == {0: [b"1"]}, "given up"
+
+    World(seed, brokers=2, noticed_at_once=False).play(scene)
+
+
+def test_an_old_directory_beside_the_one_that_replaced_it_is_refused(seed: int) -> None:
+    async def scene(world: World) -> None:
+        await create(world, "t", partitions=1, replicas=1)
+        await go_on_without(world, "/data", KEY)
+        world._config["log.dirs"] = "/data,/old"
+        for _ in range(2):
+            with pytest.raises(
+                StorageError, match=r"was replaced by another, which has t-0, too; leave it out of log\.dirs"
+            ):
+                await world.start()
+        world._config["log.dirs"] = "/data"
+        await world.start()
         assert await world.read("t", 1) == {0: [b"2"]}
 
     World(seed).play(scene)
+
+
+def test_directories_that_were_missing_before_an_upgrade_have_old_logs(seed: int) -> None:
+    """The earlier release did not store which of two went missing first."""
+
+    async def scene(world: World) -> None:
+        await create(world, "t", partitions=1, replicas=1)
+        await fill(world, "t", 0, b"1")
+        (here,) = await known(world, 0)
+        await world.stop()
+        store = MemoryStore(world.tree)
+        directories = {here: {"path": "/data", "partitions": {}}, "gone": {"path": "/more", "partitions": {"t": [0]}}}
+        node = json.dumps({"version": 1, "directories": directories}).encode()
+        await store.set(paths.broker_directories(0), node, ANY_VERSION)
+        await store.close()
+        await start_refused(
+            world, 0, "replaced, and /more .directory.id gone., which may have newer records of t-0, is missing"
+        )
+        assert await forget(world, 0, "gone") == ["/more"]
+        await world.start()
+        assert await world.read("t", 1) == {0: [b"1"]}
+        assert await known(world, 0) == {here: KnownDirectory(path="/data")}
+
+    World(seed).play(scene)
+
+
+def test_a_directory_is_old_if_a_returned_one_was_used_while_it_was_missing(seed: int) -> None:
+    """Of the replacement the broker still misses a log that is in no other directory."""
+
+    async def scene(world: World) -> None:
+        await create(world, "t", partitions=1, replicas=2)
+        await world.stop(0)
+        swap(world, 0, "/data", "/old")
+        await world.start(0)
+        await until(lambda: len(image(world, KEY).isr) == 2)
+        async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+            await admin.create_topics([NewTopic(name="alone", assignments={0: [0]})])
+        await fill(world, "alone", 0, b"1")
+        await world.stop(0)
+        swap(world, 0, "/old", "/data", "/newer")
+        await world.start(0)
+        refused(world, 0, TopicPartition("alone", 0))
+        await until(lambda: len(image(world, KEY).isr) == 2)
+        await world.stop(1)
+        await fill(world, "t", 0, b"2")
+        await world.stop(0)
+        swap(world, 0, "/newer", "/data", "/older")
+        await start_refused(world, 0, "which may have newer records of alone-0, t-0, is missing")
+        swap(world, 0, "/older", "/data", "/newer")
+        await world.start(0)
+        assert await world.read("t", 1) == {0: [b"2"]}
+
+    World(seed, brokers=2).play(scene)
+
+
+@pytest.mark.parametrize("is_back", [False, True], ids=["missing", "old"])
+def test_an_unreadable_topic_does_not_mean_that_no_log_is_missing(seed: int, is_back: bool) -> None:
+    async def scene(world: World) -> None:
+        await create(world, "t", partitions=1, replicas=1)
+        await go_on_without(world, "/data", KEY)
+        if is_back:
+            swap(world, 0, "/old", "/data", "/newer")
+        else:
+            swap(world, 0, "/data", "/newer")
+        store = MemoryStore(world.tree)
+        node = await store.get(paths.topic("t"))
+        assert node is not None
+        await store.set(paths.topic("t"), b"broken", ANY_VERSION)
+        if is_back:
+            await start_refused(world, 0, "which may have newer records of t-0, is missing")
+        else:
+            await world.start()
+            await world.stop()
+        await store.set(paths.topic("t"), node.data, ANY_VERSION)
+        await store.close()
+        if not is_back:
+            await world.start()
+            refused(world, 0, KEY)
+            await world.stop()
+        swap(world, 0, "/newer", "/data", "/older")
+        await world.start()
+        assert await world.read("t", 1) == {0: [b"2"]}
+
+    World(seed).play(scene)
+
+
+def test_disks_that_fail_in_turns_have_no_old_logs(seed: int) -> None:
+    """Unlike a missing directory, one with a failed disk is not replaced."""
+
+    async def scene(world: World) -> None:
+        await create(world, "t", partitions=2, replicas=1)
+        disk = world.simulation.disk("broker")
+        for broken in ("/a", "/b", "/a"):
+            (other,) = {"/a", "/b"} - {broken}
+            await world.stop()
+            disk.broken.clear()
+            disk.broken.add(broken)
+            await world.start()
+            (key,) = keys_in(world, 0, other)
+            await until(lambda: image(world, key).leader == 0)  # noqa: B023
+            assert world.running[0].partitions.offline_count == 1
+
+    World(seed, TWO).play(scene)
 
 
 @pytest.mark.parametrize("operations", range(10, 17))
@@ -136,36 +288,6 @@ def test_an_interrupted_first_start_after_an_upgrade_recreates_no_logs(seed: int
     World(seed, {"log.dirs": "/b,/a"}).play(scene)
 
 
-class ForgetfulStore(MemoryStore):
-    """One whose session expires when the broker's directories are written, which happens nevertheless."""
-
-    def __init__(self, tree: MemoryTree) -> None:
-        super().__init__(tree)
-        self.first = self.session_id
-
-    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> int:
-        written = await super().set(path, data, version)
-        if path.startswith(paths.BROKER_DIRECTORIES) and self.session_id == self.first:
-            self.tree.expire(self.session_id)
-            raise SessionExpired
-        return written
-
-
-def test_an_expiring_session_does_not_accept_other_directories(seed: int) -> None:
-    async def scene(world: World) -> None:
-        await create(world, "t", partitions=1, replicas=1)
-        await world.stop()
-        swap(world, 0, "/data", "/old")
-        await world.start()
-        await world.stop()
-        swap(world, 0, "/old", "/data", "/newer")
-        world.new_store = ForgetfulStore
-        await world.start()
-        assert world.running[0]._has_its_directories is False
-
-    World(seed).play(scene)
-
-
 def test_a_broker_whose_id_is_taken_does_not_change_the_stored_directories(seed: int) -> None:
     async def scene(world: World) -> None:
         await create(world, "t", partitions=1, replicas=1)
@@ -191,13 +313,9 @@ def test_an_unreadable_partition_state_does_not_mean_an_empty_partition(seed: in
         await world.stop()
         swap(world, 0, "/data", "/unmounted")
         await store.set(path, b"broken")
-        await world.start()
-        await world.stop()
+        await start_refused(world, 0, "no other replica is in sync of t-0")
         await store.set(path, node.data)
-        await world.start()
-        await until(lambda: image(world, key).leader == NO_LEADER)
-        refused(world, 0, key)
-        await world.stop()
+        await start_refused(world, 0, "no other replica is in sync of t-0")
         swap(world, 0, "/unmounted", "/data", "/empty")
         await world.start()
         await until(lambda: image(world, key).leader == 0)
@@ -246,28 +364,6 @@ def test_a_busy_controller_elects_no_leader_from_its_old_image(seed: int, monkey
         assert [found[key.partition] for key in lost] == [[b"1", b"2"]] * len(lost)
 
     World(seed, brokers=3, noticed_at_once=False).play(scene)
-
-
-def test_a_superseded_log_that_cannot_be_opened_stays_superseded(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    def open_nothing(pool: FilePool, found: FoundLog, *arguments: Any) -> OpenedLog:
-        return OpenedLog(found=found, log=None, topic_id=None, error=StorageError("too many open files"))
-
-    async def scene(world: World) -> None:
-        await create(world, "t", partitions=1, replicas=1)
-        await go_on_without(world, "/data", KEY)
-        swap(world, 0, "/old", "/data", "/newer")
-        await world.start()
-        await until(lambda: image(world, KEY).leader == NO_LEADER)
-        await world.stop()
-        with monkeypatch.context() as patch:
-            patch.setattr(log_manager, "open_found", open_nothing)
-            await world.start()
-            await world.stop()
-        await world.start()
-        await asyncio.sleep(5)
-        assert image(world, KEY).leader == NO_LEADER
-
-    World(seed).play(scene)
 
 
 def test_an_unreadable_partition_state_does_not_prevent_a_start_after_a_crash(seed: int) -> None:

@@ -9,7 +9,8 @@ from odradek.clients import Admin
 from odradek.metadata import paths
 from odradek.metadata.image import PartitionImage
 from odradek.metadata.nodes import BrokerDirectoriesNode, KnownDirectory
-from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.model import ErrorCode, KafkaError, StorageError, TopicPartition
+from odradek.stores import MemoryStore
 from odradek.testing.world import World, until
 
 TWO = {"log.dirs": "/a,/b"}
@@ -51,10 +52,28 @@ def swap(world: World, number: int, *names: str) -> None:
 
 async def known(world: World, number: int) -> dict[str, KnownDirectory]:
     """Return a broker's directories stored in the tree."""
-    path = paths.broker_directories(number)
-    node = await world.store(next(iter(world.running))).get(path)
+    path, store = paths.broker_directories(number), MemoryStore(world.tree)
+    node = await store.get(path)
+    await store.close()
     assert node is not None
     return dict(BrokerDirectoriesNode.decode(path, node.data).directories)
+
+
+async def forget(world: World, number: int, *ids: str) -> list[str]:
+    """Give up directories of a broker, which may run or not."""
+    store = MemoryStore(world.tree)
+    try:
+        return await forget_directories(store, number, ids)
+    finally:
+        await store.close()
+
+
+async def start_refused(world: World, number: int, match: str) -> str:
+    """Start a broker, which must not start, and return the error."""
+    with pytest.raises(StorageError, match=match) as error:
+        await world.start(number)
+    assert str(error.value).count("odradek metadata forget-directory") == 1
+    return str(error.value)
 
 
 async def go_on_without(world: World, directory: str, key: TopicPartition) -> None:
@@ -63,12 +82,10 @@ async def go_on_without(world: World, directory: str, key: TopicPartition) -> No
     The broker is stopped then, and the first disk is at `/old`.
     """
     await fill(world, key.topic, key.partition, b"1")
+    (gone,) = [each for each, known_as in (await known(world, 0)).items() if known_as.path == directory]
     await world.stop()
     swap(world, 0, directory, "/old")
-    await world.start()
-    (gone,) = [each for each, known_as in (await known(world, 0)).items() if known_as.partitions is not None]
-    await forget_directories(world.store(0), 0, [gone])
-    await world.stop()
+    await forget(world, 0, gone)
     await world.start()
     await fill(world, key.topic, key.partition, b"2")
     await world.stop()

@@ -1,8 +1,9 @@
 """Disks that fail, are lost, replaced and returned in an old state, under writers, while brokers restart (M1).
 
 In a round the disks of one broker change, as the seed says; the others keep theirs. Then the disks of the round's
-beginning are put back if the cluster does not recover without them. In any order of restarts, everything acknowledged
-with `acks=all` must be there once, in order.
+beginning are put back if the cluster does not recover without them, and missing ones are given up if that does not
+help. In any order of restarts, everything acknowledged with `acks=all` must be there once, in order, but for partitions
+of which only the given up directories had all records.
 """
 
 import asyncio
@@ -13,10 +14,12 @@ from itertools import count
 from typing import Final
 
 import pytest
+from lost_disks import forget, known
 
 from odradek.clients import Admin
 from odradek.metadata import paths
-from odradek.model import KafkaError, OdradekError, TopicPartition
+from odradek.metadata.nodes import PartitionStateNode
+from odradek.model import KafkaError, OdradekError, StorageError, TopicPartition
 from odradek.stores import MemoryStore
 from odradek.testing import Survival
 from odradek.testing.world import World, until
@@ -37,6 +40,7 @@ class Operator:
         self.brokers = range(len(world.hosts))
         self.done: list[str] = []
         self.is_stuck = False
+        self.given_up: set[TopicPartition] = set()
         self._old: dict[int, list[str]] = {number: [] for number in self.brokers}
         self._numbers = count()
 
@@ -61,7 +65,29 @@ class Operator:
             if await self.becomes_whole():
                 return
             before = await self.put_back(victim, before)
-        self.is_stuck = not await self.becomes_whole()
+        if not await self.becomes_whole():
+            self.is_stuck = True
+            await self.give_up(victim)
+            await self.becomes_whole()
+
+    async def give_up(self, victim: int) -> None:
+        """Forget the missing directories of a broker, as its errors advise, and start it again."""
+        await self.end(victim)
+        store = MemoryStore(self.world.tree)
+        for key in self.keys:
+            path = paths.partition_state(key)
+            node = await store.get(path)
+            assert node is not None
+            if set(PartitionStateNode.decode(path, node.data).isr) <= {victim}:
+                self.given_up.add(key)
+        await store.close()
+        disk, here = self.world.simulation.disk(self.world.hosts[victim]), b""
+        for path in (f"{where}/meta.properties" for where in self.where):
+            here += disk.read_file(path) if disk.exists(path) else b""
+        ids = [each for each in await known(self.world, victim) if each.encode() not in here]
+        self.note(f"give up {ids} and {self.given_up} of {victim}")
+        await forget(self.world, victim, *ids)
+        await self.start_all()
 
     async def put_back(self, victim: int, before: dict[str, str]) -> dict[str, str]:
         """Let the disks be those of the round's beginning, or of its end: of some logs the last is here, or there.
@@ -122,18 +148,22 @@ class Operator:
             self.note(f"no start {number}: {error}")
 
     async def start_all(self) -> None:
-        """Until all run: who waits for another may have to be started again."""
+        """Start all brokers, again if one waits for another in vain, but for those that refuse their directories."""
 
         async def start(number: int) -> None:
             while number not in self.world.running:
-                with suppress(OdradekError):
+                try:
                     await self.world.start(number)
-                await asyncio.sleep(1.0)
+                except StorageError as error:
+                    self.note(f"no start {number}: {error}")
+                    break
+                except OdradekError:
+                    await asyncio.sleep(1.0)
 
         for number in self.brokers:
             self.world.simulation.disk(self.world.hosts[number]).broken.clear()
         await asyncio.gather(*map(start, self.brokers))
-        self.note("all run")
+        self.note(f"{len(self.world.running)} run")
 
     async def becomes_whole(self) -> bool:
         """Whether every replica is in sync, soon."""
@@ -147,7 +177,8 @@ class Operator:
     def is_whole(self) -> bool:
         """Whether every replica is in sync."""
         images = [broker.image.partition(key) for broker in self.world.running.values() for key in self.keys]
-        return all(each is not None and len(each.isr) == len(self.brokers) and each.has_leader for each in images)
+        is_in_sync = all(each is not None and len(each.isr) == len(self.brokers) and each.has_leader for each in images)
+        return is_in_sync and len(self.world.running) == len(self.brokers)
 
     def can_be_read(self, key: TopicPartition, least: int) -> bool:
         """Return whether it has a leader and so many in-sync replicas: with fewer, the high watermark does not move."""
@@ -268,7 +299,7 @@ def play(seed: int, *, brokers: int, directories: int, partitions: int, rounds: 
         readable = [key.partition for key in keys if operator.can_be_read(key, least)]
         found = await world.read("t", readable)
         for key, values in acknowledged.items():
-            if key.partition not in readable:
+            if key in operator.given_up or key.partition not in readable:
                 assert operator.is_stuck
                 continue
             there = set(values)

@@ -97,7 +97,7 @@ class Broker:
         self.store = store
         self.tree = CountedStore(store)
         self.phase = Phase.STARTING
-        self._has_its_directories: bool | None = None
+        self._has_checked_directories = False
         self.failed = asyncio.Event()
         """Set when the last data directory has failed: the broker has to stop."""
         self.counters, self.answers, self.purgatory = BrokerCounters(), AnswerCache(), Purgatory()
@@ -279,12 +279,11 @@ class Broker:
 
     async def _prepare_registration(self, timeout_s: float) -> None:
         """Remove this broker's unusable logs from the tree's ISRs before another broker may elect it."""
-        if self._has_its_directories is None:
-            self._has_its_directories = await check_directories(
-                self.store, self.broker_id, self.logs, timeout_s=timeout_s
-            )
+        if not self._has_checked_directories:
+            await check_directories(self.store, self.broker_id, self.logs, timeout_s=timeout_s)
             self.logs.write_meta_properties()
-        if not (self.logs.were_closed and self._has_its_directories):
+            self._has_checked_directories = True
+        if not self.logs.were_closed:
             await in_live_session(lambda: wait_until_out_of_isrs(self.store, self.broker_id, timeout_s=timeout_s))
 
     async def stop(self) -> None:

@@ -44,7 +44,8 @@ def forget_directory(*, ids: Sequence[str], metadata: str, broker_id: int) -> No
     """Declare data directories of a broker lost for good, with all their records.
 
     A broker that misses a directory reports its directory.id, and does not recreate partitions whose records no other
-    replica has. After this command its next start does: these partitions are empty then.
+    replica has; it does not start with older logs of them. After this command its next start does: these partitions
+    are empty then, or have the records of the older log.
     """
     for path in asyncio.run(_with_store(metadata, lambda store: forget_directories(store, broker_id, ids))):
         click.echo(f"broker {broker_id} has given up all that was in {path}; start it again")

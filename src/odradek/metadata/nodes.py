@@ -94,11 +94,14 @@ class BrokerNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownDirectory:
-    """A data directory: its path, and the partitions whose logs in it are valid; None: all but the `doubted` ones."""
+    """A data directory at `path`.
+
+    `is_forgotten`: an operator gave it up; `is_old`: other directories may have newer logs of its partitions.
+    """
 
     path: str
-    partitions: frozenset[TopicPartition] | None = None
-    doubted: frozenset[TopicPartition] = frozenset()
+    is_forgotten: bool = False
+    is_old: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,27 +112,24 @@ class BrokerDirectoriesNode:
     accepted: frozenset[TopicPartition] = frozenset()
 
     def encode(self) -> bytes:
-        """Encode version 1 of Odradek's own format; empty sets are omitted, and `partitions` if all logs are valid."""
+        """Encode version 1 of Odradek's own format; what is false or empty is omitted."""
         fields: dict[str, dict[str, Any]] = {}
         for name, each in sorted(self.directories.items()):
-            fields[name] = {"path": each.path}
-            if each.partitions is not None:
-                fields[name]["partitions"] = _by_topic(each.partitions)
-            if each.doubted:
-                fields[name]["doubted"] = _by_topic(each.doubted)
+            flags = {"forgotten": each.is_forgotten, "old": each.is_old}
+            fields[name] = {"path": each.path, **{flag: True for flag, is_set in flags.items() if is_set}}
         accepted = {"accepted": _by_topic(self.accepted)} if self.accepted else {}
         return _encode({"version": 1, "directories": fields, **accepted})
 
     @classmethod
     def decode(cls, path: str, data: bytes) -> "BrokerDirectoriesNode":
-        """Decode version 1."""
+        """Decode version 1; with `partitions` or `doubted`, earlier releases marked directories with old logs."""
         directories, node = {}, _Fields(path, data)
         for name, data_of_one in node.mapping("directories", required=True).items():
             fields = _Fields(path, data_of_one)
             directories[name] = KnownDirectory(
                 path=fields.text("path"),
-                partitions=_partitions(path, fields, "partitions") if fields.has("partitions") else None,
-                doubted=_partitions(path, fields, "doubted"),
+                is_forgotten=fields.has("forgotten"),
+                is_old=any(map(fields.has, ("old", "partitions", "doubted"))),
             )
         return cls(directories=directories, accepted=_partitions(path, node, "accepted"))
 

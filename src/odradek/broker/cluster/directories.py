@@ -1,21 +1,30 @@
 """Checks at a broker's start that its data directories are those it had, and handles directories that are missing.
 
-The metadata tree stores the ids of a broker's directories (`directory.id` in `meta.properties`, KIP-858). A replaced
-disk or an empty mount point looks like a new, good directory, but the stored id is then found nowhere. Partitions of
-the missing directory that other brokers lead are copied from them. Partitions without another in-sync replica stay
-offline until the disk is back or an operator gives it up (`forget_directories`). See decision 14.
+A replaced disk or an empty mount point looks like a new, good directory, and a log created there would claim that
+nothing was ever acknowledged. So the metadata tree stores the id of each directory (`directory.id` in
+`meta.properties`, KIP-858). A directory whose id is stored and not found is *missing*. One that is found, not new and
+not stored has *returned*: it was replaced, and its logs may be older than those in other directories.
+
+| a partition of this broker has | and another replica is in sync | and no other replica is in sync |
+|---|---|---|
+| no log, while a directory is missing | it leaves the ISR, and copies | offline; new directories are not used |
+| a log in a returned directory | it leaves the ISR, and follows | no start while another directory is missing |
+
+The errors of the last column name the ways out: to mount the disk, or `odradek metadata forget-directory`. See
+decision 14.
 """
 
 import logging
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping, Set
+from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
 from uuid import UUID
 
 from odradek.broker.cluster.registration import in_live_session
 from odradek.broker.cluster.unclean_registration import leave_isrs
+from odradek.log.directories.log_directories import LogDirectories
 from odradek.log.directories.log_manager import LogManager
-from odradek.log.errors import CheckpointError
 from odradek.metadata import paths
 from odradek.metadata.image import UNNAMED, PartitionImage
 from odradek.metadata.nodes import BrokenNodeError, BrokerDirectoriesNode, KnownDirectory
@@ -25,10 +34,8 @@ from odradek.model import StorageError, TopicPartition
 from odradek.runtime import Runtime
 
 _log = logging.getLogger("odradek.broker")
-_UNKNOWN: Final = "unknown-"
-"""The prefix of made-up ids for lost directories whose ids the tree did not store."""
 _MOST_NAMED: Final = 10
-"""Partitions that a log line names."""
+"""Partitions that an error names."""
 
 
 class _OwnPartitions(NamedTuple):
@@ -46,58 +53,44 @@ class _OwnPartitions(NamedTuple):
     broken_topics: set[str]
 
 
-async def check_directories(store: Store, broker_id: int, logs: LogManager, *, timeout_s: float) -> bool:
+async def check_directories(store: Store, broker_id: int, logs: LogManager, *, timeout_s: float) -> None:
     """Compare the loaded directories with the tree, and tell `logs` which partitions must not be created empty.
 
     Call it while no broker is registered with this id, once per start: the directories are written to the tree at the
-    end. Return whether the directories are those that the broker had; in others, logs may end where they ended long
-    ago, even after a clean shutdown. Raise `UnavailableError` if live brokers are in sync and no controller shrinks
-    the ISR.
+    end. Raise `StorageError` if the broker must not start with these directories, and `UnavailableError` if live
+    brokers are in sync and no controller shrinks the ISR.
     """
-    node = await in_live_session(lambda: _read_directories(store, broker_id))
-    written = None if node is None else node.directories
-    accepted = frozenset[TopicPartition]() if node is None else node.accepted
-    here, offline_paths = logs.directories.paths_by_id, logs.directories.offline_paths
-    known = None if not written else _recognized(written, here, logs.directories.new_ids)
-    # If the tree stores none, as after an earlier release, new and offline directories count as unknown.
-    new = sorted({here[key] for key in logs.directories.new_ids} | offline_paths)
-    unknown = {f"{_UNKNOWN}{number}": KnownDirectory(path=path) for number, path in enumerate(new)}
-    before = unknown if known is None else known
-    offline = {key: each for key, each in before.items() if key not in here and each.path in offline_paths}
-    lost = {key: each for key, each in before.items() if key not in here and each.path not in offline_paths}
-    missing: Set[TopicPartition] = frozenset()
-    doubtful: Set[TopicPartition] = frozenset()
-    waited_for: Mapping[str, KnownDirectory] = {}
-    older = {} if known is None else _superseded(logs, known)
-    short = {each.partition for each in logs.lost_records}
-    if lost or offline or offline_paths or short or accepted:
+    directories = logs.directories
+    written = await in_live_session(lambda: _read_directories(store, broker_id))
+    node = _known_directories(written, directories)
+    gone = {key: each for key, each in node.directories.items() if key not in directories.paths_by_id}
+    missing = {key: each for key, each in gone.items() if not each.is_forgotten}
+    returned = _returned_directories(node, directories)
+    doubted = _logs_in(returned, logs) | {each.partition for each in logs.lost_records}
+    stored: Mapping[str, KnownDirectory] = {}
+    if gone or doubted or node.accepted or directories.offline:
         own = await in_live_session(lambda: _read_own_partitions(store, broker_id))
-        superseded = frozenset[TopicPartition]().union(*older.values()) if lost or offline else frozenset()
-        if stale := ((superseded | short) & own.in_sync) - own.alone:
-            await in_live_session(lambda: leave_isrs(store, broker_id, stale, timeout_s=timeout_s))
-            own = await in_live_session(lambda: _read_own_partitions(store, broker_id))
-        accepted -= _settle_lost_records(broker_id, logs, own, accepted)
+        _refuse_old_logs(broker_id, returned, missing, logs, own)
         others = {key for key in own.led if own.ids[key] != UNNAMED and logs.topic_id(key) not in (None, own.ids[key])}
-        missing = logs.missing(own.led) | others
-        alone = missing & own.alone if lost else frozenset[TopicPartition]()
-        doubtful = superseded & own.alone
-        if doubtful:
-            _stop(broker_id, logs, doubtful, {**lost, **offline})
-        if missing or doubtful or own.broken_topics:
-            waited_for = {key: _narrowed(each, alone | doubtful) for key, each in lost.items()}
-        where = {key: each.path for key, each in waited_for.items()}
-        expected = set(own.ids) if offline_paths else missing
-        logs.set_expected_logs(expected, own.broken_topics, lost=where, irreplaceable=alone)
-        if where and (missing or own.broken_topics):
-            _report(broker_id, waited_for, missing, alone)
-    counted_on = {**offline, **waited_for}
-    for key, path in here.items():
-        # The second log of a duplicate is not open, and is no newer if it is opened one day.
-        doubted = {each for each in older.get(path, ()) if each in doubtful or logs.get(each) is None}
-        counted_on[key] = KnownDirectory(path=path, doubted=frozenset(doubted))
-    if BrokerDirectoriesNode(directories=counted_on, accepted=accepted) != node:
-        await in_live_session(lambda: _write_directories(store, broker_id, counted_on, accepted=accepted))
-    return not missing if known is None else not lost and here.keys() <= known.keys()
+        expected, reason = logs.missing(own.led) | others, ""
+        if stale := (doubted | expected) & own.in_sync - own.alone:
+            await in_live_session(lambda: leave_isrs(store, broker_id, stale, timeout_s=timeout_s))
+            await check_directories(store, broker_id, logs, timeout_s=timeout_s)  # with the ISRs of now
+            return
+        if missing and (expected & own.alone or own.broken_topics):
+            reason = _missing_reason(broker_id, missing, expected, own)
+            if expected & own.alone:
+                logs.refuse_new_directories(reason)
+            _log.error("%s", reason)
+            # Returned directories are used from now on, and what is missing may have older logs when it comes back.
+            stored = {key: replace(each, is_old=each.is_old or bool(returned)) for key, each in gone.items()}
+        replaced = {each.path for each in gone.values()}
+        logs.set_expected_logs(expected, own.broken_topics, reason=reason, paths=replaced)
+        _settle_lost_records(broker_id, logs, own, node.accepted)
+    here = {key: KnownDirectory(path=path) for key, path in directories.paths_by_id.items()}
+    updated = BrokerDirectoriesNode(directories={**stored, **here})
+    if updated != written:
+        await in_live_session(lambda: _write_directories(store, broker_id, updated))
 
 
 async def resolve_duplicate_logs(store: Store, runtime: Runtime, logs: LogManager) -> None:
@@ -110,36 +103,59 @@ async def resolve_duplicate_logs(store: Store, runtime: Runtime, logs: LogManage
         await runtime.disk.submit(work, background=True)
 
 
-def _recognized(
-    written: Mapping[str, KnownDirectory], here: Mapping[str, str], new: Set[str]
-) -> Mapping[str, KnownDirectory]:
-    """Return the stored directories, with the ids that were found at the paths of those stored under made-up ids."""
-    back = {path: key for key, path in here.items() if key not in written and key not in new}
-    return {back.get(each.path, key) if key.startswith(_UNKNOWN) else key: each for key, each in written.items()}
+def _known_directories(written: BrokerDirectoriesNode | None, directories: LogDirectories) -> BrokerDirectoriesNode:
+    """Return the stored directories; without any, as in Kafka's tree, those of now.
 
-
-def _superseded(logs: LogManager, known: Mapping[str, KnownDirectory]) -> Mapping[str, Set[TopicPartition]]:
-    """Return, by path, the partitions whose logs may have continued in a directory that is missing now.
-
-    This happens when an old disk is mounted in place of the one that replaced it.
+    New and offline ones count as missing then: their path is their id, until another id is found at this path.
     """
-    found: dict[str, Set[TopicPartition]] = {}
-    for key, path in logs.directories.paths_by_id.items():
-        if key not in logs.directories.new_ids:
-            partitions = set(logs.partitions_in(path))
-            directory = known.get(key, KnownDirectory(path=path, partitions=frozenset()))
-            counted = partitions if directory.partitions is None else directory.partitions
-            found[path] = (partitions & directory.doubted) | (partitions - counted)
-    return found
+    if written is None or not written.directories:
+        every = {*directories.paths_by_id.values(), *directories.offline_paths}
+        accepted = frozenset[TopicPartition]() if written is None else written.accepted
+        now = {path: KnownDirectory(path=path) for path in every}
+        written = BrokerDirectoriesNode(directories=now, accepted=accepted)
+    known = written.directories.keys() | directories.new_ids
+    back = {path: key for key, path in directories.paths_by_id.items() if key not in known}
+    return replace(written, directories={back.get(key, key): each for key, each in written.directories.items()})
 
 
-def _settle_lost_records(
-    broker_id: int, logs: LogManager, own: _OwnPartitions, accepted: Set[TopicPartition]
-) -> Set[TopicPartition]:
+def _returned_directories(node: BrokerDirectoriesNode, directories: LogDirectories) -> Mapping[str, KnownDirectory]:
+    """Return the directories that are found, and are neither new nor stored as having the newest logs."""
+    up_to_date = directories.new_ids | {key for key, each in node.directories.items() if not each.is_old}
+    here = directories.paths_by_id.items()
+    return {key: KnownDirectory(path=path) for key, path in here if key not in up_to_date}
+
+
+def _logs_in(found: Mapping[str, KnownDirectory], logs: LogManager) -> set[TopicPartition]:
+    return {partition for each in found.values() for partition in logs.partitions_in(each.path)}
+
+
+def _refuse_old_logs(
+    broker_id: int,
+    returned: Mapping[str, KnownDirectory],
+    missing: Mapping[str, KnownDirectory],
+    logs: LogManager,
+    own: _OwnPartitions,
+) -> None:
+    """Raise `StorageError` if another directory, which may be missing, may have newer records of returned logs."""
+    old = _logs_in(returned, logs)
+    if duplicates := old & logs.duplicates:
+        raise StorageError(
+            f"the data directory {_named(returned)} was replaced by another, which has {_some(duplicates)}, too; "
+            "leave it out of log.dirs, or remove the folders of these partitions from it"
+        )
+    doubtful = {each for each in old if each in own.alone or each.topic in own.broken_topics}
+    if doubtful and missing:
+        raise StorageError(
+            f"the data directory {_named(returned)} is back after it was replaced, and {_named(missing)}, which may "
+            f"have newer records of {_some(doubtful)}, is missing, and no other replica is in sync; "
+            f"{_ways_out(broker_id, missing)}"
+        )
+
+
+def _settle_lost_records(broker_id: int, logs: LogManager, own: _OwnPartitions, accepted: Set[TopicPartition]) -> None:
     """Open logs that lost records if other replicas have these, if nothing can restore them, or if an operator agreed.
 
-    Other such logs are neither led nor followed until another replica leads. Return the entries of `accepted` that are
-    done.
+    Other such logs are neither led nor followed until another replica leads.
     """
     for each in logs.lost_records:
         key = each.partition
@@ -152,13 +168,8 @@ def _settle_lost_records(
             logs.lost_records.advise(key, _commands(broker_id, key, is_replicated=key in own.replicated))
             continue
         logs.accept_lost_records(key)
-    try:
-        if accepted:
-            logs.checkpoints.write_all()  # else the next start, for which nothing is accepted, would find the same
-    except CheckpointError as error:
-        _log.warning("%s; the losses that an operator accepted stay in the metadata tree", error)
-        return frozenset()
-    return accepted
+    if accepted:
+        logs.checkpoints.write_all()  # else the next start, for which nothing is accepted, would find the same
 
 
 def _commands(broker_id: int, key: TopicPartition, *, is_replicated: bool) -> str:
@@ -168,48 +179,32 @@ def _commands(broker_id: int, key: TopicPartition, *, is_replicated: bool) -> st
     return f"{others}to continue without the lost records, run: {accept}; then restart this broker"
 
 
-def _stop(broker_id: int, logs: LogManager, doubtful: Set[TopicPartition], away: Mapping[str, KnownDirectory]) -> None:
-    """Take logs offline that have no other in-sync replica and may have newer files in a missing directory."""
-    named = ", ".join(sorted(map(str, doubtful))[:_MOST_NAMED])
-    replacement = _named(away)
-    _log.error(
-        "%d logs are offline because the data directory %s, which replaced theirs and is missing, may have newer "
-        "records (%s). Stop the broker, mount the disk and start again; or, if it is lost for good, run: %s",
-        len(doubtful), replacement, named, _forget_command(broker_id, away),
-    )  # fmt: skip
-    for each in sorted(doubtful & logs.logs.keys()):
-        logs.logs[each].halt(f"the missing data directory {replacement} may have newer records")
+def _missing_reason(
+    broker_id: int, missing: Mapping[str, KnownDirectory], expected: Set[TopicPartition], own: _OwnPartitions
+) -> str:
+    alone = [*map(str, expected & own.alone), *(f"the unreadable topic {each}" for each in own.broken_topics)]
+    return (
+        f"the data directory {_named(missing)} is missing, and with it {len(expected)} logs, which are offline; no "
+        f"other replica is in sync of {_some(alone)}; {_ways_out(broker_id, missing)}"
+    )
 
 
-def _narrowed(directory: KnownDirectory, partitions: Set[TopicPartition]) -> KnownDirectory:
-    """Limit the logs that count if `directory` returns to `partitions`: others may have been copied meanwhile."""
-    counted = partitions if directory.partitions is None else partitions & directory.partitions
-    return KnownDirectory(path=directory.path, partitions=frozenset(counted - directory.doubted))
+def _ways_out(broker_id: int, directories: Collection[str]) -> str:
+    forget = f"odradek metadata forget-directory --metadata URL --broker-id {broker_id} {' '.join(directories)}"
+    return f"mount the disk and restart this broker; or, if it is lost for good, first run: {forget}"
 
 
-def _report(
-    broker_id: int, lost: Mapping[str, KnownDirectory], missing: Set[TopicPartition], alone: Set[TopicPartition]
-) -> None:
-    named = sorted(map(str, alone))[:_MOST_NAMED]
-    _log.error(
-        "The data directory %s is missing, and with it %d logs: %d are copied from other brokers that lead them, and "
-        "%d without another in-sync replica are offline%s. Stop the broker, mount the disk and start again; or, if it "
-        "is lost for good, run: %s",
-        _named(lost), len(missing), len(missing) - len(alone), len(alone), f" ({', '.join(named)})" if named else "",
-        _forget_command(broker_id, lost),
-    )  # fmt: skip
+def _some(names: Iterable[object]) -> str:
+    every = sorted(map(str, names))
+    return ", ".join(every[:_MOST_NAMED]) + f" and {len(every) - _MOST_NAMED} more" * (len(every) > _MOST_NAMED)
 
 
 def _named(directories: Mapping[str, KnownDirectory]) -> str:
     return ", ".join(f"{each.path} (directory.id {key})" for key, each in directories.items())
 
 
-def _forget_command(broker_id: int, directories: Collection[str]) -> str:
-    return f"odradek metadata forget-directory --metadata URL --broker-id {broker_id} {' '.join(directories)}"
-
-
 async def forget_directories(store: Store, broker_id: int, ids: Collection[str]) -> list[str]:
-    """Give up directories, by their ids, and return their paths. The broker's next start creates what is missing.
+    """Give up directories, by their ids, and return their paths. The broker's next start does not expect them.
 
     Raise `StorageError` for an id that the tree does not have.
     """
@@ -218,8 +213,8 @@ async def forget_directories(store: Store, broker_id: int, ids: Collection[str])
     if unknown := sorted(set(ids) - known.keys()):
         there = ", ".join(f"{key} ({each.path})" for key, each in known.items()) or "none"
         raise StorageError(f"broker {broker_id} has no data directory {', '.join(unknown)}; it has {there}")
-    kept = {key: each for key, each in known.items() if key not in ids}
-    await _write_directories(store, broker_id, kept, accepted=node.accepted)
+    forgotten = {key: replace(known[key], is_forgotten=True) for key in ids}
+    await _write_directories(store, broker_id, replace(node, directories={**known, **forgotten}))
     return [known[key].path for key in ids]
 
 
@@ -232,7 +227,7 @@ async def accept_losses(store: Store, broker_id: int, partitions: Collection[Top
     if unknown := sorted(map(str, set(partitions) - own.ids.keys())):
         raise StorageError(f"broker {broker_id} has no replica of {', '.join(unknown)}")
     node = await _read_directories(store, broker_id) or BrokerDirectoriesNode(directories={})
-    await _write_directories(store, broker_id, node.directories, accepted=node.accepted.union(partitions))
+    await _write_directories(store, broker_id, replace(node, accepted=node.accepted.union(partitions)))
 
 
 async def _read_directories(store: Store, broker_id: int) -> BrokerDirectoriesNode | None:
@@ -247,15 +242,8 @@ async def _read_directories(store: Store, broker_id: int) -> BrokerDirectoriesNo
         return None
 
 
-async def _write_directories(
-    store: Store,
-    broker_id: int,
-    directories: Mapping[str, KnownDirectory],
-    *,
-    accepted: frozenset[TopicPartition] = frozenset(),
-) -> None:
-    path = paths.broker_directories(broker_id)
-    data = BrokerDirectoriesNode(directories=directories, accepted=accepted).encode()
+async def _write_directories(store: Store, broker_id: int, node: BrokerDirectoriesNode) -> None:
+    path, data = paths.broker_directories(broker_id), node.encode()
     try:
         await store.create(path, data)
     except NodeExists:

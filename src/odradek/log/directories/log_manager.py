@@ -238,18 +238,22 @@ class LogManager:
         partitions: Set[TopicPartition],
         topics: Set[str] = frozenset(),
         *,
-        lost: Mapping[str, str] = MappingProxyType({}),
-        irreplaceable: Set[TopicPartition] = frozenset(),
+        reason: str = "",
+        paths: Set[str] = frozenset(),
     ) -> None:
         """Set what this broker had before this start: these partitions, and any partition of `topics`.
 
-        Those in no usable directory count as offline, or `lost` (paths by `directory.id`; see `missing_logs`). Until
-        this call no log is created while a directory is offline.
+        Their logs are not created while a directory is offline, or for `reason`; else at one of the absolute `paths`,
+        if there is one. Until this call no log is created while a directory is offline.
         """
-        self._missing.set(partitions, topics, lost=lost, irreplaceable=irreplaceable)
-        missing = sorted(map(str, self.missing(partitions)))
-        if self.directories.offline and missing:
-            _logger.error("%d logs are in no directory that can be used: %s", len(missing), ", ".join(missing[:10]))
+        self._missing.set(partitions, topics, reason=reason, paths=paths)
+
+    def refuse_new_directories(self, reason: str) -> None:
+        """Take directories that are new and empty offline. Raise `StorageError` if no directory is left."""
+        empty = [each for each in self.directories.new if not self._counts[each]]
+        self.directories.offline.update(dict.fromkeys(empty, StorageError(reason)))
+        if not self.directories.usable:
+            raise StorageError(reason)
 
     @property
     def duplicates(self) -> set[TopicPartition]:
@@ -306,7 +310,7 @@ class LogManager:
         if log is None:
             if partition in self._unopened.offline:
                 raise self._unopened.offline[partition]
-            self._missing.check(partition, is_copied=is_copied, offline=self.directories.offline)
+            self._missing.check(partition, self.directories.offline)
         elif (reason := self.directories.offline.get(parent_of(log.directory))) is not None:
             raise OfflineDirectoryError(str(reason))
         if is_copied:

@@ -194,3 +194,16 @@ def test_a_negative_offset_in_the_tree_is_none(at: tuple[str, ...], group: str) 
     change(at, {TopicPartition("t", 0): -1}, group)
     moved = odradek("migrate", group, "--to", "kafka", *at, "--json").stdout.splitlines()
     assert [json.loads(line)["partition"] for line in moved] == [1]
+
+
+def test_an_offset_of_a_deleted_topic_does_not_stop_a_copy(at: tuple[str, ...], group: str) -> None:
+    change(at, {TopicPartition("gone", 0): 7, TopicPartition("t", 2): 1}, group)
+    done = odradek("migrate", group, "--to", "kafka", "--execute", *at, "--json")
+    moved = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(each["topic"], each["partition"], each["new_offset"]) for each in moved] == [("t", 0, 3), ("t", 1, 4)]
+    assert done.stderr.splitlines() == [
+        "left out: there is no partition gone-0", "left out: there is no partition t-2",
+    ]  # fmt: skip
+    change(at, {TopicPartition("gone", 0): 7}, f"{group}-alone")
+    refused = odradek("migrate", f"{group}-alone", "--to", "kafka", *at, fails=1).output
+    assert "has no offsets in the tree for a partition that exists" in refused

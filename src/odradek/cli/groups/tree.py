@@ -100,7 +100,8 @@ def migrate(
 ) -> None:
     """Copy a group's offsets between the tree (generation 1) and __consumer_offsets (the later generations).
 
-    The group must have no consumers in either.
+    The group must have no consumers in either. Offsets of partitions that do not exist, as those of a deleted topic,
+    are left out of a copy to Kafka.
     """
     url = metadata or f"sqlite:///{data_dir}/metadata.sqlite"
 
@@ -113,8 +114,10 @@ def migrate(
                 raise committed
             in_kafka = {place: each.offset for place, each in committed.items()}
             source, old = (in_tree.offsets, in_kafka) if target == "kafka" else (in_kafka, in_tree.offsets)
+            where = "the tree" if target == "kafka" else "Kafka"
+            if source and target == "kafka":
+                source, where = await _of_existing_partitions(client, source), "the tree for a partition that exists"
             if not source:
-                where = "the tree" if target == "kafka" else "Kafka"
                 raise KafkaError(ErrorCode.group_id_not_found, f"group {group!r} has no offsets in {where}")
             if execute and target == "kafka":
                 values = {place: OffsetAndMetadata(offset) for place, offset in source.items()}
@@ -164,6 +167,15 @@ async def _check_members_in_kafka(client: Admin, group_id: str) -> None:
         raise KafkaError(
             ErrorCode.non_empty_group, f"group {group_id!r} has members in Kafka: {names}; stop them and try again"
         )
+
+
+async def _of_existing_partitions(client: Admin, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Return the offsets of partitions that exist; name the others on stderr."""
+    topics = await client.list_topics(include_internal=True)
+    existing = {TopicPartition(topic.name, number) for topic in topics for number in topic.partitions}
+    for place in sorted(set(offsets) - existing):
+        click.echo(f"left out: there is no partition {place}", err=True)
+    return {place: offset for place, offset in offsets.items() if place in existing}
 
 
 async def _write_offsets(url: str, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:

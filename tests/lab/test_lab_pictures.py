@@ -46,6 +46,7 @@ def costs(*sizes: int, changes: tuple[Membership, ...] = (Membership.JOINS,)) ->
                 group_requests=123 * size,
                 tree_reads=size * size,
                 tree_writes=0,
+                claims_refused=2,
             )
             for change in changes
             for size in sizes
@@ -172,7 +173,7 @@ def test_partitions_that_move_and_those_that_only_stop_have_colours_of_their_own
     chart = transition(["t=6"], ["3"], Change(remove_members=("c0",)))
     assert isinstance(chart, Blocks)
     after = {block.label: chart.legend[block.kind] for row in chart.panels[1].rows for block in row}
-    assert after["0"] == "moves to another member, or is new"
+    assert after["0"] == "moves, is new, or is gone"
     assert after["5"] == "stops, its member keeps it"
     kept = transition(["t=6"], ["3"], Change(remove_members=("c0",)), "cooperative-sticky")
     assert isinstance(kept, Blocks)

@@ -62,6 +62,30 @@ def test_another_rack_moves_partitions_to_members_beside_a_replica() -> None:
     assert moves(changed("-t", "t=2", "-m", "2", *racks)) == ["t-0: c0 → c1", "t-1: c1 → c0"]
 
 
+def test_a_topic_that_is_deleted_is_no_longer_read_and_the_others_are_shared_out_anew() -> None:
+    two = ("-t", "t=4", "-t", "u=1", "-m", "2", "--remove-topic", "u")
+    found = changed(*two, "-s", "cooperative-sticky")
+    assert moves(found) == ["u-0: c0 → None"]
+    assert "0 partitions move, 1 partition no longer read" in lab("what-if", *two)
+    alone = ("-t", "t=2", "-t", "u=2", "-m", "c0=t", "-m", "c1=u", "--remove-topic", "u", "-s", "range")
+    assert moves(changed(*alone)) == ["u-0: c1 → None", "u-1: c1 → None"], "c1 stays, and has nothing to read"
+
+
+def test_a_rack_that_fails_takes_its_members_and_its_replicas() -> None:
+    racks = ("--rack", "a,b", "--replica-rack", "t=a+b,b")
+    found = changed("-t", "t=4", "-m", "4", *racks, "-s", "uniform", "--remove-rack", "a")
+    assert {(each["from"], each["to"]) for each in found["moves"]} == {("c0", "c1"), ("c2", "c3")}
+    assert found["stopping_members"] == []
+    assert "there is no member c0" in lab(
+        "what-if", "-t", "t=4", "-m", "4", *racks, "--remove-rack", "a", "--to-rack", "c0=b", code=1
+    )
+
+
+def test_a_member_on_a_new_rack_joins() -> None:
+    racks = ("--rack", "a", "--replica-rack", "t=a,b", "--add-member", "new", "--to-rack", "new=b")
+    assert moves(changed("-t", "t=2", "-m", "1", *racks, "-s", "uniform")) == ["t-1: c0 → new"]
+
+
 def test_what_members_own_counts_more_than_what_the_strategy_would_give() -> None:
     found = changed("-t", "t=4", "-m", "2", "--owned", "c0=t:0-3", "-s", "uniform", "--add-member", "c2=t")
     assert {each["from"] for each in found["moves"]} == {"c0"}
@@ -141,6 +165,11 @@ def test_the_time_is_the_median_of_past_rebalances_of_such_a_cause() -> None:
         (("--add-member", "0"), "0 is no number of new members: use from 1 to 1,000,000"),
         (("--add-member", "99999999"), "99999999 is no number of new members"),
         (("--to-rack", "x=a"), "there is no member x"),
+        (("--remove-topic", "x"), "there is no topic x to remove: the topics are t"),
+        (("--remove-topic", "t"), "no topic is left"),
+        (("--remove-rack", "x"), "nothing is on the rack x: the racks are not given"),
+        (("--rack", "a", "--remove-rack", "b"), "nothing is on the rack b: the racks are a"),
+        (("--rack", "a", "--remove-rack", "a"), "no member is left"),
     ],
 )
 def test_changes_that_do_not_fit_are_refused(arguments: tuple[str, ...], message: str) -> None:

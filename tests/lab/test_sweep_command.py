@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from lab_commands import lab
 from sweeps import files, rows_here, rows_of_table, sweep_of, write_sweep
 
+from odradek.cli.lab.sweep import _progress
 from odradek.testing.conditions import eventually
 
 TEXT = """
@@ -101,3 +103,17 @@ def test_a_wrong_option_is_refused_before_spark_starts(tmp_path: Path, options: 
 
 def test_a_file_that_does_not_exist_is_named(tmp_path: Path) -> None:
     assert "none.toml" in lab("sweep", str(tmp_path / "none.toml"), code=2)
+
+
+def test_a_terminal_gets_a_bar_with_what_was_finished_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, terminal = pty.openpty()
+    with os.fdopen(terminal, "w") as stderr, monkeypatch.context() as patch:
+        patch.setenv("TERM", "xterm")
+        patch.setenv("COLUMNS", "100")
+        patch.setattr(sys, "stderr", stderr)
+        with _progress(1_000, 250) as advance:
+            advance(500)
+    shown = os.read(ours, 65_536).decode()
+    os.close(ours)
+    assert "750 of 1,000 scenarios" in shown
+    assert "━" in shown

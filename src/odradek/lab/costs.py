@@ -40,6 +40,8 @@ class Cost:
     """The requests about the group that brokers served."""
     tree_reads: int
     tree_writes: int
+    claims_refused: int
+    """Attempts of a rebalance in generation 1 that failed because another member held a claim of the same partition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from odradek.clients import Admin, Consumer, ZookeeperConsumer
 from odradek.lab.costs import Change, Cost, Costs, Generation
 from odradek.lab.timeline import Mark, Timeline, TimelineBuilder
-from odradek.metadata.store import Node, Operation, Result
+from odradek.metadata.store import Create, Node, NodeExists, Operation, Result
 from odradek.model import TopicPartition
 from odradek.testing.slow_store import SlowStore
 from odradek.testing.world import World
@@ -77,7 +77,15 @@ class _CountedStore(SlowStore):
 
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
         self.operations["writes"] += len(operations)
-        return await super().multi(operations)
+        try:
+            return await super().multi(operations)
+        except NodeExists:
+            self.operations["claims refused"] += any(_is_claim(each) for each in operations)
+            raise
+
+
+def _is_claim(operation: Operation) -> bool:
+    return isinstance(operation, Create) and operation.ephemeral and "/owners/" in operation.path
 
 
 class _TreeMember:
@@ -224,6 +232,7 @@ class _Run:
             group_requests=self._requests() - requests,
             tree_reads=self._tree["reads"],
             tree_writes=self._tree["writes"],
+            claims_refused=self._tree["claims refused"],
         )
         self._world.simulation.network.heal()
         await asyncio.gather(*(member.leave() for member in (*self._living, *self._dead)))

@@ -19,6 +19,8 @@ _CAUSES: Final = {
     "remove_members": ("left", "session expired"),
     "add_partitions": ("metadata changed", "joined again"),
     "add_topics": ("metadata changed", "joined again"),
+    "remove_topics": ("metadata changed", "joined again"),
+    "remove_racks": ("left", "session expired"),
     "racks": ("joined",),
     "strategy": ("joined",),
 }
@@ -38,7 +40,11 @@ class Change:
     """`TOPIC=N`: N more."""
     add_topics: tuple[str, ...] = ()
     """`TOPIC=N`; members that subscribe to all topics subscribe to the new one, too."""
+    remove_topics: tuple[str, ...] = ()
+    """Names; members subscribe to them no longer."""
     racks: tuple[str, ...] = ()
+    remove_racks: tuple[str, ...] = ()
+    """Racks that fail, with their members and their replicas."""
     strategy: str | None = None
 
     def causes(self) -> tuple[str, ...]:
@@ -47,7 +53,7 @@ class Change:
 
 
 class Move(NamedTuple):
-    """A partition that changes hands; None before stands for a new partition, None after for one without readers."""
+    """A partition that changes hands; None before stands for a new partition, None after for one that nobody reads."""
 
     partition: TopicPartition
     before: str | None
@@ -139,6 +145,7 @@ def pauses(history: Sequence[Mapping[str, Any]], causes: Sequence[str]) -> Pause
 
 
 def _changed(case: Case, change: Change) -> Case:
+    case = _without_racks(_without_topics(case, change.remove_topics), change.remove_racks)
     topics = dict(case.topics)
     for topic, more in map(topic_and_count, change.add_partitions):
         if topic not in topics:
@@ -165,6 +172,42 @@ def _changed(case: Case, change: Change) -> Case:
     if not members:
         raise LabError("no member is left: keep at least one")
     return Case(topics=topics, members=members, replica_racks=case.replica_racks).checked()
+
+
+def _without_topics(case: Case, names: Sequence[str]) -> Case:
+    for name in names:
+        if name not in case.topics:
+            raise LabError(f"there is no topic {name} to remove: the topics are {', '.join(case.topics)}")
+    gone = set(names)
+    if gone == set(case.topics):
+        raise LabError("no topic is left: keep at least one")
+    return Case(
+        topics={name: count for name, count in case.topics.items() if name not in gone},
+        members={
+            name: replace(
+                member,
+                topics=tuple(topic for topic in member.topics if topic not in gone),
+                owned=tuple(place for place in member.owned if place.topic not in gone),
+            )
+            for name, member in case.members.items()
+        },
+        replica_racks={name: racks for name, racks in case.replica_racks.items() if name not in gone},
+    )
+
+
+def _without_racks(case: Case, names: Sequence[str]) -> Case:
+    """Return the case without the members on these racks, and without the replicas there."""
+    gone = set(names)
+    known = {member.rack for member in case.members.values() if member.rack}
+    known |= {rack for some in case.replica_racks.values() for racks in some for rack in racks}
+    for name in names:
+        if name not in known:
+            raise LabError(f"nothing is on the rack {name}: the racks are {', '.join(sorted(known)) or 'not given'}")
+    return Case(
+        topics=case.topics,
+        members={name: member for name, member in case.members.items() if member.rack not in gone},
+        replica_racks={name: tuple(racks - gone for racks in some) for name, some in case.replica_racks.items()},
+    )
 
 
 def _new_members(text: str, members: Mapping[str, Member], every: tuple[str, ...]) -> dict[str, Member]:

@@ -121,6 +121,10 @@ def explain(*, partition: str, given: Given, strategy: str | None, as_json: bool
 )
 @click.option("--add-partitions", multiple=True, metavar="TOPIC=N", help="N more partitions.")
 @click.option("--add-topic", "add_topics", multiple=True, metavar="TOPIC=N", help="Members of all topics subscribe.")
+@click.option("--remove-topic", "remove_topics", multiple=True, metavar="TOPIC", help="A topic is deleted.")
+@click.option(
+    "--remove-rack", "remove_racks", multiple=True, metavar="RACK", help="A rack fails: its members and replicas go."
+)
 @click.option("--to-rack", "to_racks", multiple=True, metavar="NAME=RACK|A,B,…", help="Another rack for members.")
 @click.option("--to-strategy", metavar="NAME", help="Another strategy.")
 @click.option(
@@ -141,7 +145,9 @@ def what_if(
         remove_members=texts["remove_members"],
         add_partitions=texts["add_partitions"],
         add_topics=texts["add_topics"],
+        remove_topics=texts["remove_topics"],
         racks=texts["to_racks"],
+        remove_racks=texts["remove_racks"],
         strategy=texts["to_strategy"],
     )
     if change == Change():

@@ -15,7 +15,7 @@ _CHANGES: Final = {"joins": "one joins", "leaves": "one leaves", "dies": "one di
 _GENERATIONS: Final = ("zookeeper-range", "range", "cooperative-sticky", "consumer")
 _COLUMNS: Final = (
     "CHANGE", "MEMBERS", "GENERATION", "SETTLED-S", "STOPPED-PARTITION-S", "MEMBERS-STOPPED", "GROUP-REQUESTS",
-    "TREE-READS", "TREE-WRITES",
+    "TREE-READS", "TREE-WRITES", "CLAIMS-REFUSED",
 )  # fmt: skip
 
 
@@ -59,7 +59,8 @@ def generations(
     """Run the same change of membership in every generation of groups, and show what it costs.
 
     Brokers, network and tree are simulated in virtual time. Members send heartbeats every second; a silent one is
-    removed after six. SETTLED-S ends when every partition has one owner and nothing moves any more. With groups of
+    removed after six. SETTLED-S ends when every partition has one owner and nothing moves any more. CLAIMS-REFUSED are
+    attempts that failed in generation 1, since another member held a claim of the same partition. With groups of
     several sizes, the picture shows the costs over the size.
     """
     from odradek.lab.costs import Change, Generation
@@ -100,4 +101,5 @@ def _row(cost: "Cost") -> tuple[object, ...]:
         cost.group_requests,
         cost.tree_reads,
         cost.tree_writes,
+        cost.claims_refused,
     )

@@ -87,10 +87,13 @@ def print_transition(made: Transition, limit: int) -> None:
     print_table(("MEMBER", "BEFORE", "AFTER", "GIVES UP", "GETS"), rows)
     if len(names) > limit:
         click.echo(f"shown: {limit:,} of {len(names):,} members; --limit shows more of them, --json shows all moves")
-    fresh = len(made.moves) - len(made.moved)
+    fresh, gone = len(made.moves) - len(made.moved), sum(move.after is None for move in made.moved)
+    moved = len(made.moved) - gone
     click.echo(
-        f"{made.run.strategy}, {made.protocol.value} rebalance: {_count(len(made.moved), 'partition')} "
-        f"{'moves' if len(made.moved) == 1 else 'move'}" + (f", {_count(fresh, 'partition')} new" if fresh else "")
+        f"{made.run.strategy}, {made.protocol.value} rebalance: {_count(moved, 'partition')} "
+        f"{'moves' if moved == 1 else 'move'}"
+        + (f", {_count(fresh, 'partition')} new" if fresh else "")
+        + (f", {_count(gone, 'partition')} no longer read" if gone else "")
     )
     stopping = made.stopping_partitions
     if not stopping:

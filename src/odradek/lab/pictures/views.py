@@ -110,8 +110,9 @@ def transition_chart(made: Transition) -> Blocks | Bars:
     names = list(dict.fromkeys([*made.before, *made.run.settled]))
     before = {name: made.before.get(name, ()) for name in names}
     after = {name: made.run.settled.get(name, ()) for name in names}
+    moved = sum(move.after is not None for move in made.moved)
     title = (
-        f"{made.run.strategy}, {made.protocol.value} rebalance: {len(made.moved):,} partitions move, "
+        f"{made.run.strategy}, {made.protocol.value} rebalance: {moved:,} partitions move, "
         f"{len(made.stopping_partitions):,} stop"
     )
     if len(names) > MOST_ROWS:
@@ -146,7 +147,7 @@ def transition_chart(made: Transition) -> Blocks | Bars:
         title=title,
         names=tuple(names),
         panels=(BlockPanel(title="before", rows=rows(before)), BlockPanel(title="after", rows=rows(after))),
-        legend=("is read all the time", "stops, its member keeps it", "moves to another member, or is new"),
+        legend=("is read all the time", "stops, its member keeps it", "moves, is new, or is gone"),
     )
 
 
@@ -175,6 +176,7 @@ def costs_chart(made: Costs) -> Bars | Lines:
             panel("requests\nto brokers", "group_requests"),
             panel("reads of\nthe tree", "tree_reads"),
             panel("writes of\nthe tree", "tree_writes"),
+            panel("claims\nrefused", "claims_refused"),
         ),
         kinds=tuple(generations.index(cost.generation) for cost in made.costs),
     )

@@ -1,0 +1,165 @@
+"""M4, M6, M7, M8. The split brain and the unknown outcome: present in generation 1, absent in the later ones.
+
+The herd effect is in `test_generations`.
+"""
+
+import asyncio
+from typing import Any, Final
+
+import pytest
+from zookeeper_world import GROUP, Reader, expect, produce
+
+from odradek.clients import Admin
+from odradek.clients.zookeeper_consumer.group_tree import create_persistent
+from odradek.groups.zookeeper.membership import State
+from odradek.lab.costs import Change, Generation
+from odradek.lab.generations import measure
+from odradek.model import KafkaError, OdradekError, TopicPartition
+from odradek.stores import MemoryStore
+from odradek.testing.world import Member, World, until
+
+FIRST: Final = TopicPartition("t", 0)
+CONFIG: Final = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1000",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.session.timeout.ms": "6000",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.heartbeat.interval.ms": "1000",
+    "offsets.topic.num.partitions": "1",
+}
+CLASSIC: Final = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 1_000}
+LATER: Final[dict[str, dict[str, Any]]] = {
+    "2 range": {"partition_assignment_strategy": "range", **CLASSIC},
+    "2 cooperative-sticky": {"partition_assignment_strategy": "cooperative-sticky", **CLASSIC},
+    "3 consumer protocol": {"group_protocol": "consumer"},
+}
+
+
+async def committed(world: World) -> int | None:
+    """Return the group's offset of partition 0 in Kafka."""
+    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+        found = (await admin.list_group_offsets([GROUP]))[GROUP]
+    assert not isinstance(found, OdradekError)
+    return found[FIRST].offset if FIRST in found else None
+
+
+async def group_state(world: World) -> str:
+    """Return the group's state as its coordinator has it."""
+    async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+        found = (await admin.describe_groups([GROUP]))[GROUP]
+    assert not isinstance(found, OdradekError)
+    return found.group_state
+
+
+def test_a_late_commit_of_a_member_that_was_replaced_is_stored_in_generation_1(seed: int) -> None:
+    """The split brain. The coordinator stores what any client sends, and offsets go back from 3 to 1."""
+
+    async def scenario(world: World) -> None:
+        await world.create_topic("t")
+        await produce(world, "t", *((0, value) for value in (b"a", b"b", b"c")))
+        kept = {"offsets_storage": "kafka", "dual_commit_enabled": False, "auto_commit_enable": False}
+        first = Reader(world, "c1", {"t": 1}, **kept)
+        await first.consumer.start()
+        (stream,) = (await first.consumer.create_message_streams({"t": 1}))["t"]
+        await first.consumer.commit_offsets()  # opens the connection
+        assert (await anext(stream)).value == b"a"
+        world.simulation.network.partition(["c1"], world.hosts)
+        committing = asyncio.create_task(first.consumer.commit_offsets())
+        await world.pass_time(1)
+        world.tree.end_session(first.store.session_id)  # type: ignore[attr-defined]
+        second = await Reader(world, "c2", {"t": 1}, **kept).start()
+        await expect(lambda: second.read == [b"a", b"b", b"c"])
+        await second.consumer.commit_offsets()
+        assert await committed(world) == 3
+        world.simulation.network.heal()
+        await committing
+        assert await committed(world) == 1
+        await second.stop()
+        await first.stop()
+
+    World(seed, CONFIG).play(scenario)
+
+
+@pytest.mark.parametrize("generation", LATER)
+def test_a_late_commit_of_a_member_that_was_replaced_is_refused_in_later_generations(
+    generation: str, seed: int
+) -> None:
+    async def scenario(world: World) -> None:
+        await world.create_topic("t")
+        await produce(world, "t", *((0, value) for value in (b"a", b"b", b"c")))
+        settings = {**LATER[generation], "auto_offset_reset": "earliest", "enable_auto_commit": False}
+        first = await Member(world, "c1", "t", GROUP, **settings).start()
+        await until(lambda: len(first.read) == 3)
+        await first.consumer.commit({FIRST: 0})
+        world.simulation.network.partition(["c1"], world.hosts)
+        committing = asyncio.create_task(first.consumer.commit({FIRST: 1}))
+        second = await Member(world, "c2", "t", GROUP, **settings).start()
+        await until(lambda: len(second.read) == 3)
+        await second.consumer.commit({FIRST: 3})
+        world.simulation.network.heal()
+        with pytest.raises(KafkaError, match="UNKNOWN_MEMBER_ID"):
+            await committing
+        assert await committed(world) == 3
+        await second.stop()
+        await first.stop()
+
+    World(seed, CONFIG).play(scenario)
+
+
+def test_members_of_generation_1_refuse_each_other_s_claims_and_wait() -> None:
+    """They read the tree at different times, so two of them may want the same partition."""
+    joins = measure(Generation.ZOOKEEPER, Change.JOINS, members=4, partitions=24).cost
+    assert joins.claims_refused > 0
+    assert joins.settled_s > 2, "rebalance.backoff.ms"
+
+
+@pytest.mark.parametrize("generation", [Generation.EAGER, Generation.COOPERATIVE, Generation.CONSUMER])
+def test_later_generations_claim_nothing(generation: Generation) -> None:
+    assert measure(generation, Change.JOINS, members=2, partitions=4).cost.claims_refused == 0
+
+
+def test_no_member_of_generation_1_knows_that_a_partition_has_no_owner(seed: int) -> None:
+    """The unknown outcome: one consumer cannot claim its partition, for whatever reason, and the other is content."""
+
+    async def scenario(world: World) -> None:
+        await world.create_topic("t", 2)
+        store = MemoryStore(world.tree)
+        await create_persistent(store, [f"/consumers/{GROUP}{rest}" for rest in ("", "/owners", "/owners/t")])
+        await store.create(f"/consumers/{GROUP}/owners/t/0", b"dead-0", ephemeral=True)
+        settings = {"rebalance_backoff_ms": 100, "rebalance_max_retries": 1_000}
+        first, second = (Reader(world, name, {"t": 1}, **settings) for name in ("c1", "c2"))
+        starting = asyncio.create_task(first.start())
+        await world.pass_time(1)
+        await second.start()
+        await world.pass_time(60)
+        assert second.consumer.state is State.OWNING
+        assert (first.owned, second.owned) == (set(), {1})
+        await store.close()
+        await starting
+        await expect(lambda: first.owned == {0})
+        await first.stop()
+        await second.stop()
+
+    World(seed, CONFIG).play(scenario)
+
+
+@pytest.mark.parametrize("generation", LATER)
+def test_the_coordinator_of_later_generations_knows_that_a_rebalance_is_not_over(generation: str, seed: int) -> None:
+    """A member that has fallen silent has a partition, which another one is to have."""
+
+    async def scenario(world: World) -> None:
+        await world.create_topic("t", 2)
+        first = await Member(world, "c1", "t", GROUP, **LATER[generation]).start()
+        await until(lambda: first.owned == {0, 1})
+        world.simulation.network.partition(["c1"], world.hosts)
+        second = await Member(world, "c2", "t", GROUP, **LATER[generation]).start()
+        await world.pass_time(2)
+        assert await group_state(world) in {"PreparingRebalance", "Reconciling"}
+        await until(lambda: second.owned == {0, 1})
+        assert await group_state(world) == "Stable", "and it ends the silent member's part"
+        world.simulation.network.heal()
+        await second.stop()
+        await first.stop()
+
+    World(seed, CONFIG).play(scenario)

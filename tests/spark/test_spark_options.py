@@ -119,10 +119,7 @@ def test_options_of_spark_and_other_sources_are_ignored() -> None:
         ({"startingOffset": "earliest"}, "there is no option 'startingoffset': did you mean startingOffsets?"),
         ({"bootstrap__servers": "localhost:9092"}, "did you mean kafka.bootstrap.servers?"),
         ({"kafka__auto__offset__reset": "earliest"}, "startingOffsets says where to begin"),
-        (
-            {"consumeMode": "group"},
-            "consumemode can't be set: a query does not share partitions with others by a group",
-        ),
+        ({"consumeMode": "group"}, "consumeMode=group is for streams"),
     ],
 )
 def test_a_wrong_read_option_is_refused_in_one_sentence(options: dict[str, str], sentence: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import pytest
 
+from odradek.clients.blocking import Admin
 from odradek.spark import options
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "spark-options.md").read_text()
@@ -51,3 +52,18 @@ def test_the_lag_is_the_distance_to_the_latest_offsets(
     query.awaitTermination()
     lags = [examples["lag"](progress) for progress in query.recentProgress]
     assert lags[:5] == [7, 5, 3, 1, 0]
+
+
+@pytest.mark.needs("java")
+@pytest.mark.timeout(240)
+def test_a_member_of_a_group_reads_and_commits(
+    spark: Any, bootstrap: str, topic: str, produce: Produce, tmp_path: Path, examples: dict[str, Any]
+) -> None:
+    produce(topic, [(number % 4, None, b"v") for number in range(8)])
+    rows = examples["read_as_a_member"](spark, bootstrap, topic)
+    query = rows.writeStream.format("noop").trigger(availableNow=True).start(checkpointLocation=str(tmp_path))
+    query.awaitTermination()
+    assert sum(progress.numInputRows for progress in query.recentProgress) == 8
+    with Admin(bootstrap) as admin:
+        offsets = admin.list_group_offsets(["scorers"])["scorers"]
+    assert sorted(offset.offset for offset in offsets.values()) == [2] * 4

@@ -103,6 +103,8 @@ class ReadOptions:
     min_partitions: int | None
     max_records_per_partition: int | None
     include_headers: bool
+    group: Mapping[str, str] | None
+    """With `consumeMode=group`, the `kafka.*` options of the member, without their prefix."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +121,7 @@ _READ_OPTIONS: Final = (
     "assign",
     "subscribe",
     "subscribePattern",
+    "consumeMode",
     "startingOffsets",
     "startingTimestamp",
     "startingOffsetsByTimestamp",
@@ -140,10 +143,21 @@ _READ_OPTIONS: Final = (
 )
 _WRITE_OPTIONS: Final = ("topic", "includeHeaders")
 _OF_STREAMS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_OF_MEMBERS: Final = (
+    "group.id",
+    "group.instance.id",
+    "group.protocol",
+    "group.remote.assignor",
+    "partition.assignment.strategy",
+    "session.timeout.ms",
+    "heartbeat.interval.ms",
+    "max.poll.interval.ms",
+    "client.rack",
+)
+"""The client keys of a member of a group; elsewhere they have no effect, but for `group.id`."""
 _DURATION: Final = re.compile(r"(\d+)\s*(ms|s|m|min|h|d)?", re.IGNORECASE)
 _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _FIXED_BY_SPARK: Final = {
-    "consumemode": "a query does not share partitions with others by a group (docs/decisions/0017)",
     "kafka.auto.offset.reset": "startingOffsets says where to begin",
     "kafka.key.deserializer": "keys arrive as binary, cast them in a column expression",
     "kafka.value.deserializer": "values arrive as binary, cast them in a column expression",
@@ -178,9 +192,12 @@ def parse_read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOp
         raise ConfigurationError(f"minOffsetsPerTrigger ({least}) is above maxOffsetsPerTrigger ({most})")
     for name in ("fetchOffset.numRetries", "fetchOffset.retryIntervalMs"):
         _whole(given.get(name.lower(), "0"), name, at_least=0)
+    client = _client(given)
+    group = _group(given, strategy, client, streaming=streaming)
     return ReadOptions(
         bootstrap_servers=_bootstrap_servers(given),
-        client=_client(given),
+        client={key: value for key, value in client.items() if group is None or key not in group},
+        group=group,
         strategy=strategy,
         starting=starting,
         ending=ending,
@@ -247,6 +264,23 @@ def _client(given: Mapping[str, str]) -> dict[str, str]:
         for key, value in sorted(given.items())
         if key.startswith("kafka.") and key != "kafka.bootstrap.servers"
     }
+
+
+def _group(
+    given: Mapping[str, str], strategy: Strategy, client: Mapping[str, str], *, streaming: bool
+) -> dict[str, str] | None:
+    mode = given.get("consumemode", "direct").strip().lower()
+    if mode not in {"direct", "group"}:
+        raise ConfigurationError(f"consumeMode is direct or group, not {mode!r}")
+    if mode == "direct":
+        return None
+    if not streaming:
+        raise ConfigurationError("consumeMode=group is for streams: a batch read is over before a group has assigned")
+    if isinstance(strategy, Assign):
+        raise ConfigurationError("consumeMode=group lets the group assign partitions: subscribe to topics instead")
+    if not client.get("group.id"):
+        raise ConfigurationError("consumeMode=group needs the group's name: set kafka.group.id")
+    return {key: value for key, value in client.items() if key in _OF_MEMBERS}
 
 
 def _strategy(given: Mapping[str, str]) -> Strategy:

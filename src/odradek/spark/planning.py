@@ -45,7 +45,7 @@ class StreamOffset:
     offsets: Offsets
     is_initial: bool = False
     start: Offsets | None = None
-    """In the end of batch 0: its start. Other batches begin at the end of the previous one."""
+    """In the end of batch 0, and of every batch of a group: its start. Others begin at the end of the previous one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -106,6 +106,18 @@ def _warn_once(key: str) -> None:
     _log.warning("the option kafka.%s has no effect: it is one of the Java clients, which Odradek does not need", key)
 
 
+def member_keywords(bootstrap_servers: str, client: Mapping[str, str], group: Mapping[str, str]) -> dict[str, Any]:
+    """Return keyword arguments for a consumer that is a member of a group. Raise `ConfigurationError`."""
+    from odradek.clients.consumer.settings import ConsumerSettings, consumer_settings
+
+    known = definitions(ConsumerSettings)
+    keywords = shared_keywords(bootstrap_servers, client) | {known[key].attribute: group[key] for key in group}
+    if (strategies := group.get("partition.assignment.strategy")) is not None:
+        keywords["partition_assignment_strategy"] = [name.strip() for name in strategies.split(",")]
+    consumer_settings(keywords)
+    return keywords
+
+
 def shared_keywords(bootstrap_servers: str, client: Mapping[str, str]) -> dict[str, Any]:
     """Return those `kafka.*` keys that every client accepts, as keyword arguments for an `Admin`."""
     known = definitions(ClientSettings)

@@ -40,10 +40,16 @@ class OdradekDataSource(DataSource):  # type: ignore[misc]
     def streamReader(self, schema: Any) -> Any:  # noqa: N802
         """Return a micro-batch stream reader."""
         from odradek.spark.schema import check_source_schema
+        from odradek.spark.settings import member_keywords
         from odradek.spark.stream_reader import StreamReader
 
         options = parse_read_options(self.options, streaming=True)
         check_source_schema(schema, include_headers=options.include_headers)
+        if options.group is not None:
+            from odradek.spark.group_reader import ConsumerMember, GroupStreamReader
+
+            member = partial(ConsumerMember, member_keywords(options.bootstrap_servers, options.client, options.group))
+            return GroupStreamReader(options, schema, _lookup(options), member)
         return StreamReader(options, schema, _lookup(options))
 
     def writer(self, schema: Any, overwrite: bool) -> Any:  # noqa: FBT001

@@ -155,7 +155,8 @@ class KafkaPythonMember(GroupMember):
                 self._owned = {place.partition for place in self._consumer.assignment()}
                 self.read += [record.value.decode() for records in polled.values() for record in records]
                 if polled:
-                    with suppress(kafka.errors.CommitFailedError):
+                    # A rebalance began meanwhile: the next poll takes part in it, and reads again.
+                    with suppress(kafka.errors.CommitFailedError, kafka.errors.RebalanceInProgressError):
                         self._consumer.commit()
         finally:
             self._consumer.close()

@@ -330,10 +330,11 @@ def walk(
             settle(members, shares)
             if len(members) == WALK_PARTITIONS:
                 read_all(*members)
-                before = [len(member.read) for member in members]
+                before = set(values)
                 values = write(WALK_PARTITIONS)
                 read_all(*members)
-                counts = [len(member.read) - count for member, count in zip(members, before, strict=True)]
+                # Earlier values may come again: a rebalance that began meanwhile makes clients refuse to commit.
+                counts = [len(set(member.read) - before) for member in members]
                 assert counts == [1, 1, 1], "unicast: each message goes to the owner of its partition"
         for number, shares in enumerate(([1, 1, 1], [2, 1], [3]), 1):
             members[number - 1].close()

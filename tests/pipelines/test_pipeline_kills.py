@@ -174,12 +174,10 @@ def test_the_demo_s_results_are_exact_after_kills_of_everything(runs: Runs, tmp_
                 # Otherwise the figures of this process are there until the next one writes its own.
                 Path(job.checkpoint, "odradek_status").unlink(missing_ok=True)
         killed.clear()
+        uvloop.run(publish(source, given.events[ends:], lambda count: None))
         runs.start()
         eventually(under_way, within_s=WAIT_S, what="a batch after all kills")
         assert runs.kill_workers() > 0
-        assert runs.wait(WAIT_S) == 0, runs.errors.read_text()[-4_000:]
-        uvloop.run(publish(source, given.events[ends:], lambda count: None))
-        runs.start()
         assert runs.wait(WAIT_S) == 0, runs.errors.read_text()[-4_000:]
         assert [each.state for each in statuses()] == [State.DONE] * 3
         out = tmp_path / "jobs" / "out"

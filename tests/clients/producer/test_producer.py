@@ -90,7 +90,7 @@ def test_the_default_timestamp_is_the_clocks(simulation: Simulation, broker: Any
 
 
 @pytest.mark.parametrize("code", [ErrorCode.not_leader_or_follower, ErrorCode.not_enough_replicas])
-@pytest.mark.parametrize("refused", [0, 1, 3])
+@pytest.mark.parametrize("refused", [1, 3])
 def test_batches_with_retriable_errors_are_retried_in_order(
     simulation: Simulation, broker: Any, new_log: Any, code: ErrorCode, refused: int
 ) -> None:
@@ -99,6 +99,22 @@ def test_batches_with_retriable_errors_are_retried_in_order(
 
     async def scene(producer: Producer) -> None:
         await asyncio.gather(*await send_batches(producer, 12))
+
+    play(simulation, broker, log, scene, batch_size=1, linger_ms=0)
+    assert values(log) == [b"%d" % number for number in range(12)]
+    assert sequences(log) == [(0, number) for number in range(12)]
+
+
+@pytest.mark.parametrize("refused", [1, 2])
+def test_nothing_is_sent_behind_the_first_batch_until_it_is_acknowledged(
+    simulation: Simulation, broker: Any, new_log: Any, refused: int
+) -> None:
+    """A broker without state of the producer takes any first sequence, so that the first batch would stay behind."""
+    log = new_log(*[ErrorCode.not_leader_or_follower] * refused)
+
+    async def scene(producer: Producer) -> None:
+        await asyncio.gather(*await send_batches(producer, 12))
+        assert producer.metrics()["record_retry_total"] == refused
 
     play(simulation, broker, log, scene, batch_size=1, linger_ms=0)
     assert values(log) == [b"%d" % number for number in range(12)]

@@ -143,6 +143,8 @@ class Sender:
             for queue in queues:
                 if self._accumulator.due_at(queue, immediate=immediate) > now + TIMER_SLACK_S:
                     continue
+                if queue.in_flight and self._waits_for_first_ack(queue):
+                    continue
                 size += (queue.retrying or queue.waiting)[0].estimated_bytes
                 if batches and size > self._settings.max_request_size:
                     break
@@ -153,7 +155,7 @@ class Sender:
             for batch in batches:
                 self._accumulator.queues[batch.partition] = self._accumulator.queues.pop(batch.partition)
             self._send_produce_request(connection, batches)
-        later = (self._accumulator.due_at(queue, immediate=immediate) for queue in queues)
+        later = (self._accumulator.due_at(queue, immediate=immediate) for queue in queues)  # an answer wakes the others
         return min((due_at for due_at in later if due_at > now + TIMER_SLACK_S), default=inf)
 
     def _has_capacity(self, connection: ClientConnection) -> bool:
@@ -171,6 +173,9 @@ class Sender:
         for batch in queue.retrying:
             batch.reset_producer_state(-1, -1, -1)
         return True
+
+    def _waits_for_first_ack(self, queue: PartitionQueue) -> bool:
+        return self._transaction_manager is not None and self._transaction_manager.waits_for_first_ack(queue.partition)
 
     def _drain(self, queue: PartitionQueue, connection: ClientConnection) -> ProducerBatch:
         is_idle = queue.is_idle

@@ -85,6 +85,15 @@ class TransactionManager:
         if (last - sequence.last_acked) & _SEQUENCE_MASK < _SEQUENCE_MASK // 2:
             sequence.last_acked = last
 
+    def waits_for_first_ack(self, partition: TopicPartition) -> bool:
+        """Return whether nothing is acknowledged yet of the partition's present sequences.
+
+        A broker without state of the producer takes any first sequence. If it refused the first batch because it did
+        not lead yet, and appended the second, it would refuse the first for ever.
+        """
+        sequence = self._sequences.get(partition)
+        return sequence is not None and sequence.last_acked < 0
+
     def is_next_sequence(self, partition: TopicPartition, base_sequence: int) -> bool:
         """Return whether all earlier sequences are acknowledged: then an out of order error means lost records."""
         sequence = self._sequences.get(partition)

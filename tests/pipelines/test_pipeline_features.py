@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from odradek.model import ConfigurationError
-from odradek.pipelines.config import AnyPipeline, PipelineKeyError, parse_pipeline
+from odradek.pipelines.config import AnyPipeline, TomlKeyError, parse_pipeline
 from odradek.pipelines.errors import PipelineError
 from odradek.pipelines.files import compaction
 from odradek.pipelines.mirror import MirrorTopics
@@ -166,7 +166,7 @@ def wrong(orders):
         (f'"{module}:transform', '"no_such_module:f', "function: no_such_module cannot be imported"),
         (":transform", ":wrong", f"function: {module}:wrong failed: it returned int, not a DataFrame"),
     ):
-        with pytest.raises(PipelineKeyError) as caught:
+        with pytest.raises(TomlKeyError) as caught:
             check_pipeline(spark, job(tmp_path, text.replace(old, new), **names))
         assert str(caught.value).startswith(sentence)
 
@@ -177,9 +177,7 @@ def test_a_table_format_without_its_jar_is_a_clear_error(spark: Any, tmp_path: P
     text = text.replace(
         'path = "out"', f'format = "{sink}"\npath = "out"' if sink == "delta" else 'format = "iceberg"\ntable = "a.b"'
     )
-    with pytest.raises(
-        PipelineKeyError, match=f"sink.format: Spark has no JAR of {sink.capitalize()}: give --conf spark"
-    ):
+    with pytest.raises(TomlKeyError, match=f"sink.format: Spark has no JAR of {sink.capitalize()}: give --conf spark"):
         check_pipeline(spark, job(tmp_path, text, kind="offline", topic="t", source="h:1"))
 
 

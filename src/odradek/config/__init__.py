@@ -11,6 +11,8 @@ listed in `dynamic`, which combines file and tree. A key that logs use is also a
 that are ignored with a warning, and keys that are refused with a replacement. `consistency` has conditions of keys.
 `sources` are where a value may come from. `altering` and `describe` serve requests that change and describe
 configurations. `load` reads a file by `properties`, and `listeners` parses addresses.
+
+`toml_table` reads the TOML files of pipelines and of the lab.
 """
 
 from odradek.config.altering import Alteration, AlterOperation, altered, check_alterations

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from odradek.model import OdradekError
-from odradek.pipelines.config import PipelineKeyError
+from odradek.pipelines.config import TomlKeyError
 
 _OUR_ERROR: Final = re.compile(r"^(?:[\w.]*\.)?odradek\.(?:[\w]+\.)*(\w+): (.+)$", re.MULTILINE)
 _SQL_LINE: Final = re.compile(r"\bline (\d+),? pos \d+")
@@ -17,7 +17,7 @@ _RAISED: Final = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n
 _NO_START: Final = "Python worker failed to connect back"
 _DATA_ERROR: Final = re.compile(r"\bSQLSTATE: (0A|22|56038)")
 """Values that the query cannot compute with, and what a sink cannot write: another attempt meets them again."""
-_FINAL: Final = frozenset({"BadRowError", "ConfigurationError", "DataLossError", "PipelineKeyError"})
+_FINAL: Final = frozenset({"BadRowError", "ConfigurationError", "DataLossError", "TomlKeyError"})
 """Our errors that another attempt meets again; `AnalysisException` is Spark's own."""
 
 
@@ -35,18 +35,18 @@ def spark_errors() -> tuple[type[Exception], ...]:
 
 @contextmanager
 def errors_about(key: str) -> Iterator[None]:
-    """Turn errors of Spark and of the data source into a `PipelineKeyError` about `key`."""
+    """Turn errors of Spark and of the data source into a `TomlKeyError` about `key`."""
     try:
         yield
-    except PipelineKeyError:
+    except TomlKeyError:
         raise
     except OdradekError as error:
         if error.retriable:
             raise
-        raise PipelineKeyError(key, f"{key}: {error}") from error
+        raise TomlKeyError(key, f"{key}: {error}") from error
     except spark_errors() as error:
         line = _SQL_LINE.search(str(error))
-        raise PipelineKeyError(key, f"{key}: {sentence_of(str(error))}", line=int(line[1]) if line else None) from error
+        raise TomlKeyError(key, f"{key}: {sentence_of(str(error))}", line=int(line[1]) if line else None) from error
 
 
 def sentence_of(text: str) -> str:

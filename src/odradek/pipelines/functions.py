@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from odradek.pipelines.config import PipelineKeyError
+from odradek.pipelines.config import TomlKeyError
 from odradek.pipelines.errors import sentence_of
 
 
 def load_function(name: str, directory: Path, key: str) -> Callable[..., Any]:
-    """Import a function. Raise `PipelineKeyError` about `key` if there is none.
+    """Import a function. Raise `TomlKeyError` about `key` if there is none.
 
     Spark's workers get the functions of its module by value: they need not find the module.
     """
@@ -22,10 +22,10 @@ def load_function(name: str, directory: Path, key: str) -> Callable[..., Any]:
         module = importlib.import_module(module_name)
     except Exception as error:
         text = sentence_of(f"{type(error).__name__}: {error}")
-        raise PipelineKeyError(key, f"{key}: {module_name} cannot be imported: {text}") from error
+        raise TomlKeyError(key, f"{key}: {module_name} cannot be imported: {text}") from error
     function = getattr(module, function_name, None)
     if not callable(function):
-        raise PipelineKeyError(key, f"{key}: {module_name} has no function {function_name}")
+        raise TomlKeyError(key, f"{key}: {module_name} has no function {function_name}")
     if Path(getattr(module, "__file__", None) or "/").is_relative_to(place):
         from pyspark import cloudpickle
 
@@ -34,7 +34,7 @@ def load_function(name: str, directory: Path, key: str) -> Callable[..., Any]:
 
 
 def call_query_function(name: str, directory: Path, views: Mapping[str, Any]) -> Any:
-    """Return the DataFrame that a function makes of the views, its keyword arguments. Raise `PipelineKeyError`."""
+    """Return the DataFrame that a function makes of the views, its keyword arguments. Raise `TomlKeyError`."""
     function = load_function(name, directory, "function")
     try:
         frame = function(**views)
@@ -43,5 +43,5 @@ def call_query_function(name: str, directory: Path, views: Mapping[str, Any]) ->
         if not frame.isStreaming:
             raise TypeError("it returned a DataFrame that does not come from its streams")
     except Exception as error:
-        raise PipelineKeyError("function", f"function: {name} failed: {sentence_of(str(error))}") from error
+        raise TomlKeyError("function", f"function: {name} failed: {sentence_of(str(error))}") from error
     return frame

@@ -9,10 +9,10 @@ from odradek.pipelines.config import (
     AnyPipeline,
     MirrorPipeline,
     Pipeline,
-    PipelineKeyError,
     QueryPipeline,
     Source,
     Stream,
+    TomlKeyError,
     Topics,
     Trigger,
 )
@@ -35,7 +35,7 @@ _STATUS_SECONDS: Final = 0.05
 
 
 def start_query(spark: Any, pipeline: QueryPipeline) -> Any:
-    """Start a query. Raise `PipelineKeyError`, which names the key of the file."""
+    """Start a query. Raise `TomlKeyError`, which names the key of the file."""
     session = new_session(spark)
     frame = build_query(session, pipeline)
     check_sink(session, pipeline, frame)
@@ -50,7 +50,7 @@ def start_query(spark: Any, pipeline: QueryPipeline) -> Any:
 
 
 def build_query(session: Any, pipeline: QueryPipeline) -> Any:
-    """Return the analysed query over the views of the streams, which it creates. Raise `PipelineKeyError`."""
+    """Return the analysed query over the views of the streams, which it creates. Raise `TomlKeyError`."""
     views = {stream.name: _view(session, pipeline, stream) for stream in pipeline.streams}
     for name, view in views.items():
         view.createOrReplaceTempView(name)
@@ -70,7 +70,7 @@ def start_mirror(spark: Any, pipeline: MirrorPipeline, disk: Disk) -> Any:
 
     session = new_session(spark)
     if pipeline.groups and not hasattr(session, "_jvm"):
-        raise PipelineKeyError("groups", "groups are not carried over Spark Connect: leave out --remote")
+        raise TomlKeyError("groups", "groups are not carried over Spark Connect: leave out --remote")
     records = records_of(session, pipeline.source, pipeline.topics, headers=True)
     copied = records.select(
         "key",
@@ -139,7 +139,7 @@ def counted(frame: Any) -> Any:
 
 
 def records_of(session: Any, source: Source, topics: Topics, *, headers: bool) -> Any:
-    """Return the stream of the records of topics. Raise `PipelineKeyError`."""
+    """Return the stream of the records of topics. Raise `TomlKeyError`."""
     options = {
         "kafka.bootstrap.servers": source.bootstrap_servers,
         "failOnDataLoss": str(source.fail_on_data_loss).lower(),
@@ -188,7 +188,7 @@ def _view(session: Any, pipeline: QueryPipeline, stream: Stream) -> Any:
     if stream.watermark is None:
         return view
     if stream.event_time not in view.columns:
-        raise PipelineKeyError(f"{key}.event_time", f"{key}.event_time names no column: {stream.event_time}")
+        raise TomlKeyError(f"{key}.event_time", f"{key}.event_time names no column: {stream.event_time}")
     with errors_about(f"{key}.watermark"):
         view = view.withWatermark(stream.event_time, stream.watermark)
         assert view.columns
@@ -221,7 +221,7 @@ def _bad_rows(pipeline: QueryPipeline) -> Destination | None:
 
 
 def check_pipeline(spark: Any, pipeline: AnyPipeline) -> str | None:
-    """Let Spark analyse a pipeline without running it. Raise `PipelineKeyError`.
+    """Let Spark analyse a pipeline without running it. Raise `TomlKeyError`.
 
     Return the columns of its query, or None for a mirror.
     """

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from odradek.pipelines.config import PipelineKeyError, QueryPipeline
+from odradek.pipelines.config import QueryPipeline, TomlKeyError
 from odradek.pipelines.errors import errors_about, spark_errors
 from odradek.pipelines.functions import load_function
 from odradek.spark.options import parse_write_options
@@ -19,11 +19,11 @@ _LIBRARIES: Final = {
 
 
 def check_sink(session: Any, pipeline: QueryPipeline, frame: Any) -> None:
-    """Raise `PipelineKeyError` if the sink cannot take the query's columns, or not in this output mode."""
+    """Raise `TomlKeyError` if the sink cannot take the query's columns, or not in this output mode."""
     sink = pipeline.sink
     missing = [name for name in sink.partition_by if name.lower() not in map(str.lower, frame.columns)]
     if missing:
-        raise PipelineKeyError(
+        raise TomlKeyError(
             "sink.partition_by",
             f"sink.partition_by names no column of the query: {missing[0]}; there are {', '.join(frame.columns)}",
         )
@@ -38,14 +38,14 @@ def check_sink(session: Any, pipeline: QueryPipeline, frame: Any) -> None:
 
 
 def _check_csv(session: Any, pipeline: QueryPipeline, frame: Any) -> None:
-    """Raise `PipelineKeyError` for a column that CSV cannot hold. Over Spark Connect only the server knows."""
+    """Raise `TomlKeyError` for a column that CSV cannot hold. Over Spark Connect only the server knows."""
     if pipeline.sink.format != "csv" or not hasattr(frame, "_jdf"):
         return
     csv = session._jvm.org.apache.spark.sql.execution.datasources.csv.CSVFileFormat()
     kinds = frame._jdf.schema()
     for index, field in enumerate(frame.schema):
         if not csv.supportDataType(kinds.apply(index).dataType()):
-            raise PipelineKeyError(
+            raise TomlKeyError(
                 "sink.format",
                 f"sink.format: csv cannot hold column {field.name} of type {field.dataType.simpleString()}: "
                 f"write to_json({field.name}), or choose json or parquet",
@@ -53,14 +53,14 @@ def _check_csv(session: Any, pipeline: QueryPipeline, frame: Any) -> None:
 
 
 def _check_library(session: Any, sink_format: str) -> None:
-    """Raise `PipelineKeyError` if Spark lacks the JAR of a table format. Over Spark Connect only the server knows."""
+    """Raise `TomlKeyError` if Spark lacks the JAR of a table format. Over Spark Connect only the server knows."""
     if not hasattr(session, "_jvm"):
         return
     class_name, package = _LIBRARIES[sink_format]
     try:
         session._jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader().loadClass(class_name)
     except spark_errors():
-        raise PipelineKeyError(
+        raise TomlKeyError(
             "sink.format",
             f"sink.format: Spark has no JAR of {sink_format.capitalize()}: give --conf spark.jars.packages={package}, "
             "in the version for this Spark, and its other settings",

@@ -8,10 +8,10 @@ import click
 from odradek.cli.common import json_option, print_json, print_table
 from odradek.cli.pipeline.options import SparkChoice, files_argument, load_files, spark_options
 from odradek.cli.pipeline.run import fields
+from odradek.config.toml_table import TomlKeyError
 from odradek.model import ConfigurationError
 from odradek.pipelines.config import AnyPipeline, MirrorPipeline, PipelineFile, Topics
 from odradek.pipelines.config.examples import EXAMPLES
-from odradek.pipelines.config.tables import PipelineKeyError
 
 
 @click.command()
@@ -33,7 +33,7 @@ def check(files: tuple[Path, ...], spark_choice: SparkChoice, no_spark: bool) ->
         for file in loaded:
             try:
                 click.echo(_checked(spark, file))
-            except PipelineKeyError as error:
+            except TomlKeyError as error:
                 problems.append((file, error))
     for file, problem in problems[:-1]:
         click.echo(f"odradek: {file.place(problem)}: {problem}", err=True)

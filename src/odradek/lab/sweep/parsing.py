@@ -71,14 +71,14 @@ def load_sweep(path: Path) -> Sweep:
 def parse_sweep(values: Mapping[str, Any], *, directory: Path, default_out: str) -> Sweep:
     """Return the sweep of a file's values. Raises `ConfigurationError`, one sentence that names the key."""
     top = Table(values)
-    out = directory / (top.text("out") or default_out)
+    out = directory / (top.optional_text("out") or default_out)
     strategies = _names(top, "strategy", ASSIGNOR_NAMES)
     for strategy in strategies:
         _check_strategy(top, strategy)
-    group_file = top.text("group")
+    group_file = top.optional_text("group")
     batch = top.number("batch", at_least=1)
     heatmap = top.table("heatmap")
-    x, y = heatmap.text("x"), heatmap.text("y")
+    x, y = heatmap.optional_text("x"), heatmap.optional_text("y")
     heatmap.done()
     group, digest = (None, "") if group_file is None else _group(top, directory / group_file)
     numbers = {axis: _numbers(top, axis) for axis in AXES if axis != "failure"}

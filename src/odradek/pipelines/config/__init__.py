@@ -3,6 +3,7 @@
 docs/spark.md lists every key; `odradek pipeline example KIND` prints a file of each kind.
 """
 
+from odradek.config.toml_table import TomlKeyError
 from odradek.pipelines.config.parsing import PipelineFile, load_file, load_pipeline, parse_pipeline
 from odradek.pipelines.config.pipelines import (
     FILE_FORMATS,
@@ -19,7 +20,6 @@ from odradek.pipelines.config.pipelines import (
     Trigger,
     is_url,
 )
-from odradek.pipelines.config.tables import PipelineKeyError
 
 __all__ = [
     "FILE_FORMATS",
@@ -27,13 +27,13 @@ __all__ = [
     "MirrorPipeline",
     "Pipeline",
     "PipelineFile",
-    "PipelineKeyError",
     "QueryPipeline",
     "Restart",
     "Sink",
     "Source",
     "Stream",
     "Target",
+    "TomlKeyError",
     "Topics",
     "Trigger",
     "is_url",

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import re2
 
+from odradek.config.toml_table import TomlKeyError, TomlTable
 from odradek.model import ConfigurationError, OdradekError, validate_topic_name
 from odradek.model.values import dataclass
 from odradek.pipelines.config.lines import key_lines, line_in_value, line_of
@@ -25,7 +26,6 @@ from odradek.pipelines.config.pipelines import (
     Trigger,
     is_url,
 )
-from odradek.pipelines.config.tables import PipelineKeyError, Table
 from odradek.spark.topic_pattern import topic_matcher
 
 _INTERVAL: Final = re.compile(r"\d+(\.\d+)?\s+[a-zA-Z]+(\s+\d+\s+[a-zA-Z]+)*")
@@ -70,14 +70,14 @@ def load_file(path: Path) -> PipelineFile:
 
 
 def _place(path: Path, text: str, error: OdradekError) -> str:
-    if not isinstance(error, PipelineKeyError) or (line := line_of(key_lines(text), error.key)) is None:
+    if not isinstance(error, TomlKeyError) or (line := line_of(key_lines(text), error.key)) is None:
         return str(path)
     return f"{path}:{line if error.line is None else line_in_value(text, line, error.line)}"
 
 
 def parse_pipeline(values: Mapping[str, Any], *, directory: Path, default_name: str) -> AnyPipeline:
     """Return the pipeline of a file's values. Raise `ConfigurationError`, one sentence that names the key."""
-    top = Table(values)
+    top = TomlTable(values)
     kind = top.choice("kind", ("real_time", "offline", "mirror"))
     name = top.text("name", default_name)
     source_table = top.table("source")
@@ -97,12 +97,12 @@ def parse_pipeline(values: Mapping[str, Any], *, directory: Path, default_name: 
     return pipeline
 
 
-def _mirror(top: Table, source_table: Table, common: dict[str, Any]) -> MirrorPipeline:
+def _mirror(top: TomlTable, source_table: TomlTable, common: dict[str, Any]) -> MirrorPipeline:
     topics = _topics(source_table)
     source, target = _source(source_table, "mirror"), _target(top.table("target"))
     if source.bootstrap_servers == target.bootstrap_servers and not target.topic_prefix:
         # A mirror that writes to the topic it reads never ends.
-        raise PipelineKeyError("target", "source and target are the same cluster: give target.topic_prefix")
+        raise TomlKeyError("target", "source and target are the same cluster: give target.topic_prefix")
     groups = top.texts("groups")
     for pattern in groups:
         try:
@@ -122,7 +122,7 @@ def _quiet() -> Any:
     return options
 
 
-def _query(top: Table, source_table: Table, common: dict[str, Any], directory: Path) -> QueryPipeline:
+def _query(top: TomlTable, source_table: TomlTable, common: dict[str, Any], directory: Path) -> QueryPipeline:
     kind = common["kind"]
     streams = _streams(top, kind, directory)
     function = _function(top, "function")
@@ -163,14 +163,14 @@ def _query(top: Table, source_table: Table, common: dict[str, Any], directory: P
     )
 
 
-def _function(table: Table, key: str) -> str | None:
+def _function(table: TomlTable, key: str) -> str | None:
     function = table.optional_text(key)
     if function is not None and not _FUNCTION.fullmatch(function):
         raise table.error(key, f"is MODULE:NAME of a Python function, not {function!r}")
     return function
 
 
-def _source(table: Table, kind: str) -> Source:
+def _source(table: TomlTable, kind: str) -> Source:
     source = Source(
         bootstrap_servers=table.text("bootstrap_servers"),
         starting_offsets=table.choice("starting_offsets", ("earliest", "latest"), "earliest"),
@@ -189,7 +189,7 @@ def _source(table: Table, kind: str) -> Source:
     return source
 
 
-def _trigger(top: Table, kind: str) -> Trigger:
+def _trigger(top: TomlTable, kind: str) -> Trigger:
     if kind == "offline":
         return Trigger(interval="", available_now=True)
     table = top.table("trigger")
@@ -203,7 +203,7 @@ def _trigger(top: Table, kind: str) -> Trigger:
     return Trigger(interval=interval, available_now=available_now)
 
 
-def _restart(table: Table) -> Restart:
+def _restart(table: TomlTable) -> Restart:
     limit = table.number("limit", at_least=0)
     restart = Restart(
         limit=3 if limit is None else limit,
@@ -214,7 +214,7 @@ def _restart(table: Table) -> Restart:
     return restart
 
 
-def _seconds(table: Table, key: str, default: str) -> float:
+def _seconds(table: TomlTable, key: str, default: str) -> float:
     text = table.text(key, default)
     number, _, unit = text.partition(" ")
     seconds = _SECONDS.get(unit.strip().removesuffix("s"))
@@ -227,14 +227,14 @@ def _location(directory: Path, text: str) -> str:
     return text if is_url(text) else str(directory.absolute() / text)
 
 
-def _check_topic(table: Table, key: str, name: str) -> str:
+def _check_topic(table: TomlTable, key: str, name: str) -> str:
     try:
         return validate_topic_name(name)
     except OdradekError as error:
         raise table.error(key, f"names no topic: {error}") from None
 
 
-def _topics(table: Table) -> Topics:
+def _topics(table: TomlTable) -> Topics:
     names, pattern = table.texts("topics"), table.optional_text("pattern") or ""
     if bool(names) == bool(pattern):
         raise table.error("topics", "or pattern says what to read: one of them, not both")
@@ -248,7 +248,7 @@ def _topics(table: Table) -> Topics:
     return Topics(names=names, pattern=pattern)
 
 
-def _value(table: Table, directory: Path) -> dict[str, Any]:
+def _value(table: TomlTable, directory: Path) -> dict[str, Any]:
     """Return the fields of `Stream` that say what its values are."""
     encoding = table.choice("format", ("json", "avro", "protobuf"), "json")
     keys = {
@@ -271,7 +271,7 @@ def _value(table: Table, directory: Path) -> dict[str, Any]:
     }
 
 
-def _streams(top: Table, kind: str, directory: Path) -> tuple[Stream, ...]:
+def _streams(top: TomlTable, kind: str, directory: Path) -> tuple[Stream, ...]:
     tables = top.table("streams")
     found = []
     for name in tables.keys:
@@ -295,7 +295,7 @@ def _streams(top: Table, kind: str, directory: Path) -> tuple[Stream, ...]:
     return tuple(found)
 
 
-def _sink(table: Table, kind: str, directory: Path) -> Sink:
+def _sink(table: TomlTable, kind: str, directory: Path) -> Sink:
     formats = (
         *FILE_FORMATS,
         "delta",
@@ -341,7 +341,7 @@ def _sink(table: Table, kind: str, directory: Path) -> Sink:
     )
 
 
-def _target(table: Table) -> Target:
+def _target(table: TomlTable) -> Target:
     target = Target(
         bootstrap_servers=table.text("bootstrap_servers"),
         topic_prefix=table.optional_text("topic_prefix") or "",

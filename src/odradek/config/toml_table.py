@@ -3,15 +3,15 @@
 import difflib
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from odradek.model import ConfigurationError
 
 T = TypeVar("T")
 
 
-class PipelineKeyError(ConfigurationError):
-    """A key of a pipeline's file is wrong. `line` counts inside of its value, from 1, if a line of that is wrong."""
+class TomlKeyError(ConfigurationError):
+    """A key of a file is wrong. `line` counts inside of its value, from 1, if a line of that is wrong."""
 
     def __init__(self, key: str, message: str, *, line: int | None = None) -> None:
         super().__init__(message)
@@ -28,8 +28,8 @@ _KINDS: Final[dict[type, str]] = {
 }
 
 
-class Table:
-    """A table of a file. Methods raise `PipelineKeyError`, one line that names the key."""
+class TomlTable:
+    """A table of a file. Methods raise `TomlKeyError`, one line that names the key."""
 
     def __init__(self, values: Mapping[str, Any], place: str = "") -> None:
         self._values = values
@@ -96,11 +96,11 @@ class Table:
                 raise self.error(key, f"has {name!r}, which is no text, number or boolean; are its dots in quotes?")
         return found
 
-    def table(self, key: str) -> "Table":
+    def table(self, key: str) -> Self:
         """Return an inner table, empty if the key is missing."""
         if not self.has(key) and (near := self._misspelled(key)):
             raise self._unknown(near, f": did you mean {key}?")
-        return Table(self._value(key, dict, {}), self._name(key))
+        return type(self)(self._value(key, dict, {}), self._name(key))
 
     def has(self, key: str) -> bool:
         """Return whether the key is present."""
@@ -121,9 +121,9 @@ class Table:
                 hint = f": did you mean {near[0]}?" if near else f": there are {', '.join(dict.fromkeys(self._known))}"
                 raise self._unknown(key, hint)
 
-    def error(self, key: str, problem: str) -> PipelineKeyError:
+    def error(self, key: str, problem: str) -> TomlKeyError:
         """Return an error about a key."""
-        return PipelineKeyError(self._name(key), f"{self._name(key)} {problem}")
+        return TomlKeyError(self._name(key), f"{self._name(key)} {problem}")
 
     def _value(self, key: str, kind: type[T], default: T | None = None) -> T:
         if not self.has(key):
@@ -143,8 +143,8 @@ class Table:
         others = [each for each in self._values if each not in self._known]
         return next(iter(difflib.get_close_matches(key, others, n=1, cutoff=0.75)), None)
 
-    def _unknown(self, key: str, hint: str) -> PipelineKeyError:
-        return PipelineKeyError(self._name(key), f"there is no key {self._name(key)}{hint}")
+    def _unknown(self, key: str, hint: str) -> TomlKeyError:
+        return TomlKeyError(self._name(key), f"there is no key {self._name(key)}{hint}")
 
     def _name(self, key: str) -> str:
         return f"{self._place}.{key}" if self._place else key

@@ -1,6 +1,6 @@
-"""`SimpleConsumer`: reads what it is told, from where it is told, without a group (SPEC 5).
+"""`SimpleConsumer`: reads a partition from a given offset, without a group (SPEC 5).
 
-It keeps no positions. It finds leaders, follows them when they change, and reads a message as often as it is asked to.
+The caller keeps the offsets. The consumer finds leaders and follows them when they change.
 """
 
 import uuid

@@ -68,8 +68,9 @@ class GroupStreamReader(StreamReader):
         self._open_member = open_member
         self._member: Member | None = None
         self._positions: dict[TopicPartition, int] = {}
-        """Where the next batch begins in each partition that the query has."""
+        """The next offset to read of each partition that the query has."""
         self._committed: dict[TopicPartition, int] = {}
+        """The offsets of the group, as far as this query has read or written them."""
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Return an offset without partitions: the group is asked at the first trigger. Raise `OdradekError`."""

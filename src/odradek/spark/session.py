@@ -17,9 +17,19 @@ from typing import Any, Final, TypeVar
 
 from odradek.model import UnavailableError
 from odradek.spark.java import class_archive_options, find_java
+from odradek.spark.worker_python import worker_python
 
 T = TypeVar("T")
 
+_LOCAL: Final = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    # Spark's default starts a process for each file of a checkpoint on a local disk, five in a batch; this one calls
+    # the file system.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+}
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 
 
@@ -59,10 +69,12 @@ def local_session(
     is_local = master is None or master.startswith("local")
     # The gateway's launcher and Spark's Python workers read these; values that are already set stay.
     os.environ["JAVA_HOME"] = str(java.home)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    # Workers on other machines have no cache of ours.
+    python = worker_python() if is_local else sys.executable
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", python)
     if is_local or str(master).startswith("spark://"):
         # Containers and nodes of YARN and Kubernetes have a Python of their own.
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("PYSPARK_PYTHON", python)
     if is_local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     flags = ("-XX:+UseSerialGC", *(("-XX:TieredStopAtLevel=1",) if short_lived else ()))
@@ -192,8 +204,7 @@ def remote_session(url: str) -> Any:
 
 
 def _defaults(threads: int, *, is_local: bool) -> dict[str, str]:
-    loopback = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"} if is_local else {}
-    return loopback | {
+    return {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
@@ -201,7 +212,7 @@ def _defaults(threads: int, *, is_local: bool) -> dict[str, str]:
         "spark.sql.python.filterPushdown.enabled": "true",
         # Other readers of Parquet read this as a UTC timestamp; Spark's own default is a Hive format.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-        **({"spark.sql.shuffle.partitions": str(threads)} if is_local else {}),
+        **(_LOCAL | {"spark.sql.shuffle.partitions": str(threads)} if is_local else {}),
         "spark.sql.warehouse.dir": os.path.join(tempfile.gettempdir(), "odradek-warehouse"),
     }
 

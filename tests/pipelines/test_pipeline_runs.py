@@ -349,7 +349,23 @@ def test_the_command_runs_a_file_and_prints_its_results(
     assert done.exit_code == 0, done.output
     printed = json.loads(done.stdout)
     assert (printed["name"], printed["records_in"], printed["records_out"]) == (f"{topic}.archive", 20, 20)
+    assert printed["lag"] == 0
     assert [session.sparkContext for session in stopped] == [spark.sparkContext]
+
+
+def test_the_command_names_the_file_and_the_line_of_a_key_that_spark_refuses(
+    spark: Any, source: ServedBroker, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("odradek.spark.session.stop_session", lambda spark: None)
+    wrong, lost = tmp_path / "wrong.toml", tmp_path / "lost.toml"
+    text = OFFLINE.format(topic=topic, source=source.bootstrap_servers)
+    wrong.write_text(text.replace("SELECT number", "SELECT nummer"))
+    lost.write_text(text.replace(f"{topic}.archive", "lost").replace('"archive', '"lost').replace(topic, "no"))
+    done = CliRunner().invoke(main, ["pipeline", "run", str(wrong), str(lost)])
+    assert done.exit_code == 1
+    (line,) = (number for number, text in enumerate(wrong.read_text().splitlines(), 1) if "nummer" in text)
+    assert f"odradek: {wrong}:{line}: sql: [UNRESOLVED_COLUMN" in done.stderr
+    assert "; lost: there is no topic 'no'" in done.stderr
 
 
 def test_ctrl_c_stops_the_command_s_queries(

@@ -1,7 +1,7 @@
 """Errors of pipelines, and Spark's errors as one sentence with the key of the file that they are about."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -22,7 +22,11 @@ _FINAL: Final = frozenset({"BadRowError", "ConfigurationError", "DataLossError",
 
 
 class PipelineError(OdradekError):
-    """Pipelines failed; the text has a sentence for each, which begins with its name."""
+    """Pipelines failed: `failures` by name. The text has a sentence for each, which begins with its name."""
+
+    def __init__(self, failures: Mapping[str, OdradekError]) -> None:
+        super().__init__("; ".join(f"{name}: {failure}" for name, failure in failures.items()))
+        self.failures = failures
 
 
 def spark_errors() -> tuple[type[Exception], ...]:
@@ -68,7 +72,7 @@ def sentence_of(text: str) -> str:
     if raised := _RAISED.findall(text):
         return str(raised[-1]).strip()
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[0] if lines else "Spark gave no reason"
+    return lines[0].rstrip(";") if lines else "Spark gave no reason"
 
 
 def is_final(error: Any) -> bool:

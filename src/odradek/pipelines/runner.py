@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from odradek.model import OdradekError
 from odradek.pipelines.attempts import Attempt, AttemptFailedError, QueryAttempt
-from odradek.pipelines.config import AnyPipeline, is_url
+from odradek.pipelines.config import AnyPipeline, TomlKeyError, is_url
 from odradek.pipelines.errors import PipelineError, sentence_of, spark_errors
 from odradek.pipelines.files.sink_files import lock_checkpoint
 from odradek.pipelines.progress import Figures
@@ -35,6 +35,8 @@ class PipelineRun:
         attempt: Callable[[Any, AnyPipeline, Runtime], Attempt] = QueryAttempt,
     ) -> None:
         self.pipeline = pipeline
+        self.failure: OdradekError | None = None
+        """Why it ended; a `TomlKeyError` if it is about a key of its file."""
         self.details = ""
         """Spark's whole text about the last failure."""
         self._spark, self._runtime, self._new_attempt = spark, runtime, attempt
@@ -51,7 +53,7 @@ class PipelineRun:
                 self._lock = lock_checkpoint(runtime.disk, pipeline.checkpoint)
             self._start()
         except OdradekError as error:
-            self._end(State.FAILED, str(error))
+            self._give_up(error)
         except BaseException:
             self._close()
             raise
@@ -100,7 +102,7 @@ class PipelineRun:
                 self._count(attempt.poll()[0])
         except AttemptFailedError as error:
             self.details = error.details
-            self._end(State.FAILED, str(error))
+            self._give_up(error)
         else:
             self._end(State.STOPPED)
         finally:
@@ -125,7 +127,7 @@ class PipelineRun:
         self.details = error.details
         policy = self.pipeline.restart
         if error.is_final or self._failures_in_a_row >= policy.limit:
-            self._end(State.FAILED, str(error))
+            self._give_up(error)
             return
         pause = min(policy.backoff_s * 2**self._failures_in_a_row, policy.max_backoff_s)
         self._failures_in_a_row += 1
@@ -142,9 +144,12 @@ class PipelineRun:
             error,
         )
 
+    def _give_up(self, error: OdradekError) -> None:
+        self.failure = error.__cause__ if isinstance(error.__cause__, TomlKeyError) else error
+        _log.error("%s failed: %s", self.pipeline.name, error)
+        self._end(State.FAILED, str(error))
+
     def _end(self, state: State, error: str | None = None) -> None:
-        if state is State.FAILED:
-            _log.error("%s failed: %s", self.pipeline.name, error)
         self._status = replace(self._status, state=state, error=error)
         self._update()
         self._close()
@@ -197,10 +202,10 @@ def run_pipelines(
             for run in runs:
                 _stop(run)
             on_status([run.poll() for run in runs])
-    failed = [f"{status.name}: {status.error}" for status in statuses if status.state is State.FAILED]
-    if failed:
+    failures = {run.pipeline.name: run.failure for run in runs if run.failure is not None}
+    if failures:
         details = "\n".join(run.details for run in runs if run.details)
-        raise PipelineError("; ".join(failed)) from (RuntimeError(details) if details else None)
+        raise PipelineError(failures) from (RuntimeError(details) if details else None)
     return statuses
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from odradek.cli.pipeline.options import SparkChoice, files_argument, load_files, spark_options
+from odradek.config.toml_table import TomlKeyError
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -33,17 +34,25 @@ def run(files: tuple[Path, ...], spark_choice: SparkChoice, every: float, as_jso
 
     A FILE may be a directory: all its *.toml files. Each pipeline continues from its checkpoint, restarts by its own
     policy, and commits its progress to its own consumer group: `odradek groups describe` shows its lag. The exit status
-    is 1 if one has failed.
+    is 1 if one has failed; an error about a key begins with FILE:LINE.
     """
     # Everything is checked before the JVM starts, which takes seconds.
-    pipelines = [file.pipeline for file in load_files(files)]
+    loaded = load_files(files)
     latest: list[Status] = []
     with spark_choice.session() as spark:
+        from odradek.pipelines.errors import PipelineError
         from odradek.pipelines.runner import run_pipelines
 
         try:
             with _screen() as live:
-                run_pipelines(spark, pipelines, on_status=_show(latest, live, every))
+                run_pipelines(spark, [file.pipeline for file in loaded], on_status=_show(latest, live, every))
+        except PipelineError as error:
+            by_name = {file.pipeline.name: file for file in loaded}
+            failures = {
+                by_name[name].place(failure) if isinstance(failure, TomlKeyError) else name: failure
+                for name, failure in error.failures.items()
+            }
+            raise PipelineError(failures) from error.__cause__
         finally:
             for status in latest:
                 click.echo(json.dumps(fields(status)) if as_json else line(status))

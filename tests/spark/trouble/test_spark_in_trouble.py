@@ -133,7 +133,7 @@ def own_broker(tmp_path: Path) -> Iterator[ServedBroker]:
         yield broker
 
 
-def test_a_query_goes_on_when_its_broker_was_away(spark: Any, own_broker: ServedBroker, tmp_path: Path) -> None:
+def test_a_query_goes_on_when_its_broker_was_away_for_five_seconds(spark: Any, own_broker: ServedBroker, tmp_path: Path) -> None:
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": own_broker.bootstrap_servers})
@@ -149,6 +149,7 @@ def test_a_query_goes_on_when_its_broker_was_away(spark: Any, own_broker: Served
     eventually(lambda: len(query.recentProgress) > 0, within_s=120, what="the first batch")
     own_broker.kill()
     # The next trigger begins before the broker is back, and waits for it.
+    assert not query.awaitTermination(5)
     own_broker.start()
     send(10)
     eventually(

@@ -70,7 +70,7 @@ class Runs:
         for directory in Path("/proc").glob("[0-9]*"):
             try:
                 session = directory.joinpath("stat").read_text().rpartition(")")[2].split()[3]
-                is_worker = b"pyspark.daemon" in directory.joinpath("cmdline").read_bytes()
+                is_worker = b"pyspark.worker" in directory.joinpath("cmdline").read_bytes()
                 if session == str(self._process.pid) and is_worker:
                     os.kill(int(directory.name), signal.SIGKILL)
                     found += 1

@@ -1,6 +1,8 @@
 """Which Python the workers of a local Spark run, and where it imports PySpark from."""
 
 import json
+import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +11,7 @@ from typing import Any
 import pyspark
 import pytest
 
+from odradek.spark import worker_daemon
 from odradek.spark.worker_python import worker_python
 
 INSTALLED = Path(pyspark.__file__).parent
@@ -53,6 +56,29 @@ def test_a_path_that_a_shell_would_change_is_not_put_into_a_script(
 ) -> None:
     monkeypatch.setattr(sys, "executable", program)
     assert worker_python() == program
+
+
+def test_each_task_asks_for_quick_acknowledgements(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command's bytes come in several packets; Linux forgets the option, so the second task asks again."""
+    asked = []
+    monkeypatch.setattr(worker_daemon, "_work", lambda sock, authenticated: asked.append((sock, authenticated)) or 7)
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as one:
+        for option in (0, 0):
+            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, option)
+            assert worker_daemon.worker(one, True) == 7  # PySpark's own signature
+            assert one.getsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK) == 1
+    left, right = socket.socketpair()
+    with left, right:
+        assert worker_daemon.worker(left, False) == 7
+    assert [authenticated for _, authenticated in asked] == [True, True, False]
+
+
+def test_the_workers_of_a_local_session_are_of_our_daemon(spark: Any) -> None:
+    def parent(_: int) -> str:
+        return Path(f"/proc/{os.getppid()}/cmdline").read_text()
+
+    (found,) = spark.sparkContext.parallelize([0], 1).map(parent).collect()
+    assert "odradek.spark.worker_daemon\0pyspark.worker" in found
 
 
 def test_the_workers_of_a_local_session_import_the_installed_package(spark: Any) -> None:

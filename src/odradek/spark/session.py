@@ -29,6 +29,7 @@ _LOCAL: Final = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
+    "spark.python.daemon.module": "odradek.spark.worker_daemon",
 }
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 

@@ -133,7 +133,9 @@ def own_broker(tmp_path: Path) -> Iterator[ServedBroker]:
         yield broker
 
 
-def test_a_query_goes_on_when_its_broker_was_away_for_five_seconds(spark: Any, own_broker: ServedBroker, tmp_path: Path) -> None:
+def test_a_query_goes_on_when_its_broker_was_away_for_five_seconds(
+    spark: Any, own_broker: ServedBroker, tmp_path: Path
+) -> None:
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": own_broker.bootstrap_servers})
@@ -161,7 +163,7 @@ def test_a_query_goes_on_when_its_broker_was_away_for_five_seconds(spark: Any, o
 
 
 def python_workers(spark: Any) -> list[int]:
-    """The processes of the tasks: children of the daemon that Spark starts for `pyspark.worker`."""
+    """The processes of the tasks: children of the daemon that Spark starts."""
     parents: dict[int, int] = {}
     commands: dict[int, str] = {}
     for directory in Path("/proc").glob("[0-9]*"):
@@ -171,7 +173,7 @@ def python_workers(spark: Any) -> list[int]:
         except OSError:
             continue
     jvm = spark.sparkContext._gateway.proc.pid
-    is_task = {pid for pid, command in commands.items() if command.strip().endswith("pyspark.daemon pyspark.worker")}
+    is_task = {pid for pid, command in commands.items() if command.strip().endswith("worker_daemon pyspark.worker")}
     return [pid for pid in is_task if parents[pid] in is_task and parents.get(parents[pid]) == jvm]
 
 

@@ -62,7 +62,7 @@ COMPONENTS: Final[dict[str, Callable[[], str]]] = {
 _SHARING: Final = {"spark": "Spark", "pipelines": "Spark", "peers": "Kafka"}
 """Rooms whose tests share a server that takes long to start."""
 
-_LONGEST: Final = ("spark", "pipelines", "soak", "interop", "peers", "simulation", "bench", "supervisor", "log")
+_LONGEST: Final = ("spark", "pipelines", "soak", "interop", "peers", "lab", "simulation", "bench", "supervisor", "log")
 """The rooms whose files take longest, in the order in which they begin."""
 
 # How fast a machine is decides nothing here: the first example may compile, and others may want the processor.
@@ -101,7 +101,10 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the directories with the longest tests first: what begins last should be short, lest a worker wait for it."""
+    """Mark the tests on Spark; begin with the directories of the longest tests, so that none begins last."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.needs("java"))
     items.sort(key=lambda item: _LONGEST.index(room) if (room := _room(item.nodeid)) in _LONGEST else len(_LONGEST))
 
 

@@ -16,7 +16,7 @@ import pytest
 from odradek import clients
 from odradek.clients import blocking
 from odradek.clients.blocking import loop_thread
-from odradek.clients.blocking.face import face_of
+from odradek.clients.blocking.blocking_classes import blocking_class
 from odradek.model import ConfigurationError, KafkaError, TopicPartition
 from tests.clients.blocking_stubs import CLASSES, PATH, stub
 
@@ -208,7 +208,7 @@ class Client:
 
 @pytest.fixture
 def client() -> Iterator[Any]:
-    made = face_of(Client)()
+    made = blocking_class(Client)()
     with made:
         yield made
 

@@ -160,7 +160,7 @@ class Brokers(ControlPlane):
                     shell.image, key, partition.leader, request, shutting_down=(), controller_epoch=controller.number
                 )
                 if isinstance(change, StateChange):
-                    shell.view.follower.mark(topics=(key.topic,))
+                    shell.view.watcher.mark(topics=(key.topic,))
                     await controller.change_states([change])
 
             try:

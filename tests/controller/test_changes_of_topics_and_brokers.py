@@ -181,7 +181,7 @@ def test_leaders_are_elected_when_an_unclean_election_is_allowed_while_the_contr
         await first.create_topics([NewTopic(name="t", assignment={0: (1, 0)})])
         state = await world.value("/brokers/topics/t/partitions/0/state")
         await world.store.set("/brokers/topics/t/partitions/0/state", json.dumps(state | {"isr": [1]}).encode())
-        first.view.follower.mark(topics=["t"])
+        first.view.watcher.mark(topics=["t"])
         world.kill(second)
         await world.until(lambda: not first.image.topics["t"].partitions[0].has_leader)
         await asyncio.sleep(1)

@@ -205,8 +205,8 @@ def test_generation_1_is_explained_with_threads_and_hash_codes() -> None:
 
 def test_a_strategy_of_ones_own_is_explained_by_its_input_and_its_answer_alone() -> None:
     steps = explained("t-0", "-t", "t=8", "-m", "3", "-s", f"{__name__}:Shuffled")
-    assert "only its code says why" in steps[1]
-    assert steps[-1].startswith("With the same input a second time it gives another answer")
+    assert "the lab knows its input and its result, not its rule" in steps[1]
+    assert steps[-1].startswith("With the same input a second time it gives another result")
 
 
 def test_an_explanation_as_json_has_the_member_and_the_steps() -> None:

@@ -38,6 +38,7 @@ def running(path: Path, *options: str) -> Iterator["subprocess.Popen[str]"]:
             process.kill()
 
 
+@pytest.mark.needs("java")
 @pytest.mark.timeout(1200)  # Spark starts three times
 def test_a_sweep_that_is_killed_and_interrupted_computes_every_scenario_exactly_once(tmp_path: Path) -> None:
     path, directory = write_sweep(tmp_path, TEXT), tmp_path / "sweep"

@@ -101,7 +101,7 @@ def test_values_of_kafkas_keys_become_texts() -> None:
             '[trigger]\ninterval = "5 s"\navailable_now = true\n[streams.flights]',
             "trigger.interval and available_now exclude each other",
         ),
-        ('topics = ["flights"]', "", "streams.flights.topics or pattern says what to read"),
+        ('topics = ["flights"]', "", "streams.flights.topics or pattern is required"),
         ('topics = ["flights"]', 'topics = ["a b"]', "'a b' has others"),
         ('topics = ["flights"]', 'topics = "flights"', "streams.flights.topics must be a list of texts"),
         ('topics = ["flights"]', 'pattern = "a("', "streams.flights.pattern is not a regular expression: missing )"),

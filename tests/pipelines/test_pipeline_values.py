@@ -152,8 +152,8 @@ def test_a_bad_row_can_end_the_query(spark: Any) -> None:
 @pytest.mark.parametrize(
     ("value", "sentence"),
     [
-        ("ARRAY<INT>", "streams.orders.value names fields, such as 'id INT', not array<int>"),
-        ("key INT, value_key INT", "streams.orders.value makes two columns value_key"),
+        ("ARRAY<INT>", "name fields, such as 'id INT', not array<int>"),
+        ("key INT, value_key INT", "two columns would be named value_key"),
     ],
 )
 def test_fields_that_a_view_cannot_have_are_refused(spark: Any, value: str, sentence: str) -> None:

@@ -12,7 +12,7 @@ from odradek.clients.admin import NewTopic
 from odradek.log.directories import log_manager
 from odradek.log.directories.directory_loading import FoundLog, OpenedLog
 from odradek.log.segments.open_files import FilePool
-from odradek.metadata import follower, paths
+from odradek.metadata import paths, tree_watchers
 from odradek.metadata.nodes import NO_LEADER, KnownDirectory
 from odradek.metadata.store import ANY_VERSION
 from odradek.model import ConfigurationError, StorageError, TopicPartition
@@ -327,7 +327,7 @@ def test_an_unreadable_partition_state_does_not_mean_an_empty_partition(seed: in
 
 def test_a_busy_controller_elects_no_leader_from_its_old_image(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """All who were in sync are back before it looks who lives, so that nothing seems to have changed."""
-    can_look, read_brokers = asyncio.Event(), follower.read_brokers
+    can_look, read_brokers = asyncio.Event(), tree_watchers.read_brokers
 
     async def read_when_it_can(*arguments: Any) -> Any:
         await can_look.wait()
@@ -352,7 +352,7 @@ def test_a_busy_controller_elects_no_leader_from_its_old_image(seed: int, monkey
         await world.kill(old)
         await world.kill(other)
         swap(world, old, "/old", "/data", "/newer")
-        monkeypatch.setattr(follower, "read_brokers", read_when_it_can)
+        monkeypatch.setattr(tree_watchers, "read_brokers", read_when_it_can)
         starts = []
         for number, seconds in ((old, 60), (other, 10)):
             starts.append(asyncio.create_task(world.start(number)))

@@ -150,7 +150,7 @@ def test_a_commit_that_fails_is_logged_and_made_again(caplog: pytest.LogCaptureF
     end = query.latestOffset(query.initialOffset(), ReadAllAvailable())
     member.is_fenced = True
     assert query.latestOffset(end, ReadAllAvailable()) is end
-    assert "Progress is not committed, so that another query may read it again: fenced" in caplog.text
+    assert "Failed to commit progress, other queries may read these records again: fenced" in caplog.text
     member.is_fenced = False
     assert query.latestOffset(end, ReadAllAvailable()) is end
     assert cluster.committed == {A0: 5}

@@ -228,7 +228,7 @@ def test_a_deleted_topic_ends_the_query_unless_losses_are_allowed() -> None:
     lookup = FakeLookup({A0: (0, 5)})
     start = {"a": {"0": 5}, "b": {"0": 3}}
     end = stream(lookup, subscribe="a,b").latestOffset(start, ReadAllAvailable())
-    with pytest.raises(DataLossError, match=r"b-0 is gone.*failOnDataLoss = false reads what is left"):
+    with pytest.raises(DataLossError, match=r"b-0 is gone.*set failOnDataLoss=false to read the rest"):
         stream(lookup, subscribe="a,b").partitions(start, end)
     assert ranges(stream(lookup, subscribe="a,b", failOnDataLoss="false"), start, end) == []
 

@@ -113,7 +113,7 @@ def test_deleted_records_fail_the_task_unless_losses_are_allowed(
 ) -> None:
     fill(produce, topic, 100)
     delete_before(admin, topic, 40)
-    with pytest.raises(DataLossError, match=r"does not hold offset 10.*failOnDataLoss = false reads what is left"):
+    with pytest.raises(DataLossError, match=r"does not hold offset 10.*set failOnDataLoss=false to read the rest"):
         list(scan(task(bootstrap, topic, 10, 60)))
     assert offsets(scan(task(bootstrap, topic, 10, 60, failOnDataLoss="false"))) == list(range(40, 60))
     assert offsets(scan(task(bootstrap, topic, 10, 30, failOnDataLoss="false"))) == []

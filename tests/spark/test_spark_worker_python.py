@@ -18,13 +18,14 @@ INSTALLED = Path(pyspark.__file__).parent
 SHOW = "import json, sys; print(json.dumps([sys.executable, sys.argv[1:], sys.path]))"
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """An empty cache, whose path has a space."""
     monkeypatch.setenv("ODRADEK_CACHE", str(tmp_path / "a cache"))
     return tmp_path / "a cache"
 
 
+@pytest.mark.usefixtures("cache")
 def test_the_archives_of_spark_are_left_out_of_the_path_and_nothing_else(tmp_path: Path) -> None:
     kept = [f"{tmp_path}/my packages/*", f"{tmp_path}/spark/python/lib/pyspark.zip", f"{tmp_path}/jars/own.jar"]
     archives = [f"{INSTALLED}/python/lib/pyspark.zip", f"{INSTALLED}/jars/spark-core_2.13-4.3.0.jar"]
@@ -37,11 +38,18 @@ def test_the_archives_of_spark_are_left_out_of_the_path_and_nothing_else(tmp_pat
     assert [each for each in found if each in {*kept, *archives}] == kept
 
 
+@pytest.mark.usefixtures("cache")
 def test_a_path_of_archives_alone_ends_empty() -> None:
     path = f"{INSTALLED}/python/lib/py4j-0.10-src.zip:{INSTALLED}/jars/spark-core_2.13-4.3.0.jar"
     command = [worker_python(), "-c", "import os; print(repr(os.environ['PYTHONPATH']))"]
     shown = subprocess.run(command, env={"PYTHONPATH": path}, capture_output=True, text=True, check=True).stdout
     assert shown == "''\n"
+
+
+def test_a_cache_whose_files_cannot_be_run_is_not_used(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a file system that is mounted with `noexec`."""
+    monkeypatch.setattr(os, "access", lambda path, mode: not (Path(path).is_relative_to(cache) and mode == os.X_OK))
+    assert worker_python() == sys.executable
 
 
 def test_without_a_cache_it_is_this_python(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

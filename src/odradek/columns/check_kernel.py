@@ -16,7 +16,7 @@ OUT_OF_SEQUENCE: Final = 1
 
 _NO_TIMESTAMP: Final = -1
 _LONG: Final = 1 << 61
-"""The sum of two smaller numbers fits into 64 bits."""
+"""The limit of timestamps and deltas here, so that two do not overflow; others get the slow check."""
 _LOST: Final = 1 << 62
 
 

@@ -14,7 +14,7 @@ from odradek.groups.classic.states import State
 from odradek.groups.classic.sync import validate_commit
 from odradek.groups.consumer.consumer_group import WaitingJoin
 from odradek.groups.consumer.consumer_groups import ASSIGNMENT, DEADLINES, ConsumerGroups, validate_member_epoch
-from odradek.groups.consumer.gaps import repair
+from odradek.groups.consumer.group_repair import repair
 from odradek.groups.consumer.member import JOINING_EPOCH
 from odradek.groups.consumer.messages import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
 from odradek.groups.consumer.settings import ConsumerGroupSettings

@@ -26,7 +26,7 @@ class Member:
     rack: str | None = None
     instance_id: str | None = None
     threads: int = 1
-    """Streams of the consumer; only the strategies of generation 1 go by them."""
+    """Streams of the consumer; only the strategies of generation 1 use them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,7 +37,7 @@ class Comparison:
     partitions: int
     rows: tuple[Measures, ...]
     errors: tuple[LabError, ...] = ()
-    """Of the built-in strategies that refuse the case."""
+    """Errors of built-in strategies that refuse the case."""
 
     def _repr_html_(self) -> str:
         from odradek.lab.pictures import html

@@ -73,7 +73,7 @@ class Timeline:
 
 
 class TimelineBuilder:
-    """Spans, from owners as they are noted; times may not go back and are raised if they do."""
+    """Spans, from owners as they are noted; a time before the last one is raised to it."""
 
     def __init__(self) -> None:
         self._open: dict[TopicPartition, tuple[str | None, int]] = {}

@@ -25,7 +25,7 @@ NO_TIMESTAMP: Final = -1
 MAX_RECORD_ERRORS: Final = 1000
 """More named errors would make an answer many times larger than the request."""
 MAX_RECORDS: Final = 1 << 20
-"""A larger batch is refused: checking it takes a second."""
+"""A batch of more records is refused: checking so many takes a second."""
 _LATEST: Final = 2**63 - 1
 
 

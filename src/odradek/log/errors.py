@@ -1,4 +1,4 @@
-"""Errors of log files; clients get them as KAFKA_STORAGE_ERROR."""
+"""Errors of log files, and which errors of a disk pass or mean that it has failed."""
 
 import errno
 from typing import Final

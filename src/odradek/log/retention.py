@@ -4,35 +4,9 @@ Those before the log start offset, and with `delete` in `cleanup.policy` those b
 `retention.ms`.
 """
 
-from collections.abc import Sequence
-
 from odradek.log.log_config import LogConfig
-from odradek.log.names import DELETED
 from odradek.log.segments.segment import Segment
 from odradek.log.segments.segments import Segments
-from odradek.runtime import Disk
-
-
-class DeletedFiles:
-    """Renamed files of deleted segments until their removal."""
-
-    def __init__(self) -> None:
-        self._files: list[tuple[int, str]] = []
-
-    def add(self, disk: Disk, segments: Sequence[Segment], due_ms: int) -> None:
-        """Rename the files of segments that leave their log. Raises `OSError`."""
-        for segment in segments:
-            segment.close()
-            for path in segment.paths:
-                if disk.exists(path):
-                    disk.rename(path, path + DELETED)
-                    self._files.append((due_ms, path + DELETED))
-
-    def take_due(self, now_ms: int) -> list[str]:
-        """Return the files that are due, for the caller to remove."""
-        due = [path for due_ms, path in self._files if due_ms <= now_ms]
-        self._files = [(due_ms, path) for due_ms, path in self._files if due_ms > now_ms]
-        return due
 
 
 def count_expired(

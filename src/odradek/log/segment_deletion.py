@@ -4,16 +4,17 @@ Their files are renamed to `*.deleted` at once, and removed after `file.delete.d
 """
 
 import logging
-from collections.abc import Container
+from collections.abc import Container, Sequence
 
 from odradek.log.errors import LogStorageError, is_passing
 from odradek.log.local_log import LocalLog
 from odradek.log.log_writer import LogWriter
-from odradek.log.names import CLEANED
+from odradek.log.names import CLEANED, DELETED
 from odradek.log.recovery.log_loader import remove_snapshots
-from odradek.log.retention import DeletedFiles, count_expired
+from odradek.log.retention import count_expired
 from odradek.log.segments.segment import Segment
 from odradek.log.segments.segment_swap import CleanedSegment, swap
+from odradek.runtime import Disk
 from odradek.runtime.disk import is_out_of_descriptors
 
 _logger = logging.getLogger("odradek.log")
@@ -120,3 +121,25 @@ class SegmentDeletion:
     def take_deleted_files(self, now_ms: int) -> list[str]:
         """Return the files that the caller must remove now."""
         return self._files.take_due(now_ms)
+
+
+class DeletedFiles:
+    """Renamed files of deleted segments until their removal."""
+
+    def __init__(self) -> None:
+        self._files: list[tuple[int, str]] = []
+
+    def add(self, disk: Disk, segments: Sequence[Segment], due_ms: int) -> None:
+        """Rename the files of segments that leave their log. Raises `OSError`."""
+        for segment in segments:
+            segment.close()
+            for path in segment.paths:
+                if disk.exists(path):
+                    disk.rename(path, path + DELETED)
+                    self._files.append((due_ms, path + DELETED))
+
+    def take_due(self, now_ms: int) -> list[str]:
+        """Return the files that are due, for the caller to remove."""
+        due = [path for due_ms, path in self._files if due_ms <= now_ms]
+        self._files = [(due_ms, path) for due_ms, path in self._files if due_ms > now_ms]
+        return due

@@ -1,7 +1,7 @@
 """The tree of errors. An error's class says who caused it and whether to retry; its message says what to do.
 
-A `KafkaError` has one of Kafka's error codes and is sent on the wire. The others stay in the process: the command line
-prints them as one line.
+A `KafkaError` has one of Kafka's error codes (`ErrorCode`, which kio generates from Kafka's) and is sent on the wire.
+The others stay in the process: the command line prints them as one line.
 """
 
 from typing import Final

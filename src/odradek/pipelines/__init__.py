@@ -4,4 +4,7 @@
 cannot use, `sinks` checks where it writes and `files` removes what a killed process left there. `runner` runs pipelines
 side by side in one Spark, each with its `attempts`, and writes their `status`. `progress` commits their offsets to a
 consumer group, whose lag `odradek groups describe` shows; a restarted query continues from its Spark checkpoint.
+
+A new kind needs its keys in `config.pipelines` and `config.parsing`, a file in `config.examples`, and its start in
+`queries` and `attempts`.
 """

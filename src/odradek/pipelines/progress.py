@@ -112,7 +112,7 @@ def _count(observed: Any, name: str) -> int:
 
 
 def lag_of(report: Any) -> int | None:
-    """Return how many offsets of all sources lie behind the report's batch; None if a source does not say."""
+    """Return how many offsets of all sources come after the report's batch; None if a source does not say."""
     lag = 0
     for source in report.sources:
         if {source.endOffset, source.latestOffset} & {None, "null"}:

@@ -207,7 +207,7 @@ def _in_time_range(records: Any, source: Source) -> Any:
 
 
 def _bad_rows(pipeline: QueryPipeline) -> Destination | None:
-    """Return where records go whose values have other fields, None if they stay."""
+    """Return the destination of bad rows, None if they stay in the query."""
     if pipeline.on_bad_row == "null":
         return None
     if pipeline.on_bad_row == "fail":

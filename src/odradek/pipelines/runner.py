@@ -76,7 +76,7 @@ class PipelineRun:
             except AttemptFailedError as error:
                 self._fail(error)
             except spark_errors() as error:
-                # Of a call for its state: Spark has ended, and another attempt would need it.
+                # The query's state is unavailable: Spark has ended, and another attempt would need it.
                 self._fail(AttemptFailedError(sentence_of(str(error)), details=str(error), is_final=True))
         elif self._clock.monotonic() >= self._retry_at:
             self._start()

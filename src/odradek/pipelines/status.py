@@ -28,7 +28,7 @@ class State(StrEnum):
     STOPPED = "stopped"
     FAILED = "failed"
     KILLED = "killed"
-    """Its process ended without a word."""
+    """Its process ended unexpectedly."""
     NEVER_STARTED = "never started"
     UNKNOWN = "unknown"
     """Its checkpoint is not on this machine's disks."""

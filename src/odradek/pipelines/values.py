@@ -71,7 +71,7 @@ def _names(stream: Stream, fields: list[Any], shown: list[str]) -> dict[str, str
     names = {each.name: f"value_{each.name}" if each.name.lower() in taken else each.name for each in fields}
     columns = [name.lower() for name in names.values()]
     if twice := next((name for name in columns if columns.count(name) > 1), None):
-        raise ConfigurationError(f"streams.{stream.name}.value makes two columns {twice}")
+        raise ConfigurationError(f"two columns would be named {twice}: rename a field")
     return names
 
 
@@ -112,9 +112,7 @@ def _fields(stream: Stream) -> list[Any]:
 
     kind = DataType.fromDDL(stream.value)
     if not isinstance(kind, StructType):
-        raise ConfigurationError(
-            f"streams.{stream.name}.value names fields, such as 'id INT', not {kind.simpleString()}"
-        )
+        raise ConfigurationError(f"name fields, such as 'id INT', not {kind.simpleString()}")
     return list(kind.fields)
 
 

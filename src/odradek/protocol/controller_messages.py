@@ -1,10 +1,8 @@
 """The four messages between controller and brokers that kio lacks, in kio's shape.
 
-    LeaderAndIsr 7         controller → broker   leader, followers and ISR of partitions that the broker has replicas
-of
+    LeaderAndIsr 7         controller → broker   leader, followers and ISR of the partitions of a broker
     StopReplica 4          controller → broker   replicas to stop, and which of them to delete
-    UpdateMetadata 8       controller → broker   the metadata that the broker gives to clients: partitions, live
-brokers
+    UpdateMetadata 8       controller → broker   the metadata for clients: partitions, live brokers
     ControlledShutdown 3   broker → controller   the broker stops and asks for its leaderships to be moved
 
 Each is the last version of Kafka 3.9, the last release with ZooKeeper, plus one tagged field. All are flexible.

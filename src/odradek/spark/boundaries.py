@@ -18,7 +18,7 @@ def find_partitions(lookup: Lookup, strategy: Strategy) -> list[TopicPartition]:
         there = {partition.topic for partition in found}
         missing = [topic for topic in strategy.topics if topic not in there]
         if missing:
-            raise ConfigurationError(f"there is no topic {' and no topic '.join(map(repr, missing))}")
+            raise ConfigurationError(f"there is no topic {' and no topic '.join(map(repr, missing))}: create it first")
     if isinstance(strategy, Assign) and (gone := [each for each in strategy.partitions if each not in found]):
         raise ConfigurationError(f"there is no partition {' and no partition '.join(map(str, gone))}")
     return found

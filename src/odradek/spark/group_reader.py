@@ -4,7 +4,7 @@ The group's coordinator assigns the partitions among the queries that name the s
 of a dead query move to the living ones. Where a partition is read on is the group's committed offset. The driver is the
 member; tasks fetch, as in any stream.
 
-The end of each batch also has its start, of the partitions that the query had then:
+The end offset of a batch also stores its start, of the partitions that the query had then:
 
     {"@": {"start": {"topic": {"0": 40}}}, "topic": {"0": 42}}
 
@@ -109,9 +109,9 @@ class GroupStreamReader(StreamReader):
         super().stop()
 
     def _finish(self, since: StreamOffset) -> None:
-        """Move on the positions at which the last batch began, to its end, and commit what has changed.
+        """Move positions that are still at the last batch's start to its end, and commit the changes.
 
-        So does the first trigger after a restart, unless another query has moved the group's offset meanwhile.
+        After a restart, a position that another query has moved stays.
         """
         for partition, end in since.offsets.items():
             if since.start is not None and self._positions.get(partition) == since.start.get(partition, -1):
@@ -121,7 +121,7 @@ class GroupStreamReader(StreamReader):
             try:
                 self._member.commit(changed)
             except OdradekError as error:
-                _log.warning("Progress is not committed, so that another query may read it again: %s", error)
+                _log.warning("Failed to commit progress, other queries may read these records again: %s", error)
             else:
                 self._committed |= changed
 

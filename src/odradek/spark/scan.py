@@ -165,7 +165,7 @@ class _FetchedTogether:
             if self.left == before and clock.monotonic() >= deadline:
                 raise UnavailableError(
                     f"partition {before[0].partition}: nothing came at offset {before[0].start} "
-                    f"within {self._timeout_ms} ms"
+                    f"within {self._timeout_ms} ms; check its leader, or raise kafkaConsumer.pollTimeoutMs"
                 )
         return []
 
@@ -237,7 +237,7 @@ async def _after_loss(
 ) -> int:
     """Return where the log continues, or the range's end if it does not."""
     if options.fail_on_data_loss:
-        raise DataLossError(f"{error}; failOnDataLoss = false reads what is left") from error
+        raise DataLossError(f"{error}; set failOnDataLoss=false to read the rest") from error
     _log.warning("%s", error)
     answer = await list_offsets(
         cluster, {range_.partition: EARLIEST}, timeout_ms=cluster.settings.default_api_timeout_ms

@@ -75,7 +75,7 @@ def check_sink_schema(schema: Any, *, topic: str | None) -> None:
     if topic is None and "topic" not in kinds:
         raise ConfigurationError("say where to write: the option topic, or a column topic")
     for name, kind in kinds.items():
-        # Others are ignored as the JVM connector ignores them, for which `timestamp` is another one, too.
+        # As in the JVM connector, other columns are ignored, and a `timestamp` that is not a timestamp.
         accepted = _SINK.get(name)
         if accepted is None or (name == "timestamp" and not isinstance(kind, accepted)):
             continue

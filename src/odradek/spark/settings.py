@@ -28,11 +28,11 @@ class ScanSettings(ClientSettings):
     isolation_level: str = text(
         "isolation.level",
         "read_uncommitted",
-        "Whether records of transactions that did not end well are left out.",
+        "read_committed leaves out aborted and open transactions.",
         choices=("read_uncommitted", "read_committed"),
     )
     max_partition_fetch_bytes: int = integer(
-        "max.partition.fetch.bytes", 4 << 20, "How much one fetch brings; a larger batch comes whole.", minimum=1
+        "max.partition.fetch.bytes", 4 << 20, "Bytes per partition in a fetch; larger batches come whole.", minimum=1
     )
     fetch_max_wait_ms: int = integer(
         "fetch.max.wait.ms", 500, "How long a broker waits for records that it does not have yet.", minimum=0
@@ -44,7 +44,7 @@ class ScanSettings(ClientSettings):
 class SinkSettings(ClientSettings):
     """The keys of a write."""
 
-    acks: str = text("acks", "all", "Which replicas have a batch before it counts.", choices=("all", "-1", "1"))
+    acks: str = text("acks", "all", "The replicas that must acknowledge a batch.", choices=("all", "-1", "1"))
     compression_type: str = text(
         "compression.type",
         "none",
@@ -58,7 +58,7 @@ class SinkSettings(ClientSettings):
     allow_auto_create_topics: bool = boolean(
         "allow.auto.create.topics",
         True,
-        "Whether a topic that is not there is asked for, so that a broker may make it.",
+        "Whether brokers may create a missing topic when its metadata is requested.",
     )
     enable_idempotence: bool = boolean(
         "enable.idempotence", True, "Whether brokers drop a batch that a task sends a second time."
@@ -103,7 +103,7 @@ def _of_java_clients() -> frozenset[str]:
 
 @functools.cache
 def _warn_once(key: str) -> None:
-    _log.warning("the option kafka.%s has no effect: it is one of the Java clients, which Odradek does not need", key)
+    _log.warning("the option kafka.%s has no effect: only Kafka's Java clients use it", key)
 
 
 def member_keywords(bootstrap_servers: str, client: Mapping[str, str], group: Mapping[str, str]) -> dict[str, Any]:

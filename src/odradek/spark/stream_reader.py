@@ -1,10 +1,10 @@
-"""A micro-batch stream read: plans how far each batch goes, while Spark's checkpoint stores the offsets.
+"""A micro-batch stream read: how far each batch goes (`maxOffsetsPerTrigger`); Spark's checkpoint stores the offsets.
 
 One reader lives on the driver as long as the query. Spark calls:
 
     prepareForTriggerAvailableNow()    at the start of an AvailableNow query, before anything else
     initialOffset()                    for the first batch, several times, and again after a restart while batch 0 is
-                                       not committed: hence the start in the end of batch 0 (`planning`)
+                                       not committed: so batch 0's end stores its start (`planning`)
     latestOffset(start, limit)         at every trigger; returning `start` means that nothing is new
     partitions(start, end)             for every batch, also for one that is repeated after a restart
     commit(end)                        when the next batch begins
@@ -94,7 +94,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             begin = {**since.offsets, **edge_offsets(self._lookup, Edge.EARLIEST, new)}
             latest = limit_offsets(begin, latest, limit.max_rows)
         following = advance(since, latest)
-        # The very object that Spark passed: Spark compares texts.
+        # Spark compares texts: the offset as it was passed.
         return start if following is since else encode_offset(following)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802

@@ -44,6 +44,6 @@ def scan_partitions(
 def _report(losses: Sequence[str], options: ReadOptions) -> None:
     if losses and options.fail_on_data_loss:
         more = f" (and {len(losses) - 1} more losses)" if len(losses) > 1 else ""
-        raise DataLossError(f"{losses[0]}{more}; failOnDataLoss = false reads what is left")
+        raise DataLossError(f"{losses[0]}{more}; set failOnDataLoss=false to read the rest")
     for loss in losses:
         _log.warning("%s", loss)

@@ -22,7 +22,7 @@ _QUOTED: Final = re.compile(r"\\Q(.*?)(?:\\E|$)", re.DOTALL)
 
 @lru_cache(maxsize=16)
 def topic_matcher(pattern: str) -> Callable[[str], bool]:
-    """Return whether a whole topic name matches. Raise `ConfigurationError`, one sentence, for a wrong pattern."""
+    """Return a matcher of whole topic names. Raise `ConfigurationError`, one sentence, for a wrong pattern."""
     quoted = _QUOTED.sub(lambda found: re.escape(found[1]), pattern)
     if _NESTED_CLASS.match(quoted):
         raise ConfigurationError(

@@ -38,6 +38,8 @@ def worker_python() -> str:
     if os.name != "posix" or not installed.is_dir() or not is_quotable:
         return sys.executable
     try:
-        return str(cached_script("python", "python", _WRAPPER.format(spark=installed, python=sys.executable)))
+        script = cached_script("python", "python", _WRAPPER.format(spark=installed, python=sys.executable))
     except OSError:
         return sys.executable
+    # Home directories may be mounted `noexec`.
+    return str(script) if os.access(script, os.X_OK) else sys.executable

@@ -164,7 +164,7 @@ class SqliteSession:
         return results
 
     def _remove_stale_locks(self) -> None:
-        """Remove lock files without a row: their processes died between creating the two."""
+        """Remove lock files that nobody holds and that have no row: their processes died between the two."""
         known = {f"{session.session_id:016x}" for session in self._tree.sessions()}
         for name in self._runtime.disk.list(self._directory):
             if name not in known and len(name) == 16:

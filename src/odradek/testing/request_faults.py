@@ -1,4 +1,4 @@
-"""Faults of requests before a broker serves them: a cluster's rules, for all of its brokers' threads.
+"""Injected errors and delays of requests: one cluster's rules, applied in all of its brokers' threads.
 
 A rule that matches a request answers it with an error, or delays it. Brokers outside a `Cluster` have no rules, and no
 cost.

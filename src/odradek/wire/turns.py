@@ -15,8 +15,7 @@ TURN_S: Final = 0.0005
 """The time per turn for arriving requests, and for the connections of each queue."""
 SHARED_REQUESTS: Final = 32
 """Requests of one connection in a row while others wait. With fewer, small replies cost a system call each; most
-clients
-have at most 5 unanswered requests."""
+clients have at most 5 unanswered requests."""
 
 
 class Waiter(Protocol):

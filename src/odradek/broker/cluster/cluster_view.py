@@ -1,4 +1,4 @@
-"""A broker's view of the cluster: the image, the followers of the tree that update it, and the load of brokers.
+"""A broker's view of the cluster: the image, the watchers of the tree that update it, and the load of brokers.
 
 The controller follows the whole tree. The other brokers get commands, and follow only what commands do not have.
 """
@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Mapping
 
 from odradek.config import BrokerConfig
 from odradek.controller import ClusterLoad
-from odradek.metadata.follower import MemberFollower, TreeFollower
 from odradek.metadata.image import ClusterImage
 from odradek.metadata.reading import BrokenNodes, read_topic_configs
 from odradek.metadata.store import Store
+from odradek.metadata.tree_watchers import MemberWatcher, TreeWatcher
 
 OnImage = Callable[[ClusterImage, ClusterImage], None]
 
@@ -31,38 +31,38 @@ class ClusterView:
         self.image = ClusterImage()
         self.load = ClusterLoad()
         """The number of replicas and leaders of each broker, by the image."""
-        self.member = MemberFollower(store, wake=wake, on_controller=self._note_controller)
-        """The follower of the tree while this broker is not the controller."""
+        self.member = MemberWatcher(store, wake=wake, on_controller=self._note_controller)
+        """The watcher of the tree while this broker is not the controller."""
         self.is_election_due = True
         """Whether there may be another controller. Standing for election resets it; reading who the controller is does
         not."""
         self.wake = wake
-        self._tree: TreeFollower | None = None
+        self._tree: TreeWatcher | None = None
         self._on_image = on_image
         self._waiting: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
 
     @property
-    def follower(self) -> TreeFollower:
-        """The follower of the whole tree, which only the controller has."""
-        assert self._tree is not None, "only the controller follows the whole tree"
+    def watcher(self) -> TreeWatcher:
+        """The watcher of the whole tree, which only the controller has."""
+        assert self._tree is not None, "only the controller watches the whole tree"
         return self._tree
 
     def start(self) -> None:
-        """Start following as a broker that is not the controller."""
+        """Start watching as a broker that is not the controller."""
         self.member.start()
 
     def stop(self) -> None:
-        """Stop following."""
-        self.follow_tree(enabled=False)
+        """Stop watching."""
+        self.watch_tree(enabled=False)
         self.member.stop()
 
-    def follow_tree(self, *, enabled: bool) -> None:
-        """Follow the whole tree, as the controller, or no longer; when this begins, the tree is read once."""
+    def watch_tree(self, *, enabled: bool) -> None:
+        """Watch the whole tree, as the controller, or no longer; when this begins, the tree is read once."""
         if enabled == (self._tree is not None):
             return
         if self._tree is None:
             self.member.stop()
-            self._tree = TreeFollower(
+            self._tree = TreeWatcher(
                 self.store,
                 wake=self.wake,
                 on_controller=self._note_controller,

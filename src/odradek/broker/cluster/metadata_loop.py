@@ -305,16 +305,16 @@ class MetadataLoop(Generic[ControllerT]):
             with suppress(NoNode, BadVersion):
                 await self._store.delete(paths.CONTROLLER, node.version)
         claimed = None
-        with suppress(BrokenNodeError):  # no election until the epoch can be read; `follower` logs it
+        with suppress(BrokenNodeError):  # no election until the epoch can be read; `tree_watchers` logs it
             claimed = await register_controller(self._store, self.broker_id, self._runtime.clock.now_ms())
         self._close_controller()
         # A broker that is elected again reads the whole tree: another controller may have been there, and states of
         # partitions, which only a controller writes, are not watched.
-        self.view.follow_tree(enabled=False)
+        self.view.watch_tree(enabled=False)
         if claimed is not None:
             epoch, version = claimed
             _log.info("broker %d is the controller of epoch %d", self.broker_id, epoch)
-            self.view.follow_tree(enabled=True)
+            self.view.watch_tree(enabled=True)
             self._controller = self._new_controller(
                 Election(
                     epoch=epoch,

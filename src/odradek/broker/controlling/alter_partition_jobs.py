@@ -50,5 +50,5 @@ async def alter_partitions(
             )
     for key in await epoch.try_change_states(changes):
         results[key] = KafkaError(ErrorCode.invalid_update_version, "the partition state was changed concurrently")
-    view.follower.mark(topics={change.partition.topic for change in changes})
+    view.watcher.mark(topics={change.partition.topic for change in changes})
     return results

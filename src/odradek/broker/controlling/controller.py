@@ -201,7 +201,7 @@ class Controller:
                 controller_epoch=epoch.number,
             )
             epoch.channels.context.add_shutting_down(view.image.brokers[broker_id])
-            view.follower.mark(topics={change.partition.topic for change in plan.changes})
+            view.watcher.mark(topics={change.partition.topic for change in plan.changes})
             await epoch.change_states(plan.changes)
             return plan
 

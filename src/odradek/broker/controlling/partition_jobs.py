@@ -41,7 +41,7 @@ async def alter_reassignments(
         controller_epoch=epoch.number,
         allow_replication_factor_change=allow_replication_factor_change,
     )
-    view.follower.mark(topics={step.topic for step in plan.steps})
+    view.watcher.mark(topics={step.topic for step in plan.steps})
     try:
         await _remove_overridden_entries(epoch, view, targets.keys() - plan.errors.keys())
         for step in plan.steps:
@@ -77,7 +77,7 @@ async def elect_leaders(
         controller_epoch=epoch.number,
     )
     changes = [each for each in decided.values() if isinstance(each, StateChange)]
-    view.follower.mark(topics={change.partition.topic for change in changes})
+    view.watcher.mark(topics={change.partition.topic for change in changes})
     try:
         await epoch.change_states(changes)
     except (BadVersion, NoNode):
@@ -105,5 +105,5 @@ def _concurrent_change(view: ClusterView, keys: Iterable[TopicPartition]) -> Kaf
 
     The client's next attempt sees them.
     """
-    view.follower.mark(topics={key.topic for key in keys if key.topic in view.image.topics})
+    view.watcher.mark(topics={key.topic for key in keys if key.topic in view.image.topics})
     return KafkaError(ErrorCode.request_timed_out, "the metadata tree was changed concurrently; retry")

@@ -55,7 +55,7 @@ async def create_topics(
             room.take(len(plan.replicas))
             if not validate_only:
                 await epoch.create_topic(plan)
-                view.follower.mark(topics=(topic.name,), names=True)
+                view.watcher.mark(topics=(topic.name,), names=True)
         except KafkaError as error:
             results.append(TopicCreation(name=topic.name, error=error))
         else:
@@ -81,7 +81,7 @@ async def create_partitions(
             results.append(None)
         except KafkaError as error:
             results.append(error)
-    view.follower.mark(topics=[each.topic for each, error in zip(wanted, results, strict=True) if error is None])
+    view.watcher.mark(topics=[each.topic for each, error in zip(wanted, results, strict=True) if error is None])
     return results
 
 
@@ -96,7 +96,7 @@ async def delete_topics(epoch: ControllerEpoch, view: ClusterView, wanted: Seque
     """Write requests to delete topics, by name or id; the deletion task does the rest."""
     results = [_find(view, name_or_id) async for name_or_id in cooperatively(wanted)]
     await epoch.request_deletions(sorted({each.name for each in results if each.name and not each.error}))
-    view.follower.mark(names=True)
+    view.watcher.mark(names=True)
     return results
 
 

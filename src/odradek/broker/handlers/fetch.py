@@ -45,8 +45,7 @@ _REPLICA_STATE_FROM: Final = 15
 _NO_TOPIC_ID: Final = UUID(int=0)
 _ENOUGH_BYTES: Final = 4 * 1024 * 1024
 """The limit of a response, whatever the client allows: it bounds the memory of slow readers. Larger responses are
-slower
-(measured), as they would be fresh pages on both sides."""
+slower (measured), as they would be fresh pages on both sides."""
 _WORTH_COUNTING_BYTES: Final = 16 * 1024
 """Smaller responses need not be counted for `MemoryPressure`: a connection has few of them unread."""
 _MOVED: Final = frozenset({ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch})

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from odradek import __version__
 from odradek.broker.lifecycle import Phase
 from odradek.broker.observing.consumer_group_figures import consumer_groups
-from odradek.broker.serving.metering import api_name
+from odradek.broker.serving.request_metrics import api_name
 from odradek.log import Log
 from odradek.metrics import catalog
 from odradek.metrics.counters import Histogram, RequestCounters

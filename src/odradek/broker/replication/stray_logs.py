@@ -154,7 +154,7 @@ class StrayLogs:
         return topic.topic_id in (UNNAMED, topic_id) and self._broker_id in image.replicas
 
     def _lacks(self, key: TopicPartition, topics: Mapping[str, TopicImage | None]) -> bool:
-        """Return whether this broker has no replica of the partition, by the tree as it is after the notes were read.
+        """Return whether `topics`, read after the notes of deletions, give this broker no replica of the partition.
 
         If it has, a note is of an earlier replica.
         """

@@ -19,7 +19,7 @@ from odradek.broker.serving.admission import Admission
 from odradek.broker.serving.connection_quotas import ConnectionQuotas
 from odradek.broker.serving.context import Session
 from odradek.broker.serving.dispatch import Dispatcher
-from odradek.broker.serving.metering import RequestMeter
+from odradek.broker.serving.request_metrics import RequestMeter
 from odradek.config import ListenerAddress, parse_listener
 from odradek.metrics.counters import ListenerCounters
 from odradek.model import ConfigurationError

@@ -83,7 +83,7 @@ def unregister(*, broker_id: int, bootstrap_server: str | None, command_config: 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Described:
-    """A broker with its leaders, its replicas, and its data directories."""
+    """A broker, how many partitions it leads and replicates, and its data directories."""
 
     broker: BrokerDescription
     leaders: int

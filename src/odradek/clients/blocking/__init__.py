@@ -13,7 +13,7 @@ has the types; it is generated (`tests/clients/blocking_stubs.py`).
 
 from typing import Any
 
-from odradek.clients.blocking.face import face_of
+from odradek.clients.blocking.blocking_classes import blocking_class
 
 _NAMES = ("Admin", "Consumer", "Producer", "SimpleConsumer")
 
@@ -23,7 +23,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from odradek import clients
 
-    value = globals()[name] = face_of(getattr(clients, name))
+    value = globals()[name] = blocking_class(getattr(clients, name))
     return value
 
 

@@ -28,8 +28,8 @@ class ZookeeperConsumer:
 
     `zookeeper_connect` is what brokers call `--metadata`: `zookeeper://HOST:PORT[,…]/CHROOT`, without a scheme too, or
     `sqlite:///PATH`. Settings are those of Kafka 0.8 with `_` for `.` (`zookeeper_consumer.settings`). Every consumer
-    computes the assignment for itself: all of a group need the same `partition_assignment_strategy`, and one that goes
-    by its input alone. `store` is an open session to use instead; the consumer closes it. Raises `ConfigurationError`.
+    computes the assignment for itself: all of a group need the same `partition_assignment_strategy`, and a
+    deterministic one. `store` is an open session to use instead; the consumer closes it. Raises `ConfigurationError`.
     """
 
     def __init__(

@@ -50,7 +50,8 @@ class GroupTree:
             found = await self._store.get(node)
             if found is None or found.owner != self._store.session_id:
                 raise UnavailableError(
-                    f"the group {self._group} has a consumer {self._consumer_id}, or had one until a moment ago"
+                    f"group {self._group} has another consumer {self._consumer_id}: "
+                    "choose another consumer.id, or wait until its session ends"
                 ) from None
         # Watched only now: the consumer's own registration must not cause a rebalance of its own.
         self._watch_children(ids)

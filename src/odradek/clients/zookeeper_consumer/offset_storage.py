@@ -125,7 +125,7 @@ class KafkaOffsets:
 
 
 class DualOffsets:
-    """Offsets in both, for a migration: the later one of a partition is right, as some members write only to one."""
+    """Offsets in both, for a migration: a partition's higher one is used, as some members write only to one."""
 
     def __init__(self, first: OffsetStorage, second: OffsetStorage) -> None:
         self._first = first

@@ -1,4 +1,4 @@
-"""The groups of the consumer protocol among those of one coordinator; `GroupCoordinatorMachine` has one of these."""
+"""The groups of the consumer protocol of one coordinator: heartbeats, deadlines, and why a member is removed."""
 
 from collections.abc import Callable, Sequence
 from typing import Final

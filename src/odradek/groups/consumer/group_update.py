@@ -41,7 +41,7 @@ from odradek.metadata.image import ClusterImage
 from odradek.model.values import dataclass
 
 _ENTRIES_PER_MS: Final = 100
-"""Members and partitions for each ms between two computations, which take about that long for them."""
+"""Members and partitions that extend the pause between two computations by 1 ms, about what they cost."""
 
 DeniedTopics = Callable[[Collection[str]], Collection[str]]
 

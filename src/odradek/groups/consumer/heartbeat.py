@@ -48,7 +48,7 @@ def _invalid(text: str) -> KafkaError:
 def is_settled(
     group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, settings: ConsumerGroupSettings, now: Now
 ) -> bool:
-    """Return whether neither the request nor the group has news for the member, so that its session is extended."""
+    """Return whether neither the request nor the group has news: the caller need only extend the session."""
     member = group.members.get(request.member_id)
     if member is None or not request.says_nothing or group.needs_refresh or regexes_are_due(group, settings, now):
         return False

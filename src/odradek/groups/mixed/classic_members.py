@@ -33,7 +33,7 @@ from odradek.groups.messages import (
     SyncReply,
     SyncRequest,
 )
-from odradek.groups.mixed.embedded import by_id, embedded_assignment
+from odradek.groups.mixed.assignment_conversion import by_id, embedded_assignment
 from odradek.groups.mixed.migration import Migration
 from odradek.groups.outcome import answer
 from odradek.groups.rebalance_trace import Cause, CauseKind, RebalanceCompleted

@@ -26,7 +26,7 @@ from odradek.groups.consumer.group_changes import (
 )
 from odradek.groups.consumer.member import ConsumerGroupMember
 from odradek.groups.consumer.settings import ConsumerGroupSettings
-from odradek.groups.mixed.embedded import by_id, embedded_assignment
+from odradek.groups.mixed.assignment_conversion import by_id, embedded_assignment
 from odradek.groups.outcome import Outcome
 from odradek.groups.rebalance_trace import Cause, Ownership, assigned_partitions
 from odradek.groups.records import ConsumerGroupRecord, GroupMetadataRecord, GroupRecord

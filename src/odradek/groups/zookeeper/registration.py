@@ -37,8 +37,8 @@ class TopicFilter:
             raise ConfigurationError(f"a topic filter is a regular expression in a string, not {self.expression!r}")
         if _NO_REPETITION.search(self._regex):
             raise ConfigurationError(
-                f"{self.expression!r} is not a regular expression: braces repeat, as a{{2}} does, and commas separate "
-                "alternatives, also within braces"
+                f"{self.expression!r} is not a regular expression: braces have one number here, as in a{{2}}, since "
+                "commas separate alternatives"
             )
         try:
             with warnings.catch_warnings(action="error", category=FutureWarning):  # Java's set operations, as in [a&&b]

@@ -14,7 +14,7 @@ def explain_custom(case: Case, run: Run, partition: TopicPartition) -> Explanati
     before = case.owners().get(partition)
     owner = next((member for member, some in run.settled.items() if partition in some), None)
     steps = [
-        f"{run.strategy} is no rule of the lab's: only its code says why. Its input and its answer are known.",
+        f"{run.strategy} is not built in: the lab knows its input and its result, not its rule.",
         (
             f"{partition.topic} has {partitions(case.topics[partition.topic])} and {len(subscribers):,} subscribers: "
             f"{names(subscribers)}."
@@ -31,5 +31,5 @@ def explain_custom(case: Case, run: Run, partition: TopicPartition) -> Explanati
         )
     again = assign(create(run.strategy), case.topics, members, racks=case.replica_racks)
     if any(list(again[name]) != list(run.first[name]) for name in members):
-        steps.append("With the same input a second time it gives another answer: it does not go by its input alone.")
+        steps.append("With the same input a second time it gives another result: it is not deterministic.")
     return Explanation(partition=partition, strategy=run.strategy, member=owner, steps=tuple(steps))

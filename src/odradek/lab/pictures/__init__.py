@@ -1,4 +1,4 @@
-"""Pictures of the lab's results: a result → a chart (`charts`, `views`, `timelines`) → SVG, PNG or HTML (`drawing`).
+"""Pictures of the lab's results: a result → a chart (`charts`, `views`, `lanes`) → SVG, PNG or HTML (`drawing`).
 
 Only `drawing` imports matplotlib, which the extra `lab` installs. The same result gives the same bytes.
 """

@@ -11,10 +11,10 @@ from odradek.model import TopicPartition
 from odradek.model.values import dataclass
 
 MOST_LANES: Final = 100
-"""Limit of the lines in a picture; with more, rows show the numbers of partitions."""
+"""Limit of the lines in a picture; with more, rows show partition counts."""
 MOST_MEMBERS: Final = 30
 _LONG_QUIET: Final = 3
-"""Quiet times longer than so many times the longest rebalance or gap are shown as long as that."""
+"""A quiet time above so many times the longest rebalance or gap is shown as long as that one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

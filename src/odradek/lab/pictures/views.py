@@ -55,7 +55,7 @@ def _(timeline: Timeline) -> Chart:
 
 
 def assignment_chart(run: Run, before: Owners | None = None) -> Blocks | Bars:
-    """Return the picture of an assignment; partitions that another member than `before` gets are marked."""
+    """Return the picture of an assignment; partitions with another owner than in `before` are marked."""
     shares = run.settled if run.threads is None else run.threads
     noun = "members" if run.threads is None else "threads"
     title = f"{run.strategy}: {sum(map(len, shares.values())):,} partitions, {len(shares):,} {noun}"

@@ -16,14 +16,14 @@ Row = Mapping[str, Any]
 
 FORMATS: Final = ("png", "svg")
 _MOST_VALUES: Final = 40
-"""Of an axis in a picture: of more values, so many are shown, and the picture says so."""
+"""The most values on an axis; the picture says what it leaves out."""
 _MOST_PANELS: Final = 12
 _MOST_NUMBERED: Final = 14
 """Values of an axis up to which the cells have their numbers."""
 _PANELS_IN_A_ROW: Final = 4
 _CELL_INCHES: Final = 0.5
 _COLOURS: Final = {"local": "YlGn"}
-"""Of measures where more is better; the others are costs."""
+"""Colours of measures where more is better; the others are costs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

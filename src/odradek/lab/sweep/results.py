@@ -30,7 +30,7 @@ _LOCK: Final = ".odradek.lock"
 _DEFINITION: Final = "sweep.json"
 _FILE: Final = re.compile(r"(\d+)-(\d+)\.parquet")
 _FORMAT: Final = 1
-"""Of the table's columns and of the order of settings."""
+"""The version of the table's columns and of the order of settings."""
 
 
 class Batch(NamedTuple):

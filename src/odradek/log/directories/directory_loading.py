@@ -204,7 +204,7 @@ def _unsynced_bytes(disk: Disk, folder: str, recovery_point: int) -> int:
 def open_found(
     pool: FilePool, found: FoundLog, config: LogConfig, now_ms: int, progress: LoadingProgress
 ) -> OpenedLog | None:
-    """Open a log and close its files, on any thread; return None if loading was stopped. Raises nothing."""
+    """Open a log and close its files, on any thread; None if loading was stopped. Storage errors are in the result."""
     if progress.is_stopped:
         return None
     checked = 0

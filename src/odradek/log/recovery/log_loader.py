@@ -280,7 +280,7 @@ def _snapshots(pool: FilePool, directory: str) -> list[int]:
 
 
 def _remove_left_overs(pool: FilePool, directory: str) -> list[str]:
-    """Remove files of interrupted deletions, and indexes without a `.log`; return the other names."""
+    """Remove deleted and temporary files, and indexes without a `.log`; return the other names."""
     names = pool.disk.list(directory)
     logs = {name.removesuffix(LOG) for name in names if name.endswith(LOG)}
     kept = []

@@ -147,7 +147,9 @@ def _query(top: TomlTable, source_table: TomlTable, common: dict[str, Any], dire
     has_values = any(stream.has_fields for stream in streams)
     if is_url(dead_letters) and topic is None and on_bad_row == "dead_letter" and has_values:
         raise top.error(
-            "dead_letters", f"is a directory that all workers see, not {dead_letters}; or give dead_letter_topic"
+            "dead_letters",
+            f"(by default beside the checkpoint) can't be a URL, {dead_letters}: give a directory that all workers "
+            "see, or dead_letter_topic",
         )
     return QueryPipeline(
         **common,
@@ -237,7 +239,7 @@ def _check_topic(table: TomlTable, key: str, name: str) -> str:
 def _topics(table: TomlTable) -> Topics:
     names, pattern = table.texts("topics"), table.optional_text("pattern") or ""
     if bool(names) == bool(pattern):
-        raise table.error("topics", "or pattern says what to read: one of them, not both")
+        raise table.error("topics", "or pattern is required: give exactly one of them")
     for name in names:
         _check_topic(table, "topics", name)
     if pattern:

@@ -125,7 +125,7 @@ class MirrorTopics:
                 if there > count:
                     raise ConfigurationError(
                         f"the mirror keeps partitions, and topic {self._prefix + topic!r} has {there} at the target "
-                        f"where the source has {count}"
+                        f"where the source has {count}: delete it there, or set target.topic_prefix"
                     )
                 if there < count:
                     await target.create_partitions(self._prefix + topic, count)

@@ -2,7 +2,7 @@
 
     binary → struct(value struct(the fields), reason string)
 
-`reason` is null for a value that was decoded and for a null; `value` is null otherwise.
+`reason` is null for decoded and for null values; `value` is null unless one was decoded.
 """
 
 from collections.abc import Iterator

@@ -6,8 +6,8 @@
     other integers → int, bigint            enum → its name as a string, or its number where it has none
     repeated, map → array, map              message → struct         google.protobuf.Timestamp → timestamp
 
-A field that knows whether it is set (`optional`, a message, one of a `oneof`) is null where it is not; others have
-their default then. Fields that the descriptor does not have are ignored, as Protobuf demands.
+A field with presence (`optional`, a message, one of a `oneof`) is null if it is not set; other fields have their
+default. Fields that the descriptor does not have are ignored, as Protobuf demands.
 """
 
 import datetime

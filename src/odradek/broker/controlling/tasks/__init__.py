@@ -29,7 +29,7 @@ class ControllerTask(ABC):
     async def run(self) -> bool:
         """Do what is due by `view.image`, and return whether the tree was changed, so that there may be more to do.
 
-        The task marks what it changed at `view.follower`, which reads it again. Raises `ControllerMovedError`, and the
+        The task marks what it changed at `view.watcher`, which reads it again. Raises `ControllerMovedError`, and the
         store's errors.
         """
 

@@ -48,5 +48,5 @@ class LeaderElectionTask(ControllerTask):
         self._unchecked.clear()
         self._ids.clear()
         if changed:
-            view.follower.mark(topics=changed)
+            view.watcher.mark(topics=changed)
         return bool(changed)

@@ -42,7 +42,7 @@ class PreferredLeaderBalancer(ControllerTask):
         )
         if changes:
             _log.info("%d partitions are led by their preferred replicas again", len(changes))
-        view.follower.mark(topics={change.partition.topic for change in changes})
+        view.watcher.mark(topics={change.partition.topic for change in changes})
         await self.epoch.change_states(changes)
         return bool(changes)
 

@@ -36,7 +36,7 @@ class PreferredReplicaElectionTask(ControllerTask):
         )
         for error in errors:
             _log.warning("refused an election requested in %s: %s", paths.PREFERRED_REPLICA_ELECTION, error)
-        self.view.follower.mark(topics={change.partition.topic for change in changes})
+        self.view.watcher.mark(topics={change.partition.topic for change in changes})
         await self.epoch.change_states(changes)
         await self._node.write(self.epoch, end)
         return True

@@ -44,7 +44,7 @@ class ReassignmentTask(ControllerTask):
         items, image = ReassignPartitionsRequest(node=node, version=version), self.view.image
         plan = plan_reassignments(image, items.to_begin(image), controller_epoch=self.epoch.number)
         for step in plan.steps:
-            self.view.follower.mark(topics=(step.topic,))
+            self.view.watcher.mark(topics=(step.topic,))
             await self.epoch.write(step.operations)
         for error in plan.errors.values():
             _log.error("an entry of %s is dropped: %s", paths.REASSIGN_PARTITIONS, error)
@@ -64,7 +64,7 @@ class ReassignmentTask(ControllerTask):
             if step is not None and not epoch.channels.ensure_stopped(step.stop):
                 continue
             if topic is not None and step is not None:
-                view.follower.mark(topics=(name,))
+                view.watcher.mark(topics=(name,))
                 notes = await epoch.missed_deletions(topic, step.stop)
                 await epoch.write([*step.operations, *notes])
                 is_changed = True

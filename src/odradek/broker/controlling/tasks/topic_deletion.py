@@ -17,21 +17,21 @@ class TopicDeletionTask(ControllerTask):
 
     async def run(self) -> bool:
         """Delete the requested topics whose replicas are deleted; refuse requests that the configuration forbids."""
-        follower, epoch = self.view.follower, self.epoch
-        if follower.listed_deletions is not None:
-            names, version = follower.listed_deletions
+        watcher, epoch = self.view.watcher, self.epoch
+        if watcher.listed_deletions is not None:
+            names, version = watcher.listed_deletions
             await epoch.request_deletions(names, listed_version=version)
-        elif not follower.deletion_wishes:
+        elif not watcher.deletion_wishes:
             return False
         elif not self.view.config.delete_topic_enable:
-            await epoch.refuse_deletions(follower.deletion_wishes)
+            await epoch.refuse_deletions(watcher.deletion_wishes)
         else:
-            stopped = [name for name in sorted(follower.deletion_wishes) if await self._is_deleted_on_brokers(name)]
+            stopped = [name for name in sorted(watcher.deletion_wishes) if await self._is_deleted_on_brokers(name)]
             if not stopped:
                 return False
             for name in stopped:
                 await epoch.delete_topic(name)
-        follower.mark(names=True)
+        watcher.mark(names=True)
         return True
 
     async def _is_deleted_on_brokers(self, name: str) -> bool:

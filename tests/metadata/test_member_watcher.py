@@ -1,14 +1,14 @@
-"""The follower of a broker that is not the controller, with reads and writes at the same time."""
+"""The watcher of a broker that is not the controller, with reads and writes at the same time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any
 
 from odradek.metadata import paths
-from odradek.metadata.follower import MemberFollower
 from odradek.metadata.image import ClusterImage
 from odradek.metadata.nodes import ConfigNode
 from odradek.metadata.store import Node
+from odradek.metadata.tree_watchers import MemberWatcher
 from odradek.stores import MemoryStore, MemoryTree
 from odradek.testing import Simulation
 
@@ -34,13 +34,13 @@ class World:
         tree = MemoryTree()
         self.tool, self.store = MemoryStore(tree), LateAnswers(tree)
         self.woken = asyncio.Event()
-        self.follower = MemberFollower(self.store, wake=self.woken.set)
+        self.watcher = MemberWatcher(self.store, wake=self.woken.set)
 
     async def begin(self) -> None:
         for path in paths.PERSISTENT_ROOTS:
             await self.tool.create(path)
-        self.follower.start()
-        await self.follower.refresh()
+        self.watcher.start()
+        await self.watcher.refresh()
 
     async def configure(self, topic: str, value: str) -> None:
         path, data = paths.topic_config(topic), ConfigNode(config={"retention.ms": value}).encode()
@@ -50,7 +50,7 @@ class World:
     async def look_when_woken(self) -> None:
         while self.woken.is_set():
             self.woken.clear()
-            await self.follower.refresh()
+            await self.watcher.refresh()
             await asyncio.sleep(0)
 
 
@@ -72,7 +72,7 @@ def in_world(scenario: Callable[[World], Coroutine[Any, Any, None]]) -> Callable
 async def test_a_change_during_the_first_read_of_a_topic_is_not_lost(world: World) -> None:
     await world.configure("a", "1")
     world.store.answer.clear()
-    reading = asyncio.create_task(world.follower.read_configs(["a"]))
+    reading = asyncio.create_task(world.watcher.read_configs(["a"]))
     await asyncio.sleep(0.01)
     await world.configure("a", "2")
     looking = asyncio.create_task(world.look_when_woken())
@@ -81,7 +81,7 @@ async def test_a_change_during_the_first_read_of_a_topic_is_not_lost(world: Worl
     await reading
     await looking
     await world.look_when_woken()
-    assert world.follower.configs == {"a": {"retention.ms": "2"}}
+    assert world.watcher.configs == {"a": {"retention.ms": "2"}}
 
 
 @in_world
@@ -89,16 +89,16 @@ async def test_a_topic_no_longer_followed_when_its_read_ends_is_not_marked_as_fo
     """Otherwise its changes would never be read when it is followed again."""
     await world.configure("a", "1")
     world.store.answer.clear()
-    reading = asyncio.create_task(world.follower.read_configs(["a"]))
+    reading = asyncio.create_task(world.watcher.read_configs(["a"]))
     await asyncio.sleep(0.01)
-    world.follower.follow_only(())
+    world.watcher.follow_only(())
     world.store.answer.set()
     await reading
-    assert "a" not in world.follower.configs
-    await world.follower.read_configs(["a"])
+    assert "a" not in world.watcher.configs
+    await world.watcher.read_configs(["a"])
     await world.configure("a", "2")
     await world.look_when_woken()
-    assert world.follower.configs == {"a": {"retention.ms": "2"}}
+    assert world.watcher.configs == {"a": {"retention.ms": "2"}}
 
 
 @in_world
@@ -107,9 +107,9 @@ async def test_a_read_that_began_earlier_does_not_undo_broker_configurations(wor
     path = paths.broker_config(1)
     await world.tool.create(path, ConfigNode(config={"a": "1"}).encode())
     world.woken.clear()
-    world.follower.mark(configs=True, controller=True)
+    world.watcher.mark(configs=True, controller=True)
     first_get, world.store.get = world.store.get, _slow(world.store.get)  # type: ignore[method-assign]
-    looking = asyncio.create_task(world.follower.refresh())
+    looking = asyncio.create_task(world.watcher.refresh())
     await asyncio.sleep(0.01)
     world.store.get = first_get  # type: ignore[method-assign]
     await world.tool.delete(path)
@@ -117,7 +117,7 @@ async def test_a_read_that_began_earlier_does_not_undo_broker_configurations(wor
     await world.look_when_woken()
     await looking
     await world.look_when_woken()
-    assert not world.follower.patch(ClusterImage()).broker_configs
+    assert not world.watcher.patch(ClusterImage()).broker_configs
 
 
 def _slow(get: Callable[[str], Awaitable[Node | None]]) -> Callable[[str], Awaitable[Node | None]]:

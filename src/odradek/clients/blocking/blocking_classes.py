@@ -17,7 +17,7 @@ _PACKAGE: Final = "odradek.clients"
 _WORDS: Final = (("async with", "with"), ("async for", "for"), ("await ", ""))
 
 
-class Face:
+class BlockingClient:
     """A blocking client: its methods run on the loop of `loop_thread`, and return when they are done there."""
 
     _asynchronous: type
@@ -28,7 +28,7 @@ class Face:
 
     @classmethod
     def of(cls, client: object, thread: LoopThread) -> Self:
-        """Return the face of a client that exists."""
+        """Return the blocking form of a client that exists."""
         made = cls.__new__(cls)
         made._thread, made._client = thread, client
         return made
@@ -69,7 +69,7 @@ class Face:
         return f"<blocking {self._client!r}>"
 
 
-class IteratingFace(Face):
+class IteratingBlockingClient(BlockingClient):
     """A blocking client that is an iterator.
 
     A call for each record costs ten times the record, so `__next__` takes a run of records at once (`_take_run` of the
@@ -115,7 +115,7 @@ class IteratingFace(Face):
 
 
 @cache
-def face_of(asynchronous: type) -> type[Face]:
+def blocking_class(asynchronous: type) -> type[BlockingClient]:
     """Return the blocking class of an asynchronous one: its public methods, with the same signatures and docstrings."""
     members: dict[str, Any] = {
         "__doc__": _blocking_words(asynchronous.__doc__),
@@ -126,7 +126,7 @@ def face_of(asynchronous: type) -> type[Face]:
     for name, member in inspect.getmembers(asynchronous, inspect.isfunction):
         if not name.startswith("_") and name != "start":
             members[name] = _iterating(name, member) if inspect.isasyncgenfunction(member) else _blocking(name, member)
-    base = IteratingFace if hasattr(asynchronous, "__anext__") else Face
+    base = IteratingBlockingClient if hasattr(asynchronous, "__anext__") else BlockingClient
     return type(asynchronous.__name__, (base,), members)
 
 
@@ -172,17 +172,17 @@ async def _step(items: Any) -> Any:
     return await anext(items)
 
 
-def _converted(face: Face, result: Any) -> Any:
-    """Return a result for another thread: futures that can be waited for, and faces of asynchronous objects."""
+def _converted(client: BlockingClient, result: Any) -> Any:
+    """Return a result for another thread: futures to wait for, and blocking forms of asynchronous objects."""
     if isinstance(result, asyncio.Future):
         return _thread_future(result)
     if isinstance(result, list) and result and isinstance(result[0], tuple) and any(map(asyncio.isfuture, result[0])):
-        return [type(each)(*(_converted(face, value) for value in each)) for each in result]
-    if result is face._client:
-        return face
+        return [type(each)(*(_converted(client, value) for value in each)) for each in result]
+    if result is client._client:
+        return client
     kind: Any = type(result)
     if kind.__module__.startswith(_PACKAGE) and any(map(inspect.iscoroutinefunction, vars(kind).values())):
-        return face_of(kind).of(result, face._thread)
+        return blocking_class(kind).of(result, client._thread)
     return result
 
 
@@ -226,4 +226,4 @@ def _blocking_words(text: str | None) -> str | None:
     return text
 
 
-__all__ = ["Face", "face_of"]
+__all__ = ["BlockingClient", "blocking_class"]

@@ -1,9 +1,9 @@
 """Updates of an image: watches on the tree record what changed, and only that is read again.
 
-A watch is set before its node is read, so no change is missed. The controller follows the whole tree (`TreeFollower`).
+A watch is set before its node is read, so no change is missed. The controller follows the whole tree (`TreeWatcher`).
 It sets no watches on partition states, which it reads after writing them; a broker that writes a state before it is
 registered (`broker.cluster.unclean_registration`) also writes the topic's node. Other brokers learn of topics by the
-controller's requests and follow only the rest (`MemberFollower`).
+controller's requests and follow only the rest (`MemberWatcher`).
 """
 
 import asyncio
@@ -31,7 +31,7 @@ _TOPICS_AT_ONCE: Final = 100
 
 
 def _ignore() -> None:
-    """Ignore changes of the controller: for followers without a part in elections."""
+    """Ignore changes of the controller: for watchers without a part in elections."""
 
 
 class _ConfigNodes(Generic[K]):
@@ -149,7 +149,7 @@ class _Follower:
         return parts
 
 
-class TreeFollower(_Follower):
+class TreeWatcher(_Follower):
     """The controller's watches. `wake` is called when there is something for `refresh` to read.
 
     `on_controller` is called first if `/controller` changed, since a `refresh` may already be running. `deletes`:
@@ -297,7 +297,7 @@ def _with_known_config(topic: TopicImage, before: TopicImage | None) -> TopicIma
     return replace(topic, config=before.config, is_config_known=before.is_config_known)
 
 
-class MemberFollower(_Follower):
+class MemberWatcher(_Follower):
     """The watches of a broker that is not the controller; topics to follow are added by `read_configs`.
 
     The controller's requests may change the image while this reads, so `patch` applies the parts at once.

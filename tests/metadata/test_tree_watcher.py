@@ -7,7 +7,6 @@ import pytest
 
 from odradek.config import ListenerAddress
 from odradek.metadata import paths
-from odradek.metadata.follower import TreeFollower
 from odradek.metadata.image import UNNAMED, ClusterImage
 from odradek.metadata.nodes import (
     BrokerNode,
@@ -18,6 +17,7 @@ from odradek.metadata.nodes import (
     TopicNode,
 )
 from odradek.metadata.reading import read_subtree
+from odradek.metadata.tree_watchers import TreeWatcher
 from odradek.model import TopicPartition, UnavailableError
 from odradek.stores import MemoryStore, MemoryTree
 
@@ -29,20 +29,20 @@ def state(leader: int = 0) -> bytes:
 
 
 class World:
-    """A tree that a test writes to, and a follower that reads it."""
+    """A tree that a test writes to, and a watcher that reads it."""
 
     def __init__(self, *, deletes: bool = True) -> None:
         self.tree = MemoryTree()
         self.store = MemoryStore(self.tree)
         self.reader = MemoryStore(self.tree)
         self.woken = asyncio.Event()
-        self.follower = TreeFollower(self.reader, wake=self.woken.set, deletes=deletes)
+        self.watcher = TreeWatcher(self.reader, wake=self.woken.set, deletes=deletes)
         self.image = ClusterImage()
 
     async def begin(self) -> None:
         for path in paths.PERSISTENT_ROOTS:
             await self.store.create(path)
-        self.follower.start()
+        self.watcher.start()
         await self.look()
 
     async def create_topic(self, name: str, *, topic_id: int = 1, states: int = 1) -> None:
@@ -55,7 +55,7 @@ class World:
             await self.store.create(paths.partition_state(TopicPartition(name, number)), state())
 
     async def look(self) -> ClusterImage:
-        self.image = await self.follower.refresh(self.image)
+        self.image = await self.watcher.refresh(self.image)
         self.woken.clear()
         return self.image
 
@@ -125,7 +125,7 @@ async def test_partition_states_are_read_again_when_the_topic_node_changes() -> 
     await it.store.set(paths.partition_state(TopicPartition("a", 0)), state(4))
     await asyncio.sleep(0)
     assert not it.woken.is_set()
-    it.follower.mark(topics=["a"])
+    it.watcher.mark(topics=["a"])
     assert (await it.changed()).topics["a"].partitions[0].leader == 4
 
 
@@ -133,7 +133,7 @@ async def test_without_changes_the_image_is_the_same_object() -> None:
     it = await world()
     await it.create_topic("a")
     old = await it.changed()
-    it.follower.mark_all()
+    it.watcher.mark_all()
     assert await it.look() is old
 
 
@@ -145,7 +145,7 @@ async def test_a_topic_to_be_deleted_is_hidden_at_once() -> None:
     await it.store.create(paths.delete_topic("never was"))
     image = await it.changed()
     assert (dict(image.topics), image.deleting) == ({}, {"a"})
-    assert it.follower.deletion_wishes == {"a", "never was"}
+    assert it.watcher.deletion_wishes == {"a", "never was"}
     await it.store.delete(paths.delete_topic("a"))
     image = await it.changed()
     assert ("a" in image.topics, image.deleting) == (True, frozenset())
@@ -165,7 +165,7 @@ async def test_deletions_listed_in_the_old_form_are_found() -> None:
     await it.changed()
     await it.store.set(paths.DELETE_TOPICS, DeleteTopicsNode(topics=("a", "b")).encode())
     await it.changed()
-    assert it.follower.listed_deletions == (("a",), 1)
+    assert it.watcher.listed_deletions == (("a",), 1)
 
 
 async def test_a_deleted_topic_is_removed_and_may_be_recreated() -> None:
@@ -204,7 +204,7 @@ async def test_broken_nodes_are_named_in_the_log_and_left_alone(caplog) -> None:
     ):
         assert f"node {path} is broken" in caplog.text
     said = len(caplog.records)
-    it.follower.mark_all()
+    it.watcher.mark_all()
     await it.look()
     assert len(caplog.records) == said, "once is enough"
     await it.store.set(paths.topic("bad"), b"[")
@@ -227,7 +227,7 @@ async def test_the_last_known_state_stays_when_a_node_is_broken() -> None:
     await it.store.set(paths.topic_config("a"), b"{")
     await it.store.set(paths.broker_config(None), b"{")
     await it.store.set(paths.CONTROLLER_EPOCH, b"seven")
-    it.follower.mark_all()
+    it.watcher.mark_all()
     assert await it.look() == before
     await it.store.set(paths.topic("a"), TopicNode(replicas={0: (0,)}, topic_id=UUID(int=1)).encode())
     after = (await it.changed()).topics["a"]
@@ -281,7 +281,7 @@ async def test_a_stopped_follower_publishes_nothing() -> None:
     it = await world()
     await it.create_topic("a")
     await it.changed()
-    it.follower.stop()
+    it.watcher.stop()
     await it.store.set(paths.topic("a"), b"")
     await it.create_topic("b")
     await asyncio.sleep(0)

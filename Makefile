@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help:
 	@echo "make demo      three brokers, a year of real flights, three pipelines on Spark, a broker killed, results"
 	@echo "make test      the tests that need Python alone, three at a time (ARGS='-k words', ARGS='--numprocesses 0')"
-	@echo "make test-all  every test: also those with Spark, Kafka, ZooKeeper and kcat, where they are installed"
+	@echo "make test-all  every test: also Spark, Kafka, ZooKeeper, kcat and the fuzzers, where they are installed"
 	@echo "make check     format, lint, types, floors, tidiness: under a minute"
 	@echo "make fuzz      one of the fuzzers for longer (TARGET=columns RUNS=1000000)"
 	@echo "make soak      50 rounds of faults on three brokers and three ZooKeeper servers (ARGS='--rounds 3 --seed 7')"
@@ -28,7 +28,7 @@ test: .venv/installed
 	$(BIN)/python -m pytest --numprocesses 3 --dist loadgroup -m "not needs" $(ARGS)
 
 test-all: .venv/installed
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadgroup $(ARGS)
 
 check: .venv/installed
 	$(BIN)/ruff format --check --quiet .

@@ -10,6 +10,7 @@ import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow.dataset as ds
@@ -19,9 +20,11 @@ from click.testing import CliRunner
 from odradek.cli import main
 from odradek.pipelines.config import AnyPipeline, parse_pipeline
 from odradek.pipelines.errors import PipelineError
+from odradek.pipelines.queries import new_session
 from odradek.pipelines.runner import PipelineRun, run_pipelines
 from odradek.pipelines.status import Status
 from odradek.runtime import system_runtime
+from odradek.spark.session import CHECKPOINT_FILES, CHECKPOINT_FILES_OF_A_DISK
 from odradek.testing.conditions import eventually
 from odradek.testing.process import ServedBroker
 
@@ -353,6 +356,13 @@ def test_the_command_runs_a_file_and_prints_its_results(
     assert [session.sparkContext for session in stopped] == [spark.sparkContext]
 
 
+@pytest.mark.parametrize(("checkpoint", "is_kept"), [("/data/checkpoint", True), ("hdfs://names/checkpoint", False)])
+def test_a_checkpoint_on_a_url_has_sparks_own_way_of_writing_files(spark: Any, checkpoint: str, is_kept: bool) -> None:
+    session = new_session(spark, SimpleNamespace(checkpoint=checkpoint))
+    assert (session.conf.get(CHECKPOINT_FILES, None) == CHECKPOINT_FILES_OF_A_DISK) is is_kept
+    assert spark.conf.get(CHECKPOINT_FILES) == CHECKPOINT_FILES_OF_A_DISK
+
+
 def test_the_command_names_the_file_and_the_line_of_a_key_that_spark_refuses(
     spark: Any, source: ServedBroker, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -363,6 +373,8 @@ def test_the_command_names_the_file_and_the_line_of_a_key_that_spark_refuses(
     lost.write_text(text.replace(f"{topic}.archive", "lost").replace('"archive', '"lost').replace(topic, "no"))
     done = CliRunner().invoke(main, ["pipeline", "run", str(wrong), str(lost)])
     assert done.exit_code == 1
+    # At once, as others may go on for weeks, and at the end.
+    assert done.stderr.count(f"odradek: {wrong}:") == 2
     (line,) = (number for number, text in enumerate(wrong.read_text().splitlines(), 1) if "nummer" in text)
     assert f"odradek: {wrong}:{line}: sql: [UNRESOLVED_COLUMN" in done.stderr
     assert "; lost: there is no topic 'no'" in done.stderr

@@ -2,19 +2,23 @@
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyspark
 import pytest
 
 from odradek.spark import worker_daemon
-from odradek.spark.worker_python import worker_python
+from odradek.spark import worker_python as worker_python_module
+from odradek.spark.worker_python import choose_python, restore_worker_python, worker_python
 
-INSTALLED = Path(pyspark.__file__).parent
+INSTALLED = Path(pyspark.__file__).resolve().parent
 SHOW = "import json, sys; print(json.dumps([sys.executable, sys.argv[1:], sys.path]))"
 
 
@@ -27,7 +31,7 @@ def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 @pytest.mark.usefixtures("cache")
 def test_the_archives_of_spark_are_left_out_of_the_path_and_nothing_else(tmp_path: Path) -> None:
-    kept = [f"{tmp_path}/my packages/*", f"{tmp_path}/spark/python/lib/pyspark.zip", f"{tmp_path}/jars/own.jar"]
+    kept = [f"{tmp_path}/my packages/*", f"{tmp_path}/spark/python/lib/pyspark.zip", f"{INSTALLED}/jars/own.jar"]
     archives = [f"{INSTALLED}/python/lib/pyspark.zip", f"{INSTALLED}/jars/spark-core_2.13-4.3.0.jar"]
     path = ":".join([archives[0], *kept[:2], archives[1], kept[2]])
     command = [worker_python(), "-c", SHOW, "two words", "*"]
@@ -50,6 +54,59 @@ def test_a_cache_whose_files_cannot_be_run_is_not_used(cache: Path, monkeypatch:
     """As on a file system that is mounted with `noexec`."""
     monkeypatch.setattr(os, "access", lambda path, mode: not (Path(path).is_relative_to(cache) and mode == os.X_OK))
     assert worker_python() == sys.executable
+
+
+def test_a_damaged_script_is_written_again(cache: Path) -> None:
+    script = Path(worker_python())
+    whole = script.read_bytes()
+    script.write_bytes(b"")
+    assert worker_python() == str(script)
+    assert script.read_bytes() == whole
+    assert script.is_relative_to(cache)
+
+
+def test_a_script_of_another_user_is_not_run(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = worker_python()
+    monkeypatch.setattr(os, "getuid", lambda: os.stat(script).st_uid + 1)
+    monkeypatch.setattr(Path, "stat", lambda path: SimpleNamespace(st_uid=7, st_mode=os.stat(path).st_mode))
+    assert worker_python() == sys.executable
+
+
+@pytest.fixture
+def unset(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No Python of the workers, chosen by nobody."""
+    monkeypatch.setattr(worker_python_module, "_chosen", set())
+    monkeypatch.setenv("PYSPARK_PYTHON", "")
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    yield
+    os.environ.pop("PYSPARK_PYTHON", None)
+
+
+@pytest.mark.usefixtures("unset")
+def test_a_later_session_replaces_the_choice_of_an_earlier_one() -> None:
+    assert choose_python("PYSPARK_PYTHON", "/cache/python")
+    assert choose_python("PYSPARK_PYTHON", sys.executable)
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+    assert not choose_python("PYSPARK_PYTHON", None)
+    assert "PYSPARK_PYTHON" not in os.environ
+
+
+@pytest.mark.usefixtures("unset")
+def test_the_choice_of_the_user_stays() -> None:
+    os.environ["PYSPARK_PYTHON"] = "/opt/python"
+    assert not choose_python("PYSPARK_PYTHON", "/cache/python")
+    assert not choose_python("PYSPARK_PYTHON", None)
+    assert os.environ["PYSPARK_PYTHON"] == "/opt/python"
+
+
+@pytest.mark.usefixtures("unset")
+def test_a_script_that_a_cleaner_has_removed_is_made_again(cache: Path) -> None:
+    script = worker_python()
+    restore_worker_python()
+    choose_python("PYSPARK_PYTHON", script)
+    shutil.rmtree(cache)
+    restore_worker_python()
+    assert Path(script).exists()
 
 
 def test_without_a_cache_it_is_this_python(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""How `make test` deals out tests to two processes: what shares a file or a heavy server stays together."""
+"""How `make test` deals out tests to its processes: what shares a file or a heavy server stays together."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -15,6 +15,7 @@ from odradek.pipelines.config import (
     TomlKeyError,
     Topics,
     Trigger,
+    is_url,
 )
 from odradek.pipelines.errors import errors_about
 from odradek.pipelines.functions import call_query_function, load_function
@@ -25,7 +26,9 @@ from odradek.pipelines.values import parse_values
 from odradek.runtime import Disk
 from odradek.spark.dead_letters import Destination, LettersDirectory, LettersTopic, RefusedLetters
 from odradek.spark.options import parse_read_options, parse_write_options
+from odradek.spark.session import CHECKPOINT_FILES, CHECKPOINT_FILES_OF_A_DISK
 from odradek.spark.settings import ScanSettings, SinkSettings, client_settings
+from odradek.spark.worker_python import restore_worker_python
 
 _BACKFILL_OFFSETS: Final = 1_000_000
 """Offsets per batch of a back-fill without a limit of its own: it is resumed, and ends, between batches."""
@@ -36,7 +39,7 @@ _STATUS_SECONDS: Final = 0.05
 
 def start_query(spark: Any, pipeline: QueryPipeline) -> Any:
     """Start a query. Raise `TomlKeyError`, which names the key of the file."""
-    session = new_session(spark)
+    session = new_session(spark, pipeline)
     frame = build_query(session, pipeline)
     check_sink(session, pipeline, frame)
     writer = counted(frame).writeStream.outputMode(pipeline.sink.output_mode).options(**pipeline.sink.options)
@@ -68,7 +71,7 @@ def start_mirror(spark: Any, pipeline: MirrorPipeline, disk: Disk) -> Any:
     """Start a query that copies records to topics that exist (`mirror.MirrorTopics` creates them)."""
     from pyspark.sql import functions
 
-    session = new_session(spark)
+    session = new_session(spark, pipeline)
     if pipeline.groups and not hasattr(session, "_jvm"):
         raise TomlKeyError("groups", "groups are not carried over Spark Connect: leave out --remote")
     records = records_of(session, pipeline.source, pipeline.topics, headers=True)
@@ -91,9 +94,13 @@ def start_mirror(spark: Any, pipeline: MirrorPipeline, disk: Disk) -> Any:
     return _start(writer.format("odradek").options(**options), pipeline)
 
 
-def new_session(spark: Any) -> Any:
+def new_session(spark: Any, pipeline: AnyPipeline) -> Any:
     """Return a new session of the same Spark, so that views of one name in two pipelines do not collide."""
     session = spark.newSession()
+    if is_url(pipeline.checkpoint) and session.conf.get(CHECKPOINT_FILES, None) == CHECKPOINT_FILES_OF_A_DISK:
+        # On HDFS only Spark's own class replaces a file that exists.
+        session.conf.unset(CHECKPOINT_FILES)
+    restore_worker_python()
     # Spark looks a sink up in this thread's active session, and no other public call activates the new one.
     session.createDataFrame([], "nothing INT")
     return session
@@ -225,7 +232,7 @@ def check_pipeline(spark: Any, pipeline: AnyPipeline) -> str | None:
 
     Return the columns of its query, or None for a mirror.
     """
-    session = new_session(spark)
+    session = new_session(spark, pipeline)
     if isinstance(pipeline, MirrorPipeline):
         records_of(session, pipeline.source, pipeline.topics, headers=True)
         with errors_about("target.kafka"):

@@ -23,6 +23,8 @@ _STATUS_SECONDS: Final = 1.0
 
 _log = logging.getLogger("odradek.pipelines")
 
+OnFailure = Callable[[str, OdradekError], None]
+
 
 class PipelineRun:
     """A pipeline with its restarts. For one thread. `poll` does all: it raises nothing that the pipeline causes."""
@@ -33,6 +35,7 @@ class PipelineRun:
         pipeline: AnyPipeline,
         runtime: Runtime,
         attempt: Callable[[Any, AnyPipeline, Runtime], Attempt] = QueryAttempt,
+        on_failure: OnFailure | None = None,
     ) -> None:
         self.pipeline = pipeline
         self.failure: OdradekError | None = None
@@ -40,6 +43,7 @@ class PipelineRun:
         self.details = ""
         """Spark's whole text about the last failure."""
         self._spark, self._runtime, self._new_attempt = spark, runtime, attempt
+        self._on_failure = on_failure or _log_failure
         self._started_at = self._clock.monotonic()
         self._status = Status(name=pipeline.name, kind=pipeline.kind, state=State.RUNNING)
         self._attempt: Attempt | None = None
@@ -146,7 +150,7 @@ class PipelineRun:
 
     def _give_up(self, error: OdradekError) -> None:
         self.failure = error.__cause__ if isinstance(error.__cause__, TomlKeyError) else error
-        _log.error("%s failed: %s", self.pipeline.name, error)
+        self._on_failure(self.pipeline.name, self.failure)
         self._end(State.FAILED, str(error))
 
     def _end(self, state: State, error: str | None = None) -> None:
@@ -177,11 +181,13 @@ def run_pipelines(
     pipelines: Sequence[AnyPipeline],
     *,
     on_status: Callable[[Sequence[Status]], None] = lambda statuses: None,
+    on_failure: OnFailure | None = None,
     runtime: Runtime | None = None,
 ) -> list[Status]:
     """Run until all pipelines have ended. `on_status` is called every `POLL_SECONDS`, and at the end.
 
-    Raise `PipelineError` if some failed. No query is left running, not even after Ctrl-C.
+    `on_failure` is called with the name of a pipeline that fails and the error, which is logged without it. Raise
+    `PipelineError` if some failed. No query is left running, not even after Ctrl-C.
     """
     runs: list[PipelineRun] = []
     runtime = runtime or system_runtime()
@@ -189,7 +195,7 @@ def run_pipelines(
         try:
             for pipeline in pipelines:
                 check()
-                runs.append(PipelineRun(spark, pipeline, runtime))
+                runs.append(PipelineRun(spark, pipeline, runtime, on_failure=on_failure))
             while True:
                 check()
                 statuses = [run.poll() for run in runs]
@@ -207,6 +213,10 @@ def run_pipelines(
         details = "\n".join(run.details for run in runs if run.details)
         raise PipelineError(failures) from (RuntimeError(details) if details else None)
     return statuses
+
+
+def _log_failure(name: str, failure: OdradekError) -> None:
+    _log.error("%s failed: %s", name, failure)
 
 
 def _stop(run: PipelineRun) -> None:

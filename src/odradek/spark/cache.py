@@ -23,9 +23,15 @@ def cache_directory(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def cached_script(kind: str, path: str, text: str) -> Path:
-    """Return an executable file `path` with this text, in a folder of its own. Raise `OSError`."""
+    """Return an executable file `path` with this text, in a folder of its own.
+
+    Raise `OSError`, also for a file of another user, who could change it, and `ValueError` for a text that is no UTF-8.
+    """
     script = cache_directory() / f"{kind}-{hashlib.sha256(text.encode()).hexdigest()[:16]}" / path
-    if not script.exists():
+    if script.exists() and script.stat().st_uid not in {0, os.getuid()}:
+        raise PermissionError(f"{script} belongs to another user")
+    # A power cut may leave an empty file.
+    if not script.exists() or script.read_bytes() != text.encode():
         script.parent.mkdir(parents=True, exist_ok=True)
         temporary = script.with_name(f"{script.name}.{os.getpid()}")
         temporary.write_text(text)

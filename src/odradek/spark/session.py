@@ -17,19 +17,20 @@ from typing import Any, Final, TypeVar
 
 from odradek.model import UnavailableError
 from odradek.spark.java import class_archive_options, find_java
-from odradek.spark.worker_python import worker_python
+from odradek.spark.worker_python import choose_python, worker_python
 
 T = TypeVar("T")
 
+CHECKPOINT_FILES: Final = "spark.sql.streaming.checkpointFileManagerClass"
+CHECKPOINT_FILES_OF_A_DISK: Final = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
 _LOCAL: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     # Spark's default starts a process for each file of a checkpoint on a local disk, five in a batch; this one calls
     # the file system.
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
-    "spark.python.daemon.module": "odradek.spark.worker_daemon",
+    CHECKPOINT_FILES: CHECKPOINT_FILES_OF_A_DISK,
 }
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 
@@ -72,10 +73,10 @@ def local_session(
     os.environ["JAVA_HOME"] = str(java.home)
     # Workers on other machines have no cache of ours.
     python = worker_python() if is_local else sys.executable
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", python)
-    if is_local or str(master).startswith("spark://"):
-        # Containers and nodes of YARN and Kubernetes have a Python of their own.
-        os.environ.setdefault("PYSPARK_PYTHON", python)
+    choose_python("PYSPARK_DRIVER_PYTHON", python)
+    # Containers and nodes of YARN and Kubernetes have a Python of their own.
+    has_this_python = is_local or str(master).startswith("spark://")
+    is_ours = choose_python("PYSPARK_PYTHON", python if has_this_python else None)
     if is_local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     flags = ("-XX:+UseSerialGC", *(("-XX:TieredStopAtLevel=1",) if short_lived else ()))
@@ -86,6 +87,9 @@ def local_session(
         "spark.driver.memory": memory,
         "spark.driver.extraJavaOptions": " ".join((*flags, *archive, f"-Dlog4j2.configurationFile=file:{_LOGGING}")),
     }
+    if is_local and is_ours:
+        # A Python that the user chose may have no such module.
+        defaults["spark.python.daemon.module"] = "odradek.spark.worker_daemon"
     conf = SparkConf().setAll((defaults | dict(settings or {})).items())
     with open(log, "ab") if log is not None else nullcontext() as file:
         output = {"stdout": file, "stderr": file} if file is not None else {}

@@ -5,6 +5,7 @@ delays acknowledgements by 40 ms.
 """
 
 import socket
+from contextlib import suppress
 from typing import Any
 
 from pyspark import daemon
@@ -14,8 +15,10 @@ _work = daemon.worker
 
 def worker(sock: Any, authenticated: Any) -> int:
     """Run one task, as PySpark's function of this name does. The kernel forgets the option, so each task sets it."""
-    if hasattr(socket, "TCP_QUICKACK") and sock.family != socket.AF_UNIX:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+    if hasattr(socket, "TCP_QUICKACK"):
+        # Unix sockets have no such option, and a sandbox may refuse it.
+        with suppress(OSError):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
     return int(_work(sock, authenticated))
 
 

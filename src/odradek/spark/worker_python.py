@@ -19,7 +19,7 @@ IFS=:
 kept=
 for entry in $PYTHONPATH; do
   case "$entry" in
-    "{spark}"/python/lib/*.zip | "{spark}"/jars/*.jar) ;;
+    "{spark}"/python/lib/pyspark.zip | "{spark}"/python/lib/py4j-*-src.zip | "{spark}"/jars/spark-core_*.jar) ;;
     *) kept="${{kept:+$kept:}}$entry" ;;
   esac
 done
@@ -28,18 +28,38 @@ exec "{python}" "$@"
 """
 
 
+_chosen: Final[set[str]] = set()
+"""The programs that `choose_python` has set."""
+
+
+def choose_python(key: str, program: str | None) -> bool:
+    """Set a variable of the environment, or unset it, unless the user has set it; return whether it is `program`."""
+    if os.environ.get(key) in _chosen:
+        del os.environ[key]
+    if program is not None and key not in os.environ:
+        os.environ[key] = program
+        _chosen.add(program)
+    return program is not None and os.environ[key] == program
+
+
+def restore_worker_python() -> None:
+    """Make the script again if it is in use and a cleaner of caches has removed it: each query starts it."""
+    if os.environ.get("PYSPARK_PYTHON") in _chosen:
+        worker_python()
+
+
 def worker_python() -> str:
     """Return the program for `PYSPARK_PYTHON`: a script around this Python, or this Python where a script can't be."""
     import pyspark
 
-    installed = Path(pyspark.__file__).parent
+    installed = Path(pyspark.__file__).resolve().parent
     is_quotable = not set('"$`\\') & set(f"{installed}{sys.executable}")
     # A PySpark that was itself imported from an archive has no folder.
     if os.name != "posix" or not installed.is_dir() or not is_quotable:
         return sys.executable
     try:
         script = cached_script("python", "python", _WRAPPER.format(spark=installed, python=sys.executable))
-    except OSError:
+    except (OSError, ValueError):
         return sys.executable
     # Home directories may be mounted `noexec`.
     return str(script) if os.access(script, os.X_OK) else sys.executable

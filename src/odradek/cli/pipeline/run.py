@@ -10,6 +10,7 @@ import click
 
 from odradek.cli.pipeline.options import SparkChoice, files_argument, load_files, spark_options
 from odradek.config.toml_table import TomlKeyError
+from odradek.model import OdradekError
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -34,7 +35,7 @@ def run(files: tuple[Path, ...], spark_choice: SparkChoice, every: float, as_jso
 
     A FILE may be a directory: all its *.toml files. Each pipeline continues from its checkpoint, restarts by its own
     policy, and commits its progress to its own consumer group: `odradek groups describe` shows its lag. The exit status
-    is 1 if one has failed; an error about a key begins with FILE:LINE.
+    is 1 if one has failed, and 130 after Ctrl-C; an error about a key begins with FILE:LINE.
     """
     # Everything is checked before the JVM starts, which takes seconds.
     loaded = load_files(files)
@@ -43,15 +44,20 @@ def run(files: tuple[Path, ...], spark_choice: SparkChoice, every: float, as_jso
         from odradek.pipelines.errors import PipelineError
         from odradek.pipelines.runner import run_pipelines
 
+        by_name = {file.pipeline.name: file for file in loaded}
+
+        def place(name: str, failure: OdradekError) -> str:
+            return by_name[name].place(failure) if isinstance(failure, TomlKeyError) else name
+
+        def report(name: str, failure: OdradekError) -> None:
+            click.echo(f"odradek: {place(name, failure)}: {failure}", err=True)
+
+        pipelines = [file.pipeline for file in loaded]
         try:
             with _screen() as live:
-                run_pipelines(spark, [file.pipeline for file in loaded], on_status=_show(latest, live, every))
+                run_pipelines(spark, pipelines, on_status=_show(latest, live, every), on_failure=report)
         except PipelineError as error:
-            by_name = {file.pipeline.name: file for file in loaded}
-            failures = {
-                by_name[name].place(failure) if isinstance(failure, TomlKeyError) else name: failure
-                for name, failure in error.failures.items()
-            }
+            failures = {place(name, failure): failure for name, failure in error.failures.items()}
             raise PipelineError(failures) from error.__cause__
         finally:
             for status in latest:

@@ -26,6 +26,11 @@ _log = logging.getLogger("odradek.pipelines")
 OnFailure = Callable[[str, OdradekError], None]
 
 
+def log_failure(name: str, failure: OdradekError) -> None:
+    """Log that a pipeline has failed for good."""
+    _log.error("%s failed: %s", name, failure)
+
+
 class PipelineRun:
     """A pipeline with its restarts. For one thread. `poll` does all: it raises nothing that the pipeline causes."""
 
@@ -35,7 +40,7 @@ class PipelineRun:
         pipeline: AnyPipeline,
         runtime: Runtime,
         attempt: Callable[[Any, AnyPipeline, Runtime], Attempt] = QueryAttempt,
-        on_failure: OnFailure | None = None,
+        on_failure: OnFailure = log_failure,
     ) -> None:
         self.pipeline = pipeline
         self.failure: OdradekError | None = None
@@ -43,7 +48,7 @@ class PipelineRun:
         self.details = ""
         """Spark's whole text about the last failure."""
         self._spark, self._runtime, self._new_attempt = spark, runtime, attempt
-        self._on_failure = on_failure or _log_failure
+        self._on_failure = on_failure
         self._started_at = self._clock.monotonic()
         self._status = Status(name=pipeline.name, kind=pipeline.kind, state=State.RUNNING)
         self._attempt: Attempt | None = None
@@ -181,12 +186,12 @@ def run_pipelines(
     pipelines: Sequence[AnyPipeline],
     *,
     on_status: Callable[[Sequence[Status]], None] = lambda statuses: None,
-    on_failure: OnFailure | None = None,
+    on_failure: OnFailure = log_failure,
     runtime: Runtime | None = None,
 ) -> list[Status]:
     """Run until all pipelines have ended. `on_status` is called every `POLL_SECONDS`, and at the end.
 
-    `on_failure` is called with the name of a pipeline that fails and the error, which is logged without it. Raise
+    `on_failure` is called at once with the name of a pipeline that fails, and the error. Raise
     `PipelineError` if some failed. No query is left running, not even after Ctrl-C.
     """
     runs: list[PipelineRun] = []
@@ -213,10 +218,6 @@ def run_pipelines(
         details = "\n".join(run.details for run in runs if run.details)
         raise PipelineError(failures) from (RuntimeError(details) if details else None)
     return statuses
-
-
-def _log_failure(name: str, failure: OdradekError) -> None:
-    _log.error("%s failed: %s", name, failure)
 
 
 def _stop(run: PipelineRun) -> None:

@@ -27,14 +27,15 @@ def cached_script(kind: str, path: str, text: str) -> Path:
 
     Raise `OSError`, also for a file of another user, who could change it, and `ValueError` for a text that is no UTF-8.
     """
-    script = cache_directory() / f"{kind}-{hashlib.sha256(text.encode()).hexdigest()[:16]}" / path
+    content = text.encode()
+    script = cache_directory() / f"{kind}-{hashlib.sha256(content).hexdigest()[:16]}" / path
     if script.exists() and script.stat().st_uid not in {0, os.getuid()}:
         raise PermissionError(f"{script} belongs to another user")
     # A power cut may leave an empty file.
-    if not script.exists() or script.read_bytes() != text.encode():
+    if not script.exists() or script.read_bytes() != content:
         script.parent.mkdir(parents=True, exist_ok=True)
         temporary = script.with_name(f"{script.name}.{os.getpid()}")
-        temporary.write_text(text)
+        temporary.write_bytes(content)
         temporary.chmod(0o755)
         os.replace(temporary, script)
     return script

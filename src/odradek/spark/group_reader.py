@@ -73,7 +73,7 @@ class GroupStreamReader(StreamReader):
         """The offsets of the group, as far as this query has read or written them."""
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Return an offset without partitions: the group is asked at the first trigger. Raise `OdradekError`."""
+        """Return an offset without partitions: the first trigger looks up the group's offsets. Raise `OdradekError`."""
         find_partitions(self._lookup, self._options.strategy)
         return encode_offset(StreamOffset(offsets={}, is_initial=True))
 

@@ -27,7 +27,6 @@ export PYTHONPATH="$kept"
 exec "{python}" "$@"
 """
 
-
 _chosen: Final[set[str]] = set()
 """The programs that `choose_python` has set."""
 

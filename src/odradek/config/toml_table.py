@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class TomlKeyError(ConfigurationError):
-    """A key of a file is wrong. `line` counts inside of its value, from 1, if a line of that is wrong."""
+    """A key of a file is wrong. `line` is the wrong line of the key's value, from 1, if it is known."""
 
     def __init__(self, key: str, message: str, *, line: int | None = None) -> None:
         super().__init__(message)

@@ -22,7 +22,7 @@ _FINAL: Final = frozenset({"BadRowError", "ConfigurationError", "DataLossError",
 
 
 class PipelineError(OdradekError):
-    """Pipelines failed: `failures` by name. The text has a sentence for each, which begins with its name."""
+    """Pipelines failed: `failures` by name or place, with which the sentence of each begins in the text."""
 
     def __init__(self, failures: Mapping[str, OdradekError]) -> None:
         super().__init__("; ".join(f"{name}: {failure}" for name, failure in failures.items()))

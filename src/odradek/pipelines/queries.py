@@ -98,7 +98,7 @@ def new_session(spark: Any, pipeline: AnyPipeline) -> Any:
     """Return a new session of the same Spark, so that views of one name in two pipelines do not collide."""
     session = spark.newSession()
     if is_url(pipeline.checkpoint) and session.conf.get(CHECKPOINT_FILES, None) == CHECKPOINT_FILES_OF_A_DISK:
-        # On HDFS only Spark's own class replaces a file that exists.
+        # On HDFS only Spark's default class replaces a file that exists.
         session.conf.unset(CHECKPOINT_FILES)
     restore_worker_python()
     # Spark looks a sink up in this thread's active session, and no other public call activates the new one.

@@ -44,7 +44,7 @@ class PipelineRun:
     ) -> None:
         self.pipeline = pipeline
         self.failure: OdradekError | None = None
-        """Why it ended; a `TomlKeyError` if it is about a key of its file."""
+        """Why it failed; a `TomlKeyError` if it is about a key of its file."""
         self.details = ""
         """Spark's whole text about the last failure."""
         self._spark, self._runtime, self._new_attempt = spark, runtime, attempt

@@ -1,7 +1,7 @@
 """A stream whose query is a member of a consumer group: `consumeMode=group` (SPEC 10; decision 17).
 
 The group's coordinator assigns the partitions among the queries that name the same `kafka.group.id`, and the partitions
-of a dead query move to the living ones. Where a partition is read on is the group's committed offset. The driver is the
+of a dead query move to the living ones. Reading continues at the group's committed offset. The driver is the
 member; tasks fetch, as in any stream.
 
 The end offset of a batch also stores its start, of the partitions that the query had then:
@@ -155,7 +155,7 @@ class ConsumerMember:
         self._topics: frozenset[str] = frozenset()
         self._given: set[TopicPartition] = set()
         self._wait_s = _JOIN_S
-        """How long the rebalance that is under way is waited for; 0 if none is."""
+        """How long `poll` waits for an assignment; 0 unless a rebalance has begun."""
 
     def poll(self, topics: Collection[str]) -> tuple[Collection[TopicPartition], Collection[TopicPartition]]:
         if frozenset(topics) != self._topics:

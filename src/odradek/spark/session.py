@@ -28,8 +28,7 @@ CHECKPOINT_FILES_OF_A_DISK: Final = (
 _LOCAL: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # Spark's default starts a process for each file of a checkpoint on a local disk, five in a batch; this one calls
-    # the file system.
+    # For a checkpoint on a local disk Spark's default starts about twenty processes in a batch; this one starts none.
     CHECKPOINT_FILES: CHECKPOINT_FILES_OF_A_DISK,
 }
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")

@@ -94,7 +94,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             begin = {**since.offsets, **edge_offsets(self._lookup, Edge.EARLIEST, new)}
             latest = limit_offsets(begin, latest, limit.max_rows)
         following = advance(since, latest)
-        # Spark compares texts: the offset as it was passed.
+        # Spark compares offsets as texts: `start` is returned as it was passed.
         return start if following is since else encode_offset(following)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802

@@ -14,7 +14,7 @@ _work = daemon.worker
 
 
 def worker(sock: Any, authenticated: Any) -> int:
-    """Run one task, as PySpark's function of this name does. The kernel forgets the option, so each task sets it."""
+    """Run one task, as PySpark's function of this name does. The kernel resets TCP_QUICKACK, so each task sets it."""
     if hasattr(socket, "TCP_QUICKACK"):
         # Unix sockets have no such option, and a sandbox may refuse it.
         with suppress(OSError):

@@ -32,7 +32,7 @@ _chosen: Final[set[str]] = set()
 
 
 def choose_python(key: str, program: str | None) -> bool:
-    """Set a variable of the environment, or unset it, unless the user has set it; return whether it is `program`."""
+    """Set the variable unless the user has; for None, unset ours. Return whether it is `program`."""
     if os.environ.get(key) in _chosen:
         del os.environ[key]
     if program is not None and key not in os.environ:
@@ -48,7 +48,7 @@ def restore_worker_python() -> None:
 
 
 def worker_python() -> str:
-    """Return the program for `PYSPARK_PYTHON`: a script around this Python, or this Python where a script can't be."""
+    """Return the program for `PYSPARK_PYTHON`: a script that starts this Python, or this Python if none can be used."""
     import pyspark
 
     installed = Path(pyspark.__file__).resolve().parent

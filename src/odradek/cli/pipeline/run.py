@@ -35,7 +35,7 @@ def run(files: tuple[Path, ...], spark_choice: SparkChoice, every: float, as_jso
 
     A FILE may be a directory: all its *.toml files. Each pipeline continues from its checkpoint, restarts by its own
     policy, and commits its progress to its own consumer group: `odradek groups describe` shows its lag. The exit status
-    is 1 if one has failed, and 130 after Ctrl-C; an error about a key begins with FILE:LINE.
+    is 1 if one has failed, and 130 after Ctrl-C. Errors about a key name FILE:LINE.
     """
     # Everything is checked before the JVM starts, which takes seconds.
     loaded = load_files(files)

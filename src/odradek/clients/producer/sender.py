@@ -155,7 +155,8 @@ class Sender:
             for batch in batches:
                 self._accumulator.queues[batch.partition] = self._accumulator.queues.pop(batch.partition)
             self._send_produce_request(connection, batches)
-        later = (self._accumulator.due_at(queue, immediate=immediate) for queue in queues)  # an answer wakes the others
+        # A response wakes those that are due.
+        later = (self._accumulator.due_at(queue, immediate=immediate) for queue in queues)
         return min((due_at for due_at in later if due_at > now + TIMER_SLACK_S), default=inf)
 
     def _has_capacity(self, connection: ClientConnection) -> bool:

@@ -86,10 +86,10 @@ class TransactionManager:
             sequence.last_acked = last
 
     def waits_for_first_ack(self, partition: TopicPartition) -> bool:
-        """Return whether nothing is acknowledged yet of the partition's present sequences.
+        """Return whether none of the partition's current sequences is acknowledged yet.
 
-        A broker without state of the producer takes any first sequence. If it refused the first batch because it did
-        not lead yet, and appended the second, it would refuse the first for ever.
+        A leader without state of the producer accepts any sequence. One that refused the first batch, as it did not
+        lead yet, and appended the second, would refuse the first for ever.
         """
         sequence = self._sequences.get(partition)
         return sequence is not None and sequence.last_acked < 0

@@ -14,7 +14,7 @@ class Table(TomlTable):
     """A table of a sweep's file."""
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """Return a list of texts, empty if the key is missing, and not otherwise."""
+        """Return a list of texts, empty only if the key is missing."""
         found = super().texts(key)
         if not found and self.has(key):
             raise self.error(key, "is empty")

@@ -18,8 +18,8 @@ from odradek.groups.records import GroupRecordCodec, OffsetCommitRecord
 from odradek.model import ErrorCode, TopicPartition
 from odradek.model.names import ADMIN_CLIENT_ID, OFFSETS_TOPIC
 from odradek.protocol.api import ApiKey
-from odradek.protocol.group_records import OffsetCommitValue
-from odradek.protocol.records import encode_batch
+from odradek.protocol.batches.records import encode_batch
+from odradek.protocol.internal_records.group_records import OffsetCommitValue
 from odradek.runtime import SystemNetwork
 from odradek.testing.wire_client import BlockingWireClient, WireClient
 

@@ -14,9 +14,9 @@ from typing import Final
 import click
 
 from odradek.log import Log, LogConfig
-from odradek.protocol.records import encode_batch
+from odradek.protocol.batches.records import encode_batch
 from odradek.runtime import SystemDisk
-from odradek.testing.process import ServedBroker
+from odradek.testing.servers.odradek_process import ServedBroker
 
 _MIB: Final = 1 << 20
 _RECORD_BYTES: Final = 1000

@@ -28,7 +28,7 @@ from odradek.model import OdradekError, TopicPartition
 from odradek.pipelines.runner import run_pipelines
 from odradek.pipelines.status import Status
 from odradek.spark.session import local_session, stop_session
-from odradek.testing.process import ServedBroker, SupervisedBrokers
+from odradek.testing.servers.odradek_process import ServedBroker, SupervisedBrokers
 
 PARTITIONS: Final = 4
 BATCHES: Final = 9

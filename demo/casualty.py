@@ -8,7 +8,7 @@ from odradek.clients import Admin
 from odradek.clients.metadata import NO_LEADER, PartitionMetadata
 from odradek.model import TopicPartition, UnavailableError
 from odradek.runtime import SystemClock
-from odradek.testing.process import SupervisedBrokers
+from odradek.testing.servers.odradek_process import SupervisedBrokers
 
 _PAUSE_S: Final = 0.05
 _PATIENCE_S: Final = 120.0

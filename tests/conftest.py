@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 import pytest
 from hypothesis import HealthCheck, settings
 
-from odradek.testing.zookeeper import ZookeeperServer, find_zookeeper
+from odradek.testing.servers.zookeeper import ZookeeperServer, find_zookeeper
 
 
 def _installed(is_installed: Callable[[], bool]) -> Callable[[], str]:

@@ -12,7 +12,7 @@ from bench.measure import cpu_seconds
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
 from odradek.protocol.consumer_protocol import Subscription, encode_subscription
-from odradek.protocol.messages import encode_request
+from odradek.protocol.messages.message_codec import encode_request
 from odradek.runtime import SystemNetwork
 from odradek.testing.wire_client import WireClient
 

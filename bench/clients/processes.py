@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from odradek.model import UnavailableError
-from odradek.testing.server_process import AnnouncingProcess
+from odradek.testing.servers.server_process import AnnouncingProcess
 
 _CLIENT_SECONDS: Final = 600
 _SOURCE_TREE: Final = Path(__file__).resolve().parents[2]

@@ -21,10 +21,10 @@ from odradek.config import parse_host_port
 from odradek.model import UnavailableError
 from odradek.model.values import dataclass
 from odradek.protocol.api import ApiKey
-from odradek.protocol.schemas import Message
+from odradek.protocol.messages.schemas import Message
 from odradek.runtime import system_runtime
-from odradek.testing.ports import free_ports
-from odradek.testing.process import ServedBroker
+from odradek.testing.servers.odradek_process import ServedBroker
+from odradek.testing.servers.ports import free_ports
 from odradek.wire.client_connection import open_connection
 
 _ANSWER_MS: Final = 30_000

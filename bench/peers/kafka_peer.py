@@ -14,9 +14,9 @@ from typing import Final, Self
 
 from bench.peers.maven import fetch_jars
 from odradek.model.values import dataclass
-from odradek.spark.java import find_java
-from odradek.testing.ports import free_ports
-from odradek.testing.server_process import ServerProcess
+from odradek.spark.local.java import find_java
+from odradek.testing.servers.ports import free_ports
+from odradek.testing.servers.server_process import ServerProcess
 
 _POM: Final = Path(__file__).resolve().parent / "kafka" / "pom.xml"
 _START_S: Final = 120.0

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from odradek.model import UnavailableError
-from odradek.spark.cache import cache_directory
-from odradek.spark.java import find_java
+from odradek.spark.local.cache import cache_directory
+from odradek.spark.local.java import find_java
 
 _FETCH_S: Final = 300
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from bench.clients.processes import client_command
 from odradek.model.values import dataclass
-from odradek.testing.process import ServedBroker
-from odradek.testing.server_process import AnnouncingProcess
+from odradek.testing.servers.odradek_process import ServedBroker
+from odradek.testing.servers.server_process import AnnouncingProcess
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from bench.peers.kafka_peer import KafkaBroker, kafka_home
 from bench.peers.servers import Server
 from odradek.model import UnavailableError
 from odradek.model.values import dataclass
-from odradek.testing.process import ServedBroker
+from odradek.testing.servers.odradek_process import ServedBroker
 
 OPTIONS: Final = {
     "group.initial.rebalance.delay.ms": "0",

@@ -20,7 +20,7 @@ from kio.serial._introspect import (
 from odradek.broker.serving.apis import apis
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
-from odradek.protocol.schemas import load_request_schema
+from odradek.protocol.messages.schemas import load_request_schema
 from odradek.testing.world import Play, World
 
 ADMIN_APIS: Final = (

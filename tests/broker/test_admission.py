@@ -16,7 +16,7 @@ from odradek.broker.serving.api_permissions import PERMISSIONS
 from odradek.broker.serving.apis import apis
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
-from odradek.protocol.records import encode_batch
+from odradek.protocol.batches.records import encode_batch
 from odradek.security import (
     AclOperation,
     Action,

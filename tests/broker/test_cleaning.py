@@ -7,8 +7,8 @@ from typing import Any
 from odradek.log import Log
 from odradek.log.cleaner.log_cleaner import CompactionJob, LogCleaner
 from odradek.model import TopicPartition
-from odradek.protocol.record_batch import iterate_batches
-from odradek.protocol.records import decode_records, encode_batch
+from odradek.protocol.batches.record_batch import iterate_batches
+from odradek.protocol.batches.records import decode_records, encode_batch
 from odradek.testing.wire_client import WireClient
 from odradek.testing.world import Play, World
 

@@ -10,7 +10,7 @@ import pytest
 from odradek.broker.serving.apis import HIDDEN, apis
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
-from odradek.protocol.messages import decode_response
+from odradek.protocol.messages.message_codec import decode_response
 from odradek.testing.world import Play, World
 from odradek.wire.rate_limited_log import INTERVAL_S, MOST_LINES
 

@@ -13,9 +13,9 @@ from schema_samples import change, sample
 
 from odradek.broker.serving.apis import apis
 from odradek.protocol.api import ApiKey
-from odradek.protocol.headers import encode_request_header
-from odradek.protocol.messages import encode_request
-from odradek.protocol.schemas import load_request_schema
+from odradek.protocol.messages.headers import encode_request_header
+from odradek.protocol.messages.message_codec import encode_request
+from odradek.protocol.messages.schemas import load_request_schema
 from odradek.testing.world import Play, World
 
 CONNECTIONS: Final = 3

@@ -6,7 +6,7 @@ import pytest
 
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
-from odradek.protocol.compression import Codec
+from odradek.protocol.batches.compression import Codec
 from odradek.testing.wire_client import WireClient
 from odradek.testing.world import Play, World
 

@@ -13,7 +13,7 @@ from odradek.config import BrokerConfig
 from odradek.metrics import catalog
 from odradek.metrics.catalog import Kind, Metric
 from odradek.protocol.api import ApiKey
-from odradek.protocol.compression import Codec
+from odradek.protocol.batches.compression import Codec
 from odradek.stores import MemoryStore
 from odradek.testing.wire_client import WireClient
 from odradek.testing.world import Play, World

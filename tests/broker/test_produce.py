@@ -10,10 +10,10 @@ import pytest
 
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
-from odradek.protocol.compression import Codec
-from odradek.protocol.produce import ProduceTopic, encode_produce_request
-from odradek.protocol.record_batch import read_header
-from odradek.protocol.records import encode_batch
+from odradek.protocol.batches.compression import Codec
+from odradek.protocol.batches.record_batch import read_header
+from odradek.protocol.batches.records import encode_batch
+from odradek.protocol.messages.produce import ProduceTopic, encode_produce_request
 from odradek.testing.world import Play, World
 
 

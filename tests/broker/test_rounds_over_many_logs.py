@@ -9,7 +9,7 @@ import pytest
 
 from odradek.log import LogManager
 from odradek.log.checkpoints.meta_properties import CLEAN_SHUTDOWN
-from odradek.testing.disk import Survival
+from odradek.testing.simulation.disk import Survival
 from odradek.testing.world import Play, World
 
 LOGS = 30

@@ -8,11 +8,11 @@ from pathlib import Path
 from odradek.metadata import paths
 from odradek.model import ErrorCode, TopicPartition
 from odradek.protocol.api import ApiKey
-from odradek.protocol.records import encode_batch
+from odradek.protocol.batches.records import encode_batch
 from odradek.runtime import system_runtime
 from odradek.stores import SqliteStore
 from odradek.testing import eventually
-from odradek.testing.process import ServedBroker
+from odradek.testing.servers.odradek_process import ServedBroker
 from odradek.testing.wire_client import BlockingWireClient, produce_body
 
 DEADLINE_S = 60

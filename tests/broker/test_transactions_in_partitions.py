@@ -9,8 +9,8 @@ from odradek.broker.observing.observation import observe
 from odradek.metrics import catalog
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
-from odradek.protocol.control_records import ControlType, EndTransactionMarker, encode_marker
-from odradek.protocol.record_batch import iterate_batches, read_header, write_header
+from odradek.protocol.batches.control_records import ControlType, EndTransactionMarker, encode_marker
+from odradek.protocol.batches.record_batch import iterate_batches, read_header, write_header
 from odradek.testing.wire_client import WireClient
 from odradek.testing.world import Play, World
 

@@ -13,7 +13,7 @@ from odradek.broker.serving.admission import Admission
 from odradek.broker.serving.context import RequestContext, Session
 from odradek.metadata.store import Create, Node, Operation, Result, Store
 from odradek.protocol.api import ApiKey
-from odradek.protocol.messages import decode_request, encode_request
+from odradek.protocol.messages.message_codec import decode_request, encode_request
 from odradek.security import ALLOW_ALL
 from odradek.testing import Simulation
 from odradek.testing.world import Play, World

@@ -7,8 +7,8 @@ import pytest
 from odradek.controller import MAX_PARTITIONS
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
-from odradek.protocol.headers import request_is_flexible
-from odradek.protocol.messages import encode_request
+from odradek.protocol.messages.headers import request_is_flexible
+from odradek.protocol.messages.message_codec import encode_request
 from odradek.testing.world import Play, World
 
 JOIN: Final[dict[str, Any]] = {

@@ -13,9 +13,11 @@ from click.testing import CliRunner, Result
 from odradek.cli import main
 from odradek.log import LogConfig, LogManager
 from odradek.model import TopicPartition
+from odradek.protocol.batches.control_records import ControlType, EndTransactionMarker
+from odradek.protocol.batches.record_batch import read_header
+from odradek.protocol.batches.records import encode_batch
 from odradek.protocol.consumer_protocol import Subscription, encode_subscription
-from odradek.protocol.control_records import ControlType, EndTransactionMarker
-from odradek.protocol.group_records import (
+from odradek.protocol.internal_records.group_records import (
     GROUP_RECORDS,
     ConsumerGroupTargetAssignmentMemberKey,
     ConsumerGroupTargetAssignmentMemberValue,
@@ -26,9 +28,11 @@ from odradek.protocol.group_records import (
     OffsetCommitValue,
     TopicPartitions,
 )
-from odradek.protocol.record_batch import read_header
-from odradek.protocol.records import encode_batch
-from odradek.protocol.transaction_records import TRANSACTION_RECORDS, TransactionLogKey, TransactionLogValue
+from odradek.protocol.internal_records.transaction_records import (
+    TRANSACTION_RECORDS,
+    TransactionLogKey,
+    TransactionLogValue,
+)
 from odradek.runtime import SystemDisk
 
 NOW = 1_800_000_000_000

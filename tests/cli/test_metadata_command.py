@@ -11,10 +11,10 @@ from click.testing import CliRunner, Result
 from odradek.cli import main
 from odradek.log.checkpoints.meta_properties import encode_partition_metadata, encode_uuid
 from odradek.log.directories.kraft_metadata import FOLDER
+from odradek.protocol.batches.records import encode_batch
 from odradek.protocol.primitives import encode_string
-from odradek.protocol.records import encode_batch
 from odradek.runtime import SystemDisk
-from odradek.testing.process import ServedBroker
+from odradek.testing.servers.odradek_process import ServedBroker
 
 TOPIC_ID = uuid.UUID(int=0x1234 << 64)
 CLUSTER = "T2RyYWRlayBwZWVyIGthZg"

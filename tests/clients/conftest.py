@@ -11,16 +11,16 @@ import pytest
 
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey, schema_versions
-from odradek.protocol.fetch import FetchedPartition, FetchedTopic, encode_fetch_response
-from odradek.protocol.headers import decode_request_header, encode_response_header
-from odradek.protocol.messages import decode_request, encode_response
-from odradek.protocol.produce import (
+from odradek.protocol.batches.record_batch import BatchHeader, read_header
+from odradek.protocol.messages.fetch import FetchedPartition, FetchedTopic, encode_fetch_response
+from odradek.protocol.messages.headers import decode_request_header, encode_response_header
+from odradek.protocol.messages.message_codec import decode_request, encode_response
+from odradek.protocol.messages.produce import (
     PartitionResponse,
     TopicResponse,
     decode_produce_request,
     encode_produce_response,
 )
-from odradek.protocol.record_batch import BatchHeader, read_header
 from odradek.testing import Simulation
 
 

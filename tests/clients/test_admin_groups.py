@@ -13,7 +13,7 @@ from odradek.coordination import Producer
 from odradek.groups.messages import CommitRequest
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import ApiKey
-from odradek.protocol.group_records import OffsetCommitValue
+from odradek.protocol.internal_records.group_records import OffsetCommitValue
 from odradek.testing import Simulation
 from odradek.testing.world import Member, World, settled
 

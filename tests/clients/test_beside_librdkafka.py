@@ -10,8 +10,8 @@ from odradek.clients.cluster import open_cluster
 from odradek.clients.offsets import LATEST, list_offsets
 from odradek.clients.reader import PartitionReader
 from odradek.model import TopicPartition
-from odradek.protocol.record_batch import iterate_batches
-from odradek.protocol.records import decode_records
+from odradek.protocol.batches.record_batch import iterate_batches
+from odradek.protocol.batches.records import decode_records
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 

@@ -7,8 +7,8 @@ import pytest
 
 from odradek.model import KafkaError, UnavailableError
 from odradek.protocol.api import ApiKey
-from odradek.protocol.headers import decode_request_header, encode_response_header
-from odradek.protocol.messages import encode_response
+from odradek.protocol.messages.headers import decode_request_header, encode_response_header
+from odradek.protocol.messages.message_codec import encode_response
 from odradek.testing import Simulation
 from odradek.wire.client_connection import ClientConnection, open_connection
 

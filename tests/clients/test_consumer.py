@@ -7,7 +7,7 @@ from scenes import T0, T1, T2, fill, play, poll_all, values
 
 from odradek.clients import OffsetAndMetadata
 from odradek.model import ConfigurationError, ErrorCode, KafkaError
-from odradek.testing.clock import EPOCH_MS
+from odradek.testing.simulation.clock import EPOCH_MS
 from odradek.testing.world import World
 
 

@@ -13,11 +13,11 @@ from odradek.clients.offsets import EARLIEST, LATEST, list_offsets, partitions_o
 from odradek.clients.reader import PartitionReader
 from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError
 from odradek.protocol.api import ApiKey
-from odradek.protocol.fetch import FetchedPartition
-from odradek.protocol.record_batch import iterate_batches
-from odradek.protocol.records import decode_records, encode_batch
+from odradek.protocol.batches.record_batch import iterate_batches
+from odradek.protocol.batches.records import decode_records, encode_batch
+from odradek.protocol.messages.fetch import FetchedPartition
 from odradek.testing import Simulation
-from odradek.testing.clock import EPOCH_MS
+from odradek.testing.simulation.clock import EPOCH_MS
 from odradek.testing.world import World
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -11,10 +11,10 @@ from odradek.clients.admin.reassignments import ElectionType
 from odradek.clients.leader_fetch import OffsetOutOfRangeError, TopicRecreatedError
 from odradek.model import ConfigurationError, ErrorCode, KafkaError, TopicPartition, UnavailableError
 from odradek.protocol.api import ApiKey
-from odradek.protocol.fetch import FetchedPartition
-from odradek.protocol.records import encode_batch
+from odradek.protocol.batches.records import encode_batch
+from odradek.protocol.messages.fetch import FetchedPartition
 from odradek.testing import Simulation
-from odradek.testing.clock import EPOCH_MS
+from odradek.testing.simulation.clock import EPOCH_MS
 from odradek.testing.world import World, until
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from odradek.clients.consumer.subscription_state import ConsumerRecord, SubscriptionState, TopicPartitionState
 from odradek.model import ErrorCode, KafkaError, TopicPartition
-from odradek.protocol.compression import Codec
-from odradek.protocol.fetch import FetchedPartition
-from odradek.protocol.records import decode_records, encode_batch
+from odradek.protocol.batches.compression import Codec
+from odradek.protocol.batches.records import decode_records, encode_batch
+from odradek.protocol.messages.fetch import FetchedPartition
 
 HERE = TopicPartition("t", 3)
 
@@ -215,7 +215,7 @@ def test_every_record_from_the_position_on_is_returned_once_in_order(
 
 
 def _places(buffer: memoryview) -> list[int]:
-    from odradek.protocol.record_batch import iterate_batches
+    from odradek.protocol.batches.record_batch import iterate_batches
 
     return [place for place, _ in iterate_batches(buffer)]
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from odradek.columns.check_kernel import check_section
 from odradek.log.batch_contents import RecordLimits, check_records, compiled_check
 from odradek.model import KafkaError
-from odradek.protocol.record_batch import HEADER_SIZE, BatchHeader
-from odradek.protocol.records import encode_batch
+from odradek.protocol.batches.record_batch import HEADER_SIZE, BatchHeader
+from odradek.protocol.batches.records import encode_batch
 
 NOW = 1_800_000_000_000
 LIMITS = RecordLimits(needs_keys=False, before_max_ms=1000, after_max_ms=1000, max_bytes=1 << 20)

@@ -1,4 +1,4 @@
-"""Record batches to Arrow columns, against the plain decoder of `protocol.records` (M11)."""
+"""Record batches to Arrow columns, against the plain decoder of `protocol.batches.records` (M11)."""
 
 import struct
 from contextlib import suppress
@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from odradek.columns import COLUMNS, DEFAULT_COLUMNS, HEADERS_TYPE, RecordColumns, decode_batches, iterate_columns
 from odradek.model import KafkaError
-from odradek.protocol.compression import Codec
-from odradek.protocol.errors import CorruptBatchError
-from odradek.protocol.record_batch import (
+from odradek.protocol.batches.compression import Codec
+from odradek.protocol.batches.record_batch import (
     HEADER_SIZE,
     assign_offset,
     iterate_batches,
@@ -20,7 +19,8 @@ from odradek.protocol.record_batch import (
     set_log_append_time,
     write_header,
 )
-from odradek.protocol.records import decode_records, encode_batch
+from odradek.protocol.batches.records import decode_records, encode_batch
+from odradek.protocol.errors import CorruptBatchError
 from odradek.protocol.varint import varint
 
 ALL = RecordColumns(names=COLUMNS, timestamp_unit="us")

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from odradek.columns import HEADERS_TYPE, encode_columns, key_partitions
 from odradek.partitioners.murmur2 import murmur2
-from odradek.protocol.compression import Codec
-from odradek.protocol.record_batch import HEADER_SIZE, read_header, verify_crc
-from odradek.protocol.records import decode_records, encode_batch
+from odradek.protocol.batches.compression import Codec
+from odradek.protocol.batches.record_batch import HEADER_SIZE, read_header, verify_crc
+from odradek.protocol.batches.records import decode_records, encode_batch
 
 NULLABLE_BYTES = st.none() | st.binary(max_size=40) | st.integers(60, 9000).map(bytes)
 HEADERS = st.lists(st.tuples(st.text(max_size=8), st.none() | st.binary(max_size=70)), max_size=3).map(tuple)

@@ -13,7 +13,7 @@ from test_model_invariants import History
 
 from odradek.groups.consumer.messages import ConsumerGroupHeartbeatRequest
 from odradek.model import ErrorCode, KafkaError
-from odradek.protocol.group_records import (
+from odradek.protocol.internal_records.group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupMemberMetadataKey,
     ConsumerGroupMetadataKey,

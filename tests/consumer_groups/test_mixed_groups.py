@@ -23,7 +23,7 @@ from odradek.groups.messages import (
 )
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.consumer_protocol import Subscription, encode_subscription
-from odradek.protocol.group_records import OffsetCommitValue
+from odradek.protocol.internal_records.group_records import OffsetCommitValue
 
 
 def coordinator(topics: dict[str, int] | None = None, **more: Any) -> Coordinator:

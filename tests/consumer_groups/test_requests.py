@@ -19,7 +19,7 @@ from odradek.groups.messages import (
     SyncRequest,
 )
 from odradek.model import ErrorCode, KafkaError, TopicPartition
-from odradek.protocol.group_records import OffsetCommitValue
+from odradek.protocol.internal_records.group_records import OffsetCommitValue
 
 FIRST = TopicPartition("t", 0)
 

@@ -11,7 +11,7 @@ from odradek.broker.cluster.controller_commands import FULL, INCREMENTAL
 from odradek.controller import AlterPartitionItem, NewPartitions, NewTopic, StopReplicas
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import CONTROLLER_VERSIONS, ApiKey
-from odradek.protocol.messages import decode_request, encode_request
+from odradek.protocol.messages.message_codec import decode_request, encode_request
 from odradek.stores import MemoryStore, MemoryTree
 
 THREE = NewTopic(name="t", assignment={number: ((number + 1) % 3, (number + 2) % 3) for number in range(6)})

@@ -14,9 +14,9 @@ from odradek.controller import NewTopic
 from odradek.metadata.image import ClusterImage
 from odradek.runtime import system_runtime
 from odradek.stores import SqliteStore
-from odradek.testing.clock import VirtualClock
-from odradek.testing.network import MemoryNetwork
-from odradek.testing.trace import Trace
+from odradek.testing.simulation.clock import VirtualClock
+from odradek.testing.simulation.network import MemoryNetwork
+from odradek.testing.simulation.trace import Trace
 
 pytestmark = pytest.mark.asyncio
 

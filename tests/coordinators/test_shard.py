@@ -10,8 +10,8 @@ from odradek.broker.coordinators.shard import CoordinatorShard, ShardState
 from odradek.coordination import Producer
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError
-from odradek.protocol.record_batch import assign_offset
-from odradek.protocol.records import encode_batch
+from odradek.protocol.batches.record_batch import assign_offset
+from odradek.protocol.batches.records import encode_batch
 from odradek.testing import Simulation
 
 COMMIT_TIMEOUT_MS = 5_000

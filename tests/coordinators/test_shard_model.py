@@ -13,9 +13,9 @@ from toy import Add, Await, Counters, Get, MemoryLog, TotalCodec
 from odradek.broker.coordinators.shard import ShardState
 from odradek.coordination import NO_PRODUCER, Producer
 from odradek.model import ErrorCode, KafkaError
-from odradek.protocol.control_records import ControlType, decode_marker
-from odradek.protocol.record_batch import read_header
-from odradek.protocol.records import decode_records
+from odradek.protocol.batches.control_records import ControlType, decode_marker
+from odradek.protocol.batches.record_batch import read_header
+from odradek.protocol.batches.records import decode_records
 
 KEYS = st.sampled_from("ab")
 OPERATIONS = st.one_of(

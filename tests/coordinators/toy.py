@@ -10,9 +10,9 @@ from odradek.coordination import NO_PRODUCER, Now, Producer, Reply, Step
 from odradek.log.log import AppendInfo
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError, TopicPartition
-from odradek.protocol.control_records import ControlType, EndTransactionMarker, encode_marker
+from odradek.protocol.batches.control_records import ControlType, EndTransactionMarker, encode_marker
+from odradek.protocol.batches.record_batch import assign_offset, read_header
 from odradek.protocol.errors import MalformedMessageError
-from odradek.protocol.record_batch import assign_offset, read_header
 
 _TOTAL = struct.Struct(">q")
 

@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from fuzz_engine import Target
 
 from odradek.model import KafkaError
-from odradek.protocol.compression import Codec, compress, decompress
-from odradek.protocol.errors import CorruptBatchError
-from odradek.protocol.record_batch import (
+from odradek.protocol.batches.compression import Codec, compress, decompress
+from odradek.protocol.batches.record_batch import (
     HEADER_SIZE,
     LENGTH_OVERHEAD,
     LOG_APPEND_TIME,
@@ -25,8 +24,9 @@ from odradek.protocol.record_batch import (
     verify_crc,
     write_header,
 )
-from odradek.protocol.record_walk import walk_records
-from odradek.protocol.records import NewRecord, Record, decode_records, encode_batch
+from odradek.protocol.batches.record_walk import walk_records
+from odradek.protocol.batches.records import NewRecord, Record, decode_records, encode_batch
+from odradek.protocol.errors import CorruptBatchError
 from odradek.protocol.varint import encode_varint
 
 MOST_BYTES = 1 << 16
@@ -274,14 +274,14 @@ TARGETS = {
         check=check_batches,
         seeds=batch_seeds,
         mutate=mutate_batch,
-        reaches={"odradek.protocol.record_batch": 0.75, "odradek.protocol.records": 0.6},
+        reaches={"odradek.protocol.batches.record_batch": 0.75, "odradek.protocol.batches.records": 0.6},
         runs=3000,
         longest=2048,
     ),
     "compression": Target(
         check=check_compression,
         seeds=compression_seeds,
-        reaches={"odradek.protocol.codecs": 0.85},
+        reaches={"odradek.protocol.batches.codecs": 0.85},
         runs=2000,
         longest=4096,
     ),

@@ -18,8 +18,8 @@ from odradek.columns import COLUMNS, RecordColumns, decode_batches
 from odradek.columns import decode as columns_decode
 from odradek.columns.decode import MAX_OFFSET
 from odradek.columns.memory import address
-from odradek.model import KafkaError
-from odradek.protocol.compression import Buffer, Codec, decompress
+from odradek.model import Buffer, KafkaError
+from odradek.protocol.batches.compression import Codec, decompress
 
 _ALL = RecordColumns(names=COLUMNS, timestamp_unit="ms")
 _MOST_BYTES = 1 << 16

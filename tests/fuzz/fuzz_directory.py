@@ -18,11 +18,11 @@ from fuzz_engine import Target
 from odradek.log import Log, LogConfig, LogStorageError
 from odradek.log.inspection.file_contents import inspect
 from odradek.log.inspection.verification import Verification
-from odradek.protocol.compression import Codec
+from odradek.protocol.batches.compression import Codec
+from odradek.protocol.batches.record_batch import iterate_batches, verify_crc
+from odradek.protocol.batches.records import encode_batch
 from odradek.protocol.errors import CorruptBatchError
-from odradek.protocol.record_batch import iterate_batches, verify_crc
-from odradek.protocol.records import encode_batch
-from odradek.testing.disk import MemoryDisk
+from odradek.testing.simulation.disk import MemoryDisk
 
 _FOLDER = "/data/t-0"
 _NOW = 1_800_000_000_000

@@ -209,7 +209,7 @@ def _main(name: str, flags: list[str]) -> None:
 
     with atheris.instrument_imports(include=["odradek"], exclude=list(NOT_INSTRUMENTED)):
         target = load(name)
-    if (decoder := sys.modules.get("odradek.protocol.decoder")) is not None:
+    if (decoder := sys.modules.get("odradek.protocol.messages.decoder")) is not None:
         # What it compiles is most of what is to be fuzzed.
         decoder.compile = lambda source, path, mode: atheris.patch_code(  # type: ignore[attr-defined]
             compile(source, path, mode), trace_dataflow=True

@@ -13,8 +13,8 @@ from odradek.log import AppendInfo
 from odradek.metrics.counters import BrokerCounters
 from odradek.model import TopicPartition
 from odradek.protocol.api import ApiKey
-from odradek.protocol.headers import decode_request_header, encode_request_header
-from odradek.protocol.produce import VERSIONS, ProduceTopic, decode_produce_request, encode_produce_request
+from odradek.protocol.messages.headers import decode_request_header, encode_request_header
+from odradek.protocol.messages.produce import VERSIONS, ProduceTopic, decode_produce_request, encode_produce_request
 from odradek.security import ALLOW_ALL
 from odradek.wire import PendingReply
 

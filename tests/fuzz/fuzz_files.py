@@ -25,11 +25,12 @@ from odradek.log.producers.producer_state import AppendedBatch, ProducerEntry, P
 from odradek.log.segments.transaction_index import decode_transactions
 from odradek.metadata import nodes
 from odradek.model import TopicPartition
-from odradek.protocol import consumer_protocol, group_records
+from odradek.protocol import consumer_protocol
 from odradek.protocol.errors import MalformedMessageError
-from odradek.protocol.group_records import GROUP_RECORDS
-from odradek.protocol.record_types import RecordTypes, UnknownKey
-from odradek.protocol.transaction_records import (
+from odradek.protocol.internal_records import group_records
+from odradek.protocol.internal_records.group_records import GROUP_RECORDS
+from odradek.protocol.internal_records.record_types import RecordTypes, UnknownKey
+from odradek.protocol.internal_records.transaction_records import (
     TRANSACTION_RECORDS,
     PartitionsSchema,
     TransactionLogKey,
@@ -424,7 +425,7 @@ TARGETS = {
         check=check_group_records,
         seeds=group_seeds,
         # Its other lines compile a codec, which happens once in a process.
-        reaches={"odradek.protocol.record_types": 0.5, "odradek.protocol.consumer_protocol": 0.95},
+        reaches={"odradek.protocol.internal_records.record_types": 0.5, "odradek.protocol.consumer_protocol": 0.95},
         runs=5000,
     ),
     "small_files": Target(

@@ -13,12 +13,17 @@ from kio.serial import entity_reader
 from kio.serial.errors import OutOfBoundValue
 from schema_samples import change, items_in, plain, sample
 
-from odradek.protocol import fetch, produce
 from odradek.protocol.api import ApiKey, schema_versions
 from odradek.protocol.errors import MalformedMessageError
-from odradek.protocol.messages import decode_request, decode_response, encode_request, encode_response
+from odradek.protocol.messages import fetch, produce
+from odradek.protocol.messages.message_codec import (
+    decode_request,
+    decode_response,
+    encode_request,
+    encode_response,
+)
+from odradek.protocol.messages.schemas import load_request_schema, load_response_schema
 from odradek.protocol.primitives import DECODE_ERRORS
-from odradek.protocol.schemas import load_request_schema, load_response_schema
 
 _LOAD = (load_request_schema, load_response_schema)
 _ENCODE = (encode_request, encode_response)
@@ -193,7 +198,11 @@ TARGETS = {
         check=check_produce_and_fetch,
         seeds=hot_seeds,
         mutate=mutate_hot,
-        reaches={"odradek.protocol.produce": 0.95, "odradek.protocol.fetch": 0.95, "odradek.protocol.primitives": 0.8},
+        reaches={
+            "odradek.protocol.messages.produce": 0.95,
+            "odradek.protocol.messages.fetch": 0.95,
+            "odradek.protocol.primitives": 0.8,
+        },
         longest=4096,
     ),
 }

@@ -8,7 +8,7 @@ from fuzz_engine import Target
 
 from odradek.protocol.api import ApiKey, schema_versions
 from odradek.protocol.errors import MalformedMessageError
-from odradek.protocol.headers import (
+from odradek.protocol.messages.headers import (
     decode_request_header,
     decode_response_header,
     encode_request_header,
@@ -121,7 +121,7 @@ TARGETS = {
     "headers": Target(
         check=check_headers,
         seeds=header_seeds,
-        reaches={"odradek.protocol.headers": 0.9, "odradek.protocol.primitives": 0.1},
+        reaches={"odradek.protocol.messages.headers": 0.9, "odradek.protocol.primitives": 0.1},
         runs=10000,
         longest=256,
     ),

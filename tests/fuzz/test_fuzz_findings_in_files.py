@@ -19,9 +19,9 @@ from odradek.metadata.nodes import (
     decode_integer,
 )
 from odradek.model import ConfigurationError
-from odradek.protocol.record_batch import assign_offset
-from odradek.protocol.records import encode_batch
-from odradek.testing.disk import MemoryDisk
+from odradek.protocol.batches.record_batch import assign_offset
+from odradek.protocol.batches.records import encode_batch
+from odradek.testing.simulation.disk import MemoryDisk
 
 
 @pytest.mark.parametrize("number", ["9" * 19, "9" * 20, "1_0", "٣", "+1", "1" * 5000])

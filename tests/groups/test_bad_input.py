@@ -13,16 +13,16 @@ from odradek.groups.messages import JoinRequest
 from odradek.model import ErrorCode
 from odradek.model.names import OFFSETS_TOPIC
 from odradek.protocol.api import ApiKey
+from odradek.protocol.batches.record_batch import iterate_batches
+from odradek.protocol.batches.records import encode_batch
 from odradek.protocol.consumer_protocol import Subscription, encode_subscription
-from odradek.protocol.group_records import (
+from odradek.protocol.internal_records.group_records import (
     GROUP_RECORDS,
     GroupMetadataKey,
     GroupMetadataValue,
     MemberMetadata,
     OffsetCommitKey,
 )
-from odradek.protocol.record_batch import iterate_batches
-from odradek.protocol.records import encode_batch
 from odradek.testing.world import World
 
 Play = Callable[..., None]

@@ -20,7 +20,7 @@ from odradek.groups.messages import (
     SyncRequest,
 )
 from odradek.model import ErrorCode
-from odradek.protocol.group_records import GroupMetadataValue
+from odradek.protocol.internal_records.group_records import GroupMetadataValue
 
 NAMES = ("a", "b", "c", "d")
 Asked = tuple[str, str, int]

@@ -10,7 +10,7 @@ from odradek.groups.messages import CommitRequest, DeleteGroupRequest, LeaveRequ
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import ApiKey
 from odradek.protocol.consumer_protocol import Subscription, encode_subscription
-from odradek.protocol.group_records import OffsetCommitValue
+from odradek.protocol.internal_records.group_records import OffsetCommitValue
 
 Play = Callable[..., None]
 GROUP = "g"

@@ -15,17 +15,17 @@ from odradek.groups.messages import CommitRequest, FetchOffsetsRequest
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.model.names import OFFSETS_TOPIC
 from odradek.protocol.api import ApiKey
+from odradek.protocol.batches.record_batch import iterate_batches
+from odradek.protocol.batches.records import decode_records
 from odradek.protocol.consumer_protocol import Assignment, Subscription, encode_assignment, encode_subscription
 from odradek.protocol.errors import MalformedMessageError
-from odradek.protocol.group_records import (
+from odradek.protocol.internal_records.group_records import (
     GROUP_RECORDS,
     GroupMetadataKey,
     GroupMetadataValue,
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from odradek.protocol.record_batch import iterate_batches
-from odradek.protocol.records import decode_records
 
 Play = Callable[..., None]
 

@@ -12,7 +12,7 @@ from odradek.groups.messages import CommitRequest, FetchOffsetsRequest
 from odradek.model import ErrorCode, TopicPartition
 from odradek.model.names import OFFSETS_TOPIC
 from odradek.protocol.api import ApiKey
-from odradek.protocol.group_records import OffsetCommitValue
+from odradek.protocol.internal_records.group_records import OffsetCommitValue
 
 Play = Callable[..., None]
 

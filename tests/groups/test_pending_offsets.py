@@ -18,7 +18,7 @@ from odradek.groups import (
 from odradek.groups.messages import DeleteGroupRequest, DeleteOffsetsRequest, FetchOffsetsRequest
 from odradek.metadata.image import ClusterImage, TopicImage
 from odradek.model import TopicPartition
-from odradek.protocol.group_records import GroupMetadataValue, OffsetCommitValue
+from odradek.protocol.internal_records.group_records import GroupMetadataValue, OffsetCommitValue
 
 NOW = Now(0, 0)
 PRODUCER = 7

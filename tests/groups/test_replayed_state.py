@@ -25,7 +25,7 @@ from odradek.groups.messages import (
 )
 from odradek.metadata.image import ClusterImage, TopicImage
 from odradek.model import TopicPartition
-from odradek.protocol.group_records import OffsetCommitValue
+from odradek.protocol.internal_records.group_records import OffsetCommitValue
 
 GROUPS = ("a", "b")
 CODEC = GroupRecordCodec()

@@ -10,7 +10,7 @@ from odradek.coordination import partition_for
 from odradek.groups.messages import CommitRequest
 from odradek.model import ErrorCode, TopicPartition
 from odradek.protocol.api import ApiKey
-from odradek.protocol.group_records import OffsetCommitValue
+from odradek.protocol.internal_records.group_records import OffsetCommitValue
 
 Play = Callable[..., None]
 GROUPS = tuple({partition_for(name, 2): name for name in ("a", "b", "c", "d")}.values())

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from existing_clients import BROKER_OPTIONS
 
-from odradek.testing.process import ServedBroker
+from odradek.testing.servers.odradek_process import ServedBroker
 
 
 @pytest.fixture(scope="session")

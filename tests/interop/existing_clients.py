@@ -17,7 +17,7 @@ import confluent_kafka
 import kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from odradek.protocol.record_batch import BatchHeader, iterate_batches
+from odradek.protocol.batches.record_batch import BatchHeader, iterate_batches
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 DEADLINE_S: Final = 30.0

@@ -13,7 +13,7 @@ from existing_clients import BROKER_OPTIONS, CLIENTS
 
 from odradek.cli import main
 from odradek.testing.conditions import eventually
-from odradek.testing.process import ServedBroker
+from odradek.testing.servers.odradek_process import ServedBroker
 
 DEADLINE_S = 60.0
 OPTIONS = {

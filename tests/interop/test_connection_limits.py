@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
-from odradek.testing.process import ServedBroker
+from odradek.testing.servers.odradek_process import ServedBroker
 from odradek.testing.wire_client import BlockingWireClient
 
 BROKER: Final = 4

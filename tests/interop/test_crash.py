@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from existing_clients import BROKER_OPTIONS, CLIENTS
 
-from odradek.testing.process import ServedBroker
+from odradek.testing.servers.odradek_process import ServedBroker
 
 PARTITIONS = 3
 DEADLINE_S = 60.0

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, Resourc
 from existing_clients import BROKER_OPTIONS, DEADLINE_S
 
 from odradek.testing.conditions import eventually
-from odradek.testing.process import ServedBroker
+from odradek.testing.servers.odradek_process import ServedBroker
 
 OPEN_FILES = 96
 FLOOD = 300

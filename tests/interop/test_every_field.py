@@ -20,11 +20,11 @@ from test_versions import TOPIC, requests
 from odradek.broker.serving.apis import apis
 from odradek.protocol.api import ApiKey
 from odradek.protocol.errors import MalformedMessageError
-from odradek.protocol.headers import encode_request_header, request_is_flexible
-from odradek.protocol.messages import decode_request, encode_request
+from odradek.protocol.messages.headers import encode_request_header, request_is_flexible
+from odradek.protocol.messages.message_codec import decode_request, encode_request
+from odradek.protocol.messages.schemas import load_request_schema
 from odradek.protocol.primitives import Meter
-from odradek.protocol.schemas import load_request_schema
-from odradek.testing.process import ServedBroker
+from odradek.testing.servers.odradek_process import ServedBroker
 from odradek.testing.wire_client import BlockingWireClient
 
 _WIDTHS: Final = {"int8": 8, "int16": 16, "int32": 32, "int64": 64, "uint16": 16, "timedelta_i32": 32}

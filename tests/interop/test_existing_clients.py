@@ -10,8 +10,8 @@ import pytest
 from existing_clients import CLIENTS, CODECS, Client, Message, batches_of
 from odradek_client import Odradek
 
-from odradek.protocol.compression import Codec
-from odradek.testing.process import ServedBroker
+from odradek.protocol.batches.compression import Codec
+from odradek.testing.servers.odradek_process import ServedBroker
 
 NOW_MS: Final = 1_790_000_000_000
 ALL: Final[Sequence[Client]] = (*CLIENTS, Odradek())

@@ -26,7 +26,7 @@ from odradek.protocol.consumer_protocol import (
     encode_subscription,
 )
 from odradek.testing import eventually
-from odradek.testing.process import ServedBroker
+from odradek.testing.servers.odradek_process import ServedBroker
 from odradek.testing.wire_client import BlockingWireClient
 
 DEADLINE_S: Final = 60.0

@@ -5,7 +5,7 @@ from pathlib import Path
 import confluent_kafka
 from existing_clients import BROKER_OPTIONS, CLIENTS
 
-from odradek.testing.process import ServedBroker
+from odradek.testing.servers.odradek_process import ServedBroker
 
 PARTITIONS = 300
 OPEN_FILES = 256

@@ -14,7 +14,7 @@ from existing_clients import BROKER_OPTIONS, CLIENTS
 from small_disk import SmallDisk
 
 from odradek.testing import eventually
-from odradek.testing.process import ServedBroker
+from odradek.testing.servers.odradek_process import ServedBroker
 
 DEADLINE_S = 60.0
 DISK_BYTES = 16 << 20

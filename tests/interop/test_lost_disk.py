@@ -13,7 +13,7 @@ import pytest
 from existing_clients import BROKER_OPTIONS, CLIENTS
 
 from odradek.testing import eventually
-from odradek.testing.process import ServedBroker
+from odradek.testing.servers.odradek_process import ServedBroker
 
 DEADLINE_S = 60.0
 PARTITIONS = 2

@@ -12,9 +12,9 @@ import pytest
 
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
-from odradek.protocol.record_batch import HEADER_SIZE
-from odradek.protocol.records import encode_batch
-from odradek.testing.process import ServedBroker
+from odradek.protocol.batches.record_batch import HEADER_SIZE
+from odradek.protocol.batches.records import encode_batch
+from odradek.testing.servers.odradek_process import ServedBroker
 from odradek.testing.wire_client import BlockingWireClient
 
 NOW_MS: Final = 1_790_000_000_000

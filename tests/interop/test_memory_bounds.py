@@ -13,11 +13,11 @@ import pytest
 
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
-from odradek.protocol.headers import encode_request_header
-from odradek.protocol.messages import encode_request
-from odradek.protocol.records import encode_batch
+from odradek.protocol.batches.records import encode_batch
+from odradek.protocol.messages.headers import encode_request_header
+from odradek.protocol.messages.message_codec import encode_request
 from odradek.testing.conditions import eventually
-from odradek.testing.process import ServedBroker
+from odradek.testing.servers.odradek_process import ServedBroker
 from odradek.testing.wire_client import BlockingWireClient
 
 DEADLINE_S: Final = 60.0

@@ -6,7 +6,7 @@ import confluent_kafka
 from existing_clients import CLIENTS, DEADLINE_S
 
 from odradek.testing.conditions import eventually
-from odradek.testing.process import ServedBroker
+from odradek.testing.servers.odradek_process import ServedBroker
 
 COUNT = 200
 IN_2020_MS = 1_577_836_800_000

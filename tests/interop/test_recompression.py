@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from existing_clients import CLIENTS, CODECS, DEADLINE_S, Client, Message, batches_of
 
-from odradek.testing.process import ServedBroker
+from odradek.testing.servers.odradek_process import ServedBroker
 
 NOW_MS: Final = 1_790_000_000_000
 KINDS: Final = ("uncompressed", "gzip", "snappy", "lz4", "zstd", "producer")

@@ -8,7 +8,7 @@ from pathlib import Path
 import confluent_kafka
 from existing_clients import BROKER_OPTIONS, CLIENTS
 
-from odradek.testing.process import ServedBroker
+from odradek.testing.servers.odradek_process import ServedBroker
 
 PARTITIONS = 30
 DEADLINE_S = 60.0

@@ -17,7 +17,7 @@ from existing_clients import BROKER_OPTIONS, DEADLINE_S
 from kazoo.client import KazooClient
 
 from odradek.testing import eventually
-from odradek.testing.process import ServedBroker
+from odradek.testing.servers.odradek_process import ServedBroker
 
 pytestmark = pytest.mark.needs("zookeeper")
 OPTIONS = {**BROKER_OPTIONS, "zookeeper.session.timeout.ms": "30000"}

@@ -22,8 +22,8 @@ from odradek.clients.offsets import LATEST, list_offsets
 from odradek.clients.reader import PartitionReader
 from odradek.columns import decode_batches
 from odradek.model import KafkaError, TopicPartition
-from odradek.protocol.records import encode_batch
-from odradek.testing.process import ServedBroker
+from odradek.protocol.batches.records import encode_batch
+from odradek.testing.servers.odradek_process import ServedBroker
 
 OPTIONS: Final = {**BROKER_OPTIONS, "transaction.partition.verification.enable": "false"}
 

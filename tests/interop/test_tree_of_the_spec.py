@@ -33,7 +33,7 @@ from odradek.model import TopicPartition
 from odradek.runtime import system_runtime
 from odradek.stores import MemoryStore, MemoryTree, open_reader
 from odradek.testing import eventually
-from odradek.testing.process import ServedBroker
+from odradek.testing.servers.odradek_process import ServedBroker
 
 EPHEMERAL, PERSISTENT = True, False
 Tree = Mapping[str, tuple[bytes, bool]]

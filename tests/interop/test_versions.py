@@ -8,9 +8,9 @@ from existing_clients import CLIENTS
 
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey, schema_versions
-from odradek.protocol.headers import decode_response_header
-from odradek.protocol.messages import response_decoder
-from odradek.protocol.records import encode_batch
+from odradek.protocol.batches.records import encode_batch
+from odradek.protocol.messages.headers import decode_response_header
+from odradek.protocol.messages.message_codec import response_decoder
 from odradek.testing.wire_client import BlockingWireClient
 
 TOPIC: Final = "every-version"

@@ -18,8 +18,8 @@ from existing_clients import BROKER_OPTIONS
 from kazoo.client import KazooClient
 
 from odradek.testing import eventually
-from odradek.testing.process import ServedBroker
-from odradek.testing.zookeeper import ZookeeperServer, find_zookeeper
+from odradek.testing.servers.odradek_process import ServedBroker
+from odradek.testing.servers.zookeeper import ZookeeperServer, find_zookeeper
 
 GROUP: Final = "readers"
 PARTITIONS: Final = 4

@@ -3,8 +3,8 @@
 from typing import Any, Final
 
 from odradek.protocol.api import ApiKey
-from odradek.protocol.compression import Codec
-from odradek.protocol.records import encode_batch
+from odradek.protocol.batches.compression import Codec
+from odradek.protocol.batches.records import encode_batch
 from odradek.testing.wire_client import BlockingWireClient
 
 NOW_MS: Final = 1_790_000_000_000

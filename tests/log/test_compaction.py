@@ -6,9 +6,9 @@ import pytest
 from compacting import COMPACT, DAY_MS, NOW, T0, Room, spans
 
 from odradek.log.cleaner.log_cleaner import CleanerSettings
-from odradek.protocol.compression import Codec
-from odradek.protocol.control_records import ControlType, EndTransactionMarker
-from odradek.protocol.records import encode_batch
+from odradek.protocol.batches.compression import Codec
+from odradek.protocol.batches.control_records import ControlType, EndTransactionMarker
+from odradek.protocol.batches.records import encode_batch
 
 pytestmark = pytest.mark.usefixtures("way")
 

@@ -16,10 +16,10 @@ from sampling import crash_points
 from odradek.log import Log, LogConfig
 from odradek.log.inspection.findings import Finding
 from odradek.log.inspection.verification import Verification
-from odradek.protocol.control_records import ControlType, EndTransactionMarker
-from odradek.protocol.record_batch import iterate_batches
-from odradek.protocol.records import decode_records, encode_batch
-from odradek.testing.disk import MemoryDisk, PowerCutError, Survival
+from odradek.protocol.batches.control_records import ControlType, EndTransactionMarker
+from odradek.protocol.batches.record_batch import iterate_batches
+from odradek.protocol.batches.records import decode_records, encode_batch
+from odradek.testing.simulation.disk import MemoryDisk, PowerCutError, Survival
 
 CONFIG = replace(COMPACT, segment_bytes=700, index_interval_bytes=150, file_delete_delay_ms=5)
 PRODUCER = {"producer_id": 3, "producer_epoch": 0}

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from odradek.log.cleaner.log_cleaner import CleanerSettings
-from odradek.protocol.compression import Codec
-from odradek.protocol.records import encode_batch
-from odradek.testing.disk import MemoryDisk, Survival
+from odradek.protocol.batches.compression import Codec
+from odradek.protocol.batches.records import encode_batch
+from odradek.testing.simulation.disk import MemoryDisk, Survival
 
 RETENTION_MS = 1000
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from odradek.columns.compaction_code import compaction_code, compile_now
 from odradek.log.cleaner.log_cleaner import CleanerSettings
-from odradek.protocol.compression import Codec
-from odradek.protocol.control_records import ControlType, EndTransactionMarker
-from odradek.protocol.record_batch import HEADER_SIZE
-from odradek.protocol.records import encode_batch
+from odradek.protocol.batches.compression import Codec
+from odradek.protocol.batches.control_records import ControlType, EndTransactionMarker
+from odradek.protocol.batches.record_batch import HEADER_SIZE
+from odradek.protocol.batches.records import encode_batch
 
 PLAIN, COMPILED = 1 << 62, 0
 RETENTION_MS = 1000
@@ -172,7 +172,7 @@ import random, sys
 from odradek.log import LogConfig, LogManager
 from odradek.log.cleaner.log_cleaner import CleanerSettings
 from odradek.model import TopicPartition
-from odradek.protocol.records import encode_batch
+from odradek.protocol.batches.records import encode_batch
 from odradek.runtime.disk import SystemDisk
 config = LogConfig(cleanup_policy=("compact",), min_cleanable_dirty_ratio=0.0)
 manager = LogManager(SystemDisk(), [{str(tmp_path / "data")!r}], broker_id=1, entropy=random.Random(1),

@@ -9,8 +9,8 @@ from odradek.log.errors import DamagedSegmentError
 from odradek.log.recovery.segment_damage import DamageCheck
 from odradek.log.segments.segment import Segment
 from odradek.model import ErrorCode, KafkaError
-from odradek.protocol.record_batch import iterate_batches
-from odradek.testing.disk import MemoryDisk
+from odradek.protocol.batches.record_batch import iterate_batches
+from odradek.testing.simulation.disk import MemoryDisk
 
 FIRST = f"/data/t-0/{0:020d}.log"
 CONFIG = {"segment_bytes": 2000, "index_interval_bytes": 300}

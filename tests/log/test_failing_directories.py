@@ -11,8 +11,8 @@ from odradek.log import Log, LogManager
 from odradek.log.checkpoints.meta_properties import CLEAN_SHUTDOWN
 from odradek.log.errors import LogStorageError, OfflineDirectoryError
 from odradek.model import StorageError, TopicPartition
-from odradek.protocol.records import encode_batch
-from odradek.testing.disk import MemoryDisk
+from odradek.protocol.batches.records import encode_batch
+from odradek.testing.simulation.disk import MemoryDisk
 
 NOW = 1_800_000_000_000
 OLD, NEW = uuid.UUID(int=1), uuid.UUID(int=2)

@@ -4,10 +4,10 @@ import pytest
 
 from odradek.log import Log, LogConfig
 from odradek.log.cleaner.cleanable import measure
-from odradek.protocol.compression import Codec
-from odradek.protocol.record_batch import iterate_batches, read_header, verify_crc, write_header
-from odradek.protocol.records import encode_batch
-from odradek.testing.disk import MemoryDisk
+from odradek.protocol.batches.compression import Codec
+from odradek.protocol.batches.record_batch import iterate_batches, read_header, verify_crc, write_header
+from odradek.protocol.batches.records import encode_batch
+from odradek.testing.simulation.disk import MemoryDisk
 
 NOW = 1_800_000_000_000
 MINUTE = 60_000

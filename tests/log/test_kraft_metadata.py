@@ -8,10 +8,10 @@ import pytest
 
 from odradek.log.directories.kraft_metadata import FOLDER, KraftMetadata, read_kraft_metadata
 from odradek.log.errors import DamagedFileError
+from odradek.protocol.batches.records import encode_batch
 from odradek.protocol.errors import MalformedMessageError
 from odradek.protocol.primitives import encode_string
-from odradek.protocol.records import encode_batch
-from odradek.testing.disk import MemoryDisk
+from odradek.testing.simulation.disk import MemoryDisk
 
 ONE, OTHER = uuid.UUID(int=1), uuid.UUID(int=2)
 TAGS = b"\x00"

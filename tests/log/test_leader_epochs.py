@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from odradek.log import Log, LogConfig
 from odradek.log.checkpoints.leader_epoch_cache import EpochStart, LeaderEpochs
-from odradek.protocol.records import encode_batch
-from odradek.testing.disk import MemoryDisk
+from odradek.protocol.batches.records import encode_batch
+from odradek.testing.simulation.disk import MemoryDisk
 
 NOW = 1_800_000_000_000
 

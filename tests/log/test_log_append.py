@@ -8,11 +8,11 @@ import pytest
 
 from odradek.log import Log, LogConfig
 from odradek.model import ErrorCode, KafkaError
-from odradek.protocol.compression import Codec
-from odradek.protocol.control_records import ControlType, EndTransactionMarker
-from odradek.protocol.record_batch import BatchHeader, iterate_batches, read_header, verify_crc, write_header
-from odradek.protocol.records import decode_records, encode_batch
-from odradek.testing.disk import MemoryDisk
+from odradek.protocol.batches.compression import Codec
+from odradek.protocol.batches.control_records import ControlType, EndTransactionMarker
+from odradek.protocol.batches.record_batch import BatchHeader, iterate_batches, read_header, verify_crc, write_header
+from odradek.protocol.batches.records import decode_records, encode_batch
+from odradek.testing.simulation.disk import MemoryDisk
 
 NOW = 1_800_000_000_000
 

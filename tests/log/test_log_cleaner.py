@@ -13,8 +13,8 @@ from odradek.log.cleaner import log_cleaner
 from odradek.log.cleaner.compaction import Compaction
 from odradek.log.cleaner.log_cleaner import CleanerSettings, Throttle
 from odradek.model import TopicPartition
-from odradek.protocol.records import encode_batch
-from odradek.testing.disk import MemoryDisk
+from odradek.protocol.batches.records import encode_batch
+from odradek.testing.simulation.disk import MemoryDisk
 
 pytestmark = pytest.mark.usefixtures("way")
 

@@ -11,10 +11,10 @@ from odradek.log import Log, LogConfig, LogManager
 from odradek.log.checkpoints.checkpoint_file import RECOVERY_POINTS, decode_offsets
 from odradek.log.checkpoints.meta_properties import CLEAN_SHUTDOWN
 from odradek.model import TopicPartition
-from odradek.protocol.record_batch import iterate_batches
-from odradek.protocol.records import encode_batch
+from odradek.protocol.batches.record_batch import iterate_batches
+from odradek.protocol.batches.records import encode_batch
 from odradek.runtime import Disk, SystemDisk
-from odradek.testing.disk import MemoryDisk, PowerCutError
+from odradek.testing.simulation.disk import MemoryDisk, PowerCutError
 
 NOW = 1_800_000_000_000
 BATCHES = 5

@@ -13,9 +13,9 @@ from sampling import crash_points, seeds
 
 from odradek.log import Log, LogConfig, LogManager
 from odradek.model import TopicPartition
-from odradek.protocol.record_batch import iterate_batches, read_header
-from odradek.protocol.records import encode_batch
-from odradek.testing.disk import MemoryDisk, PowerCutError, Survival
+from odradek.protocol.batches.record_batch import iterate_batches, read_header
+from odradek.protocol.batches.records import encode_batch
+from odradek.testing.simulation.disk import MemoryDisk, PowerCutError, Survival
 
 START_MS = 1_800_000_000_000
 KEPT, DELETED = TopicPartition("kept", 0), TopicPartition("deleted", 1)

@@ -19,7 +19,7 @@ from odradek.log.segments.index_file import PAGE_ENTRIES
 from odradek.log.segments.offset_index import OffsetIndex
 from odradek.log.segments.time_index import TimeIndex
 from odradek.model import StorageError, TopicPartition
-from odradek.testing.disk import MemoryDisk
+from odradek.testing.simulation.disk import MemoryDisk
 
 
 def new_pool() -> tuple[MemoryDisk, FilePool]:

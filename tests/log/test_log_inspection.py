@@ -24,10 +24,10 @@ from odradek.log.inspection.file_contents import (
     partition_directories,
 )
 from odradek.model import TopicPartition
-from odradek.protocol.compression import Codec
-from odradek.protocol.record_batch import read_header, write_header
-from odradek.protocol.records import encode_batch
-from odradek.testing.disk import MemoryDisk
+from odradek.protocol.batches.compression import Codec
+from odradek.protocol.batches.record_batch import read_header, write_header
+from odradek.protocol.batches.records import encode_batch
+from odradek.testing.simulation.disk import MemoryDisk
 
 NOW = 1_800_000_000_000
 FIRST = "/data/t-0/00000000000000000000"

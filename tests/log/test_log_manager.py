@@ -15,10 +15,10 @@ import pytest
 from odradek.log import Log, LogConfig, LogManager, LogStorageError
 from odradek.log.checkpoints.checkpoint_file import decode_offsets
 from odradek.model import StorageError, TopicPartition
-from odradek.protocol.record_batch import iterate_batches
-from odradek.protocol.records import encode_batch
+from odradek.protocol.batches.record_batch import iterate_batches
+from odradek.protocol.batches.records import encode_batch
 from odradek.runtime import Disk, SystemDisk
-from odradek.testing.disk import MemoryDisk, Survival
+from odradek.testing.simulation.disk import MemoryDisk, Survival
 
 NOW = 1_800_000_000_000
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

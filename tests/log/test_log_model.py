@@ -10,9 +10,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from odradek.log import Log, LogConfig
 from odradek.log.producers.producer_state import REMEMBERED_BATCHES
 from odradek.model import ErrorCode, KafkaError
-from odradek.protocol.record_batch import assign_offset, iterate_batches
-from odradek.protocol.records import encode_batch
-from odradek.testing.disk import MemoryDisk, Survival
+from odradek.protocol.batches.record_batch import assign_offset, iterate_batches
+from odradek.protocol.batches.records import encode_batch
+from odradek.testing.simulation.disk import MemoryDisk, Survival
 
 START_MS = 1_800_000_000_000
 

@@ -14,10 +14,10 @@ import pytest
 from odradek.log import Log, LogConfig
 from odradek.log.recovery import segment_recovery
 from odradek.model import ErrorCode, KafkaError
-from odradek.protocol.record_batch import HEADER_SIZE, iterate_batches
-from odradek.protocol.records import decode_records, encode_batch
+from odradek.protocol.batches.record_batch import HEADER_SIZE, iterate_batches
+from odradek.protocol.batches.records import decode_records, encode_batch
 from odradek.runtime import SystemDisk
-from odradek.testing.disk import MemoryDisk, Survival
+from odradek.testing.simulation.disk import MemoryDisk, Survival
 
 NOW = 1_800_000_000_000
 FOLDER = "/data/t-0"
@@ -458,7 +458,7 @@ def test_batches_that_cross_a_read_buffer_are_checked(monkeypatch: pytest.Monkey
 WRITER = """
 import sys
 from odradek.log import Log, LogConfig
-from odradek.protocol.records import encode_batch
+from odradek.protocol.batches.records import encode_batch
 from odradek.runtime import SystemDisk
 
 log = Log.open(SystemDisk(), sys.argv[1], LogConfig(segment_bytes=200_000), now_ms=0)

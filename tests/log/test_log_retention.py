@@ -6,9 +6,9 @@ import pytest
 
 from odradek.log import Log, LogConfig
 from odradek.model import ErrorCode, KafkaError
-from odradek.protocol.record_batch import iterate_batches
-from odradek.protocol.records import encode_batch
-from odradek.testing.disk import MemoryDisk
+from odradek.protocol.batches.record_batch import iterate_batches
+from odradek.protocol.batches.records import encode_batch
+from odradek.testing.simulation.disk import MemoryDisk
 
 NOW = 1_800_000_000_000
 SIZE = len(encode_batch([(NOW, None, b"x" * 50, ())]))

@@ -6,10 +6,10 @@ from itertools import pairwise
 import pytest
 
 from odradek.log import FilePool, Log, LogConfig
-from odradek.protocol.compression import Codec
-from odradek.protocol.record_batch import iterate_batches
-from odradek.protocol.records import encode_batch
-from odradek.testing.disk import MemoryDisk
+from odradek.protocol.batches.compression import Codec
+from odradek.protocol.batches.record_batch import iterate_batches
+from odradek.protocol.batches.records import encode_batch
+from odradek.testing.simulation.disk import MemoryDisk
 
 NOW = 1_800_000_000_000
 

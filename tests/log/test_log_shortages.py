@@ -9,9 +9,9 @@ import pytest
 from odradek.log import Log, LogConfig, LogManager, LogStorageError
 from odradek.log.segments.segment import Segment
 from odradek.model import StorageError
-from odradek.protocol.record_batch import iterate_batches
-from odradek.protocol.records import encode_batch
-from odradek.testing.disk import MemoryDisk, Survival
+from odradek.protocol.batches.record_batch import iterate_batches
+from odradek.protocol.batches.records import encode_batch
+from odradek.testing.simulation.disk import MemoryDisk, Survival
 
 NOW = 1_800_000_000_000
 SHORTAGES = [MemoryError(), OSError(errno.EMFILE, "Too many open files"), OSError(errno.ENOMEM, "no memory")]

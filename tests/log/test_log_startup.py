@@ -12,10 +12,10 @@ from odradek.log import Log, LogConfig, LogManager, LogStorageError
 from odradek.log.checkpoints.checkpoint_file import decode_offsets
 from odradek.log.directories.loading_progress import LoadingStoppedError
 from odradek.model import StorageError, TopicPartition
-from odradek.protocol.record_batch import HEADER_SIZE, iterate_batches
-from odradek.protocol.records import encode_batch
+from odradek.protocol.batches.record_batch import HEADER_SIZE, iterate_batches
+from odradek.protocol.batches.records import encode_batch
 from odradek.runtime import Disk, SystemDisk
-from odradek.testing.disk import MemoryDisk
+from odradek.testing.simulation.disk import MemoryDisk
 
 NOW = 1_800_000_000_000
 TOPIC_ID = uuid.UUID(int=9)

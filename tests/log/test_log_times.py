@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from odradek.log import Log, LogConfig
 from odradek.log.batch_contents import MAX_RECORDS
-from odradek.protocol.compression import Codec
-from odradek.protocol.record_batch import HEADER_SIZE, read_header, write_header
-from odradek.protocol.records import encode_batch
-from odradek.testing.disk import MemoryDisk
+from odradek.protocol.batches.compression import Codec
+from odradek.protocol.batches.record_batch import HEADER_SIZE, read_header, write_header
+from odradek.protocol.batches.records import encode_batch
+from odradek.testing.simulation.disk import MemoryDisk
 
 NOW = 1_800_000_000_000
 

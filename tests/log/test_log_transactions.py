@@ -10,10 +10,10 @@ from transactional_writer import DIRECTORY, NOW_MS, Writer, scripted
 from odradek.log import FilePool, Log, LogConfig
 from odradek.log.segments.transaction_index import ENTRY, AbortedTransaction, TransactionIndex
 from odradek.model import ErrorCode, KafkaError
-from odradek.protocol.control_records import ControlType
-from odradek.protocol.record_batch import iterate_batches
-from odradek.protocol.records import encode_batch
-from odradek.testing.disk import MemoryDisk, Survival
+from odradek.protocol.batches.control_records import ControlType
+from odradek.protocol.batches.record_batch import iterate_batches
+from odradek.protocol.batches.records import encode_batch
+from odradek.testing.simulation.disk import MemoryDisk, Survival
 
 
 def test_only_segments_with_an_aborted_transaction_have_an_index_of_them() -> None:

@@ -11,10 +11,10 @@ from odradek.log import Log, LogConfig, LogManager
 from odradek.log.inspection.findings import Finding
 from odradek.log.inspection.verification import Verification
 from odradek.model import TopicPartition
-from odradek.protocol.compression import Codec
-from odradek.protocol.record_batch import BatchHeader, iterate_batches, write_header
-from odradek.protocol.records import encode_batch
-from odradek.testing.disk import MemoryDisk
+from odradek.protocol.batches.compression import Codec
+from odradek.protocol.batches.record_batch import BatchHeader, iterate_batches, write_header
+from odradek.protocol.batches.records import encode_batch
+from odradek.testing.simulation.disk import MemoryDisk
 
 NOW = 1_800_000_000_000
 CONFIG = LogConfig(segment_bytes=1500, index_interval_bytes=100)

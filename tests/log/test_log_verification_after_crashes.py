@@ -8,9 +8,9 @@ from odradek.log import LogConfig, LogManager
 from odradek.log.inspection.findings import Finding
 from odradek.log.inspection.verification import Verification
 from odradek.model import TopicPartition
-from odradek.protocol.record_batch import iterate_batches
-from odradek.protocol.records import encode_batch
-from odradek.testing.disk import MemoryDisk, PowerCutError, Survival
+from odradek.protocol.batches.record_batch import iterate_batches
+from odradek.protocol.batches.records import encode_batch
+from odradek.testing.simulation.disk import MemoryDisk, PowerCutError, Survival
 
 NOW = 1_800_000_000_000
 T0 = TopicPartition("t", 0)

@@ -12,7 +12,7 @@ from odradek.log.errors import LogStorageError
 from odradek.model import TopicPartition
 from odradek.protocol.errors import CorruptBatchError
 from odradek.runtime import SystemDisk
-from odradek.testing.disk import MemoryDisk
+from odradek.testing.simulation.disk import MemoryDisk
 
 PARTITION = TopicPartition("t", 0)
 

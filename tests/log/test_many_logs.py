@@ -4,8 +4,8 @@ import random
 
 from odradek.log import LogConfig, LogManager
 from odradek.model import TopicPartition
-from odradek.protocol.records import encode_batch
-from odradek.testing.disk import MemoryDisk
+from odradek.protocol.batches.records import encode_batch
+from odradek.testing.simulation.disk import MemoryDisk
 
 NOW = 1_800_000_000_000
 LOGS = 10_000

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from odradek.testing.disk import MemoryDisk, PowerCutError, Survival
-from odradek.testing.disk_contents import SECTOR_BYTES
+from odradek.testing.simulation.disk import MemoryDisk, PowerCutError, Survival
+from odradek.testing.simulation.disk_contents import SECTOR_BYTES
 
 
 def disk_with(data: bytes, seed: int = 0) -> MemoryDisk:

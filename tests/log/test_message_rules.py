@@ -13,8 +13,8 @@ from odradek.log import Log, LogConfig
 from odradek.log.batch_contents import MAX_RECORD_ERRORS, MAX_RECORDS, InvalidRecordsError
 from odradek.log.validation import MessageRules
 from odradek.model import ErrorCode, KafkaError
-from odradek.protocol.compression import Codec, compress
-from odradek.protocol.record_batch import (
+from odradek.protocol.batches.compression import Codec, compress
+from odradek.protocol.batches.record_batch import (
     HEADER_SIZE,
     BatchHeader,
     iterate_batches,
@@ -22,9 +22,9 @@ from odradek.protocol.record_batch import (
     verify_crc,
     write_header,
 )
-from odradek.protocol.records import decode_records, encode_batch
+from odradek.protocol.batches.records import decode_records, encode_batch
 from odradek.protocol.varint import encode_varint
-from odradek.testing.disk import MemoryDisk
+from odradek.testing.simulation.disk import MemoryDisk
 
 NOW = 1_800_000_000_000
 HOUR = 3_600_000

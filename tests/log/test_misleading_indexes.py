@@ -11,10 +11,10 @@ from test_log_verification import flip, put
 from odradek.log import Log, LogConfig
 from odradek.log.segments.offset_index import ENTRY as OFFSET_ENTRY
 from odradek.log.segments.time_index import ENTRY as TIME_ENTRY
+from odradek.protocol.batches.record_batch import iterate_batches
+from odradek.protocol.batches.records import encode_batch
 from odradek.protocol.errors import CorruptBatchError
-from odradek.protocol.record_batch import iterate_batches
-from odradek.protocol.records import encode_batch
-from odradek.testing.disk import MemoryDisk
+from odradek.testing.simulation.disk import MemoryDisk
 
 FIRST = f"/data/t-0/{0:020d}"
 CONFIG = {"segment_bytes": 5000, "index_interval_bytes": 300}

@@ -9,8 +9,8 @@ from odradek.log.checkpoints.checkpoint_file import RECOVERY_POINTS, decode_offs
 from odradek.log.checkpoints.meta_properties import CLEAN_SHUTDOWN
 from odradek.log.errors import LogStorageError, OfflineDirectoryError
 from odradek.model import StorageError, TopicPartition
-from odradek.protocol.records import encode_batch
-from odradek.testing.disk import MemoryDisk
+from odradek.protocol.batches.records import encode_batch
+from odradek.testing.simulation.disk import MemoryDisk
 
 NOW = 1_800_000_000_000
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))

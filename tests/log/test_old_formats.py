@@ -7,8 +7,8 @@ import pytest
 
 from odradek.log import Log, LogConfig
 from odradek.log.errors import DamagedFileError
-from odradek.protocol.records import encode_batch
-from odradek.testing.disk import MemoryDisk
+from odradek.protocol.batches.records import encode_batch
+from odradek.testing.simulation.disk import MemoryDisk
 
 NOW = 1_800_000_000_000
 FOLDER = "/data/t-0"

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from odradek.log.producers.producer_snapshot import decode_snapshot, encode_snapshot
 from odradek.log.producers.producer_state import ProducerState
 from odradek.model import ErrorCode, KafkaError
-from odradek.protocol.record_batch import BatchHeader, read_header
-from odradek.protocol.records import encode_batch
+from odradek.protocol.batches.record_batch import BatchHeader, read_header
+from odradek.protocol.batches.records import encode_batch
 
 TOP = 2**31 - 1
 

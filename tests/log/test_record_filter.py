@@ -13,9 +13,9 @@ from odradek.log.cleaner.checked_batches import Section
 from odradek.log.cleaner.compiled_record_filter import CompiledRecordFilter
 from odradek.log.cleaner.offset_map import OffsetMap
 from odradek.log.cleaner.record_filter import Kept, PlainRecordFilter, RecordFilter
+from odradek.protocol.batches.record_batch import DELETE_HORIZON, HEADER_SIZE, LOG_APPEND_TIME, read_header
+from odradek.protocol.batches.records import Record, encode_batch, parse_records
 from odradek.protocol.errors import CorruptBatchError
-from odradek.protocol.record_batch import DELETE_HORIZON, HEADER_SIZE, LOG_APPEND_TIME, read_header
-from odradek.protocol.records import Record, encode_batch, parse_records
 
 NOW_MS, HORIZON_MS = 1_800_000_000_000, 1_800_086_400_000
 SECRET = random.Random(1).randbytes(16)

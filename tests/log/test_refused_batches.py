@@ -5,9 +5,9 @@ import pytest
 from odradek.log import Log, LogConfig, LogStorageError
 from odradek.log.producers.refused_batches import RefusedBatches
 from odradek.model import ErrorCode, KafkaError
-from odradek.protocol.record_batch import assign_offset
-from odradek.protocol.records import encode_batch
-from odradek.testing.disk import MemoryDisk
+from odradek.protocol.batches.record_batch import assign_offset
+from odradek.protocol.batches.records import encode_batch
+from odradek.testing.simulation.disk import MemoryDisk
 
 NOW = 1_800_000_000_000
 NOT_LEADER = KafkaError(ErrorCode.not_leader_or_follower)

@@ -12,10 +12,10 @@ from transactional_writer import DIRECTORY, NOW_MS, Outcome
 from odradek.log import Log, LogConfig, LogManager
 from odradek.log.inspection.verification import Verification
 from odradek.model import TopicPartition
-from odradek.protocol.control_records import ControlType, EndTransactionMarker
-from odradek.protocol.record_batch import iterate_batches
-from odradek.protocol.records import encode_batch
-from odradek.testing.disk import MemoryDisk, PowerCutError, Survival
+from odradek.protocol.batches.control_records import ControlType, EndTransactionMarker
+from odradek.protocol.batches.record_batch import iterate_batches
+from odradek.protocol.batches.records import encode_batch
+from odradek.testing.simulation.disk import MemoryDisk, PowerCutError, Survival
 
 PARTITION = TopicPartition("t", 0)
 CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=200, retention_bytes=1800, file_delete_delay_ms=10)

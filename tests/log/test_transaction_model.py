@@ -10,10 +10,10 @@ from transactional_writer import DIRECTORY, NOW_MS, Outcome
 from odradek.log import Log, LogConfig
 from odradek.log.inspection.verification import Verification
 from odradek.model import ErrorCode, KafkaError
-from odradek.protocol.control_records import ControlType, EndTransactionMarker
-from odradek.protocol.record_batch import iterate_batches
-from odradek.protocol.records import encode_batch
-from odradek.testing.disk import MemoryDisk, Survival
+from odradek.protocol.batches.control_records import ControlType, EndTransactionMarker
+from odradek.protocol.batches.record_batch import iterate_batches
+from odradek.protocol.batches.records import encode_batch
+from odradek.testing.simulation.disk import MemoryDisk, Survival
 
 PRODUCERS = st.integers(1, 4)
 

@@ -8,15 +8,15 @@ from odradek.log.producers.producer_snapshot import decode_snapshot, encode_snap
 from odradek.log.producers.producer_state import ProducerState
 from odradek.log.segments.transaction_index import AbortedTransaction
 from odradek.model import ErrorCode, KafkaError
-from odradek.protocol.control_records import (
+from odradek.protocol.batches.control_records import (
     ControlType,
     EndTransactionMarker,
     decode_marker,
     encode_marker,
     read_marker,
 )
-from odradek.protocol.record_batch import BatchHeader, read_header
-from odradek.protocol.records import Record, encode_batch
+from odradek.protocol.batches.record_batch import BatchHeader, read_header
+from odradek.protocol.batches.records import Record, encode_batch
 
 NOW_MS = 1_700_000_000_000
 

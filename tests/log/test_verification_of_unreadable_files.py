@@ -5,7 +5,7 @@ from test_log_verification import FOLDER, damages, data_directory, flip, put, se
 from transactional_writer import Writer, scripted
 
 from odradek.log.inspection.verification import Verification
-from odradek.testing.disk import MemoryDisk
+from odradek.testing.simulation.disk import MemoryDisk
 
 
 def refuse(disk: MemoryDisk, monkeypatch: pytest.MonkeyPatch, method: str, path: str) -> None:

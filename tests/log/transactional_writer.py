@@ -4,10 +4,10 @@ import random
 
 from odradek.log import Log, LogConfig
 from odradek.log.segments.transaction_index import AbortedTransaction
-from odradek.protocol.control_records import ControlType, EndTransactionMarker
-from odradek.protocol.record_batch import iterate_batches
-from odradek.protocol.records import decode_records, encode_batch
-from odradek.testing.disk import MemoryDisk
+from odradek.protocol.batches.control_records import ControlType, EndTransactionMarker
+from odradek.protocol.batches.record_batch import iterate_batches
+from odradek.protocol.batches.records import decode_records, encode_batch
+from odradek.testing.simulation.disk import MemoryDisk
 
 NOW_MS = 1_800_000_000_000
 DIRECTORY = "/data/t-0"

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.peers.kafka_peer import kafka_home
-from odradek.testing.ports import free_ports
-from odradek.testing.server_process import ServerProcess
+from odradek.testing.servers.ports import free_ports
+from odradek.testing.servers.server_process import ServerProcess
 
 _MAIN: Final = "org.apache.kafka.connect.cli.ConnectDistributed"
 _STRING: Final = "org.apache.kafka.connect.storage.StringConverter"

@@ -20,7 +20,7 @@ from bench.peers.kafka_peer import kafka_home
 from odradek.cli import main
 from odradek.protocol.api import ApiKey
 from odradek.testing import eventually
-from odradek.testing.process import ServedBroker
+from odradek.testing.servers.odradek_process import ServedBroker
 from odradek.testing.wire_client import BlockingWireClient
 
 pytestmark = pytest.mark.needs("kafka")

@@ -16,7 +16,7 @@ from group_members import (
 )
 from java_members import JavaMembers, java_members
 
-from odradek.spark.java import find_java
+from odradek.spark.local.java import find_java
 
 pytestmark = pytest.mark.needs("kafka")
 

@@ -12,7 +12,7 @@ from connect_worker import ConnectWorker
 
 from odradek.cli import main
 from odradek.testing import eventually
-from odradek.testing.process import ServedBroker
+from odradek.testing.servers.odradek_process import ServedBroker
 
 pytestmark = pytest.mark.needs("kafka")
 

@@ -7,7 +7,7 @@ import pytest
 
 from bench.peers.kafka_peer import KafkaBroker, kafka_home
 from odradek.model import UnavailableError
-from odradek.spark.java import find_java
+from odradek.spark.local.java import find_java
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from dumps import SUFFIXES, as_row, as_shown, kafkas_lines, our_lines, our_rows, segment_files
 
 from odradek.protocol.api import ApiKey
-from odradek.protocol.compression import Codec
-from odradek.protocol.records import encode_batch
+from odradek.protocol.batches.compression import Codec
+from odradek.protocol.batches.records import encode_batch
 from odradek.testing.conditions import eventually
-from odradek.testing.process import ServedBroker
+from odradek.testing.servers.odradek_process import ServedBroker
 from odradek.testing.wire_client import BlockingWireClient
 
 pytestmark = pytest.mark.needs("kafka")

@@ -9,7 +9,7 @@ from dumps import as_row, as_shown, kafkas_lines, our_lines, our_rows, segment_f
 from transactions import Partition
 
 from bench.peers.kafka_peer import kafka_home
-from odradek.testing.process import ServedBroker
+from odradek.testing.servers.odradek_process import ServedBroker
 
 pytestmark = pytest.mark.needs("kafka")
 

@@ -21,7 +21,7 @@ from dumps import as_row, as_shown, kafkas_lines, our_lines, our_rows, segment_f
 from bench.peers.kafka_peer import KafkaBroker
 from odradek.cli import main
 from odradek.testing.conditions import eventually
-from odradek.testing.process import ServedBroker
+from odradek.testing.servers.odradek_process import ServedBroker
 
 pytestmark = [pytest.mark.needs("kafka"), pytest.mark.timeout(900)]
 

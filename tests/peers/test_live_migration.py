@@ -17,7 +17,7 @@ from java_member import JavaMember
 
 from odradek.cli import main
 from odradek.testing import eventually
-from odradek.testing.process import ServedBroker
+from odradek.testing.servers.odradek_process import ServedBroker
 
 pytestmark = pytest.mark.needs("kafka")
 

@@ -9,7 +9,7 @@ import pytest
 from twins import Case, Request, Twins, check, comparable
 
 from odradek.protocol.api import ApiKey
-from odradek.protocol.messages import decode_response
+from odradek.protocol.messages.message_codec import decode_response
 from odradek.testing.wire_client import BlockingWireClient
 
 pytestmark = pytest.mark.needs("kafka")

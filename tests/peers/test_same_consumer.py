@@ -18,7 +18,7 @@ from odradek.clients import (
     RecordDeserializationError,
 )
 from odradek.model import TopicPartition
-from odradek.testing.process import ServedBroker
+from odradek.testing.servers.odradek_process import ServedBroker
 
 pytestmark = pytest.mark.needs("kafka")
 

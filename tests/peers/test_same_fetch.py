@@ -8,9 +8,9 @@ from test_same_offsets import list_offsets
 from twins import Case, Request, Twins, check, produce
 
 from odradek.protocol.api import ApiKey
-from odradek.protocol.compression import Codec
-from odradek.protocol.record_batch import iterate_batches
-from odradek.protocol.records import encode_batch
+from odradek.protocol.batches.compression import Codec
+from odradek.protocol.batches.record_batch import iterate_batches
+from odradek.protocol.batches.records import encode_batch
 
 pytestmark = pytest.mark.needs("kafka")
 

@@ -13,7 +13,7 @@ import pytest
 from bench.peers.kafka_peer import KafkaBroker
 from odradek.clients import Admin, Consumer, ConsumerRecord, Producer, blocking
 from odradek.model import ErrorCode, KafkaError, TopicPartition
-from odradek.testing.process import ServedBroker
+from odradek.testing.servers.odradek_process import ServedBroker
 
 pytestmark = pytest.mark.needs("kafka")
 

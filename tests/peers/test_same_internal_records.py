@@ -17,11 +17,11 @@ from kio.serial._introspect import EntityField, EntityTupleField, classify_field
 from bench.peers.kafka_peer import kafka_home
 from odradek.log import LogConfig, LogManager
 from odradek.model import TopicPartition
-from odradek.protocol.group_records import GROUP_RECORDS, ClassicMemberMetadata
-from odradek.protocol.record_types import RecordType, RecordTypes
-from odradek.protocol.records import encode_batch
-from odradek.protocol.schemas import Layout
-from odradek.protocol.transaction_records import TRANSACTION_RECORDS
+from odradek.protocol.batches.records import encode_batch
+from odradek.protocol.internal_records.group_records import GROUP_RECORDS, ClassicMemberMetadata
+from odradek.protocol.internal_records.record_types import RecordType, RecordTypes
+from odradek.protocol.internal_records.transaction_records import TRANSACTION_RECORDS
+from odradek.protocol.messages.schemas import Layout
 from odradek.runtime import SystemDisk
 
 pytestmark = pytest.mark.needs("kafka")

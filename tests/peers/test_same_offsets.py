@@ -7,8 +7,8 @@ import pytest
 from twins import Case, Request, Twins, check, produce
 
 from odradek.protocol.api import ApiKey
-from odradek.protocol.compression import Codec
-from odradek.protocol.records import encode_batch
+from odradek.protocol.batches.compression import Codec
+from odradek.protocol.batches.records import encode_batch
 
 pytestmark = pytest.mark.needs("kafka")
 

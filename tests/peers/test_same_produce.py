@@ -10,8 +10,8 @@ from typing import Any, Final
 import pytest
 from twins import Case, Twins, check, produce
 
-from odradek.protocol.compression import Codec
-from odradek.protocol.record_batch import (
+from odradek.protocol.batches.compression import Codec
+from odradek.protocol.batches.record_batch import (
     HEADER_SIZE,
     LOG_APPEND_TIME,
     BatchHeader,
@@ -19,7 +19,7 @@ from odradek.protocol.record_batch import (
     read_header,
     write_header,
 )
-from odradek.protocol.records import encode_batch, encode_record
+from odradek.protocol.batches.records import encode_batch, encode_record
 from odradek.testing.conditions import eventually
 
 pytestmark = pytest.mark.needs("kafka")

@@ -6,9 +6,9 @@ from typing import Any, Final
 import pytest
 from twins import Twins, produce
 
-from odradek.protocol.compression import Codec, compress
-from odradek.protocol.record_batch import HEADER_SIZE, iterate_batches, read_header, write_header
-from odradek.protocol.records import Record, decode_records, encode_batch, encode_record
+from odradek.protocol.batches.compression import Codec, compress
+from odradek.protocol.batches.record_batch import HEADER_SIZE, iterate_batches, read_header, write_header
+from odradek.protocol.batches.records import Record, decode_records, encode_batch, encode_record
 
 pytestmark = pytest.mark.needs("kafka")
 

@@ -15,10 +15,10 @@ from typing import Any, Final
 
 from bench.peers.kafka_peer import KafkaBroker
 from odradek.protocol.api import ApiKey
-from odradek.protocol.headers import decode_response_header
-from odradek.protocol.messages import decode_response
+from odradek.protocol.messages.headers import decode_response_header
+from odradek.protocol.messages.message_codec import decode_response
 from odradek.testing.conditions import eventually
-from odradek.testing.process import ServedBroker
+from odradek.testing.servers.odradek_process import ServedBroker
 from odradek.testing.wire_client import BlockingWireClient
 
 CLOSED: Final = "the connection was closed"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from odradek.testing.process import ServedBroker
+from odradek.testing.servers.odradek_process import ServedBroker
 
 OPTIONS = {"log.retention.ms": "-1", "offsets.topic.num.partitions": "4", "num.partitions": "3"}
 """Records keep their own timestamps here, and those are years old."""

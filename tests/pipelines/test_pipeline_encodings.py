@@ -16,7 +16,7 @@ from odradek.model import ConfigurationError
 from odradek.pipelines.config import QueryPipeline, Stream, parse_pipeline
 from odradek.pipelines.errors import is_final
 from odradek.pipelines.values import parse_values
-from odradek.spark.dead_letters import LettersDirectory, RefusedLetters
+from odradek.spark.writing.dead_letters import LettersDirectory, RefusedLetters
 
 SCHEMA = {
     "type": "record",

@@ -21,7 +21,7 @@ from odradek.pipelines.runner import PipelineRun, run_pipelines
 from odradek.pipelines.status import State, Status
 from odradek.runtime import system_runtime
 from odradek.testing.conditions import eventually
-from odradek.testing.process import ServedBroker
+from odradek.testing.servers.odradek_process import ServedBroker
 
 pytestmark = [pytest.mark.needs("java"), pytest.mark.timeout(600)]
 

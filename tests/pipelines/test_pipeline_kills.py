@@ -32,7 +32,7 @@ from odradek.pipelines.config import AnyPipeline, load_pipeline
 from odradek.pipelines.status import State, Status, read_status
 from odradek.runtime import system_runtime
 from odradek.testing.conditions import eventually
-from odradek.testing.process import ServedBroker, SupervisedBrokers
+from odradek.testing.servers.odradek_process import ServedBroker, SupervisedBrokers
 
 WAIT_S: Final = 400
 """The longest wait for a step: Spark starts in seconds, but not beside other programs."""

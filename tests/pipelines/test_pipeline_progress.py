@@ -65,7 +65,7 @@ def test_offsets_of_all_sources_are_merged_to_the_lowest_per_partition() -> None
 def test_the_sentence_of_a_nested_error_is_the_innermost_odradek_error() -> None:
     text = """[STREAM_FAILED] Query terminated with exception: Traceback (most recent call last):
   File "stream_reader.py", line 97, in partitions
-odradek.spark.planning.DataLossError: a-0 is gone; set failOnDataLoss=false to read the rest
+odradek.spark.reading.planning.DataLossError: a-0 is gone; set failOnDataLoss=false to read the rest
  SQLSTATE: 38000
 === Streaming Query ==="""
     assert sentence_of(text) == "a-0 is gone; set failOnDataLoss=false to read the rest"

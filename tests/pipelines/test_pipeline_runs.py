@@ -26,7 +26,7 @@ from odradek.pipelines.status import Status
 from odradek.runtime import system_runtime
 from odradek.spark.session import CHECKPOINT_FILES, CHECKPOINT_FILES_OF_A_DISK
 from odradek.testing.conditions import eventually
-from odradek.testing.process import ServedBroker
+from odradek.testing.servers.odradek_process import ServedBroker
 
 pytestmark = [pytest.mark.needs("java"), pytest.mark.timeout(600)]
 

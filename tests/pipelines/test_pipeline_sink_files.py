@@ -10,7 +10,7 @@ import pytest
 from odradek.model import ConfigurationError, StorageError
 from odradek.pipelines.files.sink_files import lock_checkpoint, prepare_directory
 from odradek.runtime import SystemDisk
-from odradek.testing.disk import MemoryDisk
+from odradek.testing.simulation.disk import MemoryDisk
 
 
 def data_file(number: int, ending: str = ".c000.snappy.parquet") -> str:

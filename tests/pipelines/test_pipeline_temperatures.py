@@ -20,7 +20,7 @@ from odradek.pipelines.config import AnyPipeline, parse_pipeline
 from odradek.pipelines.progress import Figures
 from odradek.pipelines.runner import run_pipelines
 from odradek.pipelines.status import State
-from odradek.testing.process import ServedBroker
+from odradek.testing.servers.odradek_process import ServedBroker
 
 FOUND: Final = importlib.util.find_spec("vega_datasets")
 

@@ -12,7 +12,7 @@ from odradek.pipelines.config import MirrorPipeline, parse_pipeline
 from odradek.pipelines.queries import check_pipeline
 from odradek.pipelines.runner import run_pipelines
 from odradek.pipelines.status import State
-from odradek.testing.process import ServedBroker
+from odradek.testing.servers.odradek_process import ServedBroker
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = (ROOT / "docs" / "spark.md").read_text()

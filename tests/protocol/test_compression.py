@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.protocol.compression import Codec, compress, decompress
+from odradek.protocol.batches.compression import Codec, compress, decompress
 from odradek.protocol.errors import CorruptBatchError
 
 COMPRESSING = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]

@@ -5,10 +5,10 @@ import uuid
 import pytest
 from kio.schema.errors import ErrorCode
 
-from odradek.protocol import controller_messages
 from odradek.protocol.api import CONTROLLER_VERSIONS, ApiKey, schema_versions
-from odradek.protocol.headers import encode_request_header, encode_response_header
-from odradek.protocol.messages import (
+from odradek.protocol.messages.headers import encode_request_header, encode_response_header
+from odradek.protocol.messages.message_codec import (
+    controller_messages,
     decode_request,
     decode_response,
     encode_request,

@@ -7,9 +7,9 @@ import pytest
 
 from odradek.protocol.api import ApiKey
 from odradek.protocol.errors import MalformedMessageError
-from odradek.protocol.messages import decode_request, encode_request
+from odradek.protocol.messages.message_codec import decode_request, encode_request
+from odradek.protocol.messages.produce import ProduceTopic, decode_produce_request, encode_produce_request
 from odradek.protocol.primitives import Meter
-from odradek.protocol.produce import ProduceTopic, decode_produce_request, encode_produce_request
 from odradek.protocol.varint import encode_unsigned_varint
 
 FLAGS = {

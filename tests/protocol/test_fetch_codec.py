@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from odradek.protocol.api import ApiKey, schema_versions
 from odradek.protocol.errors import MalformedMessageError
-from odradek.protocol.fetch import (
+from odradek.protocol.messages.fetch import (
     VERSIONS,
     FetchedPartition,
     FetchedTopic,
@@ -17,8 +17,8 @@ from odradek.protocol.fetch import (
     decode_fetch_response,
     encode_fetch_response,
 )
-from odradek.protocol.messages import encode_response
-from odradek.protocol.produce import NodeEndpoint
+from odradek.protocol.messages.message_codec import encode_response
+from odradek.protocol.messages.produce import NodeEndpoint
 
 IDS = [uuid.UUID(int=7), uuid.UUID(int=1 << 100)]
 TOPICS = [

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.protocol.api import ApiKey, schema_versions
-from odradek.protocol.api_versions import decode_api_versions_request, encode_api_versions_response
 from odradek.protocol.errors import MalformedMessageError
-from odradek.protocol.messages import decode_request, encode_request, encode_response, optional
-from odradek.protocol.metadata import decode_metadata_request, encode_metadata_response
+from odradek.protocol.messages.api_versions import decode_api_versions_request, encode_api_versions_response
+from odradek.protocol.messages.message_codec import decode_request, encode_request, encode_response, optional
+from odradek.protocol.messages.metadata import decode_metadata_request, encode_metadata_response
 from odradek.protocol.primitives import Meter
 
 METADATA = schema_versions(ApiKey.METADATA)
@@ -168,8 +168,8 @@ def test_importing_a_broker_does_not_import_the_codec_compiler():
     code = "import sys, odradek.broker.lifecycle; print(*sys.modules)"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     modules = set(said.stdout.split())
-    assert "odradek.protocol.messages" in modules
-    assert not modules & {"kio.serial", "odradek.protocol.encoder", "odradek.protocol.decoder"}
+    assert "odradek.protocol.messages.message_codec" in modules
+    assert not modules & {"kio.serial", "odradek.protocol.messages.encoder", "odradek.protocol.messages.decoder"}
 
 
 def _metadata(topics: list[dict[str, object]]) -> dict[str, object]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from odradek.groups.records import GroupMetadataRecord, GroupRecordCodec, OffsetCommitRecord
 from odradek.model import TopicPartition
 from odradek.protocol.errors import MalformedMessageError, UnknownRecordVersionError
-from odradek.protocol.group_records import (
+from odradek.protocol.internal_records.group_records import (
     GROUP_RECORDS,
     ClassicMemberMetadata,
     ClassicProtocol,
@@ -38,7 +38,7 @@ from odradek.protocol.group_records import (
     TopicMetadata,
     TopicPartitions,
 )
-from odradek.protocol.record_types import UnknownKey
+from odradek.protocol.internal_records.record_types import UnknownKey
 
 OFFSET_KEY = OffsetCommitKey(group="g", topic="topic", partition=3)
 GROUP_KEY = GroupMetadataKey(group="g")

@@ -9,13 +9,13 @@ from kio.serial import entity_reader, entity_writer
 
 from odradek.protocol.api import ApiKey, schema_versions
 from odradek.protocol.errors import MalformedMessageError
-from odradek.protocol.headers import (
+from odradek.protocol.messages.headers import (
     decode_request_header,
     decode_response_header,
     encode_request_header,
     encode_response_header,
 )
-from odradek.protocol.schemas import load_request_schema, load_response_schema
+from odradek.protocol.messages.schemas import load_request_schema, load_response_schema
 
 VERSIONS = [(api, version) for api in ApiKey for version in schema_versions(api)]
 

@@ -11,13 +11,13 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from odradek.protocol.api import ApiKey
-from odradek.protocol.compression import Codec
-from odradek.protocol.fetch import decode_fetch_response
-from odradek.protocol.headers import decode_response_header, encode_request_header
-from odradek.protocol.messages import encode_request
-from odradek.protocol.produce import ProduceTopic, decode_produce_response, encode_produce_request
-from odradek.protocol.record_batch import iterate_batches, verify_crc
-from odradek.protocol.records import decode_records, encode_batch
+from odradek.protocol.batches.compression import Codec
+from odradek.protocol.batches.record_batch import iterate_batches, verify_crc
+from odradek.protocol.batches.records import decode_records, encode_batch
+from odradek.protocol.messages.fetch import decode_fetch_response
+from odradek.protocol.messages.headers import decode_response_header, encode_request_header
+from odradek.protocol.messages.message_codec import encode_request
+from odradek.protocol.messages.produce import ProduceTopic, decode_produce_response, encode_produce_request
 
 COUNT = 3000
 TIMEOUT_S = 30

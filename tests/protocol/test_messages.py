@@ -15,8 +15,8 @@ from schema_samples import sample
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey, schema_versions
 from odradek.protocol.errors import MalformedMessageError
-from odradek.protocol.headers import request_is_flexible
-from odradek.protocol.messages import (
+from odradek.protocol.messages.headers import request_is_flexible
+from odradek.protocol.messages.message_codec import (
     decode_request,
     decode_response,
     encode_request,
@@ -24,7 +24,7 @@ from odradek.protocol.messages import (
     milliseconds,
     optional,
 )
-from odradek.protocol.schemas import load_request_schema, load_response_schema
+from odradek.protocol.messages.schemas import load_request_schema, load_response_schema
 
 APIS = [api for api in ApiKey if schema_versions(api)]
 HALVES = {

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from odradek.protocol.api import ApiKey, schema_versions
 from odradek.protocol.errors import MalformedMessageError
-from odradek.protocol.messages import decode_response, encode_request, encode_response
-from odradek.protocol.produce import (
+from odradek.protocol.messages.message_codec import decode_response, encode_request, encode_response
+from odradek.protocol.messages.produce import (
     VERSIONS,
     NodeEndpoint,
     PartitionResponse,

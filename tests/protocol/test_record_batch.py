@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 
 from odradek.model import ErrorCode, KafkaError
-from odradek.protocol.compression import Codec
-from odradek.protocol.errors import CorruptBatchError
-from odradek.protocol.record_batch import (
+from odradek.protocol.batches.compression import Codec
+from odradek.protocol.batches.record_batch import (
     HEADER_SIZE,
     assign_offset,
     iterate_batches,
@@ -19,7 +18,8 @@ from odradek.protocol.record_batch import (
     set_log_append_time,
     verify_crc,
 )
-from odradek.protocol.records import encode_batch
+from odradek.protocol.batches.records import encode_batch
+from odradek.protocol.errors import CorruptBatchError
 
 RECORDS = [(1_700_000_000_000 + n, b"key", b"value %d" % n, ()) for n in range(10)]
 

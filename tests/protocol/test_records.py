@@ -9,10 +9,15 @@ from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBat
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.protocol.compression import Codec
-from odradek.protocol.errors import CorruptBatchError
-from odradek.protocol.record_batch import HEADER_SIZE, read_header, set_log_append_time, verify_crc, write_header
-from odradek.protocol.records import (
+from odradek.protocol.batches.compression import Codec
+from odradek.protocol.batches.record_batch import (
+    HEADER_SIZE,
+    read_header,
+    set_log_append_time,
+    verify_crc,
+    write_header,
+)
+from odradek.protocol.batches.records import (
     BatchBuilder,
     Record,
     decode_records,
@@ -21,6 +26,7 @@ from odradek.protocol.records import (
     parse_records,
     record_size_bound,
 )
+from odradek.protocol.errors import CorruptBatchError
 from odradek.protocol.varint import VARINTS, encode_varint, read_varint, varint
 
 NULLABLE_BYTES = st.none() | st.binary(max_size=40) | st.integers(60, 9000).map(bytes)

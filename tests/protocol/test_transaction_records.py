@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from odradek.protocol.errors import MalformedMessageError, UnknownRecordVersionError
-from odradek.protocol.transaction_records import (
+from odradek.protocol.internal_records.transaction_records import (
     TRANSACTION_RECORDS,
     PartitionsSchema,
     TransactionLogKey,

@@ -4,7 +4,7 @@ import asyncio
 
 from odradek.clients import Admin
 from odradek.model import TopicPartition
-from odradek.protocol.fetch import FetchedPartition
+from odradek.protocol.messages.fetch import FetchedPartition
 from odradek.testing.world import World, until
 
 T0 = TopicPartition("t", 0)

@@ -13,9 +13,9 @@ from odradek.clients import Admin
 from odradek.log.producers.refused_batches import RefusedBatches
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import ApiKey
-from odradek.protocol.produce import ProduceTopic, decode_produce_response, encode_produce_request
-from odradek.protocol.records import encode_batch
-from odradek.testing.clock import EPOCH_MS
+from odradek.protocol.batches.records import encode_batch
+from odradek.protocol.messages.produce import ProduceTopic, decode_produce_response, encode_produce_request
+from odradek.testing.simulation.clock import EPOCH_MS
 from odradek.testing.world import World, until
 from odradek.wire.client_connection import ClientConnection, open_connection
 

@@ -16,10 +16,10 @@ from odradek.controller import NewTopic
 from odradek.metadata.nodes import RECOVERED, RECOVERING
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import ApiKey
-from odradek.protocol.produce import ProduceTopic, decode_produce_response, encode_produce_request
-from odradek.protocol.records import encode_batch
+from odradek.protocol.batches.records import encode_batch
+from odradek.protocol.messages.produce import ProduceTopic, decode_produce_response, encode_produce_request
 from odradek.replication import IsrChange
-from odradek.testing.clock import EPOCH_MS
+from odradek.testing.simulation.clock import EPOCH_MS
 from odradek.testing.world import World, until
 from odradek.wire import client_connection
 from odradek.wire.client_connection import ClientConnection, open_connection

@@ -18,7 +18,7 @@ from odradek.metadata.store import ANY_VERSION
 from odradek.model import ConfigurationError, StorageError, TopicPartition
 from odradek.stores import MemoryStore
 from odradek.testing import Survival
-from odradek.testing.disk import PowerCutError
+from odradek.testing.simulation.disk import PowerCutError
 from odradek.testing.world import World, until
 
 KEY = TopicPartition("t", 0)

@@ -7,11 +7,10 @@ from typing import Any
 from odradek.columns.compaction_code import compaction_code, compile_now
 from odradek.log import Log, LogConfig, LogManager
 from odradek.log.cleaner.log_cleaner import CleanerSettings
-from odradek.model import TopicPartition
-from odradek.protocol.record_batch import BatchHeader, iterate_batches
-from odradek.protocol.records import Record, decode_records, encode_batch
-from odradek.runtime import Buffer
-from odradek.testing.disk import MemoryDisk
+from odradek.model import Buffer, TopicPartition
+from odradek.protocol.batches.record_batch import BatchHeader, iterate_batches
+from odradek.protocol.batches.records import Record, decode_records, encode_batch
+from odradek.testing.simulation.disk import MemoryDisk
 
 NOW = 1_800_000_000_000
 DAY_MS = 86_400_000

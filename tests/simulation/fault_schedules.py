@@ -18,7 +18,7 @@ from odradek.metadata import paths
 from odradek.metadata.nodes import PartitionStateNode
 from odradek.metadata.store import NoNode
 from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError
-from odradek.protocol.record_batch import CRC_START
+from odradek.protocol.batches.record_batch import CRC_START
 from odradek.stores import MemoryStore
 from odradek.testing import Survival
 from odradek.testing.histories import History, verdict

@@ -5,7 +5,7 @@ from typing import Any
 
 from odradek.clients import Admin, Consumer
 from odradek.model import TopicPartition
-from odradek.testing.clock import EPOCH_MS
+from odradek.testing.simulation.clock import EPOCH_MS
 from odradek.testing.world import World
 
 T0, T1, T2, T3 = (TopicPartition("t", number) for number in range(4))

@@ -13,7 +13,7 @@ import pytest
 from odradek.clients import Admin, Consumer, Producer
 from odradek.model import OdradekError, TopicPartition
 from odradek.testing import Survival
-from odradek.testing.disk import MemoryDisk
+from odradek.testing.simulation.disk import MemoryDisk
 from odradek.testing.world import World, until
 
 CONFIG = {

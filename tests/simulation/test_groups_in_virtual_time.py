@@ -9,7 +9,7 @@ from sampling import seeds
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import ApiKey
 from odradek.protocol.consumer_protocol import Subscription, decode_assignment, encode_subscription
-from odradek.protocol.group_records import GROUP_RECORDS, GroupMetadataKey, GroupMetadataValue
+from odradek.protocol.internal_records.group_records import GROUP_RECORDS, GroupMetadataKey, GroupMetadataValue
 from odradek.testing.world import Member, World, settled, until
 
 PARTITIONS = 6

@@ -26,7 +26,7 @@ from odradek.runtime import system_runtime
 from odradek.stores import open_reader
 from odradek.testing import eventually
 from odradek.testing.histories import History, longest_pause, verdict
-from odradek.testing.process import ServedBroker
+from odradek.testing.servers.odradek_process import ServedBroker
 
 TOPIC: Final = "t"
 PARTITIONS: Final = 2

@@ -20,7 +20,7 @@ from soak_faults import FAULTS
 from soak_round import Report, Round
 from soak_servers import BROKERS, ZOOKEEPERS
 
-from odradek.testing.zookeeper import find_zookeeper
+from odradek.testing.servers.zookeeper import find_zookeeper
 
 _COMPLAINTS_SHOWN = 20
 

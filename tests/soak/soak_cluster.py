@@ -14,7 +14,7 @@ from soak_tree import Tree, View, troubles
 
 from odradek.model import OdradekError
 from odradek.testing import eventually
-from odradek.testing.zookeeper import ZookeeperEnsemble, ZookeeperServer
+from odradek.testing.servers.zookeeper import ZookeeperEnsemble, ZookeeperServer
 
 CONTROLLER: Final = "the controller"
 LEADER: Final = "the leader of t-0"

@@ -14,7 +14,7 @@ from typing import Final
 
 from soak_network import Network
 
-from odradek.testing.process import ServedBroker
+from odradek.testing.servers.odradek_process import ServedBroker
 
 BROKERS: Final = ("broker-0", "broker-1", "broker-2")
 ZOOKEEPERS: Final = ("zookeeper-0", "zookeeper-1", "zookeeper-2")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from odradek.model import UnavailableError
-from odradek.testing.process import ServedBroker
+from odradek.testing.servers.odradek_process import ServedBroker
 
 
 @pytest.fixture(scope="session")

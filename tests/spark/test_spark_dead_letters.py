@@ -6,8 +6,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from odradek.spark import dead_letters
-from odradek.spark.dead_letters import MOST_ROWS, LettersDirectory, split_dead_letters
+from odradek.spark.writing import dead_letters
+from odradek.spark.writing.dead_letters import MOST_ROWS, LettersDirectory, split_dead_letters
 
 LETTER = pa.struct(
     [

@@ -20,9 +20,9 @@ from pyspark.sql.datasource import (
 )
 
 from odradek.model import TopicPartition
-from odradek.spark.filters import Filters
 from odradek.spark.options import Strategy
-from odradek.spark.planning import OffsetRange
+from odradek.spark.reading.filters import Filters
+from odradek.spark.reading.planning import OffsetRange
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 WHOLE = [(A0, 10, 20), (A1, 10, 20), (B0, 10, 20)]

@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from odradek.model import ConfigurationError, TopicPartition, UnavailableError
-from odradek.spark.group_reader import GroupStreamReader
 from odradek.spark.options import Strategy, parse_read_options
+from odradek.spark.reading.group_reader import GroupStreamReader
 from odradek.spark.schema import source_schema
 from odradek.testing.conditions import eventually
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from odradek.model import UnavailableError
-from odradek.spark import java as java_module
-from odradek.spark.java import class_archive_options, find_java
+from odradek.spark.local import java as java_module
+from odradek.spark.local.java import class_archive_options, find_java
 
 
 @pytest.fixture(autouse=True)

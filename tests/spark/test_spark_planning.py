@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.model import OdradekError, TopicPartition
-from odradek.spark.planning import (
+from odradek.spark.reading.planning import (
     OffsetRange,
     StreamOffset,
     advance,

@@ -12,14 +12,14 @@ import pytest
 
 from odradek.clients.cluster import NoBrokerError
 from odradek.model import ConfigurationError, KafkaError, OdradekError, TopicPartition
-from odradek.spark.lookup import ClusterLookup
 from odradek.spark.options import Subscribe, parse_read_options, parse_write_options
-from odradek.spark.planning import DataLossError, OffsetRange
-from odradek.spark.scan import ScanTask, scan
+from odradek.spark.reading.lookup import ClusterLookup
+from odradek.spark.reading.planning import DataLossError, OffsetRange
+from odradek.spark.reading.scan import ScanTask, scan
+from odradek.spark.reading.worker_clients import close_worker_clients
 from odradek.spark.settings import ScanSettings, client_settings
-from odradek.spark.sink import WriteResult, write
-from odradek.spark.worker_clients import close_worker_clients
-from odradek.testing.process import ServedBroker
+from odradek.spark.writing.sink import WriteResult, write
+from odradek.testing.servers.odradek_process import ServedBroker
 
 Produce = Callable[..., None]
 

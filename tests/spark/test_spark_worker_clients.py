@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from odradek.spark.worker_clients import MOST_CLIENTS, WorkerClients, close_worker_clients, worker_clients
+from odradek.spark.reading.worker_clients import MOST_CLIENTS, WorkerClients, close_worker_clients, worker_clients
 
 
 class FakeClient:

@@ -15,8 +15,8 @@ import pyspark
 import pytest
 
 from odradek.spark import worker_daemon
-from odradek.spark import worker_python as worker_python_module
-from odradek.spark.worker_python import choose_python, restore_worker_python, worker_python
+from odradek.spark.local import worker_python as worker_python_module
+from odradek.spark.local.worker_python import choose_python, restore_worker_python, worker_python
 
 INSTALLED = Path(pyspark.__file__).resolve().parent
 SHOW = "import json, sys; print(json.dumps([sys.executable, sys.argv[1:], sys.path]))"

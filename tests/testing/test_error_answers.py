@@ -10,8 +10,8 @@ from odradek.broker.serving.apis import apis
 from odradek.broker.serving.response_errors import error_codes
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
-from odradek.protocol.messages import decode_request, decode_response, encode_request, encode_response
-from odradek.testing.error_answers import error_answer
+from odradek.protocol.messages.message_codec import decode_request, decode_response, encode_request, encode_response
+from odradek.testing.in_process.error_answers import error_answer
 
 ERROR = ErrorCode.cluster_authorization_failed
 TOPIC_ID = uuid.UUID(int=7)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from odradek.testing.clock import VirtualClock
-from odradek.testing.loop import DeadlockError, VirtualLoop
-from odradek.testing.network import CONNECT_TIMEOUT_S, MemoryNetwork
-from odradek.testing.trace import Trace
+from odradek.testing.simulation.clock import VirtualClock
+from odradek.testing.simulation.loop import DeadlockError, VirtualLoop
+from odradek.testing.simulation.network import CONNECT_TIMEOUT_S, MemoryNetwork
+from odradek.testing.simulation.trace import Trace
 
 SEEDS = range(20)
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from odradek.testing import Cluster, ports
-from odradek.testing.process import ServedBroker
+from odradek.testing import Cluster
+from odradek.testing.servers import ports
+from odradek.testing.servers.odradek_process import ServedBroker
 
 
 def test_each_is_another_and_can_be_had() -> None:

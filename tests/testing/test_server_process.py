@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from odradek.testing import eventually
-from odradek.testing.server_process import AnnouncingProcess
+from odradek.testing.servers.server_process import AnnouncingProcess
 
 SERVER = """
 import signal, sys

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from odradek.testing.clock import VirtualClock
-from odradek.testing.loop import DeadlockError, LivelockError, VirtualLoop
-from odradek.testing.trace import Trace
+from odradek.testing.simulation.clock import VirtualClock
+from odradek.testing.simulation.loop import DeadlockError, LivelockError, VirtualLoop
+from odradek.testing.simulation.trace import Trace
 
 
 def run(main: Any, seed: int = 0, *, limit_s: float = 3600.0) -> tuple[Any, VirtualClock, Trace]:

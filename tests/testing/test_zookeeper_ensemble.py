@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from odradek.testing import eventually
-from odradek.testing.zookeeper import ZookeeperEnsemble
+from odradek.testing.servers.zookeeper import ZookeeperEnsemble
 
 
 @pytest.mark.needs("zookeeper")

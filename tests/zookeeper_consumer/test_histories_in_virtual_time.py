@@ -19,7 +19,7 @@ from odradek.groups.zookeeper.membership import Membership
 from odradek.metadata import paths
 from odradek.model import TopicPartition
 from odradek.stores import MemoryStore
-from odradek.testing.slow_store import SlowStore
+from odradek.testing.simulation.slow_store import SlowStore
 from odradek.testing.world import World, until
 
 PARTITIONS: Final = 6

@@ -10,7 +10,7 @@ from zookeeper_world import Reader, play
 
 from odradek.metadata.store import Create, Delete, Node, Operation, Result
 from odradek.stores import MemoryStore, MemoryTree
-from odradek.testing.slow_store import SlowStore
+from odradek.testing.simulation.slow_store import SlowStore
 from odradek.testing.world import World, until
 
 TREE_S: Final = 0.002

@@ -39,7 +39,7 @@ from odradek.log.inspection.verification import Verification
 from odradek.log.names import LOG, parent_of, parse_folder
 from odradek.model import ConfigurationError
 from odradek.model.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from odradek.protocol.record_types import RecordTypes
+from odradek.protocol.internal_records.record_types import RecordTypes
 from odradek.runtime import Disk, SystemDisk
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")

@@ -10,14 +10,13 @@ from typing import Any, Final, NamedTuple
 from odradek.clients.cluster import Cluster
 from odradek.clients.offsets import ISOLATION_LEVELS
 from odradek.clients.settings import ClientSettings
-from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.model import Buffer, ErrorCode, KafkaError, TopicPartition
 from odradek.model.values import dataclass, field
 from odradek.protocol.api import ApiKey
-from odradek.protocol.compression import Buffer
+from odradek.protocol.batches.record_batch import BatchHeader, iterate_batches, verify_crc
 from odradek.protocol.errors import CorruptBatchError, MalformedMessageError
-from odradek.protocol.fetch import TOPIC_IDS_FROM, FetchedPartition, FetchResponse, decode_fetch_response
-from odradek.protocol.messages import encode_request
-from odradek.protocol.record_batch import BatchHeader, iterate_batches, verify_crc
+from odradek.protocol.messages.fetch import TOPIC_IDS_FROM, FetchedPartition, FetchResponse, decode_fetch_response
+from odradek.protocol.messages.message_codec import encode_request
 from odradek.wire.client_connection import ClientConnection
 
 _SESSIONLESS_EPOCH: Final = -1

@@ -12,7 +12,7 @@ from odradek.clients.offsets import by_topic
 from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS, retrying
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import ApiKey
-from odradek.protocol.messages import optional
+from odradek.protocol.messages.message_codec import optional
 from odradek.wire.client_connection import ClientConnection
 
 NO_GENERATION: Final = -1

@@ -14,7 +14,7 @@ from odradek.clients.fetch import FetchLimits, FetchPosition, fetch, out_of_rang
 from odradek.clients.offsets import EARLIEST, LATEST, list_offsets
 from odradek.clients.retry import retrying
 from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError
-from odradek.protocol.fetch import FetchedPartition
+from odradek.protocol.messages.fetch import FetchedPartition
 
 _RANGE_TIMEOUT_MS = 5_000
 """Time after which an offset out of range is reported without the range."""

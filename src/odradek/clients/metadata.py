@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from odradek.model import ErrorCode, TopicPartition
 from odradek.model.values import dataclass, field
-from odradek.protocol.messages import optional
+from odradek.protocol.messages.message_codec import optional
 
 NO_LEADER: Final = -1
 

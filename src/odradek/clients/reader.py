@@ -17,7 +17,7 @@ from odradek.clients.fetch import FetchLimits, FetchPosition, readable_runs
 from odradek.clients.leader_fetch import fetch_from_leaders
 from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS
 from odradek.model import TopicPartition, UnavailableError
-from odradek.protocol.fetch import FetchedPartition
+from odradek.protocol.messages.fetch import FetchedPartition
 
 DEFAULT_FETCH_BYTES: Final = 4 << 20
 """Large enough to amortise the cost of a fetch, small enough for two buffers per task."""

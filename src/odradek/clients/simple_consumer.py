@@ -21,8 +21,8 @@ from odradek.clients.retry import retrying
 from odradek.clients.settings import FetchSettings, make_settings
 from odradek.model import KafkaError, TopicPartition, UnavailableError
 from odradek.model.values import dataclass
-from odradek.protocol.record_batch import iterate_batches
-from odradek.protocol.records import decode_records
+from odradek.protocol.batches.record_batch import iterate_batches
+from odradek.protocol.batches.records import decode_records
 from odradek.runtime import Runtime, system_runtime
 
 if TYPE_CHECKING:

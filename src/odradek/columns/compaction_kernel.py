@@ -34,7 +34,7 @@ from odradek.columns.memory import (
     write_int32,
     write_int64,
 )
-from odradek.protocol.record_batch import (
+from odradek.protocol.batches.record_batch import (
     CODEC_MASK,
     CONTROL,
     DELETE_HORIZON,
@@ -48,7 +48,7 @@ from odradek.protocol.record_batch import (
 MOST_TIME: Final = 1 << 62
 """Differences of timestamps from here on do not fit into 64 bits."""
 
-# Offsets of the fields of a batch's header (`protocol.record_batch`).
+# Offsets of the fields of a batch's header (`protocol.batches.record_batch`).
 _LENGTH, _MAGIC, _CRC, _ATTRIBUTES, _LAST_DELTA = 8, 16, 17, 21, 23
 _BASE_TIME, _MAX_TIME, _COUNT = 27, 35, 57
 _OTHER: Final = CODEC_MASK | CONTROL | TRANSACTIONAL

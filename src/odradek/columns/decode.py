@@ -8,11 +8,11 @@ import pyarrow as pa
 
 from odradek.columns import decode_kernel as kernel
 from odradek.columns.memory import address
-from odradek.model import ErrorCode, KafkaError
+from odradek.model import Buffer, ErrorCode, KafkaError
 from odradek.model.values import dataclass
-from odradek.protocol.compression import MAX_DECOMPRESSED_BYTES, Buffer, Codec, decompress
+from odradek.protocol.batches.compression import MAX_DECOMPRESSED_BYTES, Codec, decompress
+from odradek.protocol.batches.record_batch import HEADER_SIZE, BatchHeader, iterate_batches, verify_crc
 from odradek.protocol.errors import CorruptBatchError
-from odradek.protocol.record_batch import HEADER_SIZE, BatchHeader, iterate_batches, verify_crc
 
 MAX_OFFSET: Final = (1 << 63) - 1
 COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestamp_type", "headers")

@@ -8,9 +8,9 @@ import pyarrow as pa
 
 from odradek.columns import encode_kernel as kernel
 from odradek.columns.memory import address
-from odradek.protocol.compression import Codec
-from odradek.protocol.record_batch import HEADER_SIZE
-from odradek.protocol.records import NO_PRODUCER_ID, finish_batch
+from odradek.protocol.batches.compression import Codec
+from odradek.protocol.batches.record_batch import HEADER_SIZE
+from odradek.protocol.batches.records import NO_PRODUCER_ID, finish_batch
 
 DEFAULT_BATCH_BYTES: Final = 1_000_000
 """Slightly below the default `max.message.bytes`."""

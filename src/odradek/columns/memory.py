@@ -14,7 +14,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from odradek.protocol.compression import Buffer
+from odradek.model import Buffer
 
 _BYTE: Final = ir.IntType(8)
 _LONG: Final = ir.IntType(64)

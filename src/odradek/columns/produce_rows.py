@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from odradek.columns.encode import ColumnEncoder, key_partitions
 from odradek.model import ErrorCode, KafkaError
-from odradek.protocol.records import record_size_bound
+from odradek.protocol.batches.records import record_size_bound
 
 PRODUCE_COLUMNS: Final = ("key", "value", "headers", "timestamp", "partition")
 _RECORD_OVERHEAD: Final = record_size_bound(None, None)

@@ -6,7 +6,7 @@ from odradek.coordination import Producer
 from odradek.groups.consumer.messages import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
 from odradek.model import ErrorCode, TopicPartition
 from odradek.model.values import dataclass
-from odradek.protocol.group_records import OffsetCommitValue
+from odradek.protocol.internal_records.group_records import OffsetCommitValue
 
 NO_GENERATION = -1
 """The generation of a client that is not a member."""

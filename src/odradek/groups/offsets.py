@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from odradek.model import TopicPartition
 from odradek.model.values import dataclass
-from odradek.protocol.group_records import OffsetCommitValue
+from odradek.protocol.internal_records.group_records import OffsetCommitValue
 
 _NOTHING: Mapping[TopicPartition, OffsetCommitValue] = MappingProxyType({})
 

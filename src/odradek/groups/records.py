@@ -4,7 +4,7 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from odradek.model import TopicPartition
-from odradek.protocol.group_records import (
+from odradek.protocol.internal_records.group_records import (
     EXPIRING_VERSION,
     GROUP_RECORDS,
     GroupMetadataKey,
@@ -12,7 +12,7 @@ from odradek.protocol.group_records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from odradek.protocol.record_types import UnknownKey
+from odradek.protocol.internal_records.record_types import UnknownKey
 
 _CACHED_KEYS: Final = 16_384
 
@@ -33,7 +33,7 @@ class OffsetCommitRecord(NamedTuple):
 
 
 class ConsumerGroupRecord(NamedTuple):
-    """A part of a group of the consumer protocol: a key and value of `protocol.group_records`; None deletes it."""
+    """A part of a group of the consumer protocol: a key and value of `group_records`, or None, which deletes it."""
 
     key: Any
     value: Any

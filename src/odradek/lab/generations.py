@@ -15,7 +15,7 @@ from odradek.lab.costs import Change, Cost, Costs, Generation
 from odradek.lab.timeline import Mark, Timeline, TimelineBuilder
 from odradek.metadata.store import Create, Node, NodeExists, Operation, Result
 from odradek.model import TopicPartition
-from odradek.testing.slow_store import SlowStore
+from odradek.testing.simulation.slow_store import SlowStore
 from odradek.testing.world import World
 
 _TOPIC: Final = "t"

@@ -9,17 +9,17 @@ from typing import Final, NamedTuple, Protocol
 
 from odradek.model import ErrorCode, KafkaError
 from odradek.model.values import dataclass
-from odradek.protocol.compression import Codec, DecompressedSizeError, compress, decompress
-from odradek.protocol.errors import CorruptBatchError
-from odradek.protocol.produce import RecordError
-from odradek.protocol.record_batch import (
+from odradek.protocol.batches.compression import Codec, DecompressedSizeError, compress, decompress
+from odradek.protocol.batches.record_batch import (
     CODEC_MASK,
     HEADER_SIZE,
     BatchHeader,
     set_max_timestamp,
     write_header,
 )
-from odradek.protocol.record_walk import MIN_RECORD_BYTES, renumber_records, walk_records
+from odradek.protocol.batches.record_walk import MIN_RECORD_BYTES, renumber_records, walk_records
+from odradek.protocol.errors import CorruptBatchError
+from odradek.protocol.messages.produce import RecordError
 
 NO_TIMESTAMP: Final = -1
 MAX_RECORD_ERRORS: Final = 1000

@@ -32,9 +32,9 @@ from odradek.log.segments.open_files import FilePool
 from odradek.log.segments.segment import Segment
 from odradek.log.segments.segment_swap import CleanedSegment
 from odradek.log.validation import AppendInfo
-from odradek.model import ErrorCode, KafkaError
-from odradek.protocol.control_records import EndTransactionMarker
-from odradek.runtime import Buffer, Disk
+from odradek.model import Buffer, ErrorCode, KafkaError
+from odradek.protocol.batches.control_records import EndTransactionMarker
+from odradek.runtime import Disk
 
 _logger = logging.getLogger("odradek.log")
 

@@ -8,9 +8,9 @@ from odradek.log.log_config import LOG_APPEND_TIME, LogConfig
 from odradek.log.log_writer import LogWriter
 from odradek.log.producers.producer_state import AppendedBatch
 from odradek.log.validation import AppendInfo, MessageRules, fetched_batches
-from odradek.model import ErrorCode, KafkaError
-from odradek.protocol.control_records import EndTransactionMarker, decode_marker, encode_marker
-from odradek.protocol.record_batch import (
+from odradek.model import Buffer, ErrorCode, KafkaError
+from odradek.protocol.batches.control_records import EndTransactionMarker, decode_marker, encode_marker
+from odradek.protocol.batches.record_batch import (
     HEADER_SIZE,
     MAGIC,
     BatchHeader,
@@ -19,7 +19,6 @@ from odradek.protocol.record_batch import (
     set_log_append_time,
     verify_crc,
 )
-from odradek.runtime import Buffer
 
 _NO_TIMESTAMP: Final = -1
 

@@ -8,8 +8,7 @@ from odradek.log.segments.segment import Lender
 from odradek.log.segments.segment_reader import collect_aborted, read_batches, size_between
 from odradek.log.segments.transaction_index import AbortedTransaction
 from odradek.log.time_lookup import TimestampOffset, find_first_since, find_latest
-from odradek.model import ErrorCode, KafkaError
-from odradek.runtime import Buffer
+from odradek.model import Buffer, ErrorCode, KafkaError
 
 
 class LogReader:

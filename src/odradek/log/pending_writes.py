@@ -8,7 +8,8 @@ from odradek.log.errors import NotRunError
 from odradek.log.names import SNAPSHOT, offset_file
 from odradek.log.segments.open_files import write_file
 from odradek.log.segments.segment import Segment
-from odradek.runtime import Buffer, Disk, File
+from odradek.model import Buffer
+from odradek.runtime import Disk, File
 from odradek.runtime.disk import is_out_of_descriptors
 
 THREAD_BYTES: Final = 65_536

@@ -9,10 +9,10 @@ from typing import Final, NamedTuple
 
 from odradek.log.batch_contents import MAX_RECORDS
 from odradek.log.segments.segment import Segment
-from odradek.protocol.compression import decompress
+from odradek.protocol.batches.compression import decompress
+from odradek.protocol.batches.record_batch import HEADER_SIZE, BatchHeader
+from odradek.protocol.batches.record_walk import walk_records
 from odradek.protocol.errors import CorruptBatchError
-from odradek.protocol.record_batch import HEADER_SIZE, BatchHeader
-from odradek.protocol.record_walk import walk_records
 
 _NO_TIMESTAMP: Final = -1
 _MOST_LIES: Final = 64

@@ -11,9 +11,9 @@ from odradek.config import LONG_MAX
 from odradek.log.batch_contents import RecordLimits, check_records, compiled_check, open_records, store_records
 from odradek.log.log_config import LOG_APPEND_TIME, LogConfig
 from odradek.model import ErrorCode, KafkaError
-from odradek.protocol import record_batch
-from odradek.protocol.compression import Codec
-from odradek.protocol.record_batch import (
+from odradek.protocol.batches import record_batch
+from odradek.protocol.batches.compression import Codec
+from odradek.protocol.batches.record_batch import (
     CODEC_MASK,
     CONTROL,
     HEADER_SIZE,
@@ -25,7 +25,7 @@ from odradek.protocol.record_batch import (
     read_header,
     verify_crc,
 )
-from odradek.protocol.record_walk import MIN_RECORD_BYTES
+from odradek.protocol.batches.record_walk import MIN_RECORD_BYTES
 
 _UNCOMMON: Final = CONTROL | TRANSACTIONAL | record_batch.LOG_APPEND_TIME
 _CODECS: Final = len(Codec)

@@ -3,10 +3,12 @@
 Imports no other room.
 """
 
+from odradek.model.buffer import Buffer
 from odradek.model.errors import ConfigurationError, ErrorCode, KafkaError, OdradekError, StorageError, UnavailableError
 from odradek.model.names import InvalidTopicError, TopicPartition, validate_topic_name
 
 __all__ = [
+    "Buffer",
     "ConfigurationError",
     "ErrorCode",
     "InvalidTopicError",

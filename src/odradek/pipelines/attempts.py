@@ -18,7 +18,7 @@ from odradek.pipelines.mirror.topics import topics_strategy
 from odradek.pipelines.progress import Figures, GroupProgress, add_reports, offsets_of
 from odradek.pipelines.queries import start_mirror, start_query
 from odradek.runtime import Runtime
-from odradek.spark.lookup import ClusterLookup
+from odradek.spark.reading.lookup import ClusterLookup
 from odradek.spark.session import run_interruptible
 from odradek.spark.settings import ScanSettings, client_settings, shared_keywords
 

@@ -14,8 +14,8 @@ from odradek.clients.cluster import Cluster
 from odradek.clients.group_offsets import OffsetAndMetadata
 from odradek.model import KafkaError, OdradekError, TopicPartition
 from odradek.model.values import dataclass
-from odradek.spark.blocking_cluster import BlockingCluster
-from odradek.spark.planning import decode_offset
+from odradek.spark.reading.blocking_cluster import BlockingCluster
+from odradek.spark.reading.planning import decode_offset
 from odradek.spark.settings import ScanSettings, client_settings
 
 OBSERVED: Final = "odradek"

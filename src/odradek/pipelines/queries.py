@@ -24,11 +24,11 @@ from odradek.pipelines.progress import OBSERVED
 from odradek.pipelines.sinks import check_sink
 from odradek.pipelines.values import parse_values
 from odradek.runtime import Disk
-from odradek.spark.dead_letters import Destination, LettersDirectory, LettersTopic, RefusedLetters
+from odradek.spark.local.worker_python import restore_worker_python
 from odradek.spark.options import parse_read_options, parse_write_options
 from odradek.spark.session import CHECKPOINT_FILES, CHECKPOINT_FILES_OF_A_DISK
 from odradek.spark.settings import ScanSettings, SinkSettings, client_settings
-from odradek.spark.worker_python import restore_worker_python
+from odradek.spark.writing.dead_letters import Destination, LettersDirectory, LettersTopic, RefusedLetters
 
 _BACKFILL_OFFSETS: Final = 1_000_000
 """Offsets per batch of a back-fill without a limit of its own: it is resumed, and ends, between batches."""

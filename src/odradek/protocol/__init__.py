@@ -1,10 +1,11 @@
-"""Kafka's wire protocol: headers, messages, record batches, and the records of internal topics.
+"""Kafka's wire protocol, as bytes: no sockets, no state.
 
-Schemas are kio's (generated from Kafka's own message definitions); `encoder` and `decoder` compile codecs from them. A
-message to send is a plain dict that fits every version; a received one is kio's dataclass. Every length in a received
-message is checked before memory is allocated for it. Produce, Fetch and record batches, which are nearly all of the
-traffic, have hand-written codecs.
+| room | what it encodes and decodes |
+|---|---|
+| `messages` | requests and responses of every API, and their headers |
+| `batches` | record batches: the header, the records, their compression and checksums |
+| `internal_records` | keys and values of `__consumer_offsets` and `__transaction_state` |
 
-`group_records` and `transaction_records` declare the records of `__consumer_offsets` and `__transaction_state` in the
-same shape; `record_types` has their codecs.
+`consumer_protocol` has the bytes that members of a classic group send each other; `api` the API keys; `primitives` and
+`varint` the types that all share. Every length in received bytes is checked before memory is allocated for it.
 """

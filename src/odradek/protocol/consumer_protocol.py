@@ -20,9 +20,8 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Final
 
-from odradek.model import TopicPartition
+from odradek.model import Buffer, TopicPartition
 from odradek.model.values import dataclass
-from odradek.protocol.compression import Buffer
 from odradek.protocol.primitives import (
     DECODE_ERRORS,
     INT16,

@@ -17,7 +17,7 @@ from collections.abc import Container
 from functools import lru_cache
 from typing import Final
 
-from odradek.protocol.compression import Buffer
+from odradek.model import Buffer
 from odradek.protocol.errors import MalformedMessageError
 from odradek.protocol.varint import encode_unsigned_varint, read_unsigned_varint
 

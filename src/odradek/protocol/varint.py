@@ -6,7 +6,7 @@ flexible message are lengths and deltas of one or two bytes.
 
 from typing import Final
 
-from odradek.protocol.compression import Buffer
+from odradek.model import Buffer
 from odradek.protocol.errors import CorruptBatchError, MalformedMessageError
 
 MAX_VARINT_BYTES: Final = 10

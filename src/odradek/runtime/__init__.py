@@ -6,13 +6,12 @@ and a network in memory, where a seed decides every order. No module above this 
 """
 
 from odradek.runtime.clock import Clock, SystemClock
-from odradek.runtime.disk import Buffer, Disk, DiskLock, DiskSpace, File, SystemDisk
+from odradek.runtime.disk import Disk, DiskLock, DiskSpace, File, SystemDisk
 from odradek.runtime.entropy import Entropy, new_id, system_entropy, uuid4
 from odradek.runtime.network import Listener, ListenOptions, Network, SystemNetwork
 from odradek.runtime.runtime import Runtime, system_runtime
 
 __all__ = [
-    "Buffer",
     "Clock",
     "Disk",
     "DiskLock",

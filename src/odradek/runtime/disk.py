@@ -19,10 +19,10 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, NamedTuple, Protocol, TypeVar
 
+from odradek.model import Buffer
 from odradek.runtime.threads import LazyThread, run_lanes
 
 T = TypeVar("T")
-Buffer = bytes | bytearray | memoryview
 
 _IOV_MAX: Final = 1024
 """On Linux: the limit of buffers in one writev."""

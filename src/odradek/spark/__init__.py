@@ -1,8 +1,6 @@
 """The PySpark data source `odradek`: options and columns of Spark's own Kafka connector, without a JAR.
 
-`options` parses a user's options and `planning` turns offsets into tasks; both are pure. PySpark loads `source`. On
-the driver, `batch_reader`, `stream_reader` and `writers` get offsets from `lookup`; `filters` are the conditions that
-Spark pushes to a batch. In the tasks, `scan` turns record batches into Arrow, `sink` turns Arrow into record batches,
-and `worker_clients` keeps the connections for the next task. `schema` defines the columns; `java` and `session` start
-a local Spark.
+PySpark loads `source`. `options` parses a user's options, `settings` their Kafka keys, and `schema` defines the
+columns. `reading` and `writing` have what the driver and the tasks do, `values` decodes Avro and Protobuf.
+`session` starts a local Spark, for which `local` finds Java and Python.
 """

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from odradek.model import UnavailableError
-from odradek.spark.java import class_archive_options, find_java
-from odradek.spark.worker_python import choose_python, worker_python
+from odradek.spark.local.java import class_archive_options, find_java
+from odradek.spark.local.worker_python import choose_python, worker_python
 
 T = TypeVar("T")
 

@@ -30,7 +30,7 @@ class OdradekDataSource(DataSource):  # type: ignore[misc]
 
     def reader(self, schema: Any) -> Any:
         """Return a batch reader."""
-        from odradek.spark.batch_reader import BatchReader
+        from odradek.spark.reading.batch_reader import BatchReader
         from odradek.spark.schema import check_source_schema
 
         options = parse_read_options(self.options, streaming=False)
@@ -39,14 +39,14 @@ class OdradekDataSource(DataSource):  # type: ignore[misc]
 
     def streamReader(self, schema: Any) -> Any:  # noqa: N802
         """Return a micro-batch stream reader."""
+        from odradek.spark.reading.stream_reader import StreamReader
         from odradek.spark.schema import check_source_schema
         from odradek.spark.settings import member_keywords
-        from odradek.spark.stream_reader import StreamReader
 
         options = parse_read_options(self.options, streaming=True)
         check_source_schema(schema, include_headers=options.include_headers)
         if options.group is not None:
-            from odradek.spark.group_reader import ConsumerMember, GroupStreamReader
+            from odradek.spark.reading.group_reader import ConsumerMember, GroupStreamReader
 
             member = partial(ConsumerMember, member_keywords(options.bootstrap_servers, options.client, options.group))
             return GroupStreamReader(options, schema, _lookup(options), member)
@@ -57,7 +57,7 @@ class OdradekDataSource(DataSource):  # type: ignore[misc]
         if overwrite:
             raise ConfigurationError('a topic can\'t be overwritten: write with .mode("append")')
         from odradek.spark.schema import check_sink_schema
-        from odradek.spark.writers import BatchWriter
+        from odradek.spark.writing.writers import BatchWriter
 
         options = _write_options(self.options)
         check_sink_schema(schema, topic=options.topic)
@@ -67,7 +67,7 @@ class OdradekDataSource(DataSource):  # type: ignore[misc]
         """Return a stream writer. The output mode `complete`, an overwrite to Spark, appends as the JVM's does."""
         del overwrite
         from odradek.spark.schema import check_sink_schema
-        from odradek.spark.writers import StreamWriter
+        from odradek.spark.writing.writers import StreamWriter
 
         options = _write_options(self.options)
         check_sink_schema(schema, topic=options.topic)
@@ -76,7 +76,7 @@ class OdradekDataSource(DataSource):  # type: ignore[misc]
 
 def _lookup(options: Any) -> Any:
     """Return a picklable factory of lookups. The `kafka.*` keys are checked here rather than in a task."""
-    from odradek.spark.lookup import ClusterLookup
+    from odradek.spark.reading.lookup import ClusterLookup
     from odradek.spark.settings import ScanSettings, client_settings
 
     return partial(ClusterLookup, client_settings(ScanSettings, options.bootstrap_servers, options.client))

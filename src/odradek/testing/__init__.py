@@ -1,42 +1,42 @@
 """Tools for tests, ours and our users': virtual time, a network and a disk in memory, a cluster in this process.
 
-`Simulation` and its parts run a program without the machine; `World` has brokers and clients in a simulation;
-`Cluster` is a real one, on loopback ports, for clients of any kind. Names are imported at their first use, since
-pytest imports this package in every session.
+`simulation` runs a program without the machine, `World` has brokers and clients in it; `in_process` has `Cluster`, a
+real one on loopback ports for clients of any kind; `servers` start in processes of their own. Names are imported at
+their first use, since pytest imports this package in every session.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from odradek.testing.cluster import Cluster
     from odradek.testing.conditions import eventually
-    from odradek.testing.disk import MemoryDisk, PowerCutError, Survival
     from odradek.testing.histories import History
-    from odradek.testing.loop import DeadlockError, LivelockError, VirtualLoop
-    from odradek.testing.network import MemoryNetwork
-    from odradek.testing.simulation import Simulation, simulated_runtime
+    from odradek.testing.in_process.cluster import Cluster
+    from odradek.testing.servers.zookeeper import ZookeeperServer
+    from odradek.testing.simulation.disk import MemoryDisk, PowerCutError, Survival
+    from odradek.testing.simulation.loop import DeadlockError, LivelockError, VirtualLoop
+    from odradek.testing.simulation.network import MemoryNetwork
+    from odradek.testing.simulation.simulation import Simulation, simulated_runtime
     from odradek.testing.wire_client import BlockingWireClient, WireClient
     from odradek.testing.world import World
-    from odradek.testing.zookeeper import ZookeeperServer
 
 _HOMES: Final = {
     "BlockingWireClient": "wire_client",
-    "Cluster": "cluster",
-    "DeadlockError": "loop",
+    "Cluster": "in_process.cluster",
+    "DeadlockError": "simulation.loop",
     "History": "histories",
-    "LivelockError": "loop",
-    "MemoryDisk": "disk",
-    "MemoryNetwork": "network",
-    "PowerCutError": "disk",
-    "Simulation": "simulation",
-    "Survival": "disk",
-    "VirtualLoop": "loop",
+    "LivelockError": "simulation.loop",
+    "MemoryDisk": "simulation.disk",
+    "MemoryNetwork": "simulation.network",
+    "PowerCutError": "simulation.disk",
+    "Simulation": "simulation.simulation",
+    "Survival": "simulation.disk",
+    "VirtualLoop": "simulation.loop",
     "WireClient": "wire_client",
     "World": "world",
-    "ZookeeperServer": "zookeeper",
+    "ZookeeperServer": "servers.zookeeper",
     "eventually": "conditions",
-    "simulated_runtime": "simulation",
+    "simulated_runtime": "simulation.simulation",
 }
 
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from odradek.testing.cluster import Cluster
+    from odradek.testing.in_process.cluster import Cluster
 
 
 @pytest.fixture(scope="session")
 def kafka() -> "Iterator[Cluster]":
     """Start one broker for the whole session; any Kafka client connects to `kafka.bootstrap_servers`."""
-    from odradek.testing.cluster import Cluster
+    from odradek.testing.in_process.cluster import Cluster
 
     with Cluster(brokers=1) as cluster:
         yield cluster
@@ -24,7 +24,7 @@ def kafka() -> "Iterator[Cluster]":
 @pytest.fixture
 def kafka_cluster() -> "Iterator[Cluster]":
     """Start three brokers for this test alone, which can be killed, paused and cut off from each other."""
-    from odradek.testing.cluster import Cluster
+    from odradek.testing.in_process.cluster import Cluster
 
     with Cluster(brokers=3) as cluster:
         yield cluster

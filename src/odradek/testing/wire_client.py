@@ -13,17 +13,17 @@ from typing import Any, Final, Self
 from uuid import UUID
 
 from odradek.protocol.api import ApiKey, schema_versions
-from odradek.protocol.fetch import FetchedPartition, FetchResponse, decode_fetch_response
-from odradek.protocol.headers import decode_response_header, encode_request_header
-from odradek.protocol.messages import decode_response, encode_request
-from odradek.protocol.produce import (
+from odradek.protocol.messages.fetch import FetchedPartition, FetchResponse, decode_fetch_response
+from odradek.protocol.messages.headers import decode_response_header, encode_request_header
+from odradek.protocol.messages.message_codec import decode_response, encode_request
+from odradek.protocol.messages.produce import (
     PartitionResponse,
     ProduceResponse,
     ProduceTopic,
     decode_produce_response,
     encode_produce_request,
 )
-from odradek.protocol.schemas import Message
+from odradek.protocol.messages.schemas import Message
 from odradek.runtime.network import Network
 
 PRODUCE_VERSION: Final = 11

@@ -21,13 +21,13 @@ from odradek.clients.consumer.subscription_state import ConsumerRecord
 from odradek.config import BrokerConfig
 from odradek.controller import NewTopic
 from odradek.model import TopicPartition
-from odradek.protocol.record_batch import iterate_batches
-from odradek.protocol.records import decode_records, encode_batch
+from odradek.protocol.batches.record_batch import iterate_batches
+from odradek.protocol.batches.records import decode_records, encode_batch
 from odradek.runtime import Runtime
 from odradek.stores import MemoryStore, MemoryTree
-from odradek.testing.disk import Survival
-from odradek.testing.simulation import Simulation
-from odradek.testing.slow_store import SlowStore
+from odradek.testing.simulation.disk import Survival
+from odradek.testing.simulation.simulation import Simulation
+from odradek.testing.simulation.slow_store import SlowStore
 from odradek.testing.wire_client import WireClient
 
 SESSION_TIMEOUT_S: Final = 6.0

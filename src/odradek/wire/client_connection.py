@@ -15,13 +15,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, cast
 
 from odradek import __version__
-from odradek.model import ErrorCode, KafkaError, UnavailableError
+from odradek.model import Buffer, ErrorCode, KafkaError, UnavailableError
 from odradek.model.values import dataclass
 from odradek.protocol.api import ApiKey, schema_versions
-from odradek.protocol.headers import decode_response_header, encode_request_header
-from odradek.protocol.messages import decode_response, encode_request
-from odradek.protocol.schemas import Message
-from odradek.runtime import Buffer, Runtime
+from odradek.protocol.messages.headers import decode_response_header, encode_request_header
+from odradek.protocol.messages.message_codec import decode_response, encode_request
+from odradek.protocol.messages.schemas import Message
+from odradek.runtime import Runtime
 from odradek.runtime.disk import is_out_of_descriptors
 from odradek.wire.connection_group import limit_unsent
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from odradek.clients.consumer.fetching.fetch_session_handler import FetchSessionHandler
 from odradek.clients.fetch import FetchPosition, FetchRequest
 from odradek.model import ErrorCode, KafkaError, TopicPartition
-from odradek.protocol.fetch import FetchedPartition, FetchedTopic, FetchResponse
+from odradek.protocol.messages.fetch import FetchedPartition, FetchedTopic, FetchResponse
 
 ID = uuid.UUID(int=1)
 OTHER_ID = uuid.UUID(int=2)

@@ -9,8 +9,8 @@ import pytest
 from odradek.clients import Consumer, LogTruncationError, OffsetAndMetadata
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import ApiKey
-from odradek.protocol.fetch import FetchedPartition
-from odradek.protocol.records import encode_batch
+from odradek.protocol.batches.records import encode_batch
+from odradek.protocol.messages.fetch import FetchedPartition
 from odradek.testing import Simulation
 
 T0 = TopicPartition("t", 0)

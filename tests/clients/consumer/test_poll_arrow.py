@@ -11,8 +11,8 @@ from odradek.clients import Consumer
 from odradek.columns import COLUMNS
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey
-from odradek.protocol.fetch import FetchedPartition
-from odradek.protocol.records import encode_batch
+from odradek.protocol.batches.records import encode_batch
+from odradek.protocol.messages.fetch import FetchedPartition
 from odradek.testing import Simulation
 from odradek.testing.world import World
 

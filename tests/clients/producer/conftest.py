@@ -7,7 +7,7 @@ import pytest
 
 from odradek.clients import Producer
 from odradek.protocol.api import ApiKey
-from odradek.protocol.records import decode_records
+from odradek.protocol.batches.records import decode_records
 from odradek.testing import Simulation
 
 Scene = Callable[[Producer], Awaitable[None]]

@@ -9,8 +9,8 @@ import pytest
 from odradek.clients import Producer
 from odradek.clients.producer.compression_ratio import CompressionRatioEstimator
 from odradek.model import ErrorCode, KafkaError
-from odradek.protocol.produce import PartitionResponse, TopicResponse, encode_produce_response
-from odradek.protocol.records import decode_records
+from odradek.protocol.batches.records import decode_records
+from odradek.protocol.messages.produce import PartitionResponse, TopicResponse, encode_produce_response
 from odradek.testing import Simulation
 from odradek.testing.world import World
 

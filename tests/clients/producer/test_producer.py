@@ -11,7 +11,7 @@ from odradek.clients import Producer, RecordMetadata
 from odradek.model import ConfigurationError, ErrorCode, InvalidTopicError, KafkaError, UnavailableError
 from odradek.partitioners import ClusterView
 from odradek.protocol.api import ApiKey
-from odradek.protocol.records import decode_records
+from odradek.protocol.batches.records import decode_records
 from odradek.testing import Simulation
 
 

@@ -7,9 +7,9 @@ import pytest
 from odradek.clients.producer.producer_batch import ProducerBatch, RecordMetadata
 from odradek.clients.producer.record_accumulator import RecordAccumulator
 from odradek.model import TopicPartition, UnavailableError
-from odradek.protocol.compression import Codec
-from odradek.protocol.record_batch import read_header, verify_crc
-from odradek.protocol.records import decode_records
+from odradek.protocol.batches.compression import Codec
+from odradek.protocol.batches.record_batch import read_header, verify_crc
+from odradek.protocol.batches.records import decode_records
 from odradek.testing import Simulation
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -10,7 +10,7 @@ import pytest
 from odradek.clients import Producer
 from odradek.clients.producer import ProducerInterceptor, ProducerRecord, RecordMetadata
 from odradek.model import ConfigurationError, ErrorCode, KafkaError
-from odradek.protocol.records import decode_records
+from odradek.protocol.batches.records import decode_records
 
 
 class Diary(ProducerInterceptor):

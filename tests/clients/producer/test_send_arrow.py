@@ -11,8 +11,8 @@ from odradek.clients import Producer
 from odradek.model import ConfigurationError, ErrorCode, KafkaError, TopicPartition, UnavailableError
 from odradek.partitioners import ClusterView
 from odradek.protocol.api import ApiKey
-from odradek.protocol.produce import PartitionResponse, TopicResponse, encode_produce_response
-from odradek.protocol.records import decode_records
+from odradek.protocol.batches.records import decode_records
+from odradek.protocol.messages.produce import PartitionResponse, TopicResponse, encode_produce_response
 from odradek.testing import Simulation
 from odradek.testing.world import World
 

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from odradek.testing.process import ServedBroker
+from odradek.testing.servers.odradek_process import ServedBroker
 
 pytestmark = [pytest.mark.needs("java", "jvm-connector"), pytest.mark.timeout(240)]
 

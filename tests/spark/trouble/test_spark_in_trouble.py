@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from odradek.testing.conditions import eventually
-from odradek.testing.process import ServedBroker
+from odradek.testing.servers.odradek_process import ServedBroker
 
 pytestmark = [pytest.mark.needs("java"), pytest.mark.timeout(240)]
 

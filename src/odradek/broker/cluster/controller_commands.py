@@ -1,6 +1,6 @@
 """Constants and the protocol shared by both ends of the controller's commands (DESIGN 3).
 
-The messages are in `odradek.protocol.controller_messages`, which a broker without a cluster need not import.
+The messages are in `odradek.protocol.messages.controller_messages`, which a broker without a cluster need not import.
 """
 
 from typing import Final, Protocol

@@ -15,7 +15,7 @@ from odradek.broker.metadata_cache import MetadataCache
 from odradek.metadata.image import NO_CONTROLLER, ClusterImage
 from odradek.model import UnavailableError
 from odradek.protocol.api import ApiKey
-from odradek.protocol.schemas import Message
+from odradek.protocol.messages.schemas import Message
 from odradek.wire.client_connection import ClientConnection
 
 ControllerT_co = TypeVar("ControllerT_co", covariant=True)

@@ -4,8 +4,8 @@ from typing import Any, Final
 
 from odradek.metadata.image import BrokerImage
 from odradek.protocol.api import CONTROLLER_VERSIONS, ApiKey
-from odradek.protocol.messages import encode_request
-from odradek.protocol.schemas import Message
+from odradek.protocol.messages.message_codec import encode_request
+from odradek.protocol.messages.schemas import Message
 from odradek.runtime import Runtime
 from odradek.wire.client_connection import ClientConnection, open_connection
 

@@ -13,7 +13,7 @@ from odradek.config import ListenerAddress
 from odradek.metadata.image import BrokerImage
 from odradek.model import UnavailableError
 from odradek.protocol.api import ApiKey
-from odradek.protocol.schemas import Message
+from odradek.protocol.messages.schemas import Message
 from odradek.runtime import Runtime
 from odradek.wire.client_connection import ClientConnection, open_connection
 

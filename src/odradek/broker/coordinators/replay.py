@@ -13,13 +13,12 @@ from odradek.coordination import NO_PRODUCER, Machine, RecordCodec
 from odradek.log.errors import DamagedSegmentError
 from odradek.log.log import AppendInfo
 from odradek.log.names import parent_of
-from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.model import Buffer, ErrorCode, KafkaError, TopicPartition
 from odradek.model.values import dataclass
-from odradek.protocol.control_records import ControlType, decode_marker
+from odradek.protocol.batches.control_records import ControlType, decode_marker
+from odradek.protocol.batches.record_batch import BatchHeader, iterate_batches, verify_crc
+from odradek.protocol.batches.records import decode_records
 from odradek.protocol.errors import CorruptBatchError, MalformedMessageError
-from odradek.protocol.record_batch import BatchHeader, iterate_batches, verify_crc
-from odradek.protocol.records import decode_records
-from odradek.runtime import Buffer
 
 READ_BYTES: Final = 1 << 20
 """Limit of one read from the log."""

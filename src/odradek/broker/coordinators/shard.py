@@ -30,7 +30,7 @@ from odradek.broker.replication.partition import ACKS_ALL
 from odradek.coordination import NO_PRODUCER, Machine, Now, Producer, RecordCodec, Reply, Step
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError, OdradekError
-from odradek.protocol.records import encode_batch
+from odradek.protocol.batches.records import encode_batch
 from odradek.runtime import Clock
 
 _INITIAL_RELOAD_BACKOFF_S: Final = 1.0

@@ -19,13 +19,13 @@ from odradek.broker.replication.partition import ACKS_LEADER, Partition
 from odradek.controller import NewTopic
 from odradek.coordination import partition_for
 from odradek.groups import CauseKind, RebalanceCompleted
-from odradek.model import OdradekError, TopicPartition, UnavailableError
+from odradek.model import Buffer, OdradekError, TopicPartition, UnavailableError
 from odradek.model.errors import ErrorCode, KafkaError
 from odradek.model.names import JOURNAL_TOPIC
 from odradek.protocol.api import ApiKey
-from odradek.protocol.produce import ProduceTopic, decode_produce_response, encode_produce_request
-from odradek.protocol.records import encode_batch
-from odradek.runtime import Buffer, Clock
+from odradek.protocol.batches.records import encode_batch
+from odradek.protocol.messages.produce import ProduceTopic, decode_produce_response, encode_produce_request
+from odradek.runtime import Clock
 
 MOST_PARTITIONS: Final = 1_000
 """Limit of the partitions in one record's `unowned_ms`: those that had no owner for longest; and of those whose owners

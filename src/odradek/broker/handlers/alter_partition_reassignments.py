@@ -11,7 +11,7 @@ from odradek.broker.controlling import partition_jobs
 from odradek.broker.serving.context import RequestContext
 from odradek.controller import Replicas
 from odradek.model import ErrorCode, KafkaError, TopicPartition
-from odradek.protocol.messages import optional
+from odradek.protocol.messages.message_codec import optional
 
 if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker

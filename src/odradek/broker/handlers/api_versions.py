@@ -12,7 +12,11 @@ from odradek.broker.serving.context import RequestContext
 from odradek.broker.serving.responses import frame as response_frame
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
-from odradek.protocol.api_versions import FLEXIBLE_FROM, decode_api_versions_request, encode_api_versions_response
+from odradek.protocol.messages.api_versions import (
+    FLEXIBLE_FROM,
+    decode_api_versions_request,
+    encode_api_versions_response,
+)
 from odradek.protocol.primitives import Meter
 from odradek.wire import Reply
 

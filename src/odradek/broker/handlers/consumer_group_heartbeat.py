@@ -12,7 +12,7 @@ from odradek.broker.serving.context import RequestContext
 from odradek.groups.consumer.member import Assignment, subscription_size
 from odradek.groups.consumer.messages import ConsumerGroupHeartbeatReply, ConsumerGroupHeartbeatRequest
 from odradek.model import ErrorCode, KafkaError
-from odradek.protocol.messages import milliseconds, optional
+from odradek.protocol.messages.message_codec import milliseconds, optional
 from odradek.runtime import uuid4
 from odradek.security import AclOperation, ResourceType
 

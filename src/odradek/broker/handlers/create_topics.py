@@ -16,7 +16,7 @@ from odradek.broker.serving.context import RequestContext
 from odradek.config import describe_topic
 from odradek.controller import NewTopic, TopicCreation
 from odradek.model import ErrorCode, KafkaError
-from odradek.protocol.messages import optional
+from odradek.protocol.messages.message_codec import optional
 from odradek.security import AclOperation, ResourceType
 
 if TYPE_CHECKING:

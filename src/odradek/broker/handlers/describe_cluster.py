@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from odradek.broker.serving.context import RequestContext, cluster_operations
 from odradek.model import ErrorCode, KafkaError
-from odradek.protocol.messages import optional
+from odradek.protocol.messages.message_codec import optional
 from odradek.security import NOT_ASKED_FOR
 
 if TYPE_CHECKING:

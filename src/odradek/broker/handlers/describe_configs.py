@@ -10,7 +10,7 @@ from odradek.broker.cooperation import cooperatively
 from odradek.broker.serving.context import RequestContext
 from odradek.config import ConfigEntry
 from odradek.model import KafkaError
-from odradek.protocol.messages import optional
+from odradek.protocol.messages.message_codec import optional
 from odradek.security import AclOperation
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from odradek.broker.serving.context import RequestContext
 from odradek.groups import State
 from odradek.groups.messages import DescribeRequest, GroupDescription
 from odradek.model import ErrorCode, KafkaError
-from odradek.protocol.messages import optional
+from odradek.protocol.messages.message_codec import optional
 from odradek.security import NOT_ASKED_FOR, AclOperation, ResourceType
 
 if TYPE_CHECKING:

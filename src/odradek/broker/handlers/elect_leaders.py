@@ -14,7 +14,7 @@ from odradek.broker.controlling.controller_epoch import ControllerEpoch
 from odradek.broker.serving.context import RequestContext
 from odradek.controller import ElectionType
 from odradek.model import ErrorCode, KafkaError, TopicPartition
-from odradek.protocol.messages import optional
+from odradek.protocol.messages.message_codec import optional
 
 if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker

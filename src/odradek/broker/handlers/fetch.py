@@ -26,10 +26,10 @@ from odradek.broker.serving.responses import gathered_frame
 from odradek.metrics.counters import TopicTraffic
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey
-from odradek.protocol.fetch import TOPIC_IDS_FROM, FetchedPartition, FetchedTopic, encode_fetch_response
-from odradek.protocol.messages import decode_request, milliseconds, optional
+from odradek.protocol.messages.fetch import TOPIC_IDS_FROM, FetchedPartition, FetchedTopic, encode_fetch_response
+from odradek.protocol.messages.message_codec import decode_request, milliseconds, optional
+from odradek.protocol.messages.produce import NodeEndpoint
 from odradek.protocol.primitives import Meter
-from odradek.protocol.produce import NodeEndpoint
 from odradek.security import AclOperation, ResourceType
 from odradek.wire import Buffers, PendingReply, Reply
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from odradek.broker.serving.context import RequestContext, WhenDone
 from odradek.groups.messages import HeartbeatRequest
 from odradek.model import ErrorCode, KafkaError
-from odradek.protocol.messages import optional
+from odradek.protocol.messages.message_codec import optional
 
 if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker

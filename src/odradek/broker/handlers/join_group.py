@@ -11,7 +11,7 @@ from odradek.broker.serving.context import RequestContext
 from odradek.groups.classic.members import protocols_size
 from odradek.groups.messages import JoinReply, JoinRequest
 from odradek.model import ErrorCode, KafkaError
-from odradek.protocol.messages import milliseconds, optional
+from odradek.protocol.messages.message_codec import milliseconds, optional
 from odradek.runtime import uuid4
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from odradek.broker.serving.context import RequestContext
 from odradek.groups.messages import LeaveRequest, LeavingMember
 from odradek.model import ErrorCode, KafkaError
-from odradek.protocol.messages import optional
+from odradek.protocol.messages.message_codec import optional
 
 if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker

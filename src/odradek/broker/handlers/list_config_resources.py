@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from odradek.broker.config_resources import ConfigResourceType
 from odradek.broker.serving.context import RequestContext
 from odradek.model import ErrorCode
-from odradek.protocol.messages import optional
+from odradek.protocol.messages.message_codec import optional
 
 if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker

@@ -11,7 +11,7 @@ from odradek.groups import ClassicGroup
 from odradek.groups.consumer.consumer_group import ConsumerGroup
 from odradek.model import KafkaError
 from odradek.protocol.consumer_protocol import PROTOCOL_TYPE
-from odradek.protocol.messages import optional
+from odradek.protocol.messages.message_codec import optional
 from odradek.security import AclOperation, ResourceType
 
 if TYPE_CHECKING:

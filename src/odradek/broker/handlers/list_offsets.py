@@ -19,7 +19,7 @@ from odradek.broker.replication.partition import Partition
 from odradek.broker.serving.admission import authorization_error
 from odradek.broker.serving.context import RequestContext
 from odradek.model import ErrorCode, KafkaError, TopicPartition
-from odradek.protocol.messages import optional
+from odradek.protocol.messages.message_codec import optional
 from odradek.security import AclOperation, ResourceType
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from odradek.broker.serving.responses import frame as response_frame
 from odradek.controller import NewTopic
 from odradek.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from odradek.model import ErrorCode, InvalidTopicError, KafkaError, UnavailableError, validate_topic_name
-from odradek.protocol.metadata import MetadataRequest, decode_metadata_request, encode_metadata_response
+from odradek.protocol.messages.metadata import MetadataRequest, decode_metadata_request, encode_metadata_response
 from odradek.protocol.primitives import Meter
 from odradek.security import NOT_ASKED_FOR, AclOperation, ResourceType
 from odradek.wire import Buffers, Reply

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 from odradek.broker.serving.context import RequestContext, WhenDone
 from odradek.groups.messages import CommitRequest
 from odradek.model import ErrorCode, KafkaError, TopicPartition
-from odradek.protocol.group_records import OffsetCommitValue
-from odradek.protocol.messages import milliseconds, optional
+from odradek.protocol.internal_records.group_records import OffsetCommitValue
+from odradek.protocol.messages.message_codec import milliseconds, optional
 from odradek.security import AclOperation, ResourceType
 
 if TYPE_CHECKING:

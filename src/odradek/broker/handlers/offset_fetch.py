@@ -12,7 +12,7 @@ from odradek.broker.cooperation import cooperatively
 from odradek.broker.serving.context import RequestContext
 from odradek.groups.messages import FetchedOffsets, FetchOffsetsRequest
 from odradek.model import ErrorCode, KafkaError, TopicPartition
-from odradek.protocol.messages import optional
+from odradek.protocol.messages.message_codec import optional
 from odradek.security import AclOperation, ResourceType
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from odradek.broker.serving.context import RequestContext
 from odradek.model import ErrorCode, KafkaError
-from odradek.protocol.messages import optional
+from odradek.protocol.messages.message_codec import optional
 from odradek.security import AclOperation, ResourceType
 
 if TYPE_CHECKING:

@@ -24,9 +24,8 @@ from odradek.log.batch_contents import InvalidRecordsError
 from odradek.metrics.counters import TopicTraffic
 from odradek.model import ErrorCode, KafkaError
 from odradek.model.names import ADMIN_CLIENT_ID
-from odradek.protocol.compression import Codec
-from odradek.protocol.primitives import Meter
-from odradek.protocol.produce import (
+from odradek.protocol.batches.compression import Codec
+from odradek.protocol.messages.produce import (
     TOPIC_IDS_FROM,
     NodeEndpoint,
     PartitionResponse,
@@ -35,6 +34,7 @@ from odradek.protocol.produce import (
     decode_produce_request,
     encode_produce_response,
 )
+from odradek.protocol.primitives import Meter
 from odradek.security import AclOperation, ResourceType
 from odradek.wire import NO_REPLY, Buffers, PendingReply, Reply
 

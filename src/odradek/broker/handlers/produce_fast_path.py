@@ -20,8 +20,8 @@ from odradek.broker.serving.responses import frame as response_frame
 from odradek.log.log import AppendInfo
 from odradek.metrics.counters import BrokerCounters
 from odradek.model import ErrorCode, KafkaError
-from odradek.protocol.headers import RequestHeader
-from odradek.protocol.produce import FLEXIBLE_FROM, PartitionResponse, TopicResponse, encode_produce_response
+from odradek.protocol.messages.headers import RequestHeader
+from odradek.protocol.messages.produce import FLEXIBLE_FROM, PartitionResponse, TopicResponse, encode_produce_response
 from odradek.protocol.varint import read_unsigned_varint
 from odradek.runtime import Clock
 from odradek.security import Authorizer

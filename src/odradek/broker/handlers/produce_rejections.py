@@ -4,7 +4,7 @@ from odradek.log.batch_contents import NO_KEY, InvalidRecordsError
 from odradek.metrics.counters import BrokerCounters, TopicTraffic
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey
-from odradek.protocol.record_batch import HEADER_SIZE, MAGIC
+from odradek.protocol.batches.record_batch import HEADER_SIZE, MAGIC
 
 _TOO_LARGE = frozenset({ErrorCode.message_too_large, ErrorCode.record_list_too_large})
 _MAGIC_OFFSET = 16

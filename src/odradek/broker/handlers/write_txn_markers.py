@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from odradek.broker.replication.partition import ACKS_ALL
 from odradek.broker.serving.context import RequestContext
 from odradek.model import ErrorCode, KafkaError, TopicPartition
-from odradek.protocol.control_records import ControlType, EndTransactionMarker
-from odradek.protocol.messages import optional
+from odradek.protocol.batches.control_records import ControlType, EndTransactionMarker
+from odradek.protocol.messages.message_codec import optional
 
 if TYPE_CHECKING:
     from odradek.broker.lifecycle import Broker

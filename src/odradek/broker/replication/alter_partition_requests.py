@@ -9,7 +9,7 @@ from odradek.metadata.image import ClusterImage
 from odradek.metadata.nodes import RECOVERED
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import ApiKey
-from odradek.protocol.schemas import Message
+from odradek.protocol.messages.schemas import Message
 from odradek.replication import IsrChange
 
 

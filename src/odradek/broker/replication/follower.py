@@ -19,8 +19,8 @@ from odradek.log.errors import DamagedSegmentError
 from odradek.log.log import Log
 from odradek.metadata.image import PartitionImage
 from odradek.model import ErrorCode, KafkaError, StorageError, TopicPartition
-from odradek.protocol.fetch import FetchedPartition
-from odradek.protocol.record_batch import read_header
+from odradek.protocol.batches.record_batch import read_header
+from odradek.protocol.messages.fetch import FetchedPartition
 from odradek.replication import Divergence, divergence, truncation_offset
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from odradek.log.log import AppendInfo, Log
 from odradek.metadata.image import PartitionImage
 from odradek.metrics.counters import TopicTraffic
 from odradek.model import ErrorCode, KafkaError, TopicPartition
-from odradek.protocol.control_records import EndTransactionMarker
+from odradek.protocol.batches.control_records import EndTransactionMarker
 from odradek.replication import Divergence, IsrChange, LeaderReplication, divergence
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from typing import Final
 from uuid import UUID
 
 from odradek.log.producers.refused_batches import RefusedBatches
-from odradek.model import ErrorCode, KafkaError
-from odradek.runtime import Buffer
+from odradek.model import Buffer, ErrorCode, KafkaError
 
 PartitionKey = tuple[str | UUID, int]
 """The topic's name or id, as the client named it, and the partition's number."""

@@ -27,8 +27,8 @@ from odradek.metrics.counters import BrokerCounters
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
 from odradek.protocol.api import ApiKey
 from odradek.protocol.errors import MalformedMessageError
-from odradek.protocol.fetch import TOPIC_IDS_FROM, FetchedPartition, FetchResponse, decode_fetch_response
-from odradek.protocol.messages import encode_request
+from odradek.protocol.messages.fetch import TOPIC_IDS_FROM, FetchedPartition, FetchResponse, decode_fetch_response
+from odradek.protocol.messages.message_codec import encode_request
 from odradek.replication import Divergence
 from odradek.runtime import Clock
 from odradek.wire.client_connection import ClientConnection, RawResponse

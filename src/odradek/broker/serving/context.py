@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 from odradek.broker.serving.admission import Admission, authorization_error
 from odradek.model import KafkaError
 from odradek.model.values import dataclass
-from odradek.protocol.headers import RequestHeader
+from odradek.protocol.messages.headers import RequestHeader
 from odradek.protocol.primitives import Meter
 from odradek.security import ANONYMOUS, CLUSTER_NAME, AclOperation, Principal, ResourceType
 from odradek.wire import Connection, Reply

@@ -19,10 +19,10 @@ from odradek.broker.serving.responses import message_frame
 from odradek.metrics.counters import BrokerCounters
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey
-from odradek.protocol.api_versions import encode_api_versions_response
-from odradek.protocol.headers import RequestHeader, decode_request_header
-from odradek.protocol.messages import decode_request as decode
-from odradek.protocol.messages import metered_request_decoder, response_encoder
+from odradek.protocol.messages.api_versions import encode_api_versions_response
+from odradek.protocol.messages.headers import RequestHeader, decode_request_header
+from odradek.protocol.messages.message_codec import decode_request as decode
+from odradek.protocol.messages.message_codec import metered_request_decoder, response_encoder
 from odradek.protocol.primitives import Meter
 from odradek.runtime.disk import is_out_of_descriptors
 from odradek.wire import LATER, NO_REPLY, Buffers, Connection, PendingReply, Reply

@@ -15,7 +15,7 @@ from kio.serial._introspect import (
 )
 
 from odradek.model import KafkaError
-from odradek.protocol.schemas import load_response_schema
+from odradek.protocol.messages.schemas import load_response_schema
 
 
 class _Places(NamedTuple):

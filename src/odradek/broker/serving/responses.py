@@ -4,8 +4,8 @@ import struct
 from collections.abc import Sequence
 from typing import Final
 
-from odradek.protocol.headers import RequestHeader, response_is_flexible
-from odradek.protocol.messages import encode_response
+from odradek.protocol.messages.headers import RequestHeader, response_is_flexible
+from odradek.protocol.messages.message_codec import encode_response
 from odradek.wire import Buffers
 
 _PLAIN: Final = struct.Struct(">ii")

@@ -11,7 +11,7 @@ from odradek.clients.metadata import PartitionMetadata, TopicMetadata
 from odradek.model import KafkaError, TopicPartition
 from odradek.model.values import dataclass, field
 from odradek.protocol.consumer_protocol import PROTOCOL_TYPE, Subscription, decode_assignment, decode_subscription
-from odradek.protocol.messages import optional
+from odradek.protocol.messages.message_codec import optional
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

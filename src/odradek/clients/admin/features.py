@@ -9,7 +9,7 @@ from odradek.clients.retry import retrying
 from odradek.model import ErrorCode, KafkaError
 from odradek.model.values import dataclass
 from odradek.protocol.api import ApiKey
-from odradek.protocol.messages import optional
+from odradek.protocol.messages.message_codec import optional
 
 VersionRange = tuple[int, int]
 """The lowest and the highest version."""

@@ -13,10 +13,10 @@ from odradek.clients.reader import PartitionReader
 from odradek.coordination import partition_for
 from odradek.model import TopicPartition
 from odradek.model.names import OFFSETS_TOPIC
+from odradek.protocol.batches.record_batch import iterate_batches
+from odradek.protocol.batches.records import decode_records
 from odradek.protocol.errors import MalformedMessageError
-from odradek.protocol.group_records import GROUP_RECORDS, GroupMetadataKey, GroupMetadataValue
-from odradek.protocol.record_batch import iterate_batches
-from odradek.protocol.records import decode_records
+from odradek.protocol.internal_records.group_records import GROUP_RECORDS, GroupMetadataKey, GroupMetadataValue
 
 _FIRST_RECORDS: Final = 10_000
 """Limit of the offsets before the end that the first read covers: the partition has the commits of many groups."""

@@ -16,7 +16,7 @@ from odradek.clients.admin.topics import current_metadata
 from odradek.clients.cluster import Cluster
 from odradek.model import KafkaError, OdradekError, TopicPartition
 from odradek.model.values import dataclass
-from odradek.protocol.group_records import (
+from odradek.protocol.internal_records.group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupMemberMetadataKey,
     ConsumerGroupTargetAssignmentMetadataKey,

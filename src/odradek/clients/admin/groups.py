@@ -37,7 +37,7 @@ from odradek.clients.offsets import LATEST, by_topic, list_offsets
 from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS, retrying
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import ApiKey
-from odradek.protocol.messages import optional
+from odradek.protocol.messages.message_codec import optional
 from odradek.wire.client_connection import ClientConnection
 
 T = TypeVar("T")

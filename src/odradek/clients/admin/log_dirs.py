@@ -8,7 +8,7 @@ from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS, retrying
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.model.values import dataclass
 from odradek.protocol.api import ApiKey
-from odradek.protocol.messages import optional
+from odradek.protocol.messages.message_codec import optional
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

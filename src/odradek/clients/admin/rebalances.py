@@ -10,8 +10,8 @@ from odradek.clients.offsets import EARLIEST, LATEST, list_offsets, partitions_o
 from odradek.clients.reader import PartitionReader
 from odradek.model import ErrorCode, TopicPartition
 from odradek.model.names import JOURNAL_TOPIC
-from odradek.protocol.record_batch import iterate_batches
-from odradek.protocol.records import decode_records
+from odradek.protocol.batches.record_batch import iterate_batches
+from odradek.protocol.batches.records import decode_records
 
 
 async def rebalance_history(cluster: Cluster, group_id: str, *, limit: int, timeout_ms: int) -> list[dict[str, Any]]:

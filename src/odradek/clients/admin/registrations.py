@@ -7,7 +7,7 @@ from odradek.clients.cluster import Cluster
 from odradek.clients.retry import retrying
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey
-from odradek.protocol.messages import optional
+from odradek.protocol.messages.message_codec import optional
 
 
 async def fenced_brokers(cluster: Cluster, *, timeout_ms: int) -> list[BrokerDescription]:

@@ -11,7 +11,7 @@ from odradek.clients.metadata import ClusterMetadata, merge, partition_metadata
 from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS, retrying
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey
-from odradek.protocol.messages import optional
+from odradek.protocol.messages.message_codec import optional
 
 _PAGE_PARTITIONS: Final = 2_000
 """Partitions in a response, as Kafka's admin client requests; brokers return no more."""

@@ -42,7 +42,7 @@ from odradek.config.altering import Alteration
 from odradek.model.errors import KafkaError
 from odradek.model.names import TopicPartition
 from odradek.partitioners.interface import Partitioner
-from odradek.protocol.records import Headers
+from odradek.protocol.batches.records import Headers
 from odradek.runtime.runtime import Runtime
 
 class SentRows(NamedTuple):

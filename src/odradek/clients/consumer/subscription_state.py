@@ -13,9 +13,9 @@ from odradek.clients.fetch import readable_batches
 from odradek.clients.metadata import ClusterMetadata
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
 from odradek.model.values import dataclass, field
-from odradek.protocol.compression import Codec
-from odradek.protocol.fetch import FetchedPartition
-from odradek.protocol.records import Record, decode_records
+from odradek.protocol.batches.compression import Codec
+from odradek.protocol.batches.records import Record, decode_records
+from odradek.protocol.messages.fetch import FetchedPartition
 
 _MAX_BUFFERED_FETCHES: Final = 2
 """Buffered fetches per partition: one to read from and one that arrives meanwhile."""

@@ -14,8 +14,8 @@ from odradek.clients.metadata import ClusterMetadata
 from odradek.clients.producer.placement import RecordPlacer
 from odradek.model import OdradekError, TopicPartition
 from odradek.partitioners import KeyRule
-from odradek.protocol.compression import Codec
-from odradek.protocol.record_batch import HEADER_SIZE
+from odradek.protocol.batches.compression import Codec
+from odradek.protocol.batches.record_batch import HEADER_SIZE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from odradek.clients.producer.producer_batch import RecordMetadata
 from odradek.model import ConfigurationError
-from odradek.protocol.records import Headers
+from odradek.protocol.batches.records import Headers
 
 _log = logging.getLogger("odradek.clients")
 

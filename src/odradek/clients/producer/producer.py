@@ -24,8 +24,8 @@ from odradek.model import (
     validate_topic_name,
 )
 from odradek.partitioners import Partitioner, create_partitioner
-from odradek.protocol.compression import Codec
-from odradek.protocol.records import Headers, record_size_bound
+from odradek.protocol.batches.compression import Codec
+from odradek.protocol.batches.records import Headers, record_size_bound
 from odradek.runtime import Runtime, system_runtime
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import NamedTuple, Protocol
 from odradek.clients.backoff import Backoff
 from odradek.model import OdradekError, TopicPartition
 from odradek.model.values import dataclass, field
-from odradek.protocol.compression import Codec
-from odradek.protocol.record_batch import HEADER_SIZE, read_header, write_header
-from odradek.protocol.records import BatchBuilder, decode_records
+from odradek.protocol.batches.compression import Codec
+from odradek.protocol.batches.record_batch import HEADER_SIZE, read_header, write_header
+from odradek.protocol.batches.records import BatchBuilder, decode_records
 
 
 class RecordMetadata(NamedTuple):

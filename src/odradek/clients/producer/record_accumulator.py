@@ -16,8 +16,8 @@ from typing import Final
 from odradek.clients.producer.compression_ratio import CompressionRatioEstimator
 from odradek.clients.producer.producer_batch import EncodedRows, ProducerBatch, RecordMetadata
 from odradek.model import OdradekError, TopicPartition
-from odradek.protocol.record_batch import HEADER_SIZE
-from odradek.protocol.records import BatchBuilder, Headers
+from odradek.protocol.batches.record_batch import HEADER_SIZE
+from odradek.protocol.batches.records import BatchBuilder, Headers
 
 TIMER_SLACK_S: Final = 0.001
 """Resolution of the event loop's timers (uvloop): batches due within it are sent."""

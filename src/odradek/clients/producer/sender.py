@@ -25,7 +25,7 @@ from odradek.clients.retry import INVALID_METADATA_ERRORS, retrying
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition, UnavailableError
 from odradek.protocol.api import ApiKey
 from odradek.protocol.errors import MalformedMessageError
-from odradek.protocol.produce import (
+from odradek.protocol.messages.produce import (
     TOPIC_IDS_FROM,
     PartitionResponse,
     ProduceTopic,

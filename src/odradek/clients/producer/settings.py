@@ -7,7 +7,7 @@ from odradek.clients.settings import ABSENT_KEYS, ClientSettings, make_settings
 from odradek.config.definition import INT_MAX, boolean, integer, long, text
 from odradek.model import ConfigurationError
 from odradek.model.values import dataclass
-from odradek.protocol.compression import Codec
+from odradek.protocol.batches.compression import Codec
 
 _MAX_IN_FLIGHT = 5
 """Brokers remember the last five batches of an idempotent producer per partition; a sixth could be duplicated."""

@@ -29,7 +29,7 @@ from odradek.model import ErrorCode, TopicPartition
 from odradek.model.values import dataclass
 from odradek.protocol.consumer_protocol import PROTOCOL_TYPE, decode_assignment, decode_subscription
 from odradek.protocol.errors import MalformedMessageError
-from odradek.protocol.group_records import GroupMetadataValue
+from odradek.protocol.internal_records.group_records import GroupMetadataValue
 
 JOIN_PHASE: Final = "join"
 SYNC_PHASE: Final = "sync"

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from odradek.groups.messages import JoinRequest
 from odradek.model.values import dataclass
-from odradek.protocol.group_records import MemberMetadata
+from odradek.protocol.internal_records.group_records import MemberMetadata
 
 _MEMBER_BYTES: Final = 1024
 """Memory of a member besides its ids and protocols, in bytes."""

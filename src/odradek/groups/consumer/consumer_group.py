@@ -19,7 +19,7 @@ from odradek.groups.consumer.member import (
 from odradek.groups.consumer.messages import ConsumerGroupHeartbeatRequest
 from odradek.groups.messages import JoinRequest
 from odradek.metadata.image import ClusterImage, TopicImage
-from odradek.protocol.group_records import (
+from odradek.protocol.internal_records.group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupMemberMetadataKey,
     ConsumerGroupMemberMetadataValue,

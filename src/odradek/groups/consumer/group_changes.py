@@ -6,7 +6,7 @@ from odradek.coordination import Now
 from odradek.groups.consumer.consumer_group import ConsumerGroup
 from odradek.groups.consumer.member import Assignment, ConsumerGroupMember, to_record
 from odradek.groups.records import ConsumerGroupRecord
-from odradek.protocol.group_records import (
+from odradek.protocol.internal_records.group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupMemberMetadataKey,
     ConsumerGroupMetadataKey,

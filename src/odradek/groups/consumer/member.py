@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from odradek.model.values import dataclass, field
-from odradek.protocol.group_records import (
+from odradek.protocol.internal_records.group_records import (
     ClassicProtocol,
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataValue,

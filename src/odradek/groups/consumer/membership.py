@@ -21,7 +21,7 @@ from odradek.groups.consumer.messages import ConsumerGroupHeartbeatRequest
 from odradek.groups.records import ConsumerGroupRecord
 from odradek.model import ErrorCode, KafkaError
 from odradek.model.values import dataclass
-from odradek.protocol.group_records import ConsumerGroupMemberMetadataValue
+from odradek.protocol.internal_records.group_records import ConsumerGroupMemberMetadataValue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,7 +46,7 @@ from odradek.protocol.consumer_protocol import (
     decode_subscription,
 )
 from odradek.protocol.errors import MalformedMessageError
-from odradek.protocol.group_records import ClassicMemberMetadata, ClassicProtocol
+from odradek.protocol.internal_records.group_records import ClassicMemberMetadata, ClassicProtocol
 
 _Step = Step[GroupRecord]
 _NO_TOPICS: Final[frozenset[str]] = frozenset()

@@ -40,7 +40,7 @@ from odradek.protocol.consumer_protocol import (
     decode_subscription,
 )
 from odradek.protocol.errors import MalformedMessageError
-from odradek.protocol.group_records import (
+from odradek.protocol.internal_records.group_records import (
     ClassicMemberMetadata,
     ClassicProtocol,
     ConsumerGroupMemberMetadataValue,

@@ -6,8 +6,8 @@ from typing import NamedTuple
 from odradek.log.errors import DamagedFileError
 from odradek.log.segments.batch_scan import FoundBatch, scan_file
 from odradek.log.segments.segment_swap import Source
-from odradek.protocol.compression import Buffer
-from odradek.protocol.record_batch import BatchHeader, verify_crc
+from odradek.model import Buffer
+from odradek.protocol.batches.record_batch import BatchHeader, verify_crc
 from odradek.runtime import File
 
 

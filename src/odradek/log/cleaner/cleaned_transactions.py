@@ -7,8 +7,8 @@ is left.
 from collections.abc import Iterable
 
 from odradek.log.segments.transaction_index import AbortedTransaction
-from odradek.protocol.control_records import ControlType, EndTransactionMarker
-from odradek.protocol.record_batch import BatchHeader
+from odradek.protocol.batches.control_records import ControlType, EndTransactionMarker
+from odradek.protocol.batches.record_batch import BatchHeader
 
 
 class CleanedTransactions:

@@ -28,11 +28,11 @@ from odradek.log.segments.segment import MAX_RELATIVE_OFFSET, Segment
 from odradek.log.segments.segment_swap import CleanedSegment, Source
 from odradek.log.segments.time_index import ENTRY as TIME_INDEX_ENTRY
 from odradek.log.segments.transaction_index import AbortedTransaction
+from odradek.model import Buffer
 from odradek.model.values import dataclass
-from odradek.protocol.compression import Buffer, Codec, compress, decompress
-from odradek.protocol.control_records import decode_marker
-from odradek.protocol.errors import CorruptBatchError
-from odradek.protocol.record_batch import (
+from odradek.protocol.batches.compression import Codec, compress, decompress
+from odradek.protocol.batches.control_records import decode_marker
+from odradek.protocol.batches.record_batch import (
     CODEC_MASK,
     CONTROL,
     DELETE_HORIZON,
@@ -42,6 +42,7 @@ from odradek.protocol.record_batch import (
     BatchHeader,
     write_header,
 )
+from odradek.protocol.errors import CorruptBatchError
 from odradek.runtime import Disk
 
 _OPEN_FILES: Final = 4

@@ -17,9 +17,16 @@ from odradek.log.cleaner.record_filter import Kept, KeptBatch, KeptRun
 from odradek.log.errors import TruncatedFileError
 from odradek.log.segments.batch_scan import FoundBatch, scan_file
 from odradek.log.segments.segment_swap import Source
-from odradek.protocol.checksum import crc32c
+from odradek.protocol.batches.checksum import crc32c
+from odradek.protocol.batches.record_batch import (
+    CRC_START,
+    HEADER,
+    HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    read_header,
+    write_crc,
+)
 from odradek.protocol.errors import CorruptBatchError
-from odradek.protocol.record_batch import CRC_START, HEADER, HEADER_SIZE, LENGTH_OVERHEAD, read_header, write_crc
 from odradek.runtime import File
 
 if TYPE_CHECKING:

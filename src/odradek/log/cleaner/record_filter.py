@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from odradek.log.cleaner.checked_batches import Chunk, Piece, Section, read_chunks
 from odradek.log.segments.segment_swap import Source
-from odradek.protocol.compression import Buffer
+from odradek.model import Buffer
+from odradek.protocol.batches.record_batch import BatchHeader
 from odradek.protocol.errors import CorruptBatchError
-from odradek.protocol.record_batch import BatchHeader
 from odradek.protocol.varint import read_varint, varint
 from odradek.runtime import File
 

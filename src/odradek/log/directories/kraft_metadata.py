@@ -22,10 +22,10 @@ from odradek.log.errors import DamagedFileError, TruncatedFileError
 from odradek.log.names import LOG, parse_offset_file
 from odradek.log.segments.batch_scan import scan_file
 from odradek.model.values import dataclass, field
+from odradek.protocol.batches.record_batch import CorruptBatchError, verify_crc
+from odradek.protocol.batches.records import decode_records
 from odradek.protocol.errors import MalformedMessageError
 from odradek.protocol.primitives import DECODE_ERRORS, read_string, read_text, read_uuid
-from odradek.protocol.record_batch import CorruptBatchError, verify_crc
-from odradek.protocol.records import decode_records
 from odradek.protocol.varint import read_unsigned_varint
 from odradek.runtime import Disk
 

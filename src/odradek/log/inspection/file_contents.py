@@ -19,9 +19,9 @@ from odradek.log.segments import offset_index, time_index
 from odradek.log.segments.batch_scan import scan_file
 from odradek.log.segments.transaction_index import VERSION, decode_transactions
 from odradek.model.values import dataclass
-from odradek.protocol.control_records import read_marker
-from odradek.protocol.record_batch import CorruptBatchError, verify_crc
-from odradek.protocol.records import Record, decode_records
+from odradek.protocol.batches.control_records import read_marker
+from odradek.protocol.batches.record_batch import CorruptBatchError, verify_crc
+from odradek.protocol.batches.records import Record, decode_records
 from odradek.runtime import Disk
 
 OFFSET_CHECKPOINTS: Final = (

@@ -17,11 +17,11 @@ from odradek.model.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from odradek.model.values import dataclass
 from odradek.protocol.consumer_protocol import PROTOCOL_TYPE, VERSION
 from odradek.protocol.errors import MalformedMessageError
-from odradek.protocol.group_records import GROUP_RECORDS, GroupMetadataValue
+from odradek.protocol.internal_records.group_records import GROUP_RECORDS, GroupMetadataValue
+from odradek.protocol.internal_records.record_types import KEY_LAYOUT, RecordTypes, UnknownKey
+from odradek.protocol.internal_records.transaction_records import TRANSACTION_RECORDS
+from odradek.protocol.messages.schemas import Decoder, Layout
 from odradek.protocol.primitives import DECODE_ERRORS, INT16
-from odradek.protocol.record_types import KEY_LAYOUT, RecordTypes, UnknownKey
-from odradek.protocol.schemas import Decoder, Layout
-from odradek.protocol.transaction_records import TRANSACTION_RECORDS
 
 TYPES_BY_TOPIC: Final = {OFFSETS_TOPIC: GROUP_RECORDS, TRANSACTIONS_TOPIC: TRANSACTION_RECORDS}
 _NO_ID: Final = UUID(int=0)
@@ -96,7 +96,7 @@ def _embedded(name: str, data: bytes) -> object:
 
 @cache
 def _embedded_decoder(name: str, version: int) -> Decoder:
-    from odradek.protocol.decoder import compile_decoder
+    from odradek.protocol.messages.decoder import compile_decoder
 
     module = import_module(f"kio.schema.consumer_protocol_{name}.v{version}.data")
     return compile_decoder(getattr(module, _EMBEDDED[name]))

@@ -14,8 +14,8 @@ from odradek.log.segments.batch_scan import FoundBatch
 from odradek.log.segments.segment import MAX_RELATIVE_OFFSET
 from odradek.log.segments.time_index import NO_TIMESTAMP
 from odradek.model.values import dataclass
-from odradek.protocol.record_batch import BatchHeader, CorruptBatchError, verify_crc
-from odradek.protocol.records import decode_records
+from odradek.protocol.batches.record_batch import BatchHeader, CorruptBatchError, verify_crc
+from odradek.protocol.batches.records import decode_records
 
 
 @dataclass(slots=True, kw_only=True)

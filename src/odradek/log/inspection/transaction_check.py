@@ -8,8 +8,8 @@ from odradek.log.inspection.segment_check import Chain, FileCheck
 from odradek.log.producers.producer_snapshot import decode_snapshot
 from odradek.log.producers.producer_state import ProducerState
 from odradek.log.segments.transaction_index import AbortedTransaction, decode_transactions
-from odradek.protocol.control_records import ControlType, decode_marker
-from odradek.protocol.record_batch import BatchHeader
+from odradek.protocol.batches.control_records import ControlType, decode_marker
+from odradek.protocol.batches.record_batch import BatchHeader
 
 
 class TransactionCheck(FileCheck):

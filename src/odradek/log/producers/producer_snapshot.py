@@ -22,7 +22,7 @@ from odradek.log.producers.producer_state import (
     ProducerState,
     first_sequence,
 )
-from odradek.protocol.checksum import crc32c
+from odradek.protocol.batches.checksum import crc32c
 
 VERSION: Final = 1
 _HEAD: Final = struct.Struct(">hI")

@@ -33,8 +33,8 @@ from typing import Final, NamedTuple
 
 from odradek.log.segments.transaction_index import AbortedTransaction
 from odradek.model import ErrorCode, KafkaError
-from odradek.protocol.control_records import ControlType, EndTransactionMarker
-from odradek.protocol.record_batch import BatchHeader
+from odradek.protocol.batches.control_records import ControlType, EndTransactionMarker
+from odradek.protocol.batches.record_batch import BatchHeader
 
 REMEMBERED_BATCHES: Final = 5
 """The number of batches that a producer may have in flight."""

@@ -9,10 +9,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from odradek.log.producers.producer_state import ProducerEntry
-from odradek.model import ErrorCode, KafkaError
+from odradek.model import Buffer, ErrorCode, KafkaError
 from odradek.model.values import dataclass, field
-from odradek.protocol.record_batch import HEADER_SIZE, MAGIC, BatchHeader, read_header, verify_crc
-from odradek.runtime import Buffer
+from odradek.protocol.batches.record_batch import HEADER_SIZE, MAGIC, BatchHeader, read_header, verify_crc
 
 _MOST_PRODUCERS: Final = 10_000
 """The oldest refusals are forgotten beyond this: any client may make up producer ids."""

@@ -32,8 +32,8 @@ from odradek.log.segments.segment import Segment
 from odradek.log.segments.segment_swap import complete_swaps
 from odradek.model import StorageError
 from odradek.model.values import dataclass
-from odradek.protocol.control_records import EndTransactionMarker, decode_marker
-from odradek.protocol.record_batch import BatchHeader, CorruptBatchError
+from odradek.protocol.batches.control_records import EndTransactionMarker, decode_marker
+from odradek.protocol.batches.record_batch import BatchHeader, CorruptBatchError
 from odradek.runtime import Disk
 
 _logger = logging.getLogger("odradek.log")

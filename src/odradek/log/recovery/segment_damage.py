@@ -11,7 +11,7 @@ from odradek.log.segments.old_formats import old_message
 from odradek.log.segments.segment import Segment
 from odradek.log.segments.segments import Segments
 from odradek.model.values import dataclass
-from odradek.protocol.record_batch import verify_crc
+from odradek.protocol.batches.record_batch import verify_crc
 from odradek.runtime import Disk
 
 

@@ -14,9 +14,17 @@ from odradek.log.producers.producer_state import ProducerState
 from odradek.log.segments.old_formats import old_message
 from odradek.log.segments.segment import MAX_RELATIVE_OFFSET, Segment, SegmentEnd
 from odradek.log.segments.time_index import NO_TIMESTAMP
-from odradek.protocol.checksum import crc32c
-from odradek.protocol.control_records import decode_marker
-from odradek.protocol.record_batch import CONTROL, CRC_START, HEADER, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, BatchHeader
+from odradek.protocol.batches.checksum import crc32c
+from odradek.protocol.batches.control_records import decode_marker
+from odradek.protocol.batches.record_batch import (
+    CONTROL,
+    CRC_START,
+    HEADER,
+    HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    MAGIC,
+    BatchHeader,
+)
 
 _CHUNK_BYTES: Final = 1 << 20
 _SHORTEST: Final = HEADER_SIZE - LENGTH_OVERHEAD

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from odradek.log.errors import DamagedFileError, TruncatedFileError
-from odradek.protocol.record_batch import HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, BatchHeader, read_header
+from odradek.protocol.batches.record_batch import HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, BatchHeader, read_header
 from odradek.runtime import File
 
 _READ_BYTES: Final = 1 << 20

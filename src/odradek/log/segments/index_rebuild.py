@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from odradek.log.segments.index_file import Pair
 from odradek.log.segments.time_index import NO_TIMESTAMP
 from odradek.model.values import dataclass
-from odradek.protocol.record_batch import BatchHeader, CorruptBatchError
+from odradek.protocol.batches.record_batch import BatchHeader, CorruptBatchError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final, TypeVar
 
-from odradek.runtime import Buffer, Disk, File
+from odradek.model import Buffer
+from odradek.runtime import Disk, File
 from odradek.runtime.disk import is_out_of_descriptors
 
 T = TypeVar("T")

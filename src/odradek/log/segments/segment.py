@@ -27,8 +27,15 @@ from odradek.log.segments.old_formats import OLD_FORMATS
 from odradek.log.segments.open_files import FilePool
 from odradek.log.segments.time_index import NO_TIMESTAMP, TimeIndex
 from odradek.log.segments.transaction_index import AbortedTransaction, TransactionIndex
-from odradek.protocol.record_batch import HEADER_SIZE, MAGIC, BatchHeader, CorruptBatchError, read_header, verify_crc
-from odradek.runtime import Buffer
+from odradek.model import Buffer
+from odradek.protocol.batches.record_batch import (
+    HEADER_SIZE,
+    MAGIC,
+    BatchHeader,
+    CorruptBatchError,
+    read_header,
+    verify_crc,
+)
 
 _logger = logging.getLogger("odradek.log")
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1

@@ -3,7 +3,7 @@
 from odradek.log.segments.segment import Lender
 from odradek.log.segments.segments import Segments
 from odradek.log.segments.transaction_index import AbortedTransaction
-from odradek.runtime import Buffer
+from odradek.model import Buffer
 
 
 def read_batches(

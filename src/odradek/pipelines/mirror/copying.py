@@ -14,8 +14,8 @@ from odradek.model import StorageError, TopicPartition
 from odradek.pipelines.config import MirrorPipeline
 from odradek.pipelines.mirror.offset_syncs import OffsetSyncs
 from odradek.runtime import Disk
-from odradek.spark.blocking_cluster import BlockingCluster
-from odradek.spark.planning import StreamOffset, decode_offset
+from odradek.spark.reading.blocking_cluster import BlockingCluster
+from odradek.spark.reading.planning import StreamOffset, decode_offset
 from odradek.spark.settings import ScanSettings, client_settings
 
 _Offsets = Mapping[TopicPartition, int]

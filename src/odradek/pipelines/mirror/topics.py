@@ -15,8 +15,8 @@ from odradek.config import Alteration
 from odradek.config.altering import AlterOperation
 from odradek.model import ConfigurationError
 from odradek.pipelines.config import MirrorPipeline, Topics
-from odradek.spark.lookup import ClusterLookup
 from odradek.spark.options import Subscribe, SubscribePattern
+from odradek.spark.reading.lookup import ClusterLookup
 from odradek.spark.session import run_interruptible
 from odradek.spark.settings import ScanSettings, SinkSettings, client_settings, shared_keywords
 

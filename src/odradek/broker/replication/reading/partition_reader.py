@@ -14,10 +14,9 @@ from odradek.broker.replication.partition import Partition
 from odradek.broker.replication.reading.delayed_fetch import FetchIsolation
 from odradek.log import Log
 from odradek.log.errors import DamagedSegmentError
-from odradek.model import ErrorCode, KafkaError
-from odradek.protocol.fetch import FetchedPartition
-from odradek.protocol.record_batch import iterate_batches
-from odradek.runtime import Buffer
+from odradek.model import Buffer, ErrorCode, KafkaError
+from odradek.protocol.batches.record_batch import iterate_batches
+from odradek.protocol.messages.fetch import FetchedPartition
 
 CONSUMER: Final = -1
 _LOG_END: Final = FetchIsolation.LOG_END

@@ -17,7 +17,7 @@ from typing import Final
 
 from odradek.clients.fetch import FetchPosition, FetchRequest
 from odradek.model import ErrorCode, KafkaError, TopicPartition
-from odradek.protocol.fetch import FetchedPartition, FetchResponse
+from odradek.protocol.messages.fetch import FetchedPartition, FetchResponse
 
 NO_SESSION: Final = 0
 INITIAL_EPOCH: Final = 0

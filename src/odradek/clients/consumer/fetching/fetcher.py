@@ -32,7 +32,7 @@ from odradek.clients.metadata import ClusterMetadata
 from odradek.clients.retry import INVALID_METADATA_ERRORS
 from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError
 from odradek.protocol.api import ApiKey
-from odradek.protocol.fetch import FetchedPartition
+from odradek.protocol.messages.fetch import FetchedPartition
 
 _log = logging.getLogger("odradek.clients")
 

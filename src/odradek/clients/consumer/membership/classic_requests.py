@@ -37,7 +37,7 @@ from odradek.protocol.consumer_protocol import (
     encode_subscription,
 )
 from odradek.protocol.errors import MalformedMessageError
-from odradek.protocol.messages import optional
+from odradek.protocol.messages.message_codec import optional
 from odradek.wire.client_connection import ClientConnection
 
 _log = logging.getLogger("odradek.clients")

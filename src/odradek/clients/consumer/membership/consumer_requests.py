@@ -18,7 +18,7 @@ from odradek.clients.consumer.settings import ConsumerSettings
 from odradek.clients.metadata import ClusterMetadata
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey
-from odradek.protocol.messages import optional
+from odradek.protocol.messages.message_codec import optional
 from odradek.runtime import uuid4
 from odradek.wire.client_connection import ClientConnection
 

@@ -1,0 +1,416 @@
+"""Records of a batch as one Python object each, for clients and internal topics; the data path never uses it.
+
+```
+record   length varint | attributes int8 | timestamp delta varlong | offset delta varint
+         key length varint, key | value length varint, value | header count varint, headers     (a length of -1 is null)
+header   key length varint, key (UTF-8) | value length varint, value
+```
+Deltas are relative to the batch's `base_timestamp` and `base_offset`. Encoding is most of a producer's time, so it is
+written for speed: about 0.3 µs a record. `odradek.columns` does the same without an object per record.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from odradek.model import Buffer
+from odradek.protocol.batches.compression import MAX_DECOMPRESSED_BYTES, Codec, compress, decompress
+from odradek.protocol.batches.record_batch import (
+    CONTROL,
+    HEADER_SIZE,
+    MAGIC,
+    TRANSACTIONAL,
+    BatchHeader,
+    read_header,
+    write_header,
+)
+from odradek.protocol.errors import CorruptBatchError
+from odradek.protocol.varint import VARINTS, encode_varint, read_varint, varint
+
+Headers = Sequence[tuple[str, bytes | None]]
+NewRecord = tuple[int, bytes | None, bytes | None, Headers]
+"""`(timestamp in ms, key, value, headers)`."""
+
+NO_TIMESTAMP: Final = -1
+NO_PRODUCER_ID: Final = -1
+_MAX_RECORD_OVERHEAD: Final = 5 + 1 + 10 + 5 + 5 + 5 + 5
+_NULL: Final = encode_varint(-1)
+_ZERO: Final = b"\x00"
+_TABLE_SIZE: Final = len(VARINTS)
+_LONG_MIN: Final = -(1 << 63)
+_LONG_MAX: Final = (1 << 63) - 1
+_MOST_DELTA: Final = 1 << 31
+"""The greatest offset delta: 32 bits."""
+_USUAL_TIMES: Final = range(_LONG_MIN + 64, _LONG_MAX - 64)
+"""Base timestamps in this range cannot overflow 64 bits with a delta of one varint byte."""
+
+
+class Record(NamedTuple):
+    """A record as a consumer sees it. `timestamp` is in ms, -1 if there is none."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+class BatchBuilder:
+    """Builds one batch; each record is encoded as it is appended.
+
+    `max_bytes` bounds the uncompressed batch, but a first record is always taken, however large. The offsets are 0, 1,
+    2 … from the base offset; the base timestamp is the first record's.
+    """
+
+    __slots__ = ("_base_timestamp", "_buffer", "_max_timestamp", "count", "max_bytes")
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.count = 0
+        self._buffer = bytearray(HEADER_SIZE)
+        self._base_timestamp = NO_TIMESTAMP
+        self._max_timestamp = NO_TIMESTAMP
+
+    @property
+    def size(self) -> int:
+        """The uncompressed size in bytes so far, with the batch's header."""
+        return len(self._buffer)
+
+    def append(self, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers = ()) -> bool:
+        """Append the record, or return False because the batch is full."""
+        count = self.count
+        if not count:
+            self._base_timestamp = self._max_timestamp = timestamp
+        body = encode_record(timestamp - self._base_timestamp, count, key, value, headers)
+        buffer = self._buffer
+        if count and len(buffer) + len(body) > self.max_bytes:
+            return False
+        buffer += body
+        self.count = count + 1
+        if timestamp > self._max_timestamp:
+            self._max_timestamp = timestamp
+        return True
+
+    def build(
+        self,
+        codec: Codec = Codec.NONE,
+        *,
+        level: int | None = None,
+        base_offset: int = 0,
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = -1,
+        base_sequence: int = -1,
+        is_transactional: bool = False,
+        is_control: bool = False,
+        leader_epoch: int = -1,
+    ) -> bytearray:
+        """Return the finished batch. The builder cannot be used afterwards: an uncompressed batch is its own buffer."""
+        return finish_batch(
+            self._buffer,
+            codec=codec,
+            level=level,
+            count=self.count,
+            base_timestamp=self._base_timestamp,
+            max_timestamp=self._max_timestamp,
+            base_offset=base_offset,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+            is_transactional=is_transactional,
+            is_control=is_control,
+            leader_epoch=leader_epoch,
+        )
+
+
+def encode_batch(
+    records: Iterable[NewRecord],
+    *,
+    codec: Codec = Codec.NONE,
+    base_offset: int = 0,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    is_transactional: bool = False,
+    is_control: bool = False,
+    leader_epoch: int = -1,
+) -> bytearray:
+    """Return a batch of `records` with the offsets `base_offset`, + 1, ….
+
+    Without records, an empty batch of one offset.
+    """
+    buffer = bytearray(HEADER_SIZE)
+    base_timestamp, max_timestamp, count = _encode_records(buffer, records)
+    return finish_batch(
+        buffer,
+        codec=codec,
+        count=count,
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        base_offset=base_offset,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        is_transactional=is_transactional,
+        is_control=is_control,
+        leader_epoch=leader_epoch,
+    )
+
+
+def finish_batch(
+    buffer: bytearray,
+    *,
+    codec: Codec,
+    count: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    level: int | None = None,
+    base_offset: int = 0,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    is_transactional: bool = False,
+    is_control: bool = False,
+    leader_epoch: int = -1,
+) -> bytearray:
+    """Compress the `count` encoded records that follow 61 free bytes in `buffer`, and write the batch header.
+
+    The result is `buffer` itself if nothing is to be compressed.
+    """
+    if codec != Codec.NONE:
+        compressed = compress(codec, memoryview(buffer)[HEADER_SIZE:], level=level)
+        buffer = bytearray(HEADER_SIZE)
+        buffer += compressed
+    attributes = int(codec) | (TRANSACTIONAL if is_transactional else 0) | (CONTROL if is_control else 0)
+    header = BatchHeader(
+        base_offset=base_offset,
+        batch_length=0,
+        partition_leader_epoch=leader_epoch,
+        magic=MAGIC,
+        crc=0,
+        attributes=attributes,
+        last_offset_delta=max(count - 1, 0),
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=count,
+    )
+    write_header(buffer, header)
+    return buffer
+
+
+def record_size_bound(key: bytes | None, value: bytes | None, headers: Headers = ()) -> int:
+    """Return an upper bound of the record's size in a batch. Kafka's clients compare it with `max.request.size`."""
+    size = _MAX_RECORD_OVERHEAD
+    if key is not None:
+        size += len(key)
+    if value is not None:
+        size += len(value)
+    for name, content in headers:
+        size += 10 + 4 * len(name) + len(content or b"")
+    return size
+
+
+def encode_record(
+    timestamp_delta: int, offset_delta: int, key: bytes | None, value: bytes | None, headers: Headers
+) -> bytes:
+    """Encode one record, with its length."""
+    if key is None:
+        key_length, key = _NULL, b""
+    else:
+        key_length = VARINTS[n] if (n := len(key)) < _TABLE_SIZE else encode_varint(n)
+    if value is None:
+        value_length, value = _NULL, b""
+    else:
+        value_length = VARINTS[n] if (n := len(value)) < _TABLE_SIZE else encode_varint(n)
+    body = b"".join(
+        (
+            _ZERO,
+            VARINTS[timestamp_delta] if 0 <= timestamp_delta < _TABLE_SIZE else encode_varint(timestamp_delta),
+            VARINTS[offset_delta] if offset_delta < _TABLE_SIZE else encode_varint(offset_delta),
+            key_length,
+            key,
+            value_length,
+            value,
+            _encode_headers(headers) if headers else _ZERO,
+        )
+    )
+    return (VARINTS[n] if (n := len(body)) < _TABLE_SIZE else encode_varint(n)) + body
+
+
+def _encode_records(buffer: bytearray, records: Iterable[NewRecord]) -> tuple[int, int, int]:
+    """Append all records; return `(base timestamp, greatest timestamp, count)`. Inlines `encode_record` for speed."""
+    base_timestamp = max_timestamp = NO_TIMESTAMP
+    table, size, join, zero = VARINTS, _TABLE_SIZE, b"".join, _ZERO
+    count = 0
+    for timestamp, key, value, headers in records:
+        if timestamp > max_timestamp:
+            max_timestamp = timestamp
+        if not count:
+            base_timestamp = max_timestamp = timestamp
+        delta = timestamp - base_timestamp
+        if key is None:
+            key_length, key = _NULL, b""
+        else:
+            key_length = table[n] if (n := len(key)) < size else encode_varint(n)
+        if value is None:
+            value_length, value = _NULL, b""
+        else:
+            value_length = table[n] if (n := len(value)) < size else encode_varint(n)
+        body = join(
+            (
+                zero,
+                table[delta] if 0 <= delta < size else encode_varint(delta),
+                table[count] if count < size else encode_varint(count),
+                key_length,
+                key,
+                value_length,
+                value,
+                _encode_headers(headers) if headers else zero,
+            )
+        )
+        buffer += table[n] if (n := len(body)) < size else encode_varint(n)
+        buffer += body
+        count += 1
+    return base_timestamp, max_timestamp, count
+
+
+def _encode_headers(headers: Headers) -> bytes:
+    parts = [varint(len(headers))]
+    for name, value in headers:
+        encoded = name.encode()
+        parts += (varint(len(encoded)), encoded)
+        if value is None:
+            parts.append(_NULL)
+        else:
+            parts += (varint(len(value)), value)
+    return b"".join(parts)
+
+
+def decode_records(batch: Buffer, position: int = 0, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> list[Record]:
+    """Decode the records of the batch at `position`, control records included, without checking the CRC.
+
+    Raises `CorruptBatchError` for anything malformed, and for records of more than `max_bytes` once decompressed.
+    """
+    header = read_header(batch, position)
+    end = position + header.size
+    if header.magic != MAGIC or header.size < HEADER_SIZE or end > len(batch):
+        raise CorruptBatchError(f"the batch at offset {header.base_offset} is cut, or is of another format")
+    section = memoryview(batch)[position + HEADER_SIZE : end]
+    return parse_records(header, bytes(decompress(header.codec, section, max_bytes=max_bytes)))
+
+
+def parse_records(header: BatchHeader, data: bytes) -> list[Record]:
+    """Parse an uncompressed record section. Raises `CorruptBatchError` if it is not exactly `record_count` records."""
+    records: list[Record] = []
+    if not 0 <= header.record_count <= len(data):
+        raise CorruptBatchError(f"a batch of {len(data)} bytes can't have {header.record_count} records")
+    if not -_LONG_MAX + _MOST_DELTA <= header.base_offset <= _LONG_MAX - _MOST_DELTA:
+        raise CorruptBatchError(f"a batch can't begin at offset {header.base_offset}")
+    try:
+        position = _parse_records(header, data, records)
+    except IndexError as error:
+        raise CorruptBatchError(f"the batch at offset {header.base_offset} is malformed: {error}") from error
+    if position != len(data):
+        raise CorruptBatchError(f"the batch at offset {header.base_offset} has bytes after its last record")
+    if header.base_timestamp not in _USUAL_TIMES:
+        for record in records:
+            if not _LONG_MIN <= record.timestamp <= _LONG_MAX:
+                raise CorruptBatchError(f"the time of the record at offset {record.offset} is {record.timestamp}")
+    return records
+
+
+def _parse_records(header: BatchHeader, data: bytes, records: list[Record]) -> int:
+    """Append all records and return the position after them.
+
+    Varints of one byte are read inline, which saves a call.
+    """
+    base_offset, base_timestamp = header.base_offset, header.base_timestamp
+    fixed_timestamp = header.max_timestamp if header.is_log_append_time else None
+    no_headers: tuple[tuple[str, bytes | None], ...] = ()
+    new, append = tuple.__new__, records.append
+    position = 0
+    for _ in range(header.record_count):
+        length, position = read_varint(data, position)
+        end = position + length
+        # The byte at `position` is the record's attributes, which are unused.
+        if (n := data[position + 1]) < 0x80:
+            timestamp = base_timestamp + ((n >> 1) ^ -(n & 1))
+            position += 2
+        else:
+            n, position = read_varint(data, position + 1)
+            timestamp = base_timestamp + n
+            if fixed_timestamp is None and not _LONG_MIN <= timestamp <= _LONG_MAX:
+                raise CorruptBatchError(f"a record's time is {timestamp}")
+        if (n := data[position]) < 0x80:
+            offset = base_offset + ((n >> 1) ^ -(n & 1))
+            position += 1
+        else:
+            n, position = read_varint(data, position)
+            offset = base_offset + n
+            if not -_MOST_DELTA <= n < _MOST_DELTA:
+                raise CorruptBatchError(f"a record's offset is {offset}, in a batch that begins at {base_offset}")
+        if (n := data[position]) < 0x80:
+            n = (n >> 1) ^ -(n & 1)
+            position += 1
+        else:
+            n, position = read_varint(data, position)
+        # Any negative length is null, as in Kafka.
+        key = None if n < 0 else data[position : (position := position + n)]
+        if (n := data[position]) < 0x80:
+            n = (n >> 1) ^ -(n & 1)
+            position += 1
+        else:
+            n, position = read_varint(data, position)
+        value = None if n < 0 else data[position : (position := position + n)]
+        headers = no_headers
+        if data[position] == 0:
+            position += 1
+        else:
+            headers, position = _parse_headers(data, position)
+        if position != end:
+            raise CorruptBatchError(f"the record at offset {offset} is not as long as it says")
+        if fixed_timestamp is not None:
+            timestamp = fixed_timestamp
+        append(new(Record, (offset, timestamp, key, value, headers)))
+    return position
+
+
+def _parse_bytes(data: bytes, position: int) -> tuple[bytes | None, int]:
+    """Read length-prefixed bytes; any negative length is null, as in Kafka."""
+    n, position = read_varint(data, position)
+    if n < 0:
+        return None, position
+    end = position + n
+    return data[position:end], end
+
+
+def _parse_headers(data: bytes, position: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
+    count, position = read_varint(data, position)
+    if not 0 <= count <= len(data):
+        raise CorruptBatchError(f"a record can't have {count} headers")
+    headers = []
+    for _ in range(count):
+        name, position = _parse_bytes(data, position)
+        if name is None:
+            raise CorruptBatchError("a record header has no key")
+        value, position = _parse_bytes(data, position)
+        # A name that is not UTF-8 is shown with replacement characters, as Kafka's consumer does.
+        headers.append((name.decode("utf-8", "replace"), value))
+    return tuple(headers), position
+
+
+__all__ = [
+    "NO_PRODUCER_ID",
+    "NO_TIMESTAMP",
+    "BatchBuilder",
+    "Headers",
+    "NewRecord",
+    "Record",
+    "decode_records",
+    "encode_batch",
+    "encode_record",
+    "finish_batch",
+    "parse_records",
+    "record_size_bound",
+]

@@ -1,0 +1,64 @@
+"""The Python of a local Spark's workers, which imports PySpark from the installed package.
+
+Spark puts zip archives of PySpark and its own JAR first on the workers' path. The archives hold no compiled code, so
+each new process of Python would compile PySpark again, which takes a second before a query reads its first record.
+"""
+
+import os
+import sys
+from pathlib import Path
+from typing import Final
+
+from odradek.spark.local.cache import cached_script
+
+_WRAPPER: Final = """\
+#!/bin/sh
+# Starts Python without the archives of Spark on its path; PySpark is installed as a package.
+set -f
+IFS=:
+kept=
+for entry in $PYTHONPATH; do
+  case "$entry" in
+    "{spark}"/python/lib/pyspark.zip | "{spark}"/python/lib/py4j-*-src.zip | "{spark}"/jars/spark-core_*.jar) ;;
+    *) kept="${{kept:+$kept:}}$entry" ;;
+  esac
+done
+export PYTHONPATH="$kept"
+exec "{python}" "$@"
+"""
+
+_chosen: Final[set[str]] = set()
+"""The programs that `choose_python` has set."""
+
+
+def choose_python(key: str, program: str | None) -> bool:
+    """Set the variable unless the user has; for None, unset ours. Return whether it is `program`."""
+    if os.environ.get(key) in _chosen:
+        del os.environ[key]
+    if program is not None and key not in os.environ:
+        os.environ[key] = program
+        _chosen.add(program)
+    return program is not None and os.environ[key] == program
+
+
+def restore_worker_python() -> None:
+    """Make the script again if it is in use and a cleaner of caches has removed it: each query starts it."""
+    if os.environ.get("PYSPARK_PYTHON") in _chosen:
+        worker_python()
+
+
+def worker_python() -> str:
+    """Return the program for `PYSPARK_PYTHON`: a script that starts this Python, or this Python if none can be used."""
+    import pyspark
+
+    installed = Path(pyspark.__file__).resolve().parent
+    is_quotable = not set('"$`\\') & set(f"{installed}{sys.executable}")
+    # A PySpark that was itself imported from an archive has no folder.
+    if os.name != "posix" or not installed.is_dir() or not is_quotable:
+        return sys.executable
+    try:
+        script = cached_script("python", "python", _WRAPPER.format(spark=installed, python=sys.executable))
+    except (OSError, ValueError):
+        return sys.executable
+    # Home directories may be mounted `noexec`.
+    return str(script) if os.access(script, os.X_OK) else sys.executable

@@ -1,0 +1,5 @@
+"""Reads from Kafka: batches, streams, and streams that are members of a consumer group.
+
+On the driver the readers get offsets from `lookup`, and `planning` (pure) divides them among tasks; `filters` are the
+conditions that Spark pushes to a batch. In a task, `scan` fetches record batches and returns them as Arrow.
+"""

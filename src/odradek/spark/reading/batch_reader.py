@@ -1,0 +1,68 @@
+"""A batch read: offsets are looked up once, when Spark plans the query, and every task gets a range."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+
+from odradek.spark.options import Edge, GivenOffsets, ReadOptions
+from odradek.spark.reading.boundaries import edge_offsets, ending_offsets, find_partitions, starting_offsets
+from odradek.spark.reading.filters import Filters
+from odradek.spark.reading.lookup import Lookup
+from odradek.spark.reading.planning import Plan, plan_batch
+from odradek.spark.reading.scan import scan
+from odradek.spark.reading.tasks import scan_partitions
+
+
+class _PushFilters:
+    """`pushFilters` of a reader, which PySpark takes for the inherited one.
+
+    PySpark fails the query of a reader that overrides the method while `spark.sql.python.filterPushdown.enabled` is
+    off, which is the default; it compares `__func__`. With the setting on, it calls the method of any reader.
+    """
+
+    __func__ = staticmethod(DataSourceReader.pushFilters)
+
+    def __init__(self, filters: Filters) -> None:
+        self._filters = filters
+
+    def __call__(self, pushed: list[Filter]) -> Iterator[Filter]:
+        return self._filters.push(pushed)
+
+
+class BatchReader(DataSourceReader):  # type: ignore[misc]
+    """A batch read."""
+
+    def __init__(self, options: ReadOptions, schema: Any, open_lookup: Callable[[], Lookup]) -> None:
+        self._options = options
+        self._columns = tuple(schema.fieldNames())
+        self._open_lookup = open_lookup
+        self._filters = Filters()
+        self.pushFilters = _PushFilters(self._filters)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return a partition per task. Raise `OdradekError`, one sentence."""
+        lookup = self._open_lookup()
+        try:
+            found = plan(self._options, lookup)
+            narrowed = replace(found, ranges=self._filters.narrow(found.ranges, lookup))
+            return scan_partitions(narrowed, self._options, self._columns, lookup.brokers())
+        finally:
+            lookup.close()
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Return a task's Arrow record batches. Without tasks Spark makes a partition without a value."""
+        return scan(partition.value) if partition.value is not None else iter(())
+
+
+def plan(options: ReadOptions, lookup: Lookup) -> Plan:
+    """Return the ranges to read. Raise `ConfigurationError` for topics or partitions that do not exist."""
+    partitions = find_partitions(lookup, options.strategy)
+    start = starting_offsets(lookup, options, partitions)
+    end = ending_offsets(lookup, options, partitions)
+    # Offsets given by the user may be outside of the log; those that a broker just returned are not.
+    given = isinstance(options.starting, GivenOffsets) or isinstance(options.ending, GivenOffsets)
+    earliest = edge_offsets(lookup, Edge.EARLIEST, partitions) if given else start
+    latest = edge_offsets(lookup, Edge.LATEST, partitions) if given else end
+    return plan_batch(start, end, earliest, latest)

@@ -1,0 +1,196 @@
+"""A stream whose query is a member of a consumer group: `consumeMode=group` (SPEC 10; decision 17).
+
+The group's coordinator assigns the partitions among the queries that name the same `kafka.group.id`, and the partitions
+of a dead query move to the living ones. Reading continues at the group's committed offset. The driver is the
+member; tasks fetch, as in any stream.
+
+The end offset of a batch also stores its start, of the partitions that the query had then:
+
+    {"@": {"start": {"topic": {"0": 40}}}, "topic": {"0": 42}}
+
+Spark plans a batch when the one before is finished. So that is when offsets are committed, and the only moment at which
+a living query gives partitions away: a rebalance repeats nothing. A query that dies in a batch, or takes longer for one
+than `kafka.max.poll.interval.ms`, has its batch read again by others: at least once.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Final, Protocol
+
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
+
+from odradek.clients.blocking import Consumer
+from odradek.model import OdradekError, TopicPartition
+from odradek.runtime import Clock, SystemClock
+from odradek.spark.options import Edge, ReadOptions
+from odradek.spark.reading.boundaries import edge_offsets, find_partitions, starting_offsets
+from odradek.spark.reading.lookup import Lookup
+from odradek.spark.reading.planning import StreamOffset, decode_offset, encode_offset, limit_offsets
+from odradek.spark.reading.stream_reader import StreamReader
+
+_log = logging.getLogger("odradek.spark")
+
+_JOIN_S: Final = 10.0
+"""How long the first trigger waits for partitions; the coordinator waits 3 s for other members of a new group."""
+_REBALANCE_S: Final = 3.0
+"""How long a trigger that gave partitions away waits for the new ones. A later trigger takes those that come later."""
+_POLL_MS: Final = 100
+
+
+class Member(Protocol):
+    """A member of the group; tests implement it with a dict."""
+
+    def poll(self, topics: Collection[str]) -> tuple[Collection[TopicPartition], Collection[TopicPartition]]:
+        """Take part in rebalances. Return the partitions that it has, and those that it was given in this call."""
+
+    def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the group's offsets of those partitions that have one."""
+
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit the next offsets to read. Raise `OdradekError`, also if the member lost its partitions."""
+
+    def close(self) -> None:
+        """Leave the group."""
+
+
+class GroupStreamReader(StreamReader):
+    """The reader of one streaming query in a group."""
+
+    def __init__(
+        self,
+        options: ReadOptions,
+        schema: Any,
+        open_lookup: Callable[[], Lookup],
+        open_member: Callable[[], Member],
+        clock: Clock | None = None,
+    ) -> None:
+        super().__init__(options, schema, open_lookup, clock)
+        self._open_member = open_member
+        self._member: Member | None = None
+        self._positions: dict[TopicPartition, int] = {}
+        """The next offset to read of each partition that the query has."""
+        self._committed: dict[TopicPartition, int] = {}
+        """The offsets of the group, as far as this query has read or written them."""
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Return an offset without partitions: the first trigger looks up the group's offsets. Raise `OdradekError`."""
+        find_partitions(self._lookup, self._options.strategy)
+        return encode_offset(StreamOffset(offsets={}, is_initial=True))
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Commit the batch that ended at `start`, take part in a rebalance, and return the end of the next batch.
+
+        Return `start` if nothing is new in the query's partitions.
+        """
+        since = decode_offset(start)
+        self._finish(since)
+        self._rebalance()
+        self._finish(since)
+        begin = dict(self._positions)
+        ends = self._reported = edge_offsets(self._lookup, Edge.LATEST, sorted(begin))
+        if self._target is not None:
+            ends = {each: min(end, max(self._target.get(each, 0), begin[each])) for each, end in ends.items()}
+        elif self._must_wait(begin, ends):
+            return start
+        if isinstance(limit, ReadMaxRows):
+            ends = limit_offsets(begin, ends, limit.max_rows)
+        if ends == begin and not since.is_initial:
+            return start
+        return encode_offset(StreamOffset(offsets=ends, start=begin))
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Do nothing: `latestOffset` has committed."""
+
+    def stop(self) -> None:
+        """Leave the group, and close the connections."""
+        if self._member is not None:
+            self._member.close()
+            self._member = None
+        super().stop()
+
+    def _finish(self, since: StreamOffset) -> None:
+        """Move positions that are still at the last batch's start to its end, and commit the changes.
+
+        After a restart, a position that another query has moved stays.
+        """
+        for partition, end in since.offsets.items():
+            if since.start is not None and self._positions.get(partition) == since.start.get(partition, -1):
+                self._positions[partition] = end
+        changed = {each: end for each, end in self._positions.items() if self._committed.get(each) != end}
+        if changed and self._member is not None:
+            try:
+                self._member.commit(changed)
+            except OdradekError as error:
+                _log.warning("Failed to commit progress, other queries may read these records again: %s", error)
+            else:
+                self._committed |= changed
+
+    def _rebalance(self) -> None:
+        if self._member is None:
+            self._member = self._open_member()
+        topics = {partition.topic for partition in self._lookup.partitions(self._options.strategy)}
+        owned, given = self._member.poll(topics)
+        self._positions = {each: at for each, at in self._positions.items() if each in owned and each not in given}
+        if new := [each for each in sorted(owned) if each not in self._positions]:
+            found = self._member.committed(new)
+            self._committed |= found
+            self._positions |= found | self._first_offsets([each for each in new if each not in found])
+
+    def _first_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        if not partitions:
+            return {}
+        for each in partitions:
+            self._committed.pop(each, None)
+        everywhere = find_partitions(self._lookup, self._options.strategy)
+        starts = starting_offsets(self._lookup, self._options, everywhere)
+        return {each: starts[each] for each in partitions}
+
+
+class ConsumerMember:
+    """A member by our consumer, whose partitions are paused: it only takes part in the group, from its own thread."""
+
+    def __init__(self, settings: Mapping[str, Any], clock: Clock | None = None) -> None:
+        self._consumer = Consumer(**settings, enable_auto_commit=False).start()
+        self._clock = clock or SystemClock()
+        self._topics: frozenset[str] = frozenset()
+        self._given: set[TopicPartition] = set()
+        self._wait_s = _JOIN_S
+        """How long `poll` waits for an assignment; 0 unless a rebalance has begun."""
+
+    def poll(self, topics: Collection[str]) -> tuple[Collection[TopicPartition], Collection[TopicPartition]]:
+        if frozenset(topics) != self._topics:
+            self._topics = frozenset(topics)
+            self._consumer.subscribe(
+                sorted(topics),
+                on_partitions_assigned=self._on_assigned,
+                on_partitions_revoked=self._on_revoked,
+                on_partitions_lost=self._on_revoked,
+            )
+        self._given.clear()
+        began = self._clock.monotonic()
+        self._consumer.poll(0)
+        while self._topics and self._clock.monotonic() - began < self._wait_s:
+            self._consumer.poll(_POLL_MS)
+        self._wait_s = 0.0
+        owned = self._consumer.assignment()
+        return owned, self._given & owned
+
+    def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        found = self._consumer.committed(*partitions)
+        return {each: offset.offset for each, offset in found.items() if offset is not None}
+
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        self._consumer.commit(dict(offsets))
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _on_assigned(self, partitions: Iterable[TopicPartition]) -> None:
+        some = list(partitions)
+        self._consumer.pause(*some)
+        self._given.update(some)
+        self._wait_s = 0.0
+
+    def _on_revoked(self, partitions: Iterable[TopicPartition]) -> None:
+        del partitions
+        self._wait_s = _REBALANCE_S

@@ -1,0 +1,104 @@
+"""The driver's requests to a cluster: which partitions exist, and where they begin and end. Blocking, for Spark."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
+
+from odradek.clients.cluster import Cluster
+from odradek.clients.group_offsets import NO_MEMBER, OffsetAndMetadata, commit_once, find_coordinator
+from odradek.clients.offsets import list_offsets
+from odradek.clients.retry import retrying
+from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.spark.options import Assign, Strategy, Subscribe, SubscribePattern
+from odradek.spark.reading.blocking_cluster import BlockingCluster
+from odradek.spark.settings import ScanSettings
+
+_NOT_YET: Final = {ErrorCode.none, ErrorCode.unknown_topic_or_partition, ErrorCode.leader_not_available}
+"""A topic that does not exist, or is being created, has no partitions yet; a later trigger finds them."""
+
+COMMIT_TIMEOUT_MS: Final = 2_000
+"""The longest pause of a query for a commit, which is for people who watch the lag; the query does not need it."""
+
+
+class Lookup(Protocol):
+    """The requests of the driver; tests implement it with a dict."""
+
+    def partitions(self, strategy: Strategy) -> list[TopicPartition]:
+        """Return the existing partitions that `strategy` selects, sorted."""
+
+    def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Return the first offset at or after each timestamp (ms), -1 if none; -2 is the log's start, -1 its end."""
+
+    def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit a group's offsets, each the next to read. The group has no members."""
+
+    def brokers(self) -> tuple[str, ...]:
+        """Return HOST:PORT of every broker that the last answers named."""
+
+    def close(self) -> None:
+        """Close the connections."""
+
+
+class ClusterLookup:
+    """A cluster, for use from a plain thread."""
+
+    def __init__(self, settings: ScanSettings) -> None:
+        self._settings = settings
+        self._cluster = BlockingCluster(settings)
+
+    def partitions(self, strategy: Strategy) -> list[TopicPartition]:
+        """Raise `KafkaError` for a topic that exists and cannot be read, `UnavailableError` if no broker answers."""
+        return self._cluster.run(lambda cluster: _partitions(cluster, strategy))
+
+    def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Raise `KafkaError` for a partition that does not exist, `UnavailableError` if no broker answers."""
+        return self._cluster.run(lambda cluster: self._offsets(cluster, wanted)) if wanted else {}
+
+    def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Raise `KafkaError` if the group has members, `OdradekError` after `COMMIT_TIMEOUT_MS`."""
+        self._cluster.run(lambda cluster: _commit(cluster, group_id, offsets), timeout_s=COMMIT_TIMEOUT_MS / 1000)
+
+    def brokers(self) -> tuple[str, ...]:
+        return self._cluster.brokers()
+
+    def close(self) -> None:
+        self._cluster.close()
+
+    async def _offsets(self, cluster: Cluster, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        answers = await list_offsets(
+            cluster,
+            wanted,
+            isolation_level=self._settings.isolation_level,
+            timeout_ms=self._settings.default_api_timeout_ms,
+        )
+        return {partition: answer.offset for partition, answer in answers.items()}
+
+
+async def _partitions(cluster: Cluster, strategy: Strategy) -> list[TopicPartition]:
+    names: Sequence[str] | None = None
+    if isinstance(strategy, Subscribe):
+        names = strategy.topics
+    elif isinstance(strategy, Assign):
+        names = sorted({partition.topic for partition in strategy.partitions})
+    cluster.set_topics(names)
+    # Not cached: a stream has to find topics and partitions that were created or deleted.
+    await cluster.refresh(timeout_ms=cluster.settings.default_api_timeout_ms)
+    found = []
+    for topic in cluster.metadata.topics.values():
+        if isinstance(strategy, SubscribePattern) and (topic.is_internal or not strategy.matches(topic.name)):
+            continue
+        if topic.error_code not in _NOT_YET:
+            raise KafkaError(topic.error_code, f"topic {topic.name!r}: {topic.error_code.name.upper()}")
+        found += [TopicPartition(topic.name, number) for number in topic.numbers]
+    if isinstance(strategy, Assign):
+        found = [partition for partition in found if partition in strategy.partitions]
+    return sorted(found)
+
+
+async def _commit(cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+    committed = {partition: OffsetAndMetadata(offset) for partition, offset in offsets.items()}
+
+    async def attempt() -> None:
+        connection = await cluster.connection(await find_coordinator(cluster, group_id))
+        await commit_once(connection, group_id, NO_MEMBER, committed)
+
+    await retrying(cluster, attempt, timeout_ms=COMMIT_TIMEOUT_MS)

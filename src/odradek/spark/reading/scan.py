@@ -1,0 +1,246 @@
+"""A reading task: fetches offset ranges and returns them as Arrow record batches.
+
+    broker → a range by PartitionReader, small ones together (asyncio) → raw record batches
+           → columns.iterate_partitions (numba) → Arrow → Spark's socket
+
+Only the selected columns are decoded. The schema of the first batch must equal the query's exactly.
+"""
+
+import logging
+import uuid
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from odradek.clients.cluster import Cluster
+from odradek.clients.fetch import FetchLimits, FetchPosition, readable_runs
+from odradek.clients.leader_fetch import fetch_from_leaders
+from odradek.clients.offsets import EARLIEST, list_offsets
+from odradek.clients.reader import PartitionReader
+from odradek.model import ErrorCode, KafkaError, UnavailableError
+from odradek.model.values import dataclass
+from odradek.runtime import system_runtime
+from odradek.spark.options import ReadOptions
+from odradek.spark.reading.planning import DataLossError, OffsetRange
+from odradek.spark.reading.worker_clients import keep_imports_out_of_collections, worker_clients
+from odradek.spark.settings import ScanSettings, client_settings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_log = logging.getLogger("odradek.spark")
+
+MOST_ROWS: Final = 50_000
+"""Rows per Arrow batch: below 10,000 the batch's own cost shows, above 50,000 the JVM's memory does (measured)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanTask:
+    """Offset ranges of different partitions, the read's options, and the selected columns."""
+
+    ranges: tuple[OffsetRange, ...]
+    options: ReadOptions
+    columns: tuple[str, ...]
+    brokers: tuple[str, ...] = ()
+    """HOST:PORT of the brokers that the driver knows: the bootstrap servers may be gone since."""
+
+
+def scan(task: ScanTask) -> Iterator["pa.RecordBatch"]:
+    """Yield the records of the ranges, in order within each.
+
+    Raise `DataLossError` if some are lost and `failOnDataLoss` is on.
+    """
+    options = task.options
+    settings = _settings(options)
+    clients = worker_clients()
+    with clients.lend(settings, lambda: _connect(settings, task)) as cluster:
+        batches = _batches(cluster, task)
+        try:
+            while (batch := clients.loop.run_until_complete(anext(batches, None))) is not None:
+                yield batch
+        finally:
+            # Spark stops a query with a limit before the end.
+            clients.loop.run_until_complete(batches.aclose())
+    keep_imports_out_of_collections()
+
+
+async def _connect(settings: ScanSettings, task: ScanTask) -> Cluster:
+    servers = tuple(dict.fromkeys((*task.brokers, *settings.bootstrap_servers)))
+    cluster = Cluster(replace(settings, bootstrap_servers=servers), system_runtime())
+    cluster.set_topics(sorted({each.partition.topic for each in task.ranges}))
+    try:
+        await cluster.start()
+    except BaseException:
+        await cluster.close()
+        raise
+    return cluster
+
+
+async def _batches(cluster: Cluster, task: ScanTask) -> AsyncGenerator["pa.RecordBatch", None]:
+    async with aclosing(_fetched(cluster, task)) as fetched:
+        async for buffers in fetched:
+            for batch in _decoded(buffers, task.columns):
+                yield batch
+
+
+def _decoded(buffers: Sequence[tuple[OffsetRange, memoryview]], columns: tuple[str, ...]) -> Iterator["pa.RecordBatch"]:
+    # Imported here because numba and pyarrow are slow to import and the driver does not need them.
+    from odradek.columns import PartitionBatches, RecordColumns, iterate_partitions
+
+    names = tuple("timestamp_type" if name == "timestampType" else name for name in columns)
+    sources = [
+        PartitionBatches(buffer, range_.partition.topic, range_.partition.partition, range_.start, range_.end)
+        for range_, buffer in buffers
+    ]
+    for batch in iterate_partitions(sources, RecordColumns(names=names, timestamp_unit="us"), check_crcs=False):
+        if "headers" in names:
+            index = names.index("headers")
+            batch = batch.set_column(index, batch.schema.field(index), _null_if_empty(batch.column(index)))
+        renamed = batch.rename_columns(list(columns))
+        rows = -(-batch.num_rows // -(-batch.num_rows // MOST_ROWS))
+        for first in range(0, batch.num_rows, rows):
+            yield renamed.slice(first, rows)
+
+
+def _null_if_empty(lists: "pa.ListArray") -> "pa.ListArray":
+    """Return null instead of an empty list, as the JVM connector does for a record without headers."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    is_empty = pc.equal(lists.value_lengths(), 0)
+    return pa.ListArray.from_arrays(lists.offsets, lists.values, type=lists.type, mask=is_empty)
+
+
+async def _fetched(cluster: Cluster, task: ScanTask) -> AsyncGenerator[list[tuple[OffsetRange, memoryview]], None]:
+    """Yield raw record batches, each with the range of offsets to use: a batch may begin before, or end after it."""
+    left = task.ranges
+    if len(left) > 1:
+        together = _FetchedTogether(cluster, task)
+        try:
+            while buffers := await together.next():
+                yield buffers
+            return
+        except KafkaError as error:
+            if error.code != ErrorCode.offset_out_of_range:
+                raise
+            # Records of one of them are gone: the others continue, and this one if it may.
+            left = together.left
+    for range_ in left:
+        async with aclosing(_one_fetched(cluster, task.options, range_)) as fetched:
+            async for start, buffer in fetched:
+                yield [(replace(range_, start=start), buffer)]
+
+
+class _FetchedTogether:
+    """Ranges of several partitions, of few records each, by one request to each leader at a time."""
+
+    def __init__(self, cluster: Cluster, task: ScanTask) -> None:
+        settings = _settings(task.options)
+        self._cluster = cluster
+        self._left = {each.partition: each for each in task.ranges if each.size > 0}
+        self._topic_ids: dict[str, uuid.UUID | None] = {}
+        self._most_bytes = settings.max_partition_fetch_bytes
+        self._limits = FetchLimits(
+            max_wait_ms=settings.fetch_max_wait_ms,
+            max_bytes=settings.max_partition_fetch_bytes,
+            isolation_level=settings.isolation_level,
+        )
+        self._check_crcs = settings.check_crcs
+        self._timeout_ms = task.options.poll_timeout_ms or settings.default_api_timeout_ms
+
+    @property
+    def left(self) -> tuple[OffsetRange, ...]:
+        """The ranges that are not fetched yet."""
+        return tuple(self._left.values())
+
+    async def next(self) -> list[tuple[OffsetRange, memoryview]]:
+        """Return the next buffers, none at the end. Raise as `PartitionReader` does."""
+        clock = self._cluster.runtime.clock
+        deadline = clock.monotonic() + self._timeout_ms / 1000
+        while self._left:
+            before = self.left
+            if buffers := await self._fetch():
+                return buffers
+            if self.left == before and clock.monotonic() >= deadline:
+                raise UnavailableError(
+                    f"partition {before[0].partition}: nothing came at offset {before[0].start} "
+                    f"within {self._timeout_ms} ms; check its leader, or raise kafkaConsumer.pollTimeoutMs"
+                )
+        return []
+
+    async def _fetch(self) -> list[tuple[OffsetRange, memoryview]]:
+        """Fetch once; move the ranges that are left past what came."""
+        answers = await fetch_from_leaders(
+            self._cluster,
+            {each.partition: FetchPosition(each.start, self._most_bytes) for each in self.left},
+            self._limits,
+            topic_ids=self._topic_ids,
+            timeout_ms=self._timeout_ms,
+        )
+        buffers = []
+        for partition, (fetched, topic_id) in answers.items():
+            self._topic_ids[partition.topic] = topic_id
+            wanted = self._left.pop(partition)
+            runs, position = readable_runs(
+                memoryview(fetched.records or b""),
+                fetched.aborted_transactions,
+                wanted.start,
+                wanted.end,
+                check_crcs=self._check_crcs,
+            )
+            buffers += [(wanted, run) for run in runs]
+            if position < wanted.end:
+                self._left[partition] = replace(wanted, start=position)
+        return buffers
+
+
+def _settings(options: ReadOptions) -> ScanSettings:
+    return client_settings(ScanSettings, options.bootstrap_servers, options.client, in_task=True)
+
+
+async def _one_fetched(
+    cluster: Cluster, options: ReadOptions, range_: OffsetRange
+) -> AsyncGenerator[tuple[int, memoryview], None]:
+    """Yield raw record batches of a range and the first offset to use; the next fetch is in flight meanwhile.
+
+    After a loss that is allowed, reading continues where the log does.
+    """
+    settings = _settings(options)
+    position = range_.start
+    while position < range_.end:
+        reader = PartitionReader(
+            cluster,
+            range_.partition,
+            position,
+            range_.end,
+            isolation_level=settings.isolation_level,
+            max_bytes=settings.max_partition_fetch_bytes,
+            max_wait_ms=settings.fetch_max_wait_ms,
+            timeout_ms=options.poll_timeout_ms or settings.default_api_timeout_ms,
+            check_crcs=settings.check_crcs,
+        )
+        try:
+            # Closes the reader's current fetch now rather than at garbage collection.
+            async with aclosing(aiter(reader)) as buffers:
+                async for buffer in buffers:
+                    yield position, buffer
+            return
+        except KafkaError as error:
+            if error.code != ErrorCode.offset_out_of_range:
+                raise
+            position = await _after_loss(cluster, options, range_, reader.position, error)
+
+
+async def _after_loss(
+    cluster: Cluster, options: ReadOptions, range_: OffsetRange, position: int, error: KafkaError
+) -> int:
+    """Return where the log continues, or the range's end if it does not."""
+    if options.fail_on_data_loss:
+        raise DataLossError(f"{error}; set failOnDataLoss=false to read the rest") from error
+    _log.warning("%s", error)
+    answer = await list_offsets(
+        cluster, {range_.partition: EARLIEST}, timeout_ms=cluster.settings.default_api_timeout_ms
+    )
+    log_start_offset = answer[range_.partition].offset
+    return log_start_offset if log_start_offset > position else range_.end

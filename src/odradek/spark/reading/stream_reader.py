@@ -1,0 +1,157 @@
+"""A micro-batch stream read: how far each batch goes (`maxOffsetsPerTrigger`); Spark's checkpoint stores the offsets.
+
+One reader lives on the driver as long as the query. Spark calls:
+
+    prepareForTriggerAvailableNow()    at the start of an AvailableNow query, before anything else
+    initialOffset()                    for the first batch, several times, and again after a restart while batch 0 is
+                                       not committed: so batch 0's end stores its start (`planning`)
+    latestOffset(start, limit)         at every trigger; returning `start` means that nothing is new
+    partitions(start, end)             for every batch, also for one that is repeated after a restart
+    commit(end)                        when the next batch begins
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from odradek.model import OdradekError, TopicPartition
+from odradek.runtime import Clock, SystemClock
+from odradek.spark.options import Edge, ReadOptions
+from odradek.spark.reading.boundaries import edge_offsets, find_partitions, starting_offsets
+from odradek.spark.reading.lookup import Lookup
+from odradek.spark.reading.planning import (
+    Offsets,
+    StreamOffset,
+    advance,
+    cap_offsets,
+    decode_offset,
+    encode_offset,
+    limit_offsets,
+    plan_micro_batch,
+    raise_target,
+)
+from odradek.spark.reading.scan import scan
+from odradek.spark.reading.tasks import scan_partitions
+
+_log = logging.getLogger("odradek.spark")
+
+COMMIT_AGAIN_S: Final = 30
+"""The pause after a commit that failed."""
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    """The reader of one streaming query."""
+
+    def __init__(
+        self, options: ReadOptions, schema: Any, open_lookup: Callable[[], Lookup], clock: Clock | None = None
+    ) -> None:
+        self._options = options
+        self._clock = clock or SystemClock()
+        self._batch_at: float | None = None
+        """The monotonic second of the last batch of this run."""
+        self._commit_from = 0.0
+        self._columns = tuple(schema.fieldNames())
+        self._open_lookup = open_lookup
+        self._opened: Lookup | None = None
+        self._target: Offsets | None = None
+        self._reported: Offsets | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Return where the query begins. Raise `OdradekError`, one sentence."""
+        partitions = find_partitions(self._lookup, self._options.strategy)
+        offsets = starting_offsets(self._lookup, self._options, partitions)
+        return encode_offset(StreamOffset(offsets=offsets, is_initial=True))
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Limit this run to the records that exist now."""
+        self._target = self._latest()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Return the limit of `maxOffsetsPerTrigger`."""
+        limit = self._options.max_offsets_per_trigger
+        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Return the end of the next batch, or `start` if nothing is new."""
+        since = decode_offset(start)
+        latest = self._reported = self._latest()
+        if self._target is not None:
+            if since.is_initial:
+                self._target = raise_target(self._target, since.offsets)
+            latest = cap_offsets(latest, self._target)
+        elif self._must_wait(since.offsets, latest):
+            return start
+        if isinstance(limit, ReadMaxRows):
+            new = [partition for partition in latest if partition not in since.offsets]
+            begin = {**since.offsets, **edge_offsets(self._lookup, Edge.EARLIEST, new)}
+            latest = limit_offsets(begin, latest, limit.max_rows)
+        following = advance(since, latest)
+        # Spark compares offsets as texts: `start` is returned as it was passed.
+        return start if following is since else encode_offset(following)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """Return the log end offsets as `latestOffset` found them last, for the query's progress reports."""
+        return None if self._reported is None else encode_offset(StreamOffset(offsets=self._reported))
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Return a partition per task of a batch. Raise `DataLossError`."""
+        until = decode_offset(end)
+        since = decode_offset(start).offsets if until.start is None else until.start
+        there = set(self._lookup.partitions(self._options.strategy))
+        earliest = edge_offsets(self._lookup, Edge.EARLIEST, [each for each in until.offsets if each in there])
+        plan = plan_micro_batch(since, until.offsets, earliest)
+        return scan_partitions(plan, self._options, self._columns, self._lookup.brokers())
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Return a task's Arrow record batches. Runs in a task, on a copy of this object."""
+        return scan(partition.value) if partition.value is not None else iter(())
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Commit the progress to the group of `kafka.group.id`, if there is one, for those who watch its lag.
+
+        A failure is logged and the next attempt is a while later: Spark's checkpoint has the offsets.
+        """
+        group_id = self._options.client.get("group.id")
+        if group_id is None or self._clock.monotonic() < self._commit_from:
+            return
+        try:
+            self._lookup.commit(group_id, decode_offset(end).offsets)
+        except OdradekError as error:
+            self._commit_from = self._clock.monotonic() + COMMIT_AGAIN_S
+            _log.warning("Progress is not committed to the group %r for %d s: %s", group_id, COMMIT_AGAIN_S, error)
+
+    def stop(self) -> None:
+        """Close the connections."""
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
+    def _must_wait(self, start: Offsets, latest: Offsets) -> bool:
+        """Return whether `minOffsetsPerTrigger` asks for more. The first batch of a run is at once, as the JVM's."""
+        least, now = self._options.min_offsets_per_trigger, self._clock.monotonic()
+        if least is None:
+            return False
+        new = sum(max(end - start.get(partition, 0), 0) for partition, end in latest.items())
+        delay_s = self._options.max_trigger_delay_ms / 1000
+        if self._batch_at is not None and new < least and now - self._batch_at < delay_s:
+            return True
+        self._batch_at = now
+        return False
+
+    def _latest(self) -> dict[TopicPartition, int]:
+        return edge_offsets(self._lookup, Edge.LATEST, self._lookup.partitions(self._options.strategy))
+
+    @property
+    def _lookup(self) -> Lookup:
+        """The connection for lookups, opened when first used: the copies in the tasks have none."""
+        if self._opened is None:
+            self._opened = self._open_lookup()
+        return self._opened

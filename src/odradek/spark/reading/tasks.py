@@ -1,0 +1,49 @@
+"""The tasks of batch and stream reads, made of offset ranges, and the handling of lost records."""
+
+import logging
+from collections.abc import Sequence
+
+from pyspark.sql.datasource import InputPartition
+
+from odradek.spark.options import ReadOptions
+from odradek.spark.reading.planning import DataLossError, OffsetRange, Plan, group_ranges, split_ranges
+from odradek.spark.reading.scan import ScanTask
+
+_log = logging.getLogger("odradek.spark")
+
+
+class ScanPartition(InputPartition):  # type: ignore[misc]
+    """The pickled input of a task. It is complete, because the reader itself was pickled earlier."""
+
+    def __init__(self, task: ScanTask) -> None:
+        super().__init__(task)
+
+
+def scan_partitions(
+    plan: Plan, options: ReadOptions, columns: Sequence[str], brokers: tuple[str, ...]
+) -> list[InputPartition]:
+    """Return a partition per task. Raise `DataLossError` if records are lost and `failOnDataLoss` is on.
+
+    Small ranges share a task unless the user says how many or how large the partitions of Spark are to be. `brokers`
+    are the HOST:PORT that the driver knows.
+    """
+    _report(plan.losses, options)
+    pieces: list[OffsetRange] = split_ranges(
+        plan.ranges,
+        min_partitions=options.min_partitions,
+        max_records_per_partition=options.max_records_per_partition,
+    )
+    is_counted = options.min_partitions is not None or options.max_records_per_partition is not None
+    groups = [(piece,) for piece in pieces] if is_counted else group_ranges(pieces)
+    columns = tuple(columns)
+    return [
+        ScanPartition(ScanTask(ranges=group, options=options, columns=columns, brokers=brokers)) for group in groups
+    ]
+
+
+def _report(losses: Sequence[str], options: ReadOptions) -> None:
+    if losses and options.fail_on_data_loss:
+        more = f" (and {len(losses) - 1} more losses)" if len(losses) > 1 else ""
+        raise DataLossError(f"{losses[0]}{more}; set failOnDataLoss=false to read the rest")
+    for loss in losses:
+        _log.warning("%s", loss)

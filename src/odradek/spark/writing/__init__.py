@@ -1,0 +1,1 @@
+"""Writes to Kafka: tasks send Arrow record batches; rows that cannot be written become dead letters."""

@@ -1,0 +1,437 @@
+"""Brokers in this process, for tests with any Kafka client: `with Cluster() as cluster: …cluster.bootstrap_servers…`.
+
+Each broker runs on an event loop and a thread of its own, so that blocking clients work in the test's thread, and
+asyncio clients on the test's loop. Brokers listen on loopback ports and write to a real disk, by default in a
+temporary directory, with the metadata beside it. Every call blocks until it is done, for a minute at most; `async
+with` keeps the caller's loop free meanwhile.
+"""
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from odradek.broker.lifecycle import Broker
+from odradek.broker.serving.apis import apis
+from odradek.clients import blocking
+from odradek.config import BrokerConfig
+from odradek.controller import NewTopic
+from odradek.metadata.image import ClusterImage, PartitionImage
+from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError
+from odradek.protocol.api import ApiKey
+from odradek.runtime import system_runtime
+from odradek.testing.conditions import eventually
+from odradek.testing.in_process.broker_thread import LIMIT_S, BrokerThread
+from odradek.testing.in_process.cut_network import CutNetwork, Cuts
+from odradek.testing.in_process.request_faults import Delay, Failure, RequestFaults
+from odradek.testing.servers.ports import HeldPort
+
+T = TypeVar("T")
+
+_QUICK: Final = {
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "1",
+    "zookeeper.session.timeout.ms": "6000",
+    "controlled.shutdown.retry.backoff.ms": "100",
+}
+"""Keys whose defaults in Kafka are for production: tests should not wait 3 s for a first member, nor open 50 logs, nor
+wait 18 s until a paused broker counts as dead."""
+
+_REPLICAS: Final = 3
+"""The default replication factor, if there are enough brokers: topics then survive the death of one."""
+
+_RETRY_S: Final = 0.02
+
+
+class Cluster:
+    """Brokers 0 to `brokers` - 1. `config` has Kafka's keys for all of them, `broker_configs` more for one, by its id.
+
+    `data_dir` is the directory of their data. `start` raises `ConfigurationError` for a key that does not exist; calls
+    raise `ValueError` for unknown brokers, topics and names, `RuntimeError` if the cluster or the broker does not run,
+    and `TimeoutError`.
+    """
+
+    def __init__(
+        self,
+        brokers: int = 1,
+        *,
+        config: Mapping[str, str] | None = None,
+        broker_configs: Mapping[int, Mapping[str, str]] | None = None,
+        data_dir: str | Path | None = None,
+    ) -> None:
+        if brokers < 1:
+            raise ValueError(f"brokers must be at least 1, not {brokers}")
+        self._ids = range(brokers)
+        replicas = str(min(brokers, _REPLICAS))
+        replicated = dict.fromkeys(("default.replication.factor", "offsets.topic.replication.factor"), replicas)
+        self._config = {**_QUICK, **replicated, **(config or {})}
+        self._broker_configs = dict(broker_configs or {})
+        for broker_id in self._broker_configs:
+            self._check_id(broker_id)
+        self._given_dir = data_dir
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._is_running = False
+        self._threads: dict[int, BrokerThread] = {}
+        self._ports: dict[int, HeldPort] = {}
+        self._addresses: dict[int, str] = {}
+        self._requests = RequestFaults()
+        self._cuts = Cuts()
+        self._networks: dict[int, CutNetwork] = {}
+
+    # ---- start and stop -----------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start every broker; return when all of them serve and know each other. `with` calls it."""
+        if self._is_running:
+            raise RuntimeError("the cluster is running already; stop() it first")
+        if self._given_dir is None:
+            self._temporary = tempfile.TemporaryDirectory(prefix="odradek-")
+        self._is_running = True
+        try:
+            # The first broker creates the tree and becomes the controller; the others start at the same time.
+            self._start_brokers(self._ids[:1])
+            self._start_brokers(self._ids[1:])
+            everybody = set(self._ids)
+            eventually(
+                lambda: all(set(broker.image.brokers) == everybody for broker in self._serving()),
+                within_s=LIMIT_S,
+                what="every broker knows all the others",
+            )
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Stop every broker cleanly, and remove the temporary directory. `with` calls it; a second call does nothing.
+
+        Faults end first, because a broker that stops hands over its partitions through the controller.
+        """
+        try:
+            if self._is_running:
+                self.heal()
+            for thread in self._threads.values():
+                thread.resume()
+            for broker_id in list(self._threads):
+                self._threads.pop(broker_id).stop()
+        finally:
+            self._is_running = False
+            for port in self._ports.values():
+                port.release()
+            if self._temporary is not None:
+                self._temporary.cleanup()
+                self._temporary = None
+
+    def kill(self, broker_id: int) -> None:
+        """Kill a broker as a crash does: nothing is flushed or announced, and its sockets are closed."""
+        thread = self._thread(broker_id)
+        del self._threads[broker_id]
+        thread.kill()
+
+    def restart(self, broker_id: int) -> None:
+        """Start a broker again, on its port and over its data; a running broker is stopped cleanly first."""
+        self._check_running()
+        self._check_id(broker_id)
+        thread = self._threads.pop(broker_id, None)
+        if thread is not None:
+            thread.stop()
+        self._start_brokers([broker_id])
+
+    def pause(self, broker_id: int) -> None:
+        """Pause a broker as SIGSTOP does: it stays connected, and neither answers nor renews its session.
+
+        It counts as dead after `zookeeper.session.timeout.ms`, by default 6 s.
+        """
+        self._thread(broker_id).pause()
+
+    def resume(self, broker_id: int) -> None:
+        """Resume a paused broker, which then notices what it has missed."""
+        self._thread(broker_id).resume()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> Self:
+        await asyncio.to_thread(self.start)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.stop)
+
+    # ---- what is there ------------------------------------------------------------------------------------------
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`HOST:PORT` of every broker, by id, with commas between; the same before and after a `restart`."""
+        self._check_running()
+        return ",".join(self._addresses[broker_id] for broker_id in self._ids)
+
+    @property
+    def brokers(self) -> tuple[int, ...]:
+        """Ids of the brokers that run, paused ones included."""
+        return tuple(sorted(self._threads))
+
+    def address(self, broker_id: int) -> str:
+        """Return `HOST:PORT` of one broker, also of a killed one."""
+        self._check_running()
+        self._check_id(broker_id)
+        return self._addresses[broker_id]
+
+    def described(self, broker_id: int) -> ClusterImage:
+        """Return the cluster as one broker knows it at this moment: brokers, topics, leaders."""
+        return self._thread(broker_id).broker.image
+
+    def controller(self) -> int:
+        """Return the id of the controller; wait until there is one."""
+        return self._until(self._controller, LIMIT_S, "a controller")[0]
+
+    def leader(self, topic: str, partition: int) -> int | None:
+        """Return the id of a partition's present leader; None without a leader or without such a partition."""
+        self._check_running()
+        known = [image for broker in self._serving() if (image := self._partition(broker, topic, partition))]
+        if not known:
+            return None
+        latest = max(known, key=lambda image: image.leader_epoch)
+        leads = any(b.broker_id == latest.leader and b.partitions.led(topic, partition) for b in self._serving())
+        return latest.leader if leads else None
+
+    def wait_for_leader(
+        self, topic: str, partition: int, *, not_in: Collection[int] = (), timeout_s: float = LIMIT_S
+    ) -> int:
+        """Wait until a partition has a leader that is not `not_in`, and return its id."""
+        for broker_id in not_in:
+            self._check_id(broker_id)
+
+        def found() -> tuple[int] | None:
+            leader = self.leader(topic, partition)
+            return None if leader is None or leader in not_in else (leader,)
+
+        other = f" other than {', '.join(map(str, not_in))}" if not_in else ""
+        return self._until(found, timeout_s, f"a leader of {topic}-{partition}{other}")[0]
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        replication_factor: int | None = None,
+        assignment: Mapping[int, Collection[int]] | None = None,
+        config: Mapping[str, str] | None = None,
+    ) -> None:
+        """Create a topic; when this returns, every partition has a leader, and every broker that serves knows it.
+
+        `assignment` has the brokers of each partition, instead of a number. Raises `KafkaError` as the cluster does.
+        """
+        placed = {number: tuple(replicas) for number, replicas in (assignment or {}).items()}
+        topic = NewTopic(
+            name=name,
+            num_partitions=-1 if placed else partitions,
+            replication_factor=-1 if replication_factor is None or placed else replication_factor,
+            assignment=placed,
+            config=dict(config or {}),
+        )
+        deadline = time.monotonic() + LIMIT_S
+        while not self._create(topic):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the topic {name} could not be created within {LIMIT_S:.0f} s")
+            time.sleep(_RETRY_S)
+        for number in placed or range(partitions):
+            self.wait_for_leader(name, number)
+        self._until(lambda: all(name in broker.image.topics for broker in self._serving()), LIMIT_S, f"topic {name}")
+
+    def _create(self, topic: NewTopic) -> bool:
+        """Return whether the controller created the topic. Raises its error."""
+        (controller,) = self._until(self._controller, LIMIT_S, "a controller")
+        thread = self._thread(controller)
+        try:
+            (created,) = thread.run(thread.broker.create_topics([topic]), f"create the topic {topic.name}")
+        except (KafkaError, UnavailableError) as error:
+            if isinstance(error, KafkaError) and error.code is not ErrorCode.not_controller:
+                raise
+            return False
+        if created.error is not None:
+            raise created.error
+        return True
+
+    # ---- clients ------------------------------------------------------------------------------------------------
+
+    def producer(self, **settings: Any) -> blocking.Producer:
+        """Return a blocking producer for this cluster, for a `with` block; `settings` are those of `Producer`."""
+        return blocking.Producer(self.bootstrap_servers, **settings)
+
+    def consumer(self, *topics: str, **settings: Any) -> blocking.Consumer:
+        """Return a blocking consumer that starts at the beginning of each partition, for a `with` block."""
+        given = {"auto_offset_reset": "earliest", **settings}
+        return blocking.Consumer(*topics, bootstrap_servers=self.bootstrap_servers, **given)
+
+    def simple_consumer(self, **settings: Any) -> blocking.SimpleConsumer:
+        """Return a blocking consumer without a group and positions, for a `with` block."""
+        return blocking.SimpleConsumer(self.bootstrap_servers, **settings)
+
+    def admin(self, **settings: Any) -> blocking.Admin:
+        """Return a blocking admin client, for a `with` block."""
+        return blocking.Admin(self.bootstrap_servers, **settings)
+
+    # ---- faults -------------------------------------------------------------------------------------------------
+
+    def disconnect(self, brokers: Collection[int], others: Collection[int], *, one_way: bool = False) -> None:
+        """Cut the connections between the two sets of brokers until `heal`; clients still reach all of them.
+
+        With `one_way`, only data of `brokers` is held back. Connections are not lost but silent, as in a network that
+        drops packets, and held data arrives after `heal`. The connections to the metadata tree stay.
+        """
+        self._check_running()
+        for broker_id in (*brokers, *others):
+            self._check_id(broker_id)
+        both = set(brokers) & set(others)
+        if both:
+            raise ValueError(
+                f"a broker can't be cut off from itself; name on one side only: {', '.join(map(str, sorted(both)))}"
+            )
+        for source in brokers:
+            for target in others:
+                self._cuts.cut(source, target)
+                if not one_way:
+                    self._cuts.cut(target, source)
+        self._apply_cuts()
+
+    def delay(self, seconds: float, api: str | ApiKey | None = None, brokers: Collection[int] | None = None) -> None:
+        """Delay every request for `api`, or for any, at `brokers`, or at all of them, until `heal`.
+
+        Requests of other brokers are delayed, too; those of one connection wait one after the other, as at a slow
+        broker.
+        """
+        self._check_running()
+        if not seconds > 0:
+            raise ValueError(f"a delay must be more than 0 seconds, not {seconds!r}")
+        for broker_id in brokers or ():
+            self._check_id(broker_id)
+        ids = None if brokers is None else frozenset(brokers)
+        self._requests.add(Delay(seconds=seconds, api=None if api is None else _api(api), brokers=ids))
+
+    def fail_next(
+        self, api: str | ApiKey, error: str | int | ErrorCode, times: int = 1, broker: int | None = None
+    ) -> None:
+        """Answer the next `times` requests of clients for `api` with a Kafka error, without processing them.
+
+        `api` and `error` have Kafka's names, in any case: `fail_next("produce", "NOT_LEADER_OR_FOLLOWER")`. `broker`
+        limits this to one broker. A produce request with acks=0, which has no response, loses its connection.
+        """
+        self._check_running()
+        if times < 1:
+            raise ValueError(f"times must be at least 1, not {times}")
+        if broker is not None:
+            self._check_id(broker)
+        self._requests.add(Failure(api=_api(api), error=_error(error), times=times, broker=broker))
+
+    def heal(self) -> None:
+        """Undo every `disconnect`, `delay` and `fail_next`. Paused and killed brokers stay so."""
+        self._check_running()
+        self._requests.clear()
+        self._cuts.heal()
+        self._apply_cuts()
+
+    def _apply_cuts(self) -> None:
+        for broker_id, thread in list(self._threads.items()):
+            thread.call(self._networks[broker_id].look)
+
+    # ---- inside -------------------------------------------------------------------------------------------------
+
+    def _start_brokers(self, ids: Collection[int]) -> None:
+        threads = {broker_id: self._new_thread(broker_id) for broker_id in ids}
+        for thread in threads.values():
+            thread.begin()
+        failures = []
+        for broker_id, thread in threads.items():
+            failure = thread.started()
+            if failure is not None:
+                failures.append(failure)
+                continue
+            self._threads[broker_id] = thread
+        if failures:
+            raise failures[0]
+
+    def _new_thread(self, broker_id: int) -> BrokerThread:
+        folder = self._given_dir if self._temporary is None else self._temporary.name
+        if broker_id not in self._ports:
+            port = self._ports[broker_id] = HeldPort()
+            self._addresses[broker_id] = f"127.0.0.1:{port.number}"
+            self._cuts.brokers[port.number] = broker_id
+        keys = {
+            "broker.id": str(broker_id),
+            "listeners": f"PLAINTEXT://{self._addresses[broker_id]}",
+            "log.dirs": f"{folder}/broker-{broker_id}",
+        }
+        config = BrokerConfig.parse({**self._config, **self._broker_configs.get(broker_id, {}), **keys})
+        network = self._networks[broker_id] = CutNetwork(broker_id, self._cuts, self._requests.from_brokers)
+
+        def prepare(broker: Broker) -> None:
+            broker.server.serve = self._requests.before(broker.server.serve, broker_id)
+
+        runtime = replace(system_runtime(), network=network)
+        return BrokerThread(config, runtime, f"sqlite:///{folder}/metadata.sqlite", prepare)
+
+    def _thread(self, broker_id: int) -> BrokerThread:
+        self._check_running()
+        self._check_id(broker_id)
+        thread = self._threads.get(broker_id)
+        if thread is None:
+            raise RuntimeError(f"broker {broker_id} does not run: it was killed; restart({broker_id}) starts it")
+        return thread
+
+    def _check_running(self) -> None:
+        if not self._is_running:
+            raise RuntimeError("the cluster does not run: use `with Cluster() as cluster:`, or start()")
+
+    def _check_id(self, broker_id: int) -> None:
+        if broker_id not in self._ids:
+            raise ValueError(f"there is no broker {broker_id!r} in this cluster, only {', '.join(map(str, self._ids))}")
+
+    def _serving(self) -> Iterator[Broker]:
+        """Return the brokers that run and are not paused."""
+        return (thread.broker for thread in list(self._threads.values()) if not thread.is_paused)
+
+    def _controller(self) -> tuple[int] | None:
+        return next(((broker.broker_id,) for broker in self._serving() if broker.metadata_loop.is_controller), None)
+
+    @staticmethod
+    def _partition(broker: Broker, topic: str, partition: int) -> PartitionImage | None:
+        return broker.image.partition(TopicPartition(topic, partition))
+
+    def _until(self, condition: Callable[[], T | None], within_s: float, what: str) -> T:
+        self._check_running()
+        found = eventually(condition, within_s=within_s, what=what)
+        assert found is not None, "eventually returns what is true"
+        return found
+
+
+def _api(name: str | ApiKey) -> ApiKey:
+    """Return an API by its name, as Kafka or our enum writes it: `Produce`, `FindCoordinator`, `FIND_COORDINATOR`."""
+    wanted = name.name if isinstance(name, ApiKey) else str(name)
+    served = {key.name.replace("_", "").lower(): key for key in map(ApiKey, apis())}
+    found = served.get(wanted.replace("_", "").lower())
+    if found is None:
+        raise ValueError(f"there is no API {wanted!r}; there are {', '.join(key.name for key in served.values())}")
+    return found
+
+
+def _error(error: str | int | ErrorCode) -> ErrorCode:
+    """Return one of Kafka's errors, by its name or number."""
+    if isinstance(error, str):
+        found = ErrorCode.__members__.get(error.lower())
+    else:
+        found = next((each for each in ErrorCode if each == error), None)
+    if found is None or found is ErrorCode.none:
+        raise ValueError(f"Kafka has no error {error!r}; one is NOT_LEADER_OR_FOLLOWER, which is 6")
+    return found

@@ -1,0 +1,157 @@
+"""A response of any API that reports one error for everything requested, made from the API's schema.
+
+The error code is where Kafka puts one that concerns the whole request: in the outermost struct that has a field for
+it, except in Fetch and Metadata, whose errors clients read per partition and per topic. The response names what the
+request names; unknown values are -1, empty or null.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import MISSING, Field, fields
+from functools import cache
+from typing import Any, Final
+from uuid import UUID
+
+from kio.serial._introspect import (
+    EntityField,
+    EntityTupleField,
+    PrimitiveTupleField,
+    classify_field,
+    get_field_tag,
+    get_schema_field_type,
+    is_optional,
+)
+
+from odradek.model import ErrorCode
+from odradek.protocol.api import ApiKey
+from odradek.protocol.messages.encoder import FIXED
+from odradek.protocol.messages.schemas import load_response_schema
+
+_NAMES: Final = (
+    ("name", "topic", "topic_name"),
+    ("topic_id",),
+    ("partition_index", "partition", "partition_id", "index"),
+    ("group_id",),
+    ("key",),
+    ("resource_type",),
+    ("resource_name",),
+    ("transactional_id",),
+    ("producer_id",),
+    ("member_id",),
+    ("group_instance_id",),
+)
+"""Fields that identify an entry; the names on one line mean the same."""
+_WITHIN: Final = frozenset({ApiKey.FETCH, ApiKey.METADATA})
+_OF_THE_SESSION: Final = frozenset(
+    {
+        ErrorCode.fetch_session_id_not_found,
+        ErrorCode.invalid_fetch_session_epoch,
+        ErrorCode.fetch_session_topic_id_error,
+        ErrorCode.rebootstrap_required,
+    }
+)
+_BLANK: Final[dict[str, Any]] = {
+    "bool": False,
+    "string": "",
+    "bytes": b"",
+    "records": b"",
+    "uuid": UUID(int=0),
+    "error_code": 0,
+    "timedelta_i32": 0,
+    "timedelta_i64": 0,
+}
+
+
+def error_answer(api_key: ApiKey, version: int, request: Any, error: ErrorCode, sentence: str) -> dict[str, Any]:
+    """Return the response to `request`, a decoded message of `version`, with `error`, and with `sentence` if it can."""
+    response_type = load_response_schema(api_key, version)
+    answer = _Answer(error, sentence)
+    if api_key not in _WITHIN or error in _OF_THE_SESSION:
+        return answer.struct(response_type, request, named=False)
+    message = answer.struct(response_type, request, named=False, passed_over=True)
+    # An incremental fetch names no partitions: its session does.
+    return message if answer.is_said else answer.struct(response_type, request, named=False)
+
+
+class _Answer:
+    """A response in the making. `is_said`: the code is somewhere in it."""
+
+    def __init__(self, error: ErrorCode, sentence: str) -> None:
+        self.is_said = False
+        self._error = error
+        self._sentence = sentence
+
+    def struct(
+        self, entity_type: Any, request: Any, *, named: bool = True, passed_over: bool = False
+    ) -> dict[str, Any]:
+        """Return a struct for `request`, which is a struct of the request or, in a list of names, the name.
+
+        `passed_over`: the code is not put here, though there is a field for it.
+        """
+        message = {field.name: _blank(field) for field in fields(entity_type) if field.default is MISSING}
+        if named:
+            message |= _identity(entity_type, request)
+        codes = () if passed_over else _codes(entity_type)
+        if codes:
+            self.is_said = True
+            message |= dict.fromkeys(codes, int(self._error))
+            if any(field.name == "error_message" for field in fields(entity_type)):
+                message["error_message"] = self._sentence
+            return message
+        for field, item_type in _lists(entity_type):
+            if _has_codes(item_type):
+                message[field.name] = [self.struct(item_type, each) for each in _counterpart(request, field.name)]
+        return message
+
+
+def _identity(entity_type: Any, request: Any) -> dict[str, Any]:
+    """Return the fields that identify the entry."""
+    own = {field.name for field in fields(entity_type)}
+    if isinstance(request, str | int):
+        places = (name for synonyms in _NAMES for name in synonyms if name in own)
+        return {next(places): request}
+    found: dict[str, Any] = {}
+    for synonyms in _NAMES:
+        value = next((getattr(request, name) for name in synonyms if hasattr(request, name)), None)
+        place = next((name for name in synonyms if name in own), None)
+        if place is not None and value is not None:
+            found[place] = value
+    return found
+
+
+def _counterpart(request: Any, name: str) -> Sequence[Any]:
+    """Return the list of the request that matches a list of the response: of the same name, or else the first one."""
+    lists = {
+        field.name: getattr(request, field.name)
+        for field in fields(request)
+        if isinstance(classify_field(field), EntityTupleField | PrimitiveTupleField)
+    }
+    return lists.get(name, next(iter(lists.values()), ())) or ()
+
+
+def _codes(entity_type: Any) -> list[str]:
+    return [field.name for field in fields(entity_type) if field.metadata.get("kafka_type") == "error_code"]
+
+
+def _lists(entity_type: Any) -> Iterator[tuple[Field[Any], Any]]:
+    for field in fields(entity_type):
+        kind = classify_field(field)
+        if isinstance(kind, EntityTupleField):
+            yield field, kind.type_
+
+
+@cache
+def _has_codes(entity_type: Any) -> bool:
+    return bool(_codes(entity_type)) or any(_has_codes(item_type) for _, item_type in _lists(entity_type))
+
+
+def _blank(field: Field[Any]) -> Any:
+    """Return the value of an unknown field."""
+    kind = classify_field(field)
+    if isinstance(kind, EntityTupleField | PrimitiveTupleField):
+        return ()
+    if is_optional(field) and get_field_tag(field) is None:
+        return None
+    if isinstance(kind, EntityField):
+        return {each.name: _blank(each) for each in fields(kind.type_) if each.default is MISSING}
+    schema_type = get_schema_field_type(field)
+    return _BLANK.get(schema_type, -1 if schema_type in FIXED else None)

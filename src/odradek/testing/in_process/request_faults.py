@@ -1,0 +1,149 @@
+"""Injected errors and delays of requests: one cluster's rules, applied in all of its brokers' threads.
+
+A rule that matches a request answers it with an error, or delays it. Brokers outside a `Cluster` have no rules, and no
+cost.
+"""
+
+import asyncio
+import threading
+from dataclasses import replace
+from typing import Final
+
+from odradek.broker.serving.apis import apis
+from odradek.broker.serving.responses import message_frame
+from odradek.model import ErrorCode
+from odradek.model.values import dataclass
+from odradek.protocol.api import ApiKey
+from odradek.protocol.messages.headers import decode_request_header
+from odradek.protocol.messages.message_codec import decode_request
+from odradek.testing.in_process.error_answers import error_answer
+from odradek.wire import LATER, NO_REPLY, Connection, PendingReply, Reply, Serve
+
+SENTENCE: Final = "a test injected this error"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """A rule: the next `times` requests of clients for `api` are answered with `error`, by one `broker` or by any."""
+
+    api: ApiKey
+    error: ErrorCode
+    times: int
+    broker: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delay:
+    """A rule: every request for `api`, or for any, waits `seconds` at `brokers`, or at all, before it is served."""
+
+    seconds: float
+    api: ApiKey | None
+    brokers: frozenset[int] | None
+
+
+class RequestFaults:
+    """The rules. `from_brokers` has the ports that brokers connect from: other connections are clients'."""
+
+    def __init__(self) -> None:
+        self.from_brokers: set[int] = set()
+        self._lock = threading.Lock()
+        self._failures: tuple[Failure, ...] = ()
+        self._delays: tuple[Delay, ...] = ()
+
+    def add(self, rule: Failure | Delay) -> None:
+        """Apply a rule from the next request on."""
+        with self._lock:
+            if isinstance(rule, Delay):
+                self._delays = (*self._delays, rule)
+            else:
+                self._failures = (*self._failures, rule)
+
+    def clear(self) -> None:
+        """Remove all rules; delayed requests still wait."""
+        with self._lock:
+            self._failures, self._delays = (), ()
+
+    def before(self, serve: Serve, broker_id: int) -> Serve:
+        """Return `serve` behind the rules."""
+
+        def served(connection: Connection, frame: memoryview, *, alone: bool) -> Reply:
+            if self._failures or self._delays:
+                return self._look(serve, broker_id, connection, frame, alone=alone)
+            return serve(connection, frame, alone=alone)
+
+        return served
+
+    def _look(self, serve: Serve, broker_id: int, connection: Connection, frame: memoryview, *, alone: bool) -> Reply:
+        key = int.from_bytes(frame[:2], "big")
+        version = int.from_bytes(frame[2:4], "big")
+        api = apis().get(key)
+        if api is None or version not in api.served:
+            return serve(connection, frame, alone=alone)
+        error = None if connection.peer_port in self.from_brokers else self._take_failure(api.key, broker_id)
+        if error is not None:
+            return _refusal(connection, frame, error)
+        seconds = self._delay(api.key, broker_id)
+        if not seconds:
+            return serve(connection, frame, alone=alone)
+        # One after the other, so that none overtakes: as by a broker that is slow.
+        return _Delayed(serve, connection, frame, seconds) if alone else LATER
+
+    def _take_failure(self, api: ApiKey, broker_id: int) -> ErrorCode | None:
+        with self._lock:
+            for place, rule in enumerate(self._failures):
+                if rule.api is api and rule.broker in (None, broker_id):
+                    left = () if rule.times == 1 else (replace(rule, times=rule.times - 1),)
+                    self._failures = (*self._failures[:place], *left, *self._failures[place + 1 :])
+                    return rule.error
+        return None
+
+    def _delay(self, api: ApiKey, broker_id: int) -> float:
+        return sum(
+            rule.seconds
+            for rule in self._delays
+            if rule.api in (None, api) and (rule.brokers is None or broker_id in rule.brokers)
+        )
+
+
+class _Delayed(PendingReply):
+    """The reply to a delayed request; later requests of its connection are served after it."""
+
+    exclusive = True
+
+    def __init__(self, serve: Serve, connection: Connection, frame: memoryview, seconds: float) -> None:
+        self._inner: PendingReply | None = None
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._serve, serve, connection, frame)
+
+    def _serve(self, serve: Serve, connection: Connection, frame: memoryview) -> None:
+        if not connection.is_open:
+            return
+        reply = serve(connection, frame, alone=True)
+        assert reply is not LATER, "it is alone"
+        if not isinstance(reply, PendingReply):
+            self.complete(reply)
+            return
+        self._inner = reply
+        self.on_answered = reply.on_answered
+        if reply.settled:
+            self._pass_on(reply)
+        else:
+            reply.on_settled = self._pass_on
+
+    def _pass_on(self, reply: PendingReply) -> None:
+        self.refused = reply.refused
+        self.complete(reply.buffers)
+
+    def abandon(self) -> bool:
+        self._timer.cancel()
+        return self._inner is None or self._inner.abandon()
+
+
+def _refusal(connection: Connection, frame: memoryview, error: ErrorCode) -> Reply:
+    """Return the response with an error; a Produce with acks=0, which has none, loses its connection as in Kafka."""
+    header = decode_request_header(frame)
+    key, version = ApiKey(header.api_key), header.api_version
+    request = decode_request(key, version, bytes(frame[header.body_offset :]))
+    if key is ApiKey.PRODUCE and request.acks == 0:
+        connection.close(SENTENCE)
+        return NO_REPLY
+    return message_frame(header, error_answer(key, version, request, error, SENTENCE))

@@ -1,0 +1,246 @@
+"""An event loop without a selector, with virtual time; a seed decides what a real loop leaves open.
+
+When nothing is ready, the clock jumps to the next timer: an hour of heartbeats takes milliseconds. Without a timer the
+program can never go on, and the loop raises `DeadlockError` with the waiting tasks. asyncio's promise is kept:
+callbacks run in the order in which they were registered. The seed decides the rest: which of the ready tasks steps
+first, and which of the timers that are due at one moment.
+
+Not for code that uses threads or the machine: `run_in_executor` and file descriptors are refused.
+"""
+
+import asyncio
+import heapq
+import random
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import Context
+from typing import Any, Final, NoReturn, TypeVar, TypeVarTuple, Unpack
+
+from odradek.testing.simulation.clock import VirtualClock
+from odradek.testing.simulation.trace import Trace
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+_MOST_TURNS_AT_ONE_MOMENT: Final = 100_000
+"""Limit of turns without progress of time, beyond which the loop counts as endless."""
+
+
+class DeadlockError(RuntimeError):
+    """Nothing is ready and no timer is set, but tasks still wait."""
+
+
+class LivelockError(RuntimeError):
+    """Callbacks call callbacks for ever, or timers go on beyond the limit of virtual time."""
+
+
+class VirtualLoop(asyncio.BaseEventLoop):
+    """asyncio's base loop with other queues, another clock and another order, which the module explains.
+
+    `limit_s` is how much virtual time may pass before `LivelockError`: a broker's own timers never run out, so a test
+    that waits in vain beside one would otherwise never end.
+    """
+
+    def __init__(self, clock: VirtualClock, entropy: random.Random, trace: Trace, *, limit_s: float = 3600.0) -> None:
+        super().__init__()
+        self._clock = clock
+        self._entropy = entropy
+        self._trace = trace
+        self._limit_s = clock.monotonic() + limit_s
+        self._soon: list[asyncio.Handle] = []
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._timer_count = 0
+        self._task_count = 0
+        self._turns_now = 0
+        self._failed: list[asyncio.Task[Any]] = []
+
+    def time(self) -> float:
+        """Return virtual seconds; they stand still while anything is ready."""
+        return self._clock.monotonic()
+
+    # ---- what is to be done -------------------------------------------------------------------------------------
+
+    def call_soon(
+        self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        """Run `callback` in the next turn, after what was registered before."""
+        if self.is_closed():
+            raise RuntimeError("Event loop is closed")
+        handle = asyncio.Handle(callback, args, self, context)
+        self._soon.append(handle)
+        return handle
+
+    call_soon_threadsafe = call_soon
+    """There is one thread; asyncio's own code calls this even so."""
+
+    def call_later(
+        self, delay: float, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """Run `callback` when `delay` virtual seconds have passed."""
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_at(
+        self, when: float, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """Run `callback` at virtual time `when`."""
+        if self.is_closed():
+            raise RuntimeError("Event loop is closed")
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        self._timer_count += 1
+        heapq.heappush(self._timers, (when, self._timer_count, handle))
+        return handle
+
+    def create_task(
+        self,
+        coro: Coroutine[Any, Any, T] | Generator[Any, None, T],
+        *,
+        name: object = None,
+        context: Context | None = None,
+    ) -> asyncio.Task[T]:
+        """Create a task with a number of this loop's own: asyncio's default names count over the whole process."""
+        self._task_count += 1
+        task = _NumberedTask(coro, loop=self, context=context, number=self._task_count, name=name)
+        task.add_done_callback(self._note_failure)
+        return task
+
+    def _note_failure(self, task: asyncio.Task[Any]) -> None:
+        # A later await may still retrieve the exception, and `task.exception()` here would mark it as retrieved.
+        if not task.cancelled() and getattr(task, "_log_traceback", False):
+            self._failed.append(task)
+
+    def unheeded_failures(self) -> list[BaseException]:
+        """Return the exceptions of tasks that were not retrieved so far; this retrieves them."""
+        unheeded = [task for task in self._failed if getattr(task, "_log_traceback", False)]
+        self._failed.clear()
+        return [error for task in unheeded if (error := task.exception()) is not None]
+
+    # ---- one turn -----------------------------------------------------------------------------------------------
+
+    def _run_once(self) -> None:
+        """Run one turn; `BaseEventLoop.run_forever` calls this until the loop is stopped."""
+        if not self._soon:
+            self._let_time_pass()
+        self._turns_now += 1
+        if self._turns_now > _MOST_TURNS_AT_ONE_MOMENT:
+            raise LivelockError(f"{self._turns_now} turns and no time passes:\n{self._who_waits()}")
+        self._order_tasks(self._soon)
+        turn, self._soon = deque(self._soon), []
+        elapsed_s = self._clock.elapsed_s
+        while turn:
+            handle = turn.popleft()
+            if not handle.cancelled():
+                self._trace.add(elapsed_s, _label(handle))
+                try:
+                    handle._run()
+                except BaseException:
+                    # KeyboardInterrupt or SystemExit: the rest of the turn is still to be done, as in asyncio.
+                    self._soon[:0] = turn
+                    raise
+
+    def _let_time_pass(self) -> None:
+        """Jump to the next timer, and make ready all that are due then, in an order of the seed's."""
+        while self._timers and self._timers[0][2].cancelled():
+            heapq.heappop(self._timers)
+        if not self._timers:
+            raise DeadlockError(f"nothing is ready, no timer is set, and these wait for ever:\n{self._who_waits()}")
+        when = self._timers[0][0]
+        if when > self._limit_s:
+            raise LivelockError(f"virtual time is over its limit, and these still wait:\n{self._who_waits()}")
+        self._clock.advance_to(when)
+        self._turns_now = 0
+        now = self.time()
+        due: list[asyncio.Handle] = []
+        while self._timers and self._timers[0][0] <= now:
+            due.append(heapq.heappop(self._timers)[2])
+        self._entropy.shuffle(due)
+        self._soon.extend(due)
+
+    def _order_tasks(self, turn: list[asyncio.Handle]) -> None:
+        """Let tasks that step in this turn change places among themselves; plain callbacks keep theirs.
+
+        They are sorted first, because the order may come from a set (`TaskGroup` cancels its tasks so).
+        """
+        steps = [(task.number, place) for place, handle in enumerate(turn) if (task := _task_of(handle))]
+        if len(steps) < 2:
+            return
+        places = [place for _, place in steps]
+        order = [place for _, place in sorted(steps)]
+        self._entropy.shuffle(order)
+        for place, handle in zip(places, [turn[place] for place in order], strict=True):
+            turn[place] = handle
+
+    def _who_waits(self) -> str:
+        tasks = [task for task in asyncio.all_tasks(self) if isinstance(task, _NumberedTask)]
+        return "\n".join(f"  {task.get_name()}: {_where(task)}" for task in sorted(tasks, key=lambda task: task.number))
+
+    # ---- what there is not --------------------------------------------------------------------------------------
+
+    def run_in_executor(self, executor: object, func: Callable[..., object], *args: object) -> NoReturn:
+        """Refuse: a thread depends on the machine's time, which no seed repeats."""
+        raise RuntimeError(f"no threads in virtual time: {getattr(func, '__qualname__', func)} must run on the loop")
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """Do nothing: base loops count these to clean their heap; this loop drops them when they come up."""
+
+    def _write_to_self(self) -> None:
+        """Do nothing: no selector has to be woken."""
+
+    def _process_events(self, event_list: object) -> None:
+        """Do nothing: there are no events but callbacks."""
+
+    def close(self) -> None:
+        """Drop all callbacks and timers."""
+        self._soon.clear()
+        self._timers.clear()
+        super().close()
+
+
+class _NumberedTask(asyncio.Task[T]):
+    """A task that knows how many were made before it, which is its name unless it has one."""
+
+    def __init__(
+        self,
+        coro: Coroutine[Any, Any, T] | Generator[Any, None, T],
+        *,
+        loop: asyncio.AbstractEventLoop,
+        context: Context | None,
+        number: int,
+        name: object,
+    ) -> None:
+        self.number = number
+        super().__init__(coro, loop=loop, context=context, name=f"task {number}" if name is None else str(name))
+
+    def __hash__(self) -> int:
+        """Return the number, not the address: sets of tasks have one order in every run."""
+        return self.number
+
+
+def _callback_of(handle: asyncio.Handle) -> Any:
+    return getattr(handle, "_callback")  # noqa: B009 - a name that asyncio's stubs leave out
+
+
+def _task_of(handle: asyncio.Handle) -> "_NumberedTask[Any] | None":
+    """Return the task whose step `handle` is: first steps and wake-ups are bound to it, in C as in Python."""
+    owner = getattr(_callback_of(handle), "__self__", None)
+    return owner if isinstance(owner, _NumberedTask) else None
+
+
+def _label(handle: asyncio.Handle) -> str:
+    """Return the name of a callback, without an address of this process."""
+    task = _task_of(handle)
+    if task is not None:
+        return f"{task.get_name()} {getattr(task.get_coro(), '__qualname__', '')}"
+    callback = _callback_of(handle)
+    while hasattr(callback, "func"):  # functools.partial, perhaps of another
+        callback = callback.func
+    return str(getattr(callback, "__qualname__", type(callback).__qualname__))
+
+
+def _where(task: asyncio.Task[Any]) -> str:
+    """Return the innermost line in which a task waits."""
+    awaited: Any = task.get_coro()
+    place = "not started"
+    while (frame := getattr(awaited, "cr_frame", None) or getattr(awaited, "ag_frame", None)) is not None:
+        place = f"{frame.f_code.co_qualname} ({frame.f_code.co_filename}:{frame.f_lineno})"
+        awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "ag_await", None)
+    return place

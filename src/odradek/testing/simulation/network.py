@@ -1,0 +1,257 @@
+"""A network in memory behind `runtime.Network`: latency by seed, partitions, dead hosts, and asyncio's transports.
+
+A `MemoryNetwork` is the whole network; `network.host(name)` is the view of one process. Hosts share one space of
+addresses, as processes on one machine do; the name only tells which process is cut off or dies. It behaves as TCP
+does: data arrives in order or the connection is lost, in pieces that the seed chooses; a cut holds bytes back until it
+heals; a dead host's peers get a reset; writing to a closed end gets a reset back.
+
+The transports themselves are in `transport`.
+"""
+
+import asyncio
+import errno
+import random
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from odradek.runtime import Listener, ListenOptions, Network
+from odradek.testing.simulation.clock import VirtualClock
+from odradek.testing.simulation.trace import Trace
+from odradek.testing.simulation.transport import Link, MemoryTransport, join
+
+P = TypeVar("P", bound=asyncio.BaseProtocol)
+
+_WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
+_FIRST_FREE_PORT: Final = 49_152
+"""The start of IANA's dynamic ports: chosen for port 0, and for the near end of a connection."""
+
+CONNECT_TIMEOUT_S: Final = 127.0
+"""Limit of an unanswered connection attempt: the sum of Linux's six SYN retries."""
+
+
+class MemoryNetwork:
+    """Hosts, open ports and the connections between them.
+
+    `latency_s` is the least and the most time that anything takes one way, in seconds, drawn for each piece.
+    """
+
+    def __init__(
+        self,
+        clock: VirtualClock,
+        entropy: random.Random,
+        trace: Trace,
+        *,
+        latency_s: tuple[float, float] = (5e-5, 2e-3),
+    ) -> None:
+        self.latency_s = latency_s
+        self._clock = clock
+        self._entropy = entropy
+        self._trace = trace
+        self._listeners: dict[tuple[str, int], MemoryListener] = {}
+        self._next_port = _FIRST_FREE_PORT
+        self._blocked: set[tuple[str, str]] = set()
+        self._healed: list[asyncio.Future[None]] = []
+        self._held: dict[Link, None] = {}
+        self._transports: dict[MemoryTransport, str] = {}
+
+    def host(self, name: str) -> Network:
+        """Return the network as the process `name` sees it."""
+        return _HostNetwork(self, name)
+
+    # ---- faults -------------------------------------------------------------------------------------------------
+
+    def block(self, source: str, target: str) -> None:
+        """Hold back the data of `source` for `target`, until `heal`."""
+        self.note(f"block {source} → {target}")
+        self._blocked.add((source, target))
+
+    def partition(self, side: list[str], other: list[str]) -> None:
+        """Cut every host of `side` off from every host of `other`, both ways, until `heal`."""
+        for one in side:
+            for two in other:
+                self.block(one, two)
+                self.block(two, one)
+
+    def heal(self) -> None:
+        """Undo every `block` and `partition`; held data is delivered."""
+        self.note("heal")
+        self._blocked.clear()
+        held, self._held = self._held, {}
+        for link in held:
+            link.release()
+        waiting, self._healed = self._healed, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    def crash(self, host: str) -> None:
+        """Kill the process `host`: its ports close, its peers get a reset, and its protocols receive nothing more."""
+        self.note(f"crash {host}")
+        for listener in list(self._listeners.values()):
+            if listener.host == host:
+                listener.close()
+        for transport, owner in list(self._transports.items()):
+            if owner == host:
+                transport.die()
+
+    # ---- listening and connecting -------------------------------------------------------------------------------
+
+    def listen(self, host: str, factory: Callable[[], asyncio.BaseProtocol], address: str, port: int) -> Listener:
+        """Open `port` (0: a free one) at `address` for the process `host`.
+
+        Raises `OSError` EADDRINUSE if it is taken.
+        """
+        port = port or self._free_port()
+        if self._find(address, port) is not None or (address in _WILDCARDS and self._is_used(port)):
+            raise OSError(errno.EADDRINUSE, f"address already in use: {address}:{port}")
+        listener = MemoryListener(self, host, _canonical(address), port, factory)
+        self._listeners[listener.address, port] = listener
+        self.note(f"{host} listens on {address}:{port}")
+        return listener
+
+    async def connect(self, host: str, factory: Callable[[], P], address: str, port: int) -> tuple[MemoryTransport, P]:
+        """Connect the process `host` to the listener at `address`:`port`.
+
+        Raises `ConnectionRefusedError` without a listener, and `TimeoutError` (an `OSError`) when a cut lasts too
+        long.
+        """
+        listener = self._find(address, port)
+        if listener is not None:
+            await self._reach(host, listener.host)
+        await asyncio.sleep(self.latency())
+        listener = self._find(address, port)
+        if listener is None:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, f"connection refused: {address}:{port}")
+        protocol = factory()
+        near = (_canonical(address), self._free_port())
+        client, server = join(
+            asyncio.get_running_loop(),
+            protocol,
+            listener.factory(),
+            hosts=(host, listener.host),
+            addresses=(near, (_canonical(address), port)),
+            network=self,
+        )
+        server.start_soon()
+        try:
+            await asyncio.sleep(self.latency())
+        except BaseException:
+            client.abort()
+            raise
+        if client.is_closing():
+            raise ConnectionResetError(errno.ECONNRESET, f"connection reset by peer: {address}:{port}")
+        client.start()
+        return client, protocol
+
+    async def _reach(self, source: str, target: str) -> None:
+        """Return when a SYN and its answer can pass. Raises `TimeoutError` if that takes too long."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + CONNECT_TIMEOUT_S
+        while self.is_blocked(source, target) or self.is_blocked(target, source):
+            healed = loop.create_future()
+            self._healed.append(healed)
+            await asyncio.wait([healed], timeout=max(0.0, deadline - loop.time()))
+            if not healed.done():
+                self._healed.remove(healed)
+                raise TimeoutError(errno.ETIMEDOUT, f"connection timed out: {target}")
+
+    # ---- what the transports and listeners ask ------------------------------------------------------------------
+
+    def latency(self) -> float:
+        """Return the seconds that the next piece takes."""
+        return self._entropy.uniform(*self.latency_s)
+
+    def cut_point(self, size: int) -> int:
+        """Return where to cut a piece of `size` bytes in two: three times out of four at `size`, which is no cut."""
+        return self._entropy.randrange(1, size) if size > 1 and self._entropy.random() < 0.25 else size
+
+    def is_blocked(self, source: str, target: str) -> bool:
+        """Return whether data of `source` for `target` is held back."""
+        return (source, target) in self._blocked
+
+    def hold(self, link: Link) -> None:
+        """Note that data of `link` is held back, to release it when the cut heals."""
+        self._held[link] = None
+
+    def remember(self, host: str, transport: MemoryTransport) -> None:
+        """Note that `host` has this open connection."""
+        self._transports[transport] = host
+
+    def forget(self, transport: MemoryTransport) -> None:
+        """Note that a connection's end is gone."""
+        self._transports.pop(transport, None)
+
+    def close_listener(self, listener: "MemoryListener") -> None:
+        """Close a port; open connections stay."""
+        self._listeners.pop((listener.address, listener.port), None)
+
+    def note(self, event: str) -> None:
+        """Put `event` into the trace."""
+        self._trace.add(self._clock.elapsed_s, event)
+
+    def _find(self, address: str, port: int) -> "MemoryListener | None":
+        address = _canonical(address)
+        for name in (address, *sorted(_WILDCARDS)):
+            if (listener := self._listeners.get((name, port))) is not None:
+                return listener
+        return None
+
+    def _is_used(self, port: int) -> bool:
+        return any(used == port for _, used in self._listeners)
+
+    def _free_port(self) -> int:
+        while self._is_used(self._next_port):
+            self._next_port += 1
+        self._next_port += 1
+        assert self._next_port <= 65_536, "the network is out of ports"
+        return self._next_port - 1
+
+
+class MemoryListener:
+    """An open port of a `MemoryNetwork`."""
+
+    def __init__(
+        self,
+        network: MemoryNetwork,
+        host: str,
+        address: str,
+        port: int,
+        factory: Callable[[], asyncio.BaseProtocol],
+    ) -> None:
+        self._network = network
+        self.host = host
+        self.address = address
+        self.port = port
+        self.factory = factory
+
+    def close(self) -> None:
+        self._network.close_listener(self)
+
+
+class _HostNetwork:
+    """`runtime.Network` for one process."""
+
+    def __init__(self, network: MemoryNetwork, host: str) -> None:
+        self._network = network
+        self._host = host
+
+    @property
+    def host_name(self) -> str:
+        return self._host
+
+    async def listen(
+        self,
+        factory: Callable[[], asyncio.BaseProtocol],
+        host: str,
+        port: int,
+        options: ListenOptions | None = None,
+    ) -> Listener:
+        del options  # options of a kernel, which is not here
+        return self._network.listen(self._host, factory, host, port)
+
+    async def connect(self, factory: Callable[[], P], host: str, port: int) -> tuple[asyncio.Transport, P]:
+        return await self._network.connect(self._host, factory, host, port)
+
+
+def _canonical(address: str) -> str:
+    return "127.0.0.1" if address == "localhost" else address

@@ -1,0 +1,119 @@
+"""A program on virtual time: the loop, the network and a disk for each host, all from one seed.
+
+```python
+simulation = Simulation(seed=7)
+simulation.run(scenario(simulation.runtime("broker-0"), simulation.runtime("client")))
+```
+Every exception carries the seed and the last events as a note, so that a failure can be repeated.
+"""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Coroutine, Iterator
+from typing import Any, TypeVar
+
+from odradek.runtime import Runtime
+from odradek.testing.simulation.clock import VirtualClock
+from odradek.testing.simulation.disk import MemoryDisk, Survival
+from odradek.testing.simulation.loop import VirtualLoop
+from odradek.testing.simulation.network import MemoryNetwork
+from odradek.testing.simulation.trace import Trace
+
+T = TypeVar("T")
+
+
+class Simulation:
+    """Everything that a seed decides. One `Simulation` may `run` several times; its hosts' disks stay.
+
+    `limit_s` is how much virtual time one run may take (see `VirtualLoop`).
+    """
+
+    def __init__(self, seed: int, *, limit_s: float = 3600.0) -> None:
+        self.seed = seed
+        self.clock = VirtualClock()
+        self.trace = Trace()
+        self.network = MemoryNetwork(self.clock, self.entropy("network"), self.trace)
+        self._limit_s = limit_s
+        self._runtimes: dict[str, Runtime] = {}
+        self._disks: dict[str, MemoryDisk] = {}
+        self._runs = 0
+
+    def entropy(self, name: str) -> random.Random:
+        """Return a generator of its own for `name`: the draws of one part do not shift those of another."""
+        return random.Random(f"{self.seed}/{name}")
+
+    def runtime(self, host: str = "localhost") -> Runtime:
+        """Return the runtime of the process `host`; the same one, with the same disk, every time."""
+        if host not in self._runtimes:
+            self._runtimes[host] = Runtime(
+                clock=self.clock,
+                entropy=self.entropy(f"host {host}"),
+                disk=self.disk(host),
+                network=self.network.host(host),
+            )
+        return self._runtimes[host]
+
+    def disk(self, host: str = "localhost") -> MemoryDisk:
+        """Return the disk of `host`, with its faults."""
+        if host not in self._disks:
+            self._disks[host] = MemoryDisk(self.entropy(f"disk {host}"), process_id=len(self._disks) + 1)
+        return self._disks[host]
+
+    def kill(self, host: str) -> None:
+        """Kill the process `host`: its peers get a reset, its open files and locks are gone, its data stays.
+
+        Its tasks still run: the caller cancels them.
+        """
+        self.network.crash(host)
+        self.disk(host).kill()
+
+    def cut_power(self, host: str, survival: Survival = Survival.ANY) -> None:
+        """Kill the process `host`, and lose its unsynced data as `survival` says."""
+        self.network.crash(host)
+        self.disk(host).cut_power(survival)
+
+    def run(self, main: Coroutine[Any, Any, T]) -> T:
+        """Run `main` to its end on a new virtual loop, cancel the remaining tasks, and return its result.
+
+        Raises what `main` raises. An exception of a task or a callback that was never retrieved is raised too, in an
+        `ExceptionGroup`: in a test nothing fails silently.
+        """
+        self._runs += 1
+        unheeded: list[BaseException] = []
+        loop = VirtualLoop(self.clock, self.entropy(f"loop {self._runs}"), self.trace, limit_s=self._limit_s)
+        loop.set_exception_handler(lambda _, context: unheeded.append(_error_of(context)))
+        with self._annotated():
+            with asyncio.Runner(loop_factory=lambda: loop) as runner, self._annotated():
+                result = runner.run(main)
+            unheeded += loop.unheeded_failures()
+            if unheeded:
+                raise BaseExceptionGroup("nobody heeded these", unheeded)
+        return result
+
+    @contextlib.contextmanager
+    def _annotated(self) -> Iterator[None]:
+        """Add the seed and the last events to an exception, before cleaning up adds events of its own."""
+        try:
+            yield
+        except BaseException as error:
+            title = f"seed {self.seed}, "
+            if not any(note.startswith(title) for note in getattr(error, "__notes__", ())):
+                error.add_note(f"{title}{self.clock.elapsed_s:.6f} s after the start; the last events:")
+                for event in self.trace.last():
+                    error.add_note(event)
+            raise
+
+
+def simulated_runtime(seed: int) -> Runtime:
+    """Return one host's `Runtime` for code without a loop: its clock stands still until `clock.advance(s)`."""
+    return Simulation(seed).runtime()
+
+
+def _error_of(context: dict[str, Any]) -> BaseException:
+    """Return what asyncio reports to an exception handler, as an exception that can be raised."""
+    error = context.get("exception")
+    if isinstance(error, BaseException):
+        error.add_note(str(context["message"]))
+        return error
+    return RuntimeError(str(context["message"]))

@@ -7,9 +7,10 @@ from contextlib import suppress
 from typing import Any
 
 from odradek import __version__
-from odradek.broker.lifecycle import Broker, Phase
+from odradek.broker.lifecycle import Broker
 from odradek.broker.observing.monitor import Monitor
 from odradek.broker.observing.observation import observe
+from odradek.broker.parts import Phase
 from odradek.config import BrokerConfig
 from odradek.metrics import catalog
 from odradek.metrics.catalog import Metric

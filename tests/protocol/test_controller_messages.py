@@ -6,9 +6,9 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from odradek.protocol.api import CONTROLLER_VERSIONS, ApiKey, schema_versions
+from odradek.protocol.messages import controller_messages
 from odradek.protocol.messages.headers import encode_request_header, encode_response_header
 from odradek.protocol.messages.message_codec import (
-    controller_messages,
     decode_request,
     decode_response,
     encode_request,

@@ -7,10 +7,11 @@ INVALID_CONFIG, those of a broker INVALID_REQUEST, as in Kafka (which regrets th
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from odradek.broker.config_changes import ConfigChange
 from odradek.broker.cooperation import cooperatively
+from odradek.broker.parts import HasConfig, HasImage, HasMetadataLoop
 from odradek.broker.serving.context import RequestContext
 from odradek.config import (
     Alteration,
@@ -32,12 +33,14 @@ from odradek.config import (
     validate_broker_overrides,
     validate_topic_overrides,
 )
+from odradek.metadata.image import ClusterImage
 from odradek.model import ConfigurationError, ErrorCode, KafkaError, validate_topic_name
 from odradek.model.values import dataclass
 from odradek.security import CLUSTER_NAME, AclOperation, ResourceType
 
-if TYPE_CHECKING:
-    from odradek.broker.lifecycle import Broker
+
+class ConfigurableBroker(HasConfig, HasImage, HasMetadataLoop, Protocol):
+    """The parts of a broker by which configurations are described and altered."""
 
 
 class ConfigResourceType(IntEnum):
@@ -60,14 +63,14 @@ class AlterResource:
     replaces: bool = False
 
 
-async def describe(broker: "Broker", resource_type: int, name: str) -> Iterable[ConfigEntry]:
+async def describe(broker: ConfigurableBroker, resource_type: int, name: str) -> Iterable[ConfigEntry]:
     """Return the keys of one resource. Raise `KafkaError`."""
     try:
         if resource_type == ConfigResourceType.TOPIC:
             return describe_topic(broker.config, await _topic_config(broker, name))
         if resource_type == ConfigResourceType.GROUP:
             return describe_group(broker.config, broker.image.group_configs.get(_group_id(name), {}))
-        if _broker_id(broker, resource_type, name) is None:
+        if _broker_id(broker.config, resource_type, name) is None:
             return describe_broker_defaults(broker.config)
         return describe_broker(broker.config)
     except ConfigurationError as error:
@@ -85,7 +88,7 @@ def acl_resource(config_type: int, name: str) -> tuple[ResourceType, str]:
 
 
 async def alter(
-    broker: "Broker", context: RequestContext, resources: Sequence[AlterResource], *, validate_only: bool
+    broker: ConfigurableBroker, context: RequestContext, resources: Sequence[AlterResource], *, validate_only: bool
 ) -> list[dict[str, Any]]:
     """Alter each resource or leave it unchanged, and return the results in order.
 
@@ -124,61 +127,63 @@ async def alter(
     ]
 
 
-def _change(broker: "Broker", resource: AlterResource) -> ConfigChange:
+def _change(broker: ConfigurableBroker, resource: AlterResource) -> ConfigChange:
     """Return the change to write. Raise `KafkaError` if there is no such resource here."""
     if resource.type == ConfigResourceType.TOPIC:
-        _check_topic(broker, resource.name)
-        return ConfigChange(topic=resource.name, change=lambda before: _altered_topic(broker, resource, before))
+        _check_topic(broker.image, resource.name)
+        return ConfigChange(topic=resource.name, change=lambda before: _altered_topic(broker.config, resource, before))
     if resource.type == ConfigResourceType.GROUP:
         group_id = _group_id(resource.name)
-        return ConfigChange(group=group_id, change=lambda before: _altered_group(broker, resource, before))
-    broker_id = _broker_id(broker, resource.type, resource.name)
+        return ConfigChange(group=group_id, change=lambda before: _altered_group(broker.config, resource, before))
+    broker_id = _broker_id(broker.config, resource.type, resource.name)
     source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG if broker_id is None else ConfigSource.DYNAMIC_BROKER_CONFIG
-    return ConfigChange(broker_id=broker_id, change=lambda before: _altered_broker(broker, resource, before, source))
+    return ConfigChange(
+        broker_id=broker_id, change=lambda before: _altered_broker(broker.config, resource, before, source)
+    )
 
 
-def _altered_topic(broker: "Broker", resource: AlterResource, before: Mapping[str, str]) -> dict[str, str]:
-    inherited = topic_config(broker.config, {})
+def _altered_topic(config: BrokerConfig, resource: AlterResource, before: Mapping[str, str]) -> dict[str, str]:
+    inherited = topic_config(config, {})
     own = {} if resource.replaces else before
     after = altered(own, resource.alterations, TopicConfig.definitions(), inherited.get)
     try:
-        return validate_topic_overrides(broker.config, after)
+        return validate_topic_overrides(config, after)
     except ConfigurationError as error:
         raise KafkaError(ErrorCode.invalid_config, str(error)) from None
 
 
-def _altered_group(broker: "Broker", resource: AlterResource, before: Mapping[str, str]) -> dict[str, str]:
-    inherited = group_config(broker.config, {})
+def _altered_group(config: BrokerConfig, resource: AlterResource, before: Mapping[str, str]) -> dict[str, str]:
+    inherited = group_config(config, {})
     definitions = GroupConfig.definitions()
     own = {} if resource.replaces else before
     after = altered(
         own, resource.alterations, definitions, lambda name: getattr(inherited, definitions[name].attribute)
     )
     try:
-        group_config(broker.config, after)
+        group_config(config, after)
     except ConfigurationError as error:
         raise KafkaError(ErrorCode.invalid_config, str(error)) from None
     return after
 
 
 def _altered_broker(
-    broker: "Broker", resource: AlterResource, before: Mapping[str, str], source: ConfigSource
+    config: BrokerConfig, resource: AlterResource, before: Mapping[str, str], source: ConfigSource
 ) -> dict[str, str]:
     own = {} if resource.replaces else before
     known = dynamic_definitions()
 
     def inherited(name: str) -> Value:
-        return broker.config.get(name) if name in BrokerConfig.definitions() else known[name].default
+        return config.get(name) if name in BrokerConfig.definitions() else known[name].default
 
     after = altered(own, resource.alterations, known, inherited)
     try:
-        validate_broker_overrides(broker.config, after, source)
+        validate_broker_overrides(config, after, source)
     except ConfigurationError as error:
         raise KafkaError(ErrorCode.invalid_request, str(error)) from None
     return after
 
 
-async def _set_now(broker: "Broker", change: ConfigChange) -> Mapping[str, str]:
+async def _set_now(broker: ConfigurableBroker, change: ConfigChange) -> Mapping[str, str]:
     if change.topic is not None:
         return await _topic_config(broker, change.topic)
     if change.group is not None:
@@ -192,24 +197,24 @@ def _group_id(name: str) -> str:
     return name
 
 
-def _check_topic(broker: "Broker", name: str) -> None:
+def _check_topic(image: ClusterImage, name: str) -> None:
     """Raise `KafkaError` for an invalid topic name or a topic that does not exist."""
-    if validate_topic_name(name) not in broker.image.topics:
+    if validate_topic_name(name) not in image.topics:
         raise KafkaError(ErrorCode.unknown_topic_or_partition, f"there is no topic {name}")
 
 
-async def _topic_config(broker: "Broker", name: str) -> Mapping[str, str]:
+async def _topic_config(broker: ConfigurableBroker, name: str) -> Mapping[str, str]:
     """Return the configuration of a topic. Raise `KafkaError` if it does not exist or the tree cannot be reached."""
-    _check_topic(broker, name)
+    _check_topic(broker.image, name)
     return await broker.metadata_loop.topic_config(name)
 
 
-def _broker_id(broker: "Broker", resource_type: int, name: str) -> int | None:
+def _broker_id(config: BrokerConfig, resource_type: int, name: str) -> int | None:
     """Return this broker's id, or `None` for the default of all brokers. Raise `KafkaError` for any other resource."""
     if resource_type != ConfigResourceType.BROKER:
         raise KafkaError(ErrorCode.invalid_request, f"resources of type {resource_type} have no configuration here")
     if name == "":
         return None
-    if name != str(broker.broker_id):
-        raise KafkaError(ErrorCode.invalid_request, f"this is broker {broker.broker_id}; ask broker {name!r} itself")
-    return broker.broker_id
+    if name != str(config.broker_id):
+        raise KafkaError(ErrorCode.invalid_request, f"this is broker {config.broker_id}; ask broker {name!r} itself")
+    return config.broker_id

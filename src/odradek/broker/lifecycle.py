@@ -14,7 +14,6 @@ import asyncio
 import logging
 from collections.abc import Sequence, Set
 from contextlib import suppress
-from enum import IntEnum
 from functools import partial
 from typing import Final
 
@@ -35,6 +34,7 @@ from odradek.broker.controlling.controller import Controller
 from odradek.broker.groups.group_coordinator import GroupCoordinator
 from odradek.broker.groups.rebalance_journal import RebalanceJournal
 from odradek.broker.metadata_cache import MetadataCache
+from odradek.broker.parts import Phase
 from odradek.broker.producer_ids import ProducerIds
 from odradek.broker.replication.alter_partition_manager import AlterPartitionManager
 from odradek.broker.replication.reading.replica_selector import PreferredReadReplicas, create_replica_selector
@@ -57,22 +57,13 @@ from odradek.metadata.image import ClusterImage
 from odradek.metadata.store import Store
 from odradek.metrics.counters import BrokerCounters
 from odradek.model import KafkaError, StorageError, TopicPartition
-from odradek.model.names import ADMIN_CLIENT_ID, INTERNAL_TOPICS
+from odradek.model.names import ADMIN_CLIENT_ID
 from odradek.runtime import Runtime
 from odradek.security import ALLOW_ALL
 
 _log = logging.getLogger("odradek.broker")
 _FEWEST_OPEN_FILES: Final = 16
 """The least number of open log files. Half of the process's limit is for logs, the other half for connections."""
-
-
-class Phase(IntEnum):
-    """The phases of a broker's life, numbered as Kafka's `BrokerState`."""
-
-    STARTING = 1
-    RUNNING = 3
-    LEAVING = 6
-    STOPPING = 7
 
 
 class Broker:
@@ -363,10 +354,6 @@ class Broker:
         self.metadata_loop.update_config(self.config)
 
     # ---- topics -------------------------------------------------------------------------------------------------
-
-    def is_internal(self, topic: str) -> bool:
-        """Return whether `topic` has records of the cluster itself."""
-        return topic in INTERNAL_TOPICS
 
     async def create_topics(self, wanted: Sequence[NewTopic], *, validate_only: bool = False) -> list[TopicCreation]:
         """Create topics, each completely or not at all, in the order of `wanted`.

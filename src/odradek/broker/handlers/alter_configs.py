@@ -4,17 +4,14 @@ IncrementalAlterConfigs replaced it (KIP-339), because two clients undo each oth
 is flexible.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from odradek.broker.config_resources import AlterResource, alter
+from odradek.broker.config_resources import AlterResource, ConfigurableBroker, alter
 from odradek.broker.serving.context import RequestContext
 from odradek.config import Alteration, AlterOperation
 
-if TYPE_CHECKING:
-    from odradek.broker.lifecycle import Broker
 
-
-async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: ConfigurableBroker, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return one response per resource, in their order. A key without a value is INVALID_REQUEST."""
     resources = [
         AlterResource(

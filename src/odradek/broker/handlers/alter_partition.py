@@ -4,19 +4,21 @@ Version 2 is the first with topic ids, 3 has the members' broker epochs (KIP-903
 the broker epoch of the request.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from odradek.broker.parts import HasController, HasImage
 from odradek.broker.replication.alter_partition_requests import WrittenIsr
 from odradek.broker.serving.context import RequestContext
 from odradek.controller import AlterPartitionItem
 from odradek.controller.alter_partition import ANY_EPOCH
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 
-if TYPE_CHECKING:
-    from odradek.broker.lifecycle import Broker
+
+class _Broker(HasController, HasImage, Protocol):
+    """The parts of a broker that this handler uses."""
 
 
-async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return one answer per partition; NOT_CONTROLLER and STALE_BROKER_EPOCH are for the whole request."""
     names = broker.image.topic_names
     items = {

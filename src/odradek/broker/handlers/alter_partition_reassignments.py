@@ -5,19 +5,17 @@ with them; ListPartitionReassignments returns their progress. Null `replicas` ca
 replication factor (KIP-860).
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from odradek.broker.controlling import partition_jobs
+from odradek.broker.parts import HasController
 from odradek.broker.serving.context import RequestContext
 from odradek.controller import Replicas
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.messages.message_codec import optional
 
-if TYPE_CHECKING:
-    from odradek.broker.lifecycle import Broker
 
-
-async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: HasController, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return one answer per partition.
 
     A partition that is named twice gets INVALID_REQUEST, all may get NOT_CONTROLLER.

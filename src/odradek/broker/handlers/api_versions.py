@@ -5,8 +5,9 @@ other version gets version 0's answer with UNSUPPORTED_VERSION, from `dispatch`.
 """
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
+from odradek.broker.parts import HasConfig, HasCounters
 from odradek.broker.serving.apis import apis
 from odradek.broker.serving.context import RequestContext
 from odradek.broker.serving.responses import frame as response_frame
@@ -20,8 +21,10 @@ from odradek.protocol.messages.api_versions import (
 from odradek.protocol.primitives import Meter
 from odradek.wire import Reply
 
-if TYPE_CHECKING:
-    from odradek.broker.lifecycle import Broker
+
+class _Broker(HasConfig, HasCounters, Protocol):
+    """The parts of a broker that this handler uses."""
+
 
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """The form of a client's software name and version (KIP-511)."""
@@ -29,7 +32,7 @@ _LONGEST_NAME: Final = 100
 """Characters of each that a connection keeps for log lines."""
 
 
-def handle(broker: "Broker", context: RequestContext, frame: memoryview) -> Reply:
+def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply:
     """Return the APIs, or INVALID_REQUEST if the client's software name or version is malformed."""
     header, version = context.header, context.api_version
     meter = Meter(broker.config.most_request_entries)

@@ -3,23 +3,27 @@
 Version 1: the type of each member.
 """
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from odradek.broker.cooperation import cooperatively
+from odradek.broker.parts import HasGroups, HasImage
 from odradek.broker.serving.context import RequestContext
 from odradek.groups.consumer.member import Assignment, ConsumerGroupMember
 from odradek.groups.consumer.messages import ConsumerGroupDescribeRequest, ConsumerGroupDescription
+from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError
 from odradek.security import NOT_ASKED_FOR, AclOperation, ResourceType
 
-if TYPE_CHECKING:
-    from odradek.broker.lifecycle import Broker
+
+class _Broker(HasGroups, HasImage, Protocol):
+    """The parts of a broker that this handler uses."""
+
 
 _CLASSIC_MEMBER: Final = 0
 _CONSUMER_MEMBER: Final = 1
 
 
-async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return one description per group; GROUP_ID_NOT_FOUND also for a group of another kind."""
     names = tuple(dict.fromkeys(message.group_ids))
     replies = await broker.groups.submit_all((name, _request(context, name)) for name in names)
@@ -31,13 +35,15 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
             continue
         if message.include_authorized_operations:
             operations = context.authorized_operations(ResourceType.GROUP, name)
-        if reply is not None and context.denied(AclOperation.DESCRIBE, ResourceType.TOPIC, _topics(broker, reply)):
+        if reply is not None and context.denied(
+            AclOperation.DESCRIBE, ResourceType.TOPIC, _topics(broker.image, reply)
+        ):
             text = "The group has topics that the client may not describe."
             groups.append(_without_group(name, ErrorCode.topic_authorization_failed, text))
         elif reply is None:
             groups.append(_without_group(name, ErrorCode.group_id_not_found, f"Group {name} is not a consumer group."))
         else:
-            groups.append(_described(broker, reply) | {"authorized_operations": operations})
+            groups.append(_described(broker.image, reply) | {"authorized_operations": operations})
     return {"groups": groups}
 
 
@@ -49,12 +55,12 @@ def _request(context: RequestContext, group_id: str) -> ConsumerGroupDescribeReq
     return ConsumerGroupDescribeRequest()
 
 
-def _topics(broker: "Broker", group: ConsumerGroupDescription) -> set[str]:
+def _topics(image: ClusterImage, group: ConsumerGroupDescription) -> set[str]:
     """Return every topic that a description would show."""
     names = {name for member, _ in group.members for name in member.subscription.subscribed_topic_names}
     for member, target in group.members:
         for assignment in (member.assigned, target):
-            names.update(each["topic_name"] for each in _partitions(broker, assignment))
+            names.update(each["topic_name"] for each in _partitions(image, assignment))
     return names
 
 
@@ -72,7 +78,7 @@ def _without_group(group_id: str, error: ErrorCode, message: str) -> dict[str, A
     }
 
 
-def _described(broker: "Broker", group: ConsumerGroupDescription) -> dict[str, Any]:
+def _described(image: ClusterImage, group: ConsumerGroupDescription) -> dict[str, Any]:
     return {
         "error_message": None,
         "group_id": group.group_id,
@@ -80,11 +86,11 @@ def _described(broker: "Broker", group: ConsumerGroupDescription) -> dict[str, A
         "group_epoch": group.epoch,
         "assignment_epoch": group.assignment_epoch,
         "assignor_name": group.assignor,
-        "members": [_member(broker, member, target) for member, target in group.members],
+        "members": [_member(image, member, target) for member, target in group.members],
     }
 
 
-def _member(broker: "Broker", member: ConsumerGroupMember, target: Assignment) -> dict[str, Any]:
+def _member(image: ClusterImage, member: ConsumerGroupMember, target: Assignment) -> dict[str, Any]:
     subscription = member.subscription
     return {
         "member_id": member.member_id,
@@ -95,16 +101,16 @@ def _member(broker: "Broker", member: ConsumerGroupMember, target: Assignment) -
         "client_host": subscription.client_host,
         "subscribed_topic_names": subscription.subscribed_topic_names,
         "subscribed_topic_regex": subscription.subscribed_topic_regex,
-        "assignment": {"topic_partitions": _partitions(broker, member.assigned)},
-        "target_assignment": {"topic_partitions": _partitions(broker, target)},
+        "assignment": {"topic_partitions": _partitions(image, member.assigned)},
+        "target_assignment": {"topic_partitions": _partitions(image, target)},
         "member_type": _CLASSIC_MEMBER if member.is_classic else _CONSUMER_MEMBER,
     }
 
 
-def _partitions(broker: "Broker", assignment: Assignment) -> list[dict[str, Any]]:
+def _partitions(image: ClusterImage, assignment: Assignment) -> list[dict[str, Any]]:
     """Return the partitions of topics that still exist."""
     return [
         {"topic_id": topic_id, "topic_name": topic.name, "partitions": sorted(numbers)}
         for topic_id, numbers in assignment.items()
-        if (topic := broker.image.topic_by_id(topic_id)) is not None
+        if (topic := image.topic_by_id(topic_id)) is not None
     ]

@@ -6,24 +6,28 @@ Version 1: regular expressions, and members that make their own ids.
 import asyncio
 from collections.abc import Coroutine
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
+from odradek.broker.groups.group_coordinator import GroupCoordinator
+from odradek.broker.parts import HasConfig, HasGroups, HasRuntime
 from odradek.broker.serving.context import RequestContext
 from odradek.groups.consumer.member import Assignment, subscription_size
 from odradek.groups.consumer.messages import ConsumerGroupHeartbeatReply, ConsumerGroupHeartbeatRequest
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.message_codec import milliseconds, optional
-from odradek.runtime import uuid4
+from odradek.runtime import Entropy, uuid4
 from odradek.security import AclOperation, ResourceType
 
-if TYPE_CHECKING:
-    from odradek.broker.lifecycle import Broker
+
+class _Broker(HasConfig, HasGroups, HasRuntime, Protocol):
+    """The parts of a broker that this handler uses."""
+
 
 _OWN_IDS_FROM: Final = 1
 
 
 def handle(
-    broker: "Broker", context: RequestContext, message: Any
+    broker: _Broker, context: RequestContext, message: Any
 ) -> dict[str, Any] | Coroutine[Any, Any, dict[str, Any]]:
     """Return the member's epoch, and its assignment if it changed or the member asked for all.
 
@@ -38,28 +42,28 @@ def handle(
         return _failed(KafkaError(ErrorCode.topic_authorization_failed, f"no permission to describe {min(denied)}"))
     if not message.group_id:
         return _failed(KafkaError(ErrorCode.invalid_request, "GroupId is empty"))
-    request = _request(broker, context, message)
-    if not _has_room(broker, message.group_id, request):
+    request = _request(broker.runtime.entropy, context, message)
+    if not _has_room(broker.groups, message.group_id, request):
         text = "the groups of this broker take all of queued.max.request.bytes"
         return _failed(KafkaError(ErrorCode.group_max_size_reached, text))
     reply = broker.groups.submit(message.group_id, request)
     return _message(reply) if reply.done() else _when_committed(reply)
 
 
-def _has_room(broker: "Broker", group_id: str, request: ConsumerGroupHeartbeatRequest) -> bool:
+def _has_room(groups: GroupCoordinator, group_id: str, request: ConsumerGroupHeartbeatRequest) -> bool:
     """Return whether there is memory for a subscription that is new or larger than before."""
     if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
         return True
     size = subscription_size(request.subscribed_topic_names or (), request.subscribed_topic_regex)
-    known = broker.groups.consumer_member(group_id, request.member_id)
+    known = groups.consumer_member(group_id, request.member_id)
     more = size if known is None else size - known.size_bytes
-    return more <= 0 or broker.groups.has_room_for(more)
+    return more <= 0 or groups.has_room_for(more)
 
 
-def _request(broker: "Broker", context: RequestContext, message: Any) -> ConsumerGroupHeartbeatRequest:
+def _request(entropy: Entropy, context: RequestContext, message: Any) -> ConsumerGroupHeartbeatRequest:
     member_id = message.member_id
     if not member_id and message.member_epoch == 0 and context.api_version < _OWN_IDS_FROM:
-        member_id = str(uuid4(broker.runtime.entropy))
+        member_id = str(uuid4(entropy))
     owned = message.topic_partitions
     return ConsumerGroupHeartbeatRequest(
         member_id=member_id,

@@ -3,16 +3,14 @@
 The request has the epoch of the broker's registration, which clients do not know. Version 3 is the only one.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from odradek.broker.parts import HasController
 from odradek.broker.serving.context import RequestContext
 from odradek.model import ErrorCode, KafkaError
 
-if TYPE_CHECKING:
-    from odradek.broker.lifecycle import Broker
 
-
-async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: HasController, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return what the broker still leads, or STALE_BROKER_EPOCH, BROKER_NOT_AVAILABLE, NOT_CONTROLLER."""
     del context
     try:

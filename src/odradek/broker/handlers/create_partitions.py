@@ -5,7 +5,8 @@ When the response is sent, the new partitions have leaders and accept records. V
 """
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 from odradek.broker.serving.admission import authorization_error
 from odradek.broker.serving.context import RequestContext
@@ -13,11 +14,16 @@ from odradek.controller import NewPartitions
 from odradek.model import ErrorCode, KafkaError
 from odradek.security import AclOperation, ResourceType
 
-if TYPE_CHECKING:
-    from odradek.broker.lifecycle import Broker
+
+class _Broker(Protocol):
+    """The parts of a broker that this handler uses."""
+
+    async def create_partitions(
+        self, wanted: Sequence[NewPartitions], *, validate_only: bool = False
+    ) -> list[KafkaError | None]: ...
 
 
-async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return one result per topic: INVALID_REQUEST if it is named twice, INVALID_PARTITIONS for no larger count."""
     named = Counter(topic.name for topic in message.topics)
     denied = context.denied(AclOperation.ALTER, ResourceType.TOPIC, named)

@@ -6,28 +6,35 @@ topics (KIP-525), 6 quotas (KIP-599), 7 topic ids (KIP-516). Counts may default 
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from odradek.broker.cooperation import cooperatively
+from odradek.broker.parts import HasConfig
 from odradek.broker.serving.admission import authorization_error
 from odradek.broker.serving.context import RequestContext
-from odradek.config import describe_topic
+from odradek.config import BrokerConfig, describe_topic
 from odradek.controller import NewTopic, TopicCreation
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.message_codec import optional
 from odradek.security import AclOperation, ResourceType
 
-if TYPE_CHECKING:
-    from odradek.broker.lifecycle import Broker
+
+class _Broker(HasConfig, Protocol):
+    """The parts of a broker that this handler uses."""
+
+    async def create_topics(
+        self, wanted: Sequence[NewTopic], *, validate_only: bool = False
+    ) -> list[TopicCreation]: ...
+
 
 Overrides = tuple[tuple[str, str], ...]
 _CONFIGURATIONS: Final = 16
 """The different configurations of a request that are kept."""
 
 
-async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return one result per topic; a topic that is named twice gets INVALID_REQUEST."""
     may_create_all = context.allows(AclOperation.CREATE, ResourceType.CLUSTER)
     names = [topic.name for topic in message.topics]
@@ -52,7 +59,7 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
         created = {each.name: TopicCreation(name=each.name, error=error) for each in wanted}
     created |= {name: TopicCreation(name=name, error=error) for name, error in errors.items()}
     # A configuration takes 0.2 ms, and most topics of a request have the same.
-    config = lru_cache(maxsize=_CONFIGURATIONS)(lambda overrides: _configs(broker, dict(overrides)))
+    config = lru_cache(maxsize=_CONFIGURATIONS)(lambda overrides: _configs(broker.config, dict(overrides)))
     return {
         "topics": [
             _without_config(_result(created[name], config)) if name in hidden else _result(created[name], config)
@@ -108,7 +115,7 @@ def _result(creation: TopicCreation, config: Callable[[Overrides], list[dict[str
     }
 
 
-def _configs(broker: "Broker", overrides: Mapping[str, str]) -> list[dict[str, Any]]:
+def _configs(config: BrokerConfig, overrides: Mapping[str, str]) -> list[dict[str, Any]]:
     return [
         {
             "name": entry.name,
@@ -117,5 +124,5 @@ def _configs(broker: "Broker", overrides: Mapping[str, str]) -> list[dict[str, A
             "config_source": entry.source,
             "is_sensitive": entry.sensitive,
         }
-        for entry in describe_topic(broker.config, overrides)
+        for entry in describe_topic(config, overrides)
     ]

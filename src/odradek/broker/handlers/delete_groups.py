@@ -3,18 +3,16 @@
 When the response is sent, the deletion is committed. Version 2 is flexible.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from odradek.broker.parts import HasGroups
 from odradek.broker.serving.context import RequestContext
 from odradek.groups.messages import DeleteGroupRequest
 from odradek.model import ErrorCode, KafkaError
 from odradek.security import AclOperation, ResourceType
 
-if TYPE_CHECKING:
-    from odradek.broker.lifecycle import Broker
 
-
-async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: HasGroups, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return one error per group, for instance NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND, NOT_COORDINATOR."""
     denied = context.denied(AclOperation.DELETE, ResourceType.GROUP, message.groups_names)
     names = tuple(dict.fromkeys(message.groups_names))

@@ -4,22 +4,27 @@ Retention deletes the segments below the offset later. The offset is on the disk
 deleted records do not come back after a crash (Kafka writes it once a minute). Version 2 is flexible.
 """
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
+from odradek.broker.parts import HasLogs, HasPartitions
+from odradek.broker.replication.replica_manager import ReplicaManager
 from odradek.broker.serving.admission import authorization_error
 from odradek.broker.serving.context import RequestContext
 from odradek.model import ErrorCode, KafkaError
+from odradek.model.names import INTERNAL_TOPICS
 from odradek.security import AclOperation, ResourceType
 
-if TYPE_CHECKING:
-    from odradek.broker.lifecycle import Broker
+
+class _Broker(HasLogs, HasPartitions, Protocol):
+    """The parts of a broker that this handler uses."""
+
 
 HIGH_WATERMARK: Final = -1
 """An offset that stands for the high watermark."""
 _UNKNOWN: Final = -1
 
 
-def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return the low watermarks.
 
     OFFSET_OUT_OF_RANGE beyond the high watermark, POLICY_VIOLATION for compacted topics.
@@ -34,7 +39,9 @@ def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str,
             try:
                 if topic.name in denied:
                     raise authorization_error(ResourceType.TOPIC)
-                before, result["low_watermark"] = _delete(broker, topic.name, wanted.partition_index, wanted.offset)
+                before, result["low_watermark"] = _delete(
+                    broker.partitions, topic.name, wanted.partition_index, wanted.offset
+                )
                 is_changed |= result["low_watermark"] > before
             except KafkaError as error:
                 result["error_code"] = error.code
@@ -45,10 +52,10 @@ def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str,
     return {"topics": topics}
 
 
-def _delete(broker: "Broker", topic: str, number: int, offset: int) -> tuple[int, int]:
+def _delete(partitions: ReplicaManager, topic: str, number: int, offset: int) -> tuple[int, int]:
     """Return the log start offset before and after."""
-    partition = broker.partitions.leader(topic, number)
-    if broker.is_internal(topic):
+    partition = partitions.leader(topic, number)
+    if topic in INTERNAL_TOPICS:
         raise KafkaError(ErrorCode.invalid_topic_exception, f"the cluster needs the records of {topic}")
     log = partition.log
     if "delete" not in log.config.cleanup_policy:

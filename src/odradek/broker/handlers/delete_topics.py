@@ -5,21 +5,25 @@ is flexible, 5 error messages (KIP-599), 6 topic ids (KIP-516).
 """
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 from uuid import UUID
 
+from odradek.broker.parts import HasController, HasImage
 from odradek.broker.serving.admission import authorization_error
 from odradek.broker.serving.context import RequestContext
+from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError
 from odradek.security import AclOperation, ResourceType
 
-if TYPE_CHECKING:
-    from odradek.broker.lifecycle import Broker
+
+class _Broker(HasController, HasImage, Protocol):
+    """The parts of a broker that this handler uses."""
+
 
 _TOPIC_IDS_FROM = 6
 
 
-async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return one result per topic; a topic that is named twice, or by name and id, gets INVALID_REQUEST."""
     if context.api_version < _TOPIC_IDS_FROM:
         asked: list[tuple[str | None, UUID | None]] = [(name, None) for name in message.topic_names]
@@ -31,7 +35,7 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
     for place, (name, topic_id) in enumerate(asked):
         if named[name, topic_id] > 1 or (name is None) == (topic_id is None):
             errors[place] = KafkaError(ErrorCode.invalid_request, "a topic is named once, by its name or by its id")
-        elif (error := _refusal(broker, context, name, topic_id)) is not None:
+        elif (error := _refusal(broker.image, context, name, topic_id)) is not None:
             errors[place] = error
         else:
             wanted[place] = name if name is not None else topic_id  # type: ignore[assignment]
@@ -46,13 +50,15 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
     return {"responses": [_response(*results[place]) for place in range(len(asked))]}
 
 
-def _refusal(broker: "Broker", context: RequestContext, name: str | None, topic_id: UUID | None) -> KafkaError | None:
+def _refusal(
+    image: ClusterImage, context: RequestContext, name: str | None, topic_id: UUID | None
+) -> KafkaError | None:
     """Return the error of a topic that the principal may not delete. The answer repeats the name or id of the request.
 
     A topic id that this broker does not know cannot be authorized: without an authorizer the controller decides on it.
     """
     if name is None and topic_id is not None:
-        name = broker.image.topic_names.get(topic_id)
+        name = image.topic_names.get(topic_id)
     if name is None:
         return None if context.visibility is None else KafkaError(ErrorCode.unknown_topic_id)
     is_allowed = context.allows(AclOperation.DELETE, ResourceType.TOPIC, name)

@@ -3,21 +3,24 @@
 Versions: 1 selects brokers or controllers (KIP-919), 2 includes fenced brokers (KIP-1073): those that are down.
 """
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
+from odradek.broker.parts import HasImage, HasMetadataLoop
 from odradek.broker.serving.context import RequestContext, cluster_operations
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.message_codec import optional
 from odradek.security import NOT_ASKED_FOR
 
-if TYPE_CHECKING:
-    from odradek.broker.lifecycle import Broker
+
+class _Broker(HasImage, HasMetadataLoop, Protocol):
+    """The parts of a broker that this handler uses."""
+
 
 _BROKERS: Final = 1
 _CONTROLLERS: Final = 2
 
 
-async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return the brokers, or MISMATCHED_ENDPOINT_TYPE for controllers: none has a listener of its own."""
     endpoint_type = optional(message, "endpoint_type", _BROKERS)
     if endpoint_type != _BROKERS:

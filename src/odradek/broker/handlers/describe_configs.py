@@ -3,9 +3,9 @@
 Versions: 1 sources and synonyms (KIP-226), 3 types and documentation (KIP-569), 4 flexible.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from odradek.broker.config_resources import acl_resource, describe
+from odradek.broker.config_resources import ConfigurableBroker, acl_resource, describe
 from odradek.broker.cooperation import cooperatively
 from odradek.broker.serving.context import RequestContext
 from odradek.config import ConfigEntry
@@ -13,11 +13,8 @@ from odradek.model import KafkaError
 from odradek.protocol.messages.message_codec import optional
 from odradek.security import AclOperation
 
-if TYPE_CHECKING:
-    from odradek.broker.lifecycle import Broker
 
-
-async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: ConfigurableBroker, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return one result per resource, in their order; a repeated resource has one result."""
     with_documentation = optional(message, "include_documentation", False)
     results = []

@@ -4,9 +4,10 @@ A group that does not exist is Dead, and from version 6 GROUP_ID_NOT_FOUND (KIP-
 operations (KIP-430), 4 static members (KIP-345), 5 flexible, 6 error message.
 """
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from odradek.broker.cooperation import cooperatively
+from odradek.broker.parts import HasGroups
 from odradek.broker.serving.context import RequestContext
 from odradek.groups import State
 from odradek.groups.messages import DescribeRequest, GroupDescription
@@ -14,13 +15,10 @@ from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.message_codec import optional
 from odradek.security import NOT_ASKED_FOR, AclOperation, ResourceType
 
-if TYPE_CHECKING:
-    from odradek.broker.lifecycle import Broker
-
 _NOT_FOUND_FROM: Final = 6
 
 
-async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: HasGroups, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return one description per group; NOT_COORDINATOR for groups of other brokers."""
     wants_operations = optional(message, "include_authorized_operations", False)
     names = tuple(dict.fromkeys(message.groups))

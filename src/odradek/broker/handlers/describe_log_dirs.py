@@ -5,17 +5,20 @@ so there are no future logs. Versions: 2 flexible, 3 an error for the request, 4
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from odradek.broker.parts import HasLogs, HasPartitions, HasRuntime
+from odradek.broker.replication.replica_manager import ReplicaManager
 from odradek.broker.serving.context import RequestContext
 from odradek.log import Log
 from odradek.model import ErrorCode, TopicPartition
 
-if TYPE_CHECKING:
-    from odradek.broker.lifecycle import Broker
+
+class _Broker(HasLogs, HasPartitions, HasRuntime, Protocol):
+    """The parts of a broker that this handler uses."""
 
 
-def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return the requested logs, or all; KAFKA_STORAGE_ERROR for a directory that is offline."""
     del context
     asked_for = None
@@ -28,7 +31,7 @@ def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str,
     return {"results": [_directory(broker, directory, logs) for directory, logs in sorted(by_directory.items())]}
 
 
-def _directory(broker: "Broker", directory: str, logs: Mapping[TopicPartition, Log]) -> dict[str, Any]:
+def _directory(broker: _Broker, directory: str, logs: Mapping[TopicPartition, Log]) -> dict[str, Any]:
     disk = broker.runtime.disk
     result: dict[str, Any] = {"log_dir": disk.absolute(directory), "topics": []}
     if directory in broker.logs.directories.offline:
@@ -43,7 +46,7 @@ def _directory(broker: "Broker", directory: str, logs: Mapping[TopicPartition, L
             {
                 "partition_index": topic_partition.partition,
                 "partition_size": log.size,
-                "offset_lag": _lag(broker, topic_partition, log),
+                "offset_lag": _lag(broker.partitions, topic_partition, log),
                 "is_future_key": False,
             }
         )
@@ -51,7 +54,7 @@ def _directory(broker: "Broker", directory: str, logs: Mapping[TopicPartition, L
     return result | space._asdict()
 
 
-def _lag(broker: "Broker", topic_partition: TopicPartition, log: Log) -> int:
+def _lag(partitions: ReplicaManager, topic_partition: TopicPartition, log: Log) -> int:
     """Return how many committed offsets the log lacks; 0 for a leader's."""
-    partition = broker.partitions.get(topic_partition)
+    partition = partitions.get(topic_partition)
     return 0 if partition is None else max(partition.high_watermark - log.log_end_offset, 0)

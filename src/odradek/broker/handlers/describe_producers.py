@@ -4,33 +4,32 @@ Every replica of a partition answers from its own log, as in Kafka: `kafka-trans
 the request for all partitions to one broker.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from odradek.broker.parts import HasPartitions
+from odradek.broker.replication.replica_manager import ReplicaManager
 from odradek.broker.serving.context import RequestContext
 from odradek.model import KafkaError, validate_topic_name
 from odradek.security import AclOperation, ResourceType
 
-if TYPE_CHECKING:
-    from odradek.broker.lifecycle import Broker
 
-
-def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+def handle(broker: HasPartitions, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return one description per partition; a repeated partition has one."""
     wanted: dict[str, dict[int, None]] = {}
     for topic in message.topics:
         wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
     return {
         "topics": [
-            {"name": name, "partitions": [_describe(broker, context, name, number) for number in numbers]}
+            {"name": name, "partitions": [_describe(broker.partitions, context, name, number) for number in numbers]}
             for name, numbers in wanted.items()
         ]
     }
 
 
-def _describe(broker: "Broker", context: RequestContext, topic: str, number: int) -> dict[str, Any]:
+def _describe(partitions: ReplicaManager, context: RequestContext, topic: str, number: int) -> dict[str, Any]:
     try:
         context.check(AclOperation.READ, ResourceType.TOPIC, topic)
-        producers = broker.partitions.log(validate_topic_name(topic), number).producers
+        producers = partitions.log(validate_topic_name(topic), number).producers
     except KafkaError as error:
         return {
             "partition_index": number,

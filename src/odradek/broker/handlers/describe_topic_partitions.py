@@ -5,21 +5,19 @@ on the last one. There are no eligible leader replicas, which are KRaft's.
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from odradek.broker.parts import HasImage
 from odradek.broker.serving.context import RequestContext
 from odradek.metadata.image import ClusterImage, TopicImage
 from odradek.model import ErrorCode, InvalidTopicError, validate_topic_name
 from odradek.security import NOT_ASKED_FOR, AclOperation, ResourceType
 
-if TYPE_CHECKING:
-    from odradek.broker.lifecycle import Broker
-
 MOST_PARTITIONS: Final = 2_000
 """Kafka's `max.request.partition.size.limit`: a client may request smaller pages only."""
 
 
-def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+def handle(broker: HasImage, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return one page of the requested topics, or of all.
 
     A cursor before partition 0, or at a topic that was not requested, is INVALID_REQUEST for every topic.

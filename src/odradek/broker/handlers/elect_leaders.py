@@ -7,22 +7,20 @@ flexible.
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from odradek.broker.controlling import partition_jobs
 from odradek.broker.controlling.controller_epoch import ControllerEpoch
+from odradek.broker.parts import HasController
 from odradek.broker.serving.context import RequestContext
 from odradek.controller import ElectionType
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.messages.message_codec import optional
 
-if TYPE_CHECKING:
-    from odradek.broker.lifecycle import Broker
-
 Results = dict[TopicPartition, KafkaError | None]
 
 
-async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: HasController, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return one result per partition; an error of the request is in each, as version 0 has no other field for it."""
     del context
     wanted: list[TopicPartition] | None = None
@@ -42,7 +40,9 @@ def refuse(message: Any, error: KafkaError) -> dict[str, Any]:
     return _answer(dict.fromkeys(keys, error)) | {"error_code": error.code}
 
 
-async def _elect(broker: "Broker", wanted: list[TopicPartition] | None, election_type: int, timeout: Any) -> Results:
+async def _elect(
+    broker: HasController, wanted: list[TopicPartition] | None, election_type: int, timeout: Any
+) -> Results:
     if election_type not in ElectionType._value2member_map_:
         raise KafkaError(ErrorCode.invalid_request, f"there are no elections of type {election_type}")
     controller, loop = broker.controller, asyncio.get_running_loop()

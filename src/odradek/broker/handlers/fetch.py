@@ -11,9 +11,20 @@ Versions: 4 isolation level, 5 log start offset, 7 sessions (KIP-227), 9 leader 
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from uuid import UUID
 
+from odradek.broker.parts import (
+    HasConfig,
+    HasCounters,
+    HasFence,
+    HasFetchSessions,
+    HasImage,
+    HasPartitions,
+    HasPurgatory,
+    HasRuntime,
+    HasServer,
+)
 from odradek.broker.replication.follower import Follower
 from odradek.broker.replication.partition import Partition
 from odradek.broker.replication.reading.delayed_fetch import FetchIsolation
@@ -34,7 +45,26 @@ from odradek.security import AclOperation, ResourceType
 from odradek.wire import Buffers, PendingReply, Reply
 
 if TYPE_CHECKING:
-    from odradek.broker.lifecycle import Broker
+    from odradek.broker.replication.reading.replica_selector import PreferredReadReplicas
+
+
+class _Broker(
+    HasConfig,
+    HasCounters,
+    HasFence,
+    HasFetchSessions,
+    HasImage,
+    HasPartitions,
+    HasPurgatory,
+    HasRuntime,
+    HasServer,
+    Protocol,
+):
+    """The parts of a broker that this handler uses."""
+
+    @property
+    def preferred_read_replicas(self) -> "PreferredReadReplicas | None": ...
+
 
 _READ_COMMITTED: Final = 1
 _CONSUMER: Final = FetchParams(isolation=FetchIsolation.HIGH_WATERMARK)
@@ -51,7 +81,7 @@ _WORTH_COUNTING_BYTES: Final = 16 * 1024
 _MOVED: Final = frozenset({ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch})
 
 
-def handle(broker: "Broker", context: RequestContext, frame: memoryview) -> Reply:
+def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply:
     """Answer a fetch at once, or let it wait."""
     version = context.header.api_version
     body = bytes(frame[context.header.body_offset :])
@@ -104,7 +134,7 @@ class _Fetch(PendingReply):
     """One fetch, which is its own pending reply while it waits."""
 
     def __init__(
-        self, broker: "Broker", context: RequestContext, request: Any, fetched: FetchContext, meter: Meter
+        self, broker: _Broker, context: RequestContext, request: Any, fetched: FetchContext, meter: Meter
     ) -> None:
         self._broker = broker
         self._context = context
@@ -349,7 +379,7 @@ class _Fetch(PendingReply):
         ]
 
 
-def _fetch_params(broker: "Broker", request: Any, version: int) -> FetchParams:
+def _fetch_params(broker: HasImage, request: Any, version: int) -> FetchParams:
     """Return the reader that a request comes from.
 
     A follower's fetch counts if the broker is registered, by this registration as far as both are known: what a broker

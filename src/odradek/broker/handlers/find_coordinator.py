@@ -7,38 +7,39 @@ groups. Versions: 1 error message and key type, 3 flexible, 4 many keys (KIP-699
 share groups (KIP-932).
 """
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from odradek.broker.cooperation import cooperatively
+from odradek.broker.groups.group_coordinator import GroupCoordinator
+from odradek.broker.parts import HasGroups
 from odradek.broker.serving.context import RequestContext
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.message_codec import optional
 from odradek.security import AclOperation, ResourceType
-
-if TYPE_CHECKING:
-    from odradek.broker.lifecycle import Broker
 
 _GROUP: Final = 0
 _TRANSACTION: Final = 1
 _MANY_FROM: Final = 4
 
 
-async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: HasGroups, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return the coordinators.
 
     COORDINATOR_NOT_AVAILABLE without a leader, or if `__consumer_offsets` cannot be created.
     """
     key_type = optional(message, "key_type", _GROUP)
     if context.api_version < _MANY_FROM:
-        return await _find(broker, context, message.key, key_type)
-    found = [await _find(broker, context, key, key_type) async for key in cooperatively(message.coordinator_keys)]
+        return await _find(broker.groups, context, message.key, key_type)
+    found = [
+        await _find(broker.groups, context, key, key_type) async for key in cooperatively(message.coordinator_keys)
+    ]
     return {"coordinators": found}
 
 
-async def _find(broker: "Broker", context: RequestContext, key: str, key_type: int) -> dict[str, Any]:
+async def _find(groups: GroupCoordinator, context: RequestContext, key: str, key_type: int) -> dict[str, Any]:
     try:
         _check_key(context, key, key_type)
-        leader = await broker.groups.find_coordinator(key)
+        leader = await groups.find_coordinator(key)
         endpoint = leader.endpoint(context.listener)
         if endpoint is None:
             raise KafkaError(

@@ -4,18 +4,16 @@ Versions: 3 static members (KIP-345), 4 flexible.
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from odradek.broker.parts import HasGroups
 from odradek.broker.serving.context import RequestContext, WhenDone
 from odradek.groups.messages import HeartbeatRequest
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.message_codec import optional
 
-if TYPE_CHECKING:
-    from odradek.broker.lifecycle import Broker
 
-
-def handle(broker: "Broker", context: RequestContext, message: Any) -> WhenDone:
+def handle(broker: HasGroups, context: RequestContext, message: Any) -> WhenDone:
     """Restart the member's session. While groups load, the response has no error, as in Kafka."""
     del context
     request = HeartbeatRequest(

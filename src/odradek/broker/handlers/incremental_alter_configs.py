@@ -4,17 +4,14 @@ When the response is sent, this broker uses the new values; other brokers learn 
 flexible.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from odradek.broker.config_resources import AlterResource, alter
+from odradek.broker.config_resources import AlterResource, ConfigurableBroker, alter
 from odradek.broker.serving.context import RequestContext
 from odradek.config import Alteration
 
-if TYPE_CHECKING:
-    from odradek.broker.lifecycle import Broker
 
-
-async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: ConfigurableBroker, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return one response per resource, in their order. A resource or key that comes twice is INVALID_REQUEST."""
     resources = [
         AlterResource(

@@ -6,19 +6,27 @@ PRODUCER_FENCED, 5 TRANSACTION_ABORTABLE (KIP-890); 6 is two-phase commit and no
 """
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from odradek.broker.serving.context import RequestContext
 from odradek.model import ErrorCode, OdradekError
 from odradek.security import AclOperation, ResourceType
 
 if TYPE_CHECKING:
-    from odradek.broker.lifecycle import Broker
+    from odradek.broker.producer_ids import ProducerIds
+
+
+class _Broker(Protocol):
+    """The parts of a broker that this handler uses."""
+
+    @property
+    def producer_ids(self) -> "ProducerIds": ...
+
 
 _log = logging.getLogger("odradek.broker")
 
 
-async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return a producer id; COORDINATOR_NOT_AVAILABLE, after which clients retry, without the tree."""
     if message.transactional_id is not None:
         if not message.transactional_id:

@@ -5,17 +5,20 @@ in the response, 8 the client's reason (KIP-800), 9 a leader may skip the assign
 protocol's name may not be null.
 """
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
+from odradek.broker.parts import HasConfig, HasGroups, HasRuntime
 from odradek.broker.serving.context import RequestContext
 from odradek.groups.classic.members import protocols_size
 from odradek.groups.messages import JoinReply, JoinRequest
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.message_codec import milliseconds, optional
-from odradek.runtime import uuid4
+from odradek.runtime import Entropy, uuid4
 
-if TYPE_CHECKING:
-    from odradek.broker.lifecycle import Broker
+
+class _Broker(HasConfig, HasGroups, HasRuntime, Protocol):
+    """The parts of a broker that this handler uses."""
+
 
 _REQUIRES_MEMBER_ID_FROM: Final = 4
 _NULL_PROTOCOL_NAME_FROM: Final = 7
@@ -24,13 +27,13 @@ _LONGEST_NAME: Final = 249
 """Characters of a client's name in its member id, which is kept for every member and shown in logs and tools."""
 
 
-async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return the response when the join phase is complete; errors and known members' responses at once.
 
     INVALID_SESSION_TIMEOUT is for a session timeout outside `group.{min,max}.session.timeout.ms`.
     GROUP_MAX_SIZE_REACHED also means that there is no memory for the member.
     """
-    request = _request(broker, context, message)
+    request = _request(broker.runtime.entropy, context, message)
     shortest, longest = broker.config.group_min_session_timeout_ms, broker.config.group_max_session_timeout_ms
     member_id = message.member_id
     try:
@@ -49,7 +52,7 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
         return _message(context, JoinReply(error=error.code, member_id=member_id))
 
 
-def _may_join(broker: "Broker", message: Any, request: JoinRequest) -> bool:
+def _may_join(broker: _Broker, message: Any, request: JoinRequest) -> bool:
     """Return whether there is memory for the member's protocols.
 
     A member that rejoins may have as many bytes as before. Protocols beyond a batch of `__consumer_offsets` could
@@ -70,7 +73,7 @@ def _may_join(broker: "Broker", message: Any, request: JoinRequest) -> bool:
     return more <= 0 or broker.groups.has_room_for(more)
 
 
-def _request(broker: "Broker", context: RequestContext, message: Any) -> JoinRequest:
+def _request(entropy: Entropy, context: RequestContext, message: Any) -> JoinRequest:
     instance_id = optional(message, "group_instance_id", None)
     name = context.client_id if instance_id is None else instance_id
     session_timeout_ms = milliseconds(message.session_timeout)
@@ -78,7 +81,7 @@ def _request(broker: "Broker", context: RequestContext, message: Any) -> JoinReq
     rebalance_timeout_ms = -1 if rebalance_timeout is None else milliseconds(rebalance_timeout)
     return JoinRequest(
         member_id=message.member_id,
-        new_member_id=f"{name[:_LONGEST_NAME]}-{uuid4(broker.runtime.entropy)}",
+        new_member_id=f"{name[:_LONGEST_NAME]}-{uuid4(entropy)}",
         instance_id=instance_id,
         client_id=context.client_id,
         # Java prints addresses with a slash, which tools that read the records expect.

@@ -3,20 +3,18 @@
 Versions: 3 many members (KIP-345), 4 flexible, 5 the reason (KIP-800). Before 3 the member's error is the response's.
 """
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from odradek.broker.parts import HasGroups
 from odradek.broker.serving.context import RequestContext
 from odradek.groups.messages import LeaveRequest, LeavingMember
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.message_codec import optional
 
-if TYPE_CHECKING:
-    from odradek.broker.lifecycle import Broker
-
 _MANY_FROM: Final = 3
 
 
-async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: HasGroups, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return an error for each member; UNKNOWN_MEMBER_ID for those of a group that does not exist."""
     try:
         members = await broker.groups.submit(message.group_id, LeaveRequest(members=_leavers(context, message)))

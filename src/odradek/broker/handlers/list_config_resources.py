@@ -4,20 +4,18 @@ Version 0 was ListClientMetricsResources and has only those, version 1 topics, b
 metrics and loggers have no configuration here, so none are listed; groups are listed that have one of their own.
 """
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from odradek.broker.config_resources import ConfigResourceType
+from odradek.broker.parts import HasImage
 from odradek.broker.serving.context import RequestContext
 from odradek.model import ErrorCode
 from odradek.protocol.messages.message_codec import optional
 
-if TYPE_CHECKING:
-    from odradek.broker.lifecycle import Broker
-
 _KNOWN: Final = {0: frozenset({ConfigResourceType.CLIENT_METRICS}), 1: frozenset(ConfigResourceType)}
 
 
-def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+def handle(broker: HasImage, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return the resources of the requested types, or of all; UNSUPPORTED_VERSION for types that the version lacks."""
     known = _KNOWN[context.api_version]
     asked_for: tuple[int, ...] = optional(message, "resource_types", ())

@@ -4,8 +4,9 @@ Versions: 3 flexible, 4 filter by state (KIP-518), 5 filter by type (KIP-848). F
 does not exist matches nothing.
 """
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from odradek.broker.parts import HasGroups
 from odradek.broker.serving.context import RequestContext
 from odradek.groups import ClassicGroup
 from odradek.groups.consumer.consumer_group import ConsumerGroup
@@ -14,14 +15,11 @@ from odradek.protocol.consumer_protocol import PROTOCOL_TYPE
 from odradek.protocol.messages.message_codec import optional
 from odradek.security import AclOperation, ResourceType
 
-if TYPE_CHECKING:
-    from odradek.broker.lifecycle import Broker
-
 _CLASSIC: Final = "classic"
 _CONSUMER: Final = "consumer"
 
 
-def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+def handle(broker: HasGroups, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return the groups; none, with COORDINATOR_LOAD_IN_PROGRESS, while a partition's groups are loaded."""
     states = _filter(message, "states_filter")
     types = _filter(message, "types_filter")

@@ -13,17 +13,15 @@ a timeout.
 """
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from odradek.broker.parts import HasPartitions
 from odradek.broker.replication.partition import Partition
 from odradek.broker.serving.admission import authorization_error
 from odradek.broker.serving.context import RequestContext
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.messages.message_codec import optional
 from odradek.security import AclOperation, ResourceType
-
-if TYPE_CHECKING:
-    from odradek.broker.lifecycle import Broker
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -46,7 +44,7 @@ class _Found(NamedTuple):
     leader_epoch: int = -1
 
 
-def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+def handle(broker: HasPartitions, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return one answer per partition; a partition that is named twice gets INVALID_REQUEST."""
     named = [TopicPartition(topic.name, each.partition_index) for topic in message.topics for each in topic.partitions]
     twice = {each for each, count in Counter(named).items() if count > 1} if len(set(named)) < len(named) else set()

@@ -3,17 +3,15 @@
 Only the controller serves it. Partitions that are not being reassigned, or do not exist, are left out.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from odradek.broker.controlling import partition_jobs
+from odradek.broker.parts import HasController
 from odradek.broker.serving.context import RequestContext
 from odradek.model import ErrorCode, KafkaError
 
-if TYPE_CHECKING:
-    from odradek.broker.lifecycle import Broker
 
-
-async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: HasController, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return the requested partitions, or with null all."""
     del context
     wanted: dict[str, set[int]] | None = None

@@ -6,21 +6,39 @@ flexible; 10 topic ids in responses, 12 in requests (KIP-516); 13 an error of th
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from uuid import UUID
 
+from odradek.broker.parts import HasConfig, HasImage
 from odradek.broker.serving.context import RequestContext, cluster_operations
 from odradek.broker.serving.responses import frame as response_frame
 from odradek.controller import NewTopic
 from odradek.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from odradek.model import ErrorCode, InvalidTopicError, KafkaError, UnavailableError, validate_topic_name
+from odradek.model.names import INTERNAL_TOPICS
 from odradek.protocol.messages.metadata import MetadataRequest, decode_metadata_request, encode_metadata_response
 from odradek.protocol.primitives import Meter
 from odradek.security import NOT_ASKED_FOR, AclOperation, ResourceType
 from odradek.wire import Buffers, Reply
 
 if TYPE_CHECKING:
-    from odradek.broker.lifecycle import Broker
+    from odradek.broker.auto_topic_creation_manager import AutoTopicCreationManager
+    from odradek.broker.serving.answer_cache import AnswerCache
+    from odradek.broker.serving.dispatch import Dispatcher
+
+
+class _Broker(HasConfig, HasImage, Protocol):
+    """The parts of a broker that this handler uses."""
+
+    @property
+    def answers(self) -> "AnswerCache": ...
+
+    @property
+    def auto_topic_creation_manager(self) -> "AutoTopicCreationManager": ...
+
+    @property
+    def dispatcher(self) -> "Dispatcher": ...
+
 
 _TOPIC_IDS_FROM: Final = 12
 _NO_TOPIC_ID: Final = UUID(int=0)
@@ -28,7 +46,7 @@ MOST_CREATED: Final = 100
 """Topics that one request creates; the others are unknown in the response, and clients repeat the request."""
 
 
-def handle(broker: "Broker", context: RequestContext, frame: memoryview) -> Reply:
+def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply:
     """Answer from the cache, from the image, or after topics were created."""
     header = context.header
     body = bytes(frame[header.body_offset :])
@@ -51,7 +69,7 @@ def handle(broker: "Broker", context: RequestContext, frame: memoryview) -> Repl
 
 
 async def _create_first(
-    broker: "Broker",
+    broker: _Broker,
     context: RequestContext,
     request: MetadataRequest,
     absent: list[str],
@@ -74,7 +92,7 @@ def _not_creatable(context: RequestContext, absent: list[str]) -> frozenset[str]
     return context.denied(AclOperation.CREATE, ResourceType.TOPIC, absent)
 
 
-def _creatable(broker: "Broker", context: RequestContext, request: MetadataRequest) -> list[str]:
+def _creatable(broker: _Broker, context: RequestContext, request: MetadataRequest) -> list[str]:
     """Return the names in the request that are absent, and would be created."""
     version = context.api_version
     if not broker.config.auto_create_topics_enable or not request.allow_auto_topic_creation:
@@ -83,7 +101,7 @@ def _creatable(broker: "Broker", context: RequestContext, request: MetadataReque
     for topic in request.topics or ():
         if topic.name is None or topic.name in broker.image.topics or (version >= 10 and topic.topic_id):
             continue
-        if broker.is_internal(topic.name):
+        if topic.name in INTERNAL_TOPICS:
             continue  # its coordinator creates it
         if _is_valid(topic.name) and topic.name not in broker.image.deleting:
             names[topic.name] = None

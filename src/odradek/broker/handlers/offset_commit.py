@@ -6,8 +6,9 @@ in place of names.
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
+from odradek.broker.parts import HasConfig, HasGroups, HasImage, HasRuntime
 from odradek.broker.serving.context import RequestContext, WhenDone
 from odradek.groups.messages import CommitRequest
 from odradek.model import ErrorCode, KafkaError, TopicPartition
@@ -15,14 +16,16 @@ from odradek.protocol.internal_records.group_records import OffsetCommitValue
 from odradek.protocol.messages.message_codec import milliseconds, optional
 from odradek.security import AclOperation, ResourceType
 
-if TYPE_CHECKING:
-    from odradek.broker.lifecycle import Broker
+
+class _Broker(HasConfig, HasGroups, HasImage, HasRuntime, Protocol):
+    """The parts of a broker that this handler uses."""
+
 
 _GROUP_ID_NOT_FOUND_FROM: Final = 9
 _TOPIC_IDS_FROM: Final = 10
 
 
-def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any] | WhenDone:
+def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any] | WhenDone:
     """Return one error per partition; an error of the group is at every partition."""
     answers: list[dict[str, Any]] = []
     values: dict[TopicPartition, OffsetCommitValue] = {}

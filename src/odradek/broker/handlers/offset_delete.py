@@ -4,18 +4,20 @@ A group with members keeps the offsets of subscribed topics, and all of them if 
 response is sent, the deletion is committed.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from odradek.broker.parts import HasGroups, HasImage
 from odradek.broker.serving.context import RequestContext
 from odradek.groups.messages import DeleteOffsetsRequest
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.security import AclOperation, ResourceType
 
-if TYPE_CHECKING:
-    from odradek.broker.lifecycle import Broker
+
+class _Broker(HasGroups, HasImage, Protocol):
+    """The parts of a broker that this handler uses."""
 
 
-async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return one error per partition, or one for the group at the top."""
     denied = context.denied(AclOperation.READ, ResourceType.TOPIC, (topic.name for topic in message.topics))
     wanted = {
@@ -35,7 +37,7 @@ async def handle(broker: "Broker", context: RequestContext, message: Any) -> dic
     return {"topics": [{"name": name, "partitions": partitions} for name, partitions in by_topic.items()]}
 
 
-async def _delete(broker: "Broker", group_id: str, wanted: dict[TopicPartition, ErrorCode]) -> None:
+async def _delete(broker: _Broker, group_id: str, wanted: dict[TopicPartition, ErrorCode]) -> None:
     """Delete offsets; set the errors of the others in `wanted`. Raises `KafkaError` if the group is refused."""
     for partition, refused in wanted.items():
         if not refused and broker.image.partition(partition) is None:

@@ -6,17 +6,21 @@ groups (KIP-709), 9 members of KIP-848, 10 topic ids in place of names.
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from odradek.broker.cooperation import cooperatively
+from odradek.broker.parts import HasGroups, HasImage
 from odradek.broker.serving.context import RequestContext
 from odradek.groups.messages import FetchedOffsets, FetchOffsetsRequest
+from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.messages.message_codec import optional
 from odradek.security import AclOperation, ResourceType
 
-if TYPE_CHECKING:
-    from odradek.broker.lifecycle import Broker
+
+class _Broker(HasGroups, HasImage, Protocol):
+    """The parts of a broker that this handler uses."""
+
 
 _GROUP_ERROR_FROM: Final = 2
 _MANY_GROUPS_FROM: Final = 8
@@ -24,28 +28,31 @@ _TOPIC_IDS_FROM: Final = 10
 _NO_OFFSET: Final = -1
 
 
-async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return the offsets of each group; a repeated group has one answer."""
     require_stable = optional(message, "require_stable", False)
     has_many = context.api_version >= _MANY_GROUPS_FROM
     wanted = tuple(dict.fromkeys(message.groups)) if has_many else (message,)
-    requests = ((each.group_id, _request(broker, context, each, require_stable=require_stable)) for each in wanted)
+    requests = (
+        (each.group_id, _request(broker.image, context, each, require_stable=require_stable)) for each in wanted
+    )
     replies = await broker.groups.submit_all(requests)
     groups = [
-        _fetched(broker, context, each, reply) async for each, reply in cooperatively(zip(wanted, replies, strict=True))
+        _fetched(broker.image, context, each, reply)
+        async for each, reply in cooperatively(zip(wanted, replies, strict=True))
     ]
     return {"groups": groups} if has_many else groups[0]
 
 
 def _request(
-    broker: "Broker", context: RequestContext, wanted: Any, *, require_stable: bool
+    image: ClusterImage, context: RequestContext, wanted: Any, *, require_stable: bool
 ) -> FetchOffsetsRequest | KafkaError:
     try:
         context.check(AclOperation.DESCRIBE, ResourceType.GROUP, wanted.group_id)
     except KafkaError as error:
         return error
     return FetchOffsetsRequest(
-        partitions=_partitions(broker, context, wanted),
+        partitions=_partitions(image, context, wanted),
         require_stable=require_stable,
         member_id=optional(wanted, "member_id", None),
         member_epoch=optional(wanted, "member_epoch", -1),
@@ -53,35 +60,35 @@ def _request(
 
 
 def _fetched(
-    broker: "Broker", context: RequestContext, wanted: Any, fetched: FetchedOffsets | KafkaError
+    image: ClusterImage, context: RequestContext, wanted: Any, fetched: FetchedOffsets | KafkaError
 ) -> dict[str, Any]:
     error = fetched.code if isinstance(fetched, KafkaError) else fetched.error
     if isinstance(fetched, KafkaError) or error is not ErrorCode.none:
         topics = _failed(wanted, error) if context.api_version < _GROUP_ERROR_FROM else []
         return {"group_id": wanted.group_id, "error_code": error, "topics": topics}
     by_id = context.api_version >= _TOPIC_IDS_FROM
-    fetch = _Fetch(broker, context, fetched, by_id=by_id)
+    fetch = _Fetch(image, context, fetched, by_id=by_id)
     topics = fetch.all() if wanted.topics is None else [fetch.topic(topic) for topic in wanted.topics]
     return {"group_id": wanted.group_id, "topics": topics}
 
 
-def _partitions(broker: "Broker", context: RequestContext, wanted: Any) -> tuple[TopicPartition, ...] | None:
+def _partitions(image: ClusterImage, context: RequestContext, wanted: Any) -> tuple[TopicPartition, ...] | None:
     if wanted.topics is None:
         return None
     found = []
     for topic in wanted.topics:
-        image = broker.image.topic_by_id(topic.topic_id) if context.api_version >= _TOPIC_IDS_FROM else topic
-        if image is not None:
-            found += [TopicPartition(image.name, number) for number in topic.partition_indexes]
+        known = image.topic_by_id(topic.topic_id) if context.api_version >= _TOPIC_IDS_FROM else topic
+        if known is not None:
+            found += [TopicPartition(known.name, number) for number in topic.partition_indexes]
     return tuple(found)
 
 
 class _Fetch:
     """One group's offsets in the form of a response."""
 
-    def __init__(self, broker: "Broker", context: RequestContext, fetched: FetchedOffsets, *, by_id: bool) -> None:
+    def __init__(self, image: ClusterImage, context: RequestContext, fetched: FetchedOffsets, *, by_id: bool) -> None:
         self._context = context
-        self._image = broker.image
+        self._image = image
         self._fetched = fetched
         self._by_id = by_id
 

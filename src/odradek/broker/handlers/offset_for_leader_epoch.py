@@ -5,20 +5,19 @@ KIP-279, KIP-320). Appended records that are not written yet do not count, as no
 leader epoch that the client knows, 3 the replica, 4 flexible.
 """
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from odradek.broker.parts import HasPartitions
+from odradek.broker.replication.replica_manager import ReplicaManager
 from odradek.broker.serving.context import RequestContext
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.message_codec import optional
 from odradek.security import AclOperation, ResourceType
 
-if TYPE_CHECKING:
-    from odradek.broker.lifecycle import Broker
-
 _UNDEFINED: Final = -1
 
 
-def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+def handle(broker: HasPartitions, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return one answer per partition; -1 and -1 for an epoch after the last one."""
     may_read_all = context.allows(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
     names = () if may_read_all else (topic.topic for topic in message.topics)
@@ -30,7 +29,7 @@ def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str,
                 "partitions": [
                     {"error_code": ErrorCode.topic_authorization_failed, "partition": wanted.partition}
                     if topic.topic in denied
-                    else _end_of_epoch(broker, topic.topic, wanted)
+                    else _end_of_epoch(broker.partitions, topic.topic, wanted)
                     for wanted in topic.partitions
                 ],
             }
@@ -39,9 +38,9 @@ def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str,
     }
 
 
-def _end_of_epoch(broker: "Broker", topic: str, wanted: Any) -> dict[str, Any]:
+def _end_of_epoch(partitions: ReplicaManager, topic: str, wanted: Any) -> dict[str, Any]:
     try:
-        partition = broker.partitions.leader(topic, wanted.partition)
+        partition = partitions.leader(topic, wanted.partition)
         partition.check_leader_epoch(optional(wanted, "current_leader_epoch", _UNDEFINED))
     except KafkaError as error:
         return {"error_code": error.code, "partition": wanted.partition}

@@ -11,11 +11,12 @@ coordinator yet: a transactional id is refused, unless `transaction.partition.ve
 """
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 from uuid import UUID
 
 from odradek.broker.handlers.produce_fast_path import ProduceFastPath, timed_out
 from odradek.broker.handlers.produce_rejections import count_rejection
+from odradek.broker.parts import HasConfig, HasCounters, HasImage, HasPartitions, HasPurgatory, HasRuntime
 from odradek.broker.replication.partition import ACKS_ALL, Partition
 from odradek.broker.serving.admission import authorization_error
 from odradek.broker.serving.context import RequestContext, decoded_bytes
@@ -23,7 +24,7 @@ from odradek.broker.serving.responses import frame as response_frame
 from odradek.log.batch_contents import InvalidRecordsError
 from odradek.metrics.counters import TopicTraffic
 from odradek.model import ErrorCode, KafkaError
-from odradek.model.names import ADMIN_CLIENT_ID
+from odradek.model.names import ADMIN_CLIENT_ID, INTERNAL_TOPICS
 from odradek.protocol.batches.compression import Codec
 from odradek.protocol.messages.produce import (
     TOPIC_IDS_FROM,
@@ -38,8 +39,10 @@ from odradek.protocol.primitives import Meter
 from odradek.security import AclOperation, ResourceType
 from odradek.wire import NO_REPLY, Buffers, PendingReply, Reply
 
-if TYPE_CHECKING:
-    from odradek.broker.lifecycle import Broker
+
+class _Broker(HasConfig, HasCounters, HasImage, HasPartitions, HasPurgatory, HasRuntime, Protocol):
+    """The parts of a broker that this handler uses."""
+
 
 _ZSTD_FROM: Final = 7
 _NOT_LED: Final = frozenset(
@@ -57,7 +60,7 @@ _NO_COORDINATOR: Final = KafkaError(
 )
 
 
-def handle(broker: "Broker", context: RequestContext, frame: memoryview) -> Reply:
+def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply:
     """Append the records, and answer when they are safe."""
     version = context.header.api_version
     meter = Meter(broker.config.most_request_entries)
@@ -79,7 +82,7 @@ def handle(broker: "Broker", context: RequestContext, frame: memoryview) -> Repl
                     raise KafkaError(ErrorCode.unknown_topic_id)
                 if topic in denied:
                     raise authorization_error(ResourceType.TOPIC)
-                if topic[:2] == "__" and broker.is_internal(topic) and context.client_id != ADMIN_CLIENT_ID:
+                if topic in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT_ID:
                     raise KafkaError(
                         ErrorCode.invalid_topic_exception, f"clients can't append to the internal topic {topic}"
                     )
@@ -90,7 +93,7 @@ def handle(broker: "Broker", context: RequestContext, frame: memoryview) -> Repl
     return produce.begin()
 
 
-def _refusal(broker: "Broker", context: RequestContext, request: ProduceRequest) -> KafkaError | None:
+def _refusal(broker: HasConfig, context: RequestContext, request: ProduceRequest) -> KafkaError | None:
     """Return the error of the request as a whole, which every partition is answered with."""
     try:
         context.check_request(request)
@@ -104,7 +107,7 @@ def _refusal(broker: "Broker", context: RequestContext, request: ProduceRequest)
     return _NO_COORDINATOR if is_unverified else None
 
 
-def _topic_name(broker: "Broker", context: RequestContext, name: str | None, topic_id: UUID | None) -> str | None:
+def _topic_name(broker: HasImage, context: RequestContext, name: str | None, topic_id: UUID | None) -> str | None:
     """Return the name of a topic, or None for an unknown topic id."""
     if context.header.api_version < TOPIC_IDS_FROM:
         return name
@@ -115,7 +118,7 @@ class _Produce(PendingReply):
     """The partitions of one request, until all are acknowledged or have failed."""
 
     def __init__(
-        self, broker: "Broker", context: RequestContext, acks: int, timeout_ms: int, *, transactional: bool
+        self, broker: _Broker, context: RequestContext, acks: int, timeout_ms: int, *, transactional: bool
     ) -> None:
         self._broker = broker
         self._context = context

@@ -4,20 +4,18 @@ Versions: 3 static members (KIP-345), 4 flexible, 5 protocol type and name, with
 INCONSISTENT_GROUP_PROTOCOL (KIP-559).
 """
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from odradek.broker.parts import HasGroups
 from odradek.broker.serving.context import RequestContext
 from odradek.groups.messages import SyncReply, SyncRequest
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.message_codec import optional
 
-if TYPE_CHECKING:
-    from odradek.broker.lifecycle import Broker
-
 _PROTOCOL_FROM: Final = 5
 
 
-async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: HasGroups, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return the member's assignment; UNKNOWN_MEMBER_ID for a group that does not exist."""
     if context.api_version >= _PROTOCOL_FROM and None in (message.protocol_type, message.protocol_name):
         code = ErrorCode.inconsistent_group_protocol if message.group_id else ErrorCode.invalid_group_id

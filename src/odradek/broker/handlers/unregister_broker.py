@@ -3,16 +3,14 @@
 Partition assignments stay, as in Kafka. A live broker is INVALID_REQUEST, which Kafka does not check.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from odradek.broker.parts import HasMetadataLoop
 from odradek.broker.serving.context import RequestContext
 from odradek.model import ErrorCode, KafkaError
 
-if TYPE_CHECKING:
-    from odradek.broker.lifecycle import Broker
 
-
-async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: HasMetadataLoop, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return the error code; BROKER_ID_NOT_REGISTERED for an unknown broker."""
     del context
     try:

@@ -7,19 +7,21 @@ of the marker (KIP-1228), which decides on the epochs it may have; see `log.prod
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from odradek.broker.parts import HasGroups, HasPartitions, HasRuntime
 from odradek.broker.replication.partition import ACKS_ALL
 from odradek.broker.serving.context import RequestContext
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.batches.control_records import ControlType, EndTransactionMarker
 from odradek.protocol.messages.message_codec import optional
 
-if TYPE_CHECKING:
-    from odradek.broker.lifecycle import Broker
+
+class _Broker(HasGroups, HasPartitions, HasRuntime, Protocol):
+    """The parts of a broker that this handler uses."""
 
 
-async def handle(broker: "Broker", context: RequestContext, message: Any) -> dict[str, Any]:
+async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return one error per partition and marker, for instance INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
 
     Results of several transactions of one producer are merged, as in Kafka.
@@ -54,7 +56,7 @@ def _answer(results: dict[int, dict[TopicPartition, ErrorCode]]) -> dict[str, An
 class _Writes:
     """The markers of one request that are being written."""
 
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: _Broker) -> None:
         self._broker = broker
         self._now_ms = broker.runtime.clock.now_ms()
         self._results: dict[int, dict[TopicPartition, ErrorCode]] = {}

@@ -3,16 +3,14 @@
 from collections import Counter
 from collections.abc import Iterator
 from heapq import nsmallest
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from odradek.broker.parts import HasGroups
 from odradek.groups import GroupCoordinatorMachine
 from odradek.groups.consumer.consumer_group import ConsumerGroup
 from odradek.groups.consumer.member import MemberState
 from odradek.metrics import catalog
 from odradek.metrics.exposition import Family, Sample
-
-if TYPE_CHECKING:
-    from odradek.broker.lifecycle import Broker
 
 _MEMBERS_AT_ONCE: Final = 5_000
 """Members that are counted in one iteration of the event loop."""
@@ -68,7 +66,7 @@ def _lowest(group: ConsumerGroup) -> Sample:
     return (group.group_id,), min(epochs, default=group.assignment_epoch)
 
 
-def consumer_groups(broker: "Broker") -> Iterator[Family | None]:
+def consumer_groups(broker: HasGroups) -> Iterator[Family | None]:
     """Yield the metrics of all groups that this broker coordinates, None between pieces."""
     totals, counted = _Totals(), 0
     for shard in broker.groups.runtime.shards(only_active=True):

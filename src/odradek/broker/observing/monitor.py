@@ -12,17 +12,13 @@ It opens before the broker starts, so that a long recovery is shown as healthy a
 import asyncio
 import logging
 from http import HTTPStatus
-from typing import TYPE_CHECKING
 
-from odradek.broker.lifecycle import Phase
-from odradek.broker.observing.observation import steps
+from odradek.broker.observing.observation import ObservedBroker, steps
+from odradek.broker.parts import Phase
 from odradek.metrics.exposition import load, render
 from odradek.metrics.http import Answer, HttpService
 from odradek.model import ConfigurationError
 from odradek.runtime import Listener
-
-if TYPE_CHECKING:
-    from odradek.broker.lifecycle import Broker
 
 _log = logging.getLogger("odradek.broker")
 _NOT_READY = HTTPStatus.SERVICE_UNAVAILABLE
@@ -31,7 +27,7 @@ _NOT_READY = HTTPStatus.SERVICE_UNAVAILABLE
 class Monitor:
     """The metrics page of a broker. Create it before the broker starts: it measures requests from then on."""
 
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: ObservedBroker) -> None:
         self._broker = broker
         self._service = HttpService(self._respond)
         self._listener: Listener | None = None
@@ -83,7 +79,7 @@ class Monitor:
         broker = self._broker
         if broker.phase is not Phase.RUNNING:
             return f"the broker is {broker.phase.name.lower()}"
-        if broker.broker_id not in broker.image.brokers:
+        if broker.config.broker_id not in broker.image.brokers:
             return "the broker is not in the cluster: its session with the metadata is lost"
         if broker.fence.is_closed:
             return "the broker leads nothing: its session with the metadata may be over"

@@ -6,11 +6,24 @@ On a broker that has not started there are fewer metrics, and no error.
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from odradek import __version__
-from odradek.broker.lifecycle import Phase
 from odradek.broker.observing.consumer_group_figures import consumer_groups
+from odradek.broker.parts import (
+    HasConfig,
+    HasCounters,
+    HasFence,
+    HasFetchSessions,
+    HasGroups,
+    HasImage,
+    HasLogs,
+    HasPartitions,
+    HasPurgatory,
+    HasRuntime,
+    HasServer,
+    Phase,
+)
 from odradek.broker.serving.request_metrics import api_name
 from odradek.log import Log
 from odradek.metrics import catalog
@@ -19,7 +32,10 @@ from odradek.metrics.exposition import Family, Sample
 from odradek.model import ErrorCode, TopicPartition
 
 if TYPE_CHECKING:
-    from odradek.broker.lifecycle import Broker
+    from odradek.broker.cluster.counted_store import CountedStore
+    from odradek.broker.groups.rebalance_journal import RebalanceJournal
+    from odradek.broker.replication.alter_partition_manager import AlterPartitionManager
+    from odradek.broker.replication.replica_fetcher import ReplicaFetchers
     from odradek.metrics.catalog import Metric
 
 
@@ -29,17 +45,54 @@ _LATENESS_MS: Final = 300_000
 """Kafka adds this to `transaction.max.timeout.ms` before a transaction counts as late."""
 
 
-def observe(broker: "Broker") -> list[Family]:
+class ObservedBroker(
+    HasConfig,
+    HasCounters,
+    HasFence,
+    HasFetchSessions,
+    HasGroups,
+    HasImage,
+    HasLogs,
+    HasPartitions,
+    HasPurgatory,
+    HasRuntime,
+    HasServer,
+    Protocol,
+):
+    """The parts of a broker that metrics and probes are read from."""
+
+    @property
+    def alter_partition_manager(self) -> "AlterPartitionManager":
+        """The changes of ISRs."""
+
+    @property
+    def fetchers(self) -> "ReplicaFetchers":
+        """The fetchers of followers."""
+
+    @property
+    def phase(self) -> Phase:
+        """The phase of the broker's life."""
+
+    @property
+    def rebalance_journal(self) -> "RebalanceJournal":
+        """The journal of rebalances."""
+
+    @property
+    def tree(self) -> "CountedStore":
+        """The metadata tree, with counted operations."""
+
+
+def observe(broker: ObservedBroker) -> list[Family]:
     """Return the current value of every metric of the catalogue."""
     return [family for family in steps(broker) if family is not None]
 
 
-def steps(broker: "Broker") -> Iterator[Family | None]:
+def steps(broker: ObservedBroker) -> Iterator[Family | None]:
     """Yield the metrics in pieces of some milliseconds, None for a piece of a family.
 
     Other tasks may run between pieces; later pieces have later values.
     """
-    yield Family(catalog.INFO, [((__version__, str(broker.broker_id), broker.image.cluster_id), 1)])
+    yield Family(catalog.INFO, [((__version__, str(broker.config.broker_id), broker.image.cluster_id), 1)])
     yield _one(catalog.BROKER_STATE, broker.phase)
     yield from _traffic(broker)
     yield from _rejections(broker)
@@ -53,7 +106,7 @@ def steps(broker: "Broker") -> Iterator[Family | None]:
     yield from consumer_groups(broker)
 
 
-def _logs_of(broker: "Broker") -> Mapping[TopicPartition, Log]:
+def _logs_of(broker: ObservedBroker) -> Mapping[TopicPartition, Log]:
     """Return the broker's logs, none while another thread opens them."""
     return {} if broker.phase is Phase.STARTING else broker.logs.logs
 
@@ -62,7 +115,7 @@ def _one(metric: "Metric", value: float) -> Family:
     return Family(metric, [((), value)])
 
 
-def _traffic(broker: "Broker") -> Iterator[Family]:
+def _traffic(broker: ObservedBroker) -> Iterator[Family]:
     topics = list(broker.partitions.traffic.items())
     yield Family(catalog.MESSAGES_IN, [((topic,), traffic.messages_in) for topic, traffic in topics])
     yield Family(catalog.BYTES_IN, [((topic,), traffic.bytes_in) for topic, traffic in topics])
@@ -71,7 +124,7 @@ def _traffic(broker: "Broker") -> Iterator[Family]:
     yield _one(catalog.REPLICATION_BYTES_OUT, broker.counters.replication_bytes_out)
 
 
-def _rejections(broker: "Broker") -> Iterator[Family]:
+def _rejections(broker: ObservedBroker) -> Iterator[Family]:
     """Return the rejections by topic.
 
     Topics that are not led here have no name, since clients can invent any number.
@@ -87,7 +140,7 @@ def _rejections(broker: "Broker") -> Iterator[Family]:
     yield _one(catalog.INVALID_SEQUENCE, counters.invalid_sequence_batches)
 
 
-def _requests(broker: "Broker") -> Iterator[Family]:
+def _requests(broker: ObservedBroker) -> Iterator[Family]:
     meter = broker.server.meter
     if meter is None:
         return
@@ -130,7 +183,7 @@ def _histograms(named: Iterable[tuple[str, list[Histogram]]]) -> list[Sample]:
     return samples
 
 
-def _clients(broker: "Broker") -> Iterator[Family]:
+def _clients(broker: ObservedBroker) -> Iterator[Family]:
     server, sessions = broker.server, broker.fetch_sessions
     listeners = server.counters.items()
     yield Family(catalog.CONNECTIONS, [((name,), count) for name, count in server.connections_by_listener.items()])
@@ -144,7 +197,7 @@ def _clients(broker: "Broker") -> Iterator[Family]:
     yield _one(catalog.FETCH_SESSION_EVICTIONS, sessions.evictions)
 
 
-def _replicas(broker: "Broker") -> Iterator[Family]:
+def _replicas(broker: ObservedBroker) -> Iterator[Family]:
     led = under_replicated = under_min_isr = at_min_isr = late = 0
     begun_before_ms = broker.runtime.clock.now_ms() - broker.config.transaction_max_timeout_ms - _LATENESS_MS
     for partition in broker.partitions:
@@ -170,10 +223,10 @@ def _replicas(broker: "Broker") -> Iterator[Family]:
     yield _one(catalog.PRODUCER_IDS, sum(len(log.producers.entries) for log in _logs_of(broker).values()))
 
 
-def _cluster(broker: "Broker") -> Iterator[Family]:
+def _cluster(broker: ObservedBroker) -> Iterator[Family]:
     """Return the controller's metrics: only one broker has values, so that sums over brokers are right."""
     image = broker.image
-    is_controller = image.controller_id == broker.broker_id and not broker.fence.is_closed
+    is_controller = image.controller_id == broker.config.broker_id and not broker.fence.is_closed
     partitions = (
         [each for topic in image.topics.values() for each in topic.partitions.values()] if is_controller else []
     )
@@ -197,7 +250,7 @@ def _per_log(
     yield Family(metric, samples)
 
 
-def _logs(broker: "Broker") -> Iterator[Family | None]:
+def _logs(broker: ObservedBroker) -> Iterator[Family | None]:
     logs = [((topic, str(number)), log) for (topic, number), log in _logs_of(broker).items()]
     flushes = Histogram()
     flushes.add(broker.partitions.writer.flush_time)
@@ -218,7 +271,7 @@ def _logs(broker: "Broker") -> Iterator[Family | None]:
     yield from _per_log(catalog.LOG_SEGMENTS, logs, lambda log: len(log.segment_base_offsets))
 
 
-def _cleaner(broker: "Broker") -> Iterator[Family]:
+def _cleaner(broker: ObservedBroker) -> Iterator[Family]:
     cleaner, now_ms = broker.logs.cleaner, broker.runtime.clock.now_ms()
     figures = cleaner.figures
     yield _one(catalog.MAX_CLEAN_TIME, figures.clean_ms / 1000)
@@ -234,7 +287,7 @@ def _cleaner(broker: "Broker") -> Iterator[Family]:
     yield _one(catalog.CLEANER_REMOVED_RECORDS, figures.total_removed_records)
 
 
-def _groups(broker: "Broker") -> Iterator[Family]:
+def _groups(broker: ObservedBroker) -> Iterator[Family]:
     machines = list(broker.groups.machines(only_loaded=True))
     states = Counter(str(group.state) for machine in machines for group in machine.classic.groups.values())
     yield _one(catalog.GROUPS, states.total())

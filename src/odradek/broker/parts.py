@@ -1,0 +1,136 @@
+"""The parts of a broker, one protocol each, and its phase: a signature says by them what a function may touch.
+
+`lifecycle.Broker` has all of them. A function that uses one part takes `broker: HasGroups`. A module that uses several
+declares `class _Broker(HasGroups, HasImage, Protocol)`, and adds the parts that no other module uses.
+"""
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from odradek.broker.cluster.fencing import Fence
+    from odradek.broker.cluster.metadata_loop import MetadataLoop
+    from odradek.broker.controlling.controller import Controller
+    from odradek.broker.groups.group_coordinator import GroupCoordinator
+    from odradek.broker.replication.replica_manager import ReplicaManager
+    from odradek.broker.serving.fetch_sessions import FetchSessions
+    from odradek.broker.serving.purgatory import Purgatory
+    from odradek.broker.serving.server import Server
+    from odradek.config import BrokerConfig
+    from odradek.log.directories.log_manager import LogManager
+    from odradek.metadata.image import ClusterImage
+    from odradek.metrics.counters import BrokerCounters
+    from odradek.runtime import Runtime
+
+
+class Phase(IntEnum):
+    """The phases of a broker's life, numbered as Kafka's `BrokerState`."""
+
+    STARTING = 1
+    RUNNING = 3
+    LEAVING = 6
+    STOPPING = 7
+
+
+class HasConfig(Protocol):
+    """A broker's configuration."""
+
+    @property
+    def config(self) -> "BrokerConfig":
+        """The configuration, with what was set while the broker runs."""
+
+
+class HasController(Protocol):
+    """A broker's controller."""
+
+    @property
+    def controller(self) -> "Controller":
+        """The controller. Raises `KafkaError` NOT_CONTROLLER while this broker is not elected."""
+
+
+class HasCounters(Protocol):
+    """A broker's counters."""
+
+    @property
+    def counters(self) -> "BrokerCounters":
+        """The counters of errors, rejections and replication."""
+
+
+class HasFence(Protocol):
+    """A broker's fence."""
+
+    @property
+    def fence(self) -> "Fence":
+        """The fence, which is closed while the session with the metadata may be over."""
+
+
+class HasFetchSessions(Protocol):
+    """A broker's fetch sessions."""
+
+    @property
+    def fetch_sessions(self) -> "FetchSessions":
+        """The sessions of incremental fetches (KIP-227)."""
+
+
+class HasGroups(Protocol):
+    """A broker's groups."""
+
+    @property
+    def groups(self) -> "GroupCoordinator":
+        """The coordinator of the groups on this broker's partitions of `__consumer_offsets`."""
+
+
+class HasImage(Protocol):
+    """A broker's view of the cluster."""
+
+    @property
+    def image(self) -> "ClusterImage":
+        """The image of the cluster: immutable, and another one after every change."""
+
+
+class HasLogs(Protocol):
+    """A broker's logs."""
+
+    @property
+    def logs(self) -> "LogManager":
+        """The data directories and the logs in them."""
+
+
+class HasMetadataLoop(Protocol):
+    """A broker's membership of the cluster."""
+
+    @property
+    def metadata_loop(self) -> "MetadataLoop[Controller]":
+        """The loop that reads and changes the tree, and executes the controller's commands."""
+
+
+class HasPartitions(Protocol):
+    """A broker's partitions."""
+
+    @property
+    def partitions(self) -> "ReplicaManager":
+        """The partitions that this broker leads or follows."""
+
+
+class HasPurgatory(Protocol):
+    """A broker's purgatory."""
+
+    @property
+    def purgatory(self) -> "Purgatory":
+        """The requests that wait, with their deadlines."""
+
+
+class HasRuntime(Protocol):
+    """A broker's surroundings."""
+
+    @property
+    def runtime(self) -> "Runtime":
+        """The clock, the randomness, the disk and the network."""
+
+
+class HasServer(Protocol):
+    """A broker's connections."""
+
+    @property
+    def server(self) -> "Server":
+        """The ports, the connections, and the memory of requests and responses."""

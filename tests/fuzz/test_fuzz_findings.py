@@ -11,8 +11,9 @@ from odradek.protocol.api import ApiKey
 from odradek.protocol.batches.record_batch import HEADER_SIZE, read_header, write_header
 from odradek.protocol.batches.records import decode_records, encode_batch
 from odradek.protocol.errors import CorruptBatchError, MalformedMessageError
+from odradek.protocol.messages import headers
 from odradek.protocol.messages.fetch import decode_fetch_response
-from odradek.protocol.messages.message_codec import decode_request, encode_request, headers, milliseconds
+from odradek.protocol.messages.message_codec import decode_request, encode_request, milliseconds
 from odradek.protocol.messages.produce import decode_produce_response, encode_produce_response
 from odradek.protocol.primitives import encode_tags
 from odradek.protocol.varint import encode_varint

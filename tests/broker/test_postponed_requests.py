@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable
 from typing import Any
+from uuid import UUID
 
 import pytest
 from test_versions import TOPIC, requests
@@ -15,6 +16,7 @@ from odradek.protocol.api import ApiKey
 from odradek.security import ALLOW_ALL
 from odradek.testing.wire_client import WireClient
 from odradek.testing.world import Play, World
+from tests.broker.test_admission import codes
 
 
 async def ask(client: WireClient, api: ApiKey, version: int, request: dict[str, Any]) -> Any:
@@ -64,14 +66,15 @@ def test_a_request_over_its_quota_is_served_later_and_charged_once(play: Play, a
 
 
 class Verifier:
-    """A check of Produce that ends when it is told to."""
+    """A check of one API's requests that ends when a test sets its result."""
 
-    def __init__(self) -> None:
+    def __init__(self, api: ApiKey = ApiKey.PRODUCE) -> None:
+        self._api = api
         self.begun: list[asyncio.Future[None]] = []
 
     def verify(self, context: RequestContext, frame: memoryview) -> Awaitable[None] | None:
         del frame
-        if context.api_key != ApiKey.PRODUCE:
+        if context.api_key != self._api:
             return None
         self.begun.append(asyncio.get_running_loop().create_future())
         return self.begun[-1]
@@ -95,6 +98,57 @@ def test_a_request_waits_for_its_asynchronous_check_and_is_refused_with_its_erro
             code = (await answer).topics[0].partitions[0].error_code
             assert code == (0 if outcome is None else outcome.code)
         assert len(verifier.begun) == 4
+
+    play(scene)
+
+
+@pytest.mark.parametrize(
+    ("api", "version"),
+    [
+        *((ApiKey.METADATA, version) for version in apis()[ApiKey.METADATA].served),
+        *((ApiKey.API_VERSIONS, version) for version in apis()[ApiKey.API_VERSIONS].served),
+        (ApiKey.FETCH, apis()[ApiKey.FETCH].served[-1]),
+        (ApiKey.LIST_OFFSETS, apis()[ApiKey.LIST_OFFSETS].served[-1]),
+    ],
+    ids=lambda each: each.name if isinstance(each, ApiKey) else str(each),
+)
+def test_a_refused_request_gets_the_error_on_its_connection_although_an_answer_was_cached(
+    play: Play, api: ApiKey, version: int
+) -> None:
+    async def scene(world: World) -> None:
+        verifier = Verifier(api)
+        await world.start(admission=Admission(ALLOW_ALL, verifier=verifier))
+        client = await world.client()
+        topic_id = (await client.create_topic(TOPIC)).topic_id
+        request = requests(topic_id)[api]
+        if api == ApiKey.METADATA:
+            named = {"topic_id": topic_id, "name": None} if version >= 12 else {"topic_id": UUID(int=0), "name": TOPIC}
+            request = {**request, "topics": [named]}
+        for error in (None, KafkaError(ErrorCode.invalid_txn_state), None):
+            answer = asyncio.ensure_future(ask(client, api, version, request))
+            await asyncio.sleep(5)
+            verifier.begun[-1].set_result(None) if error is None else verifier.begun[-1].set_exception(error)
+            found = set(codes(await answer))
+            assert (ErrorCode.invalid_txn_state in found) == (error is not None)
+
+    play(scene)
+
+
+def test_a_refused_fetch_leaves_its_session_as_it_was(play: Play) -> None:
+    async def scene(world: World) -> None:
+        verifier = Verifier(ApiKey.FETCH)
+        broker = await world.start(admission=Admission(ALLOW_ALL, verifier=verifier))
+        client = await world.client()
+        topic_id = (await client.create_topic(TOPIC)).topic_id
+        version = apis()[ApiKey.FETCH].served[-1]
+        request = {**requests(topic_id)[ApiKey.FETCH], "session_id": 0, "session_epoch": 0}
+        for error in (KafkaError(ErrorCode.invalid_txn_state), None):
+            answer = asyncio.ensure_future(ask(client, ApiKey.FETCH, version, request))
+            await asyncio.sleep(5)
+            verifier.begun[-1].set_result(None) if error is None else verifier.begun[-1].set_exception(error)
+            session_id = (await answer).session_id
+            assert (session_id != 0) == (error is None)
+            assert len(broker.fetch_sessions) == (0 if error else 1)
 
     play(scene)
 

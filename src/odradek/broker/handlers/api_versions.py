@@ -11,7 +11,7 @@ from odradek.broker.parts import HasConfig, HasCounters
 from odradek.broker.serving.apis import apis
 from odradek.broker.serving.context import RequestContext
 from odradek.broker.serving.responses import frame as response_frame
-from odradek.model import ErrorCode
+from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.api_versions import (
     FLEXIBLE_FROM,
@@ -35,6 +35,11 @@ _LONGEST_NAME: Final = 100
 def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply:
     """Return the APIs, or INVALID_REQUEST if the client's software name or version is malformed."""
     header, version = context.header, context.api_version
+    if context.session.admission.may_refuse:
+        try:
+            context.check_request(None)
+        except KafkaError as error:
+            return response_frame(header, encode_api_versions_response(version, (), error_code=error.code))
     meter = Meter(broker.config.most_request_entries)
     software = decode_api_versions_request(version, frame, header.body_offset, meter=meter)
     if version >= FLEXIBLE_FROM:

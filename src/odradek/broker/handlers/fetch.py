@@ -88,6 +88,8 @@ def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply
     meter = Meter(broker.config.most_request_entries)
     request = decode_request(ApiKey.FETCH, version, body, meter=meter)
     try:
+        if context.session.admission.may_refuse:
+            context.check_request(request)
         fetched = broker.fetch_sessions.open(
             optional(request, "session_id", 0),
             optional(request, "session_epoch", FINAL_EPOCH),
@@ -96,11 +98,6 @@ def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply
             uses_topic_ids=version >= TOPIC_IDS_FROM,
             now=broker.runtime.clock.monotonic(),
         )
-    except KafkaError as error:
-        return gathered_frame(context.header, encode_fetch_response(version, (), error_code=error.code))
-    try:
-        if context.session.admission.may_refuse:
-            context.check_request(request)
     except KafkaError as error:
         return gathered_frame(context.header, encode_fetch_response(version, (), error_code=error.code))
     return _Fetch(broker, context, request, fetched, meter).begin()

@@ -50,13 +50,17 @@ def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply
     """Answer from the cache, from the image, or after topics were created."""
     header = context.header
     body = bytes(frame[header.body_offset :])
+    if context.session.admission.may_refuse:
+        try:
+            context.check_request(None)
+        except KafkaError as error:
+            return _refuse(broker, context, body, error)
     key = header.api_version, context.listener, context.visibility, body
     cached = broker.answers.get(broker.image, key)
     if cached is not None:
         return response_frame(header, cached)
     meter = Meter(broker.config.most_request_entries)
     request = decode_metadata_request(header.api_version, body, meter=meter)
-    context.check_request(request)
     absent = _creatable(broker, context, request)
     denied = _not_creatable(context, absent)
     absent = [name for name in absent if name not in denied]
@@ -66,6 +70,25 @@ def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply
     answer = _encode(broker.image, context, request, errors)
     broker.answers.put(broker.image, key, answer)
     return response_frame(header, answer)
+
+
+def _refuse(broker: _Broker, context: RequestContext, body: bytes, error: KafkaError) -> Reply:
+    """Answer each topic of the request with the error of the request as a whole, and name no broker."""
+    version = context.api_version
+    request = decode_metadata_request(version, body, meter=Meter(broker.config.most_request_entries))
+    topics = dict.fromkeys(request.topics or ())
+    message = {
+        "brokers": [],
+        "cluster_id": None,
+        "controller_id": -1,
+        "topics": [
+            {**_unknown(topic.name, error.code, topic.topic_id), "topic_authorized_operations": NOT_ASKED_FOR}
+            for topic in topics
+        ],
+        "cluster_authorized_operations": NOT_ASKED_FOR,
+        "error_code": error.code,
+    }
+    return response_frame(context.header, encode_metadata_response(version, message))
 
 
 async def _create_first(

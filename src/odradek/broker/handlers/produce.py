@@ -54,6 +54,10 @@ _NOT_LED: Final = frozenset(
     }
 )
 """Errors of a partition that this broker may lead soon."""
+_UNAUTHORIZED: Final = frozenset(
+    {ErrorCode.topic_authorization_failed, ErrorCode.transactional_id_authorization_failed}
+)
+"""Errors of principals that may not learn where the log of the topic begins."""
 _NO_COORDINATOR: Final = KafkaError(
     ErrorCode.transactional_id_authorization_failed,
     "this release has no coordinator that knows of the transaction; see transaction.partition.verification.enable",
@@ -172,7 +176,9 @@ class _Produce(PendingReply):
         broker = self._broker
         name = broker.image.topic_names.get(topic) if isinstance(topic, UUID) else topic
         count_rejection(broker.counters, broker.partitions.traffic.get(name or ""), error, records)
-        partition = None if name is None else broker.partitions.led(name, number)
+        partition = None
+        if name is not None and error.code not in _UNAUTHORIZED:
+            partition = broker.partitions.led(name, number)
         if partition is None and records and topic is not None and error.code in _NOT_LED:
             broker.partitions.refused.note((topic, number), records, error, self._now_ms)
         leader = None

@@ -9,5 +9,6 @@ it as a whole (that check, or the permissions `request` of `api_permissions`). I
 request: for every API, the handler authorizes those that a request names (permissions `items`), by the `context`.
 
 Delayed requests wait in the `purgatory`. `answer_cache` keeps encoded responses, `fetch_sessions` the partitions of
-incremental fetches. `request_metrics` counts and times requests, and `response_errors` finds error codes in responses.
+incremental fetches. `request_metrics` counts and times requests, `response_errors` finds error codes in responses, and
+`error_responses` makes the responses to refused requests.
 """

@@ -163,7 +163,7 @@ class Dispatcher:
     def _message_handler(self, api: Api, version: int, module: Any) -> Handler:
         """Return a handler of frames that admits a request and calls the module's handler of messages.
 
-        `module.refuse` gives the answer to a request that is not admitted, where it takes more than an error code.
+        `module.refuse` gives the response to a request that is not admitted, where `error_responses` is not enough.
         """
         key = api.key
         handle: Callable[..., Any] = module.handle
@@ -193,7 +193,8 @@ class Dispatcher:
                 try:
                     context.check_request(message)
                 except KafkaError as error:
-                    return encode(context, refuse(message, error) if refuse else _error_answer(key, version, error))
+                    refused = refuse(message, error) if refuse else _error_response(key, version, message, error)
+                    return encode(context, refused)
             answer = handle(broker, context, message)
             if isinstance(answer, WhenDone):
                 future, to_message = answer
@@ -237,10 +238,10 @@ def _settle(context: RequestContext, reply: PendingReply, result: Callable[[], B
         reply.complete(buffers)
 
 
-def _error_answer(key: ApiKey, version: int, error: KafkaError) -> dict[str, Any]:
-    from odradek.broker.serving.response_errors import error_answer
+def _error_response(key: ApiKey, version: int, message: Any, error: KafkaError) -> dict[str, Any]:
+    from odradek.broker.serving.error_responses import error_response
 
-    return error_answer(key, version, error)
+    return error_response(key, version, message, error.code, str(error))
 
 
 def _unsupported_api_versions(broker: object, context: RequestContext, frame: memoryview) -> Reply:

@@ -93,7 +93,7 @@ def _decode(version: int, buffer: Buffer, offset: int, meter: Meter) -> Metadata
 
 
 def encode_metadata_response(version: int, message: Mapping[str, Any]) -> bytes:
-    """Encode a message that has all keys but the throttle time and the top-level error code.
+    """Encode a message that has all keys but the throttle time; the top-level `error_code` is 0 by default.
 
     Raises `KeyError`, `struct.error` or `TypeError` for an unfit message.
     """
@@ -119,7 +119,7 @@ def encode_metadata_response(version: int, message: Mapping[str, Any]) -> bytes:
     if version in _CLUSTER_OPERATIONS_IN:
         parts.append(INT32.pack(message["cluster_authorized_operations"]))
     if version >= 13:
-        parts.append(_ERROR.pack(0))
+        parts.append(_ERROR.pack(message.get("error_code", 0)))
     parts.append(tags)
     return b"".join(parts)
 

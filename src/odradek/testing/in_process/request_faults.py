@@ -10,13 +10,13 @@ from dataclasses import replace
 from typing import Final
 
 from odradek.broker.serving.apis import apis
+from odradek.broker.serving.error_responses import error_response
 from odradek.broker.serving.responses import message_frame
 from odradek.model import ErrorCode
 from odradek.model.values import dataclass
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.headers import decode_request_header
 from odradek.protocol.messages.message_codec import decode_request
-from odradek.testing.in_process.error_answers import error_answer
 from odradek.wire import LATER, NO_REPLY, Connection, PendingReply, Reply, Serve
 
 SENTENCE: Final = "a test injected this error"
@@ -146,4 +146,4 @@ def _refusal(connection: Connection, frame: memoryview, error: ErrorCode) -> Rep
     if key is ApiKey.PRODUCE and request.acks == 0:
         connection.close(SENTENCE)
         return NO_REPLY
-    return message_frame(header, error_answer(key, version, request, error, SENTENCE))
+    return message_frame(header, error_response(key, version, request, error, SENTENCE))

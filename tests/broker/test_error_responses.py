@@ -7,11 +7,11 @@ import pytest
 from test_versions import TOPIC, requests
 
 from odradek.broker.serving.apis import apis
+from odradek.broker.serving.error_responses import error_response
 from odradek.broker.serving.response_errors import error_codes
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.message_codec import decode_request, decode_response, encode_request, encode_response
-from odradek.testing.in_process.error_answers import error_answer
 
 ERROR = ErrorCode.cluster_authorization_failed
 TOPIC_ID = uuid.UUID(int=7)
@@ -21,7 +21,7 @@ def answer_to(api: ApiKey, version: int, error: ErrorCode = ERROR, **changes: An
     """The answer as a client decodes it."""
     message = {**requests(TOPIC_ID)[api], **changes}
     request = decode_request(api, version, encode_request(api, version, message))
-    answer = error_answer(api, version, request, error, "because")
+    answer = error_response(api, version, request, error, "because")
     return decode_response(api, version, encode_response(api, version, answer))
 
 
@@ -29,7 +29,7 @@ def answer_to(api: ApiKey, version: int, error: ErrorCode = ERROR, **changes: An
 def test_every_version_of_every_api_can_say_that_it_failed(api: ApiKey):
     for version in apis()[api].served:
         request = decode_request(api, version, encode_request(api, version, requests(TOPIC_ID)[api]))
-        answer = error_answer(api, version, request, ERROR, "because")
+        answer = error_response(api, version, request, ERROR, "because")
         assert set(error_codes(api, version, answer)) == {ERROR}
         decode_response(api, version, encode_response(api, version, answer))
 

@@ -61,18 +61,18 @@ _BLANK: Final[dict[str, Any]] = {
 }
 
 
-def error_answer(api_key: ApiKey, version: int, request: Any, error: ErrorCode, sentence: str) -> dict[str, Any]:
+def error_response(api_key: ApiKey, version: int, request: Any, error: ErrorCode, sentence: str) -> dict[str, Any]:
     """Return the response to `request`, a decoded message of `version`, with `error`, and with `sentence` if it can."""
     response_type = load_response_schema(api_key, version)
-    answer = _Answer(error, sentence)
+    response = _Response(error, sentence)
     if api_key not in _WITHIN or error in _OF_THE_SESSION:
-        return answer.struct(response_type, request, named=False)
-    message = answer.struct(response_type, request, named=False, passed_over=True)
+        return response.struct(response_type, request, named=False)
+    message = response.struct(response_type, request, named=False, passed_over=True)
     # An incremental fetch names no partitions: its session does.
-    return message if answer.is_said else answer.struct(response_type, request, named=False)
+    return message if response.is_said else response.struct(response_type, request, named=False)
 
 
-class _Answer:
+class _Response:
     """A response in the making. `is_said`: the code is somewhere in it."""
 
     def __init__(self, error: ErrorCode, sentence: str) -> None:

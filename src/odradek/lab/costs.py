@@ -2,6 +2,7 @@
 
 from enum import StrEnum
 
+from odradek.lab.notebook import html
 from odradek.lab.timeline import Timeline
 from odradek.model.values import dataclass
 
@@ -53,6 +54,4 @@ class Costs:
     """One of each cost."""
 
     def _repr_html_(self) -> str:
-        from odradek.lab.pictures import html
-
         return html(self)

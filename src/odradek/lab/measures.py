@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from odradek.assignors import ASSIGNOR_NAMES
 from odradek.lab.case import Case, LabError
+from odradek.lab.notebook import html
 from odradek.lab.runs import Run, run_strategy
 from odradek.model.values import dataclass
 
@@ -40,8 +41,6 @@ class Comparison:
     """Errors of built-in strategies that refuse the case."""
 
     def _repr_html_(self) -> str:
-        from odradek.lab.pictures import html
-
         return html(self)
 
 

@@ -12,6 +12,7 @@ from typing import Final
 from odradek.assignors import Assignment, Assignor, MemberSubscription, RebalanceProtocol, assign, create_assignor
 from odradek.assignors.custom import CheckedAssignor
 from odradek.lab.case import Case, LabError, Member
+from odradek.lab.notebook import html
 from odradek.model import OdradekError, TopicPartition
 from odradek.model.values import dataclass
 
@@ -57,8 +58,6 @@ class Run:
         return {partition: member for member, some in self.settled.items() for partition in some}
 
     def _repr_html_(self) -> str:
-        from odradek.lab.pictures import html
-
         return html(self)
 
 

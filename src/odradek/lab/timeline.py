@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from odradek.lab.notebook import html
 from odradek.model import TopicPartition
 from odradek.model.values import dataclass
 
@@ -67,8 +68,6 @@ class Timeline:
         return [span for span in self.spans if span.member == member]
 
     def _repr_html_(self) -> str:
-        from odradek.lab.pictures import html
-
         return html(self)
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from odradek.lab.case import MAX_MEMBERS, Case, LabError, Member
 from odradek.lab.notation import member_of_text, member_racks, topic_and_count
+from odradek.lab.notebook import html
 from odradek.lab.runs import Protocol, Run, run_strategy
 from odradek.model import TopicPartition
 from odradek.model.values import dataclass
@@ -80,8 +81,6 @@ class Transition:
         return tuple(move for move in self.moves if move.before is not None)
 
     def _repr_html_(self) -> str:
-        from odradek.lab.pictures import html
-
         return html(self)
 
 

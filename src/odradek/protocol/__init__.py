@@ -6,6 +6,7 @@
 | `batches` | record batches: the header, the records, their compression and checksums |
 | `internal_records` | keys and values of `__consumer_offsets` and `__transaction_state` |
 
-`consumer_protocol` has the bytes that members of a classic group send each other; `api` the API keys; `primitives` and
-`varint` the types that all share. Every length in received bytes is checked before memory is allocated for it.
+`consumer_protocol` has the bytes that members of a classic group send each other; `api` the API keys; `primitives`,
+`varint` and `field_types` what all rooms share. Every length in received bytes is checked before memory is allocated
+for it.
 """

@@ -8,8 +8,8 @@ import uuid
 from typing import Final
 
 from odradek.model.values import dataclass, field
+from odradek.protocol.field_types import BYTES, INT8, INT32, INT64, STRING, UUID
 from odradek.protocol.internal_records.record_types import RecordType, RecordTypes
-from odradek.protocol.messages.schemas import BYTES, INT8, INT32, INT64, STRING, UUID
 
 _TAG_0: Final = {"tag": 0}
 

@@ -3,8 +3,8 @@
 from typing import Final
 
 from odradek.model.values import dataclass, field
+from odradek.protocol.field_types import INT8, INT16, INT32, INT64, STRING
 from odradek.protocol.internal_records.record_types import RecordType, RecordTypes
-from odradek.protocol.messages.schemas import INT8, INT16, INT32, INT64, STRING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from kio.static.primitive import i8, i16, i32, i64
 
 from odradek.model.values import dataclass, field
 from odradek.protocol.api import ApiKey
-from odradek.protocol.messages.schemas import BOOL, ERROR_CODE, INT8, INT16, INT32, INT64, STRING, UUID
+from odradek.protocol.field_types import BOOL, ERROR_CODE, INT8, INT16, INT32, INT64, STRING, UUID
 
 
 class _Part:

@@ -1,31 +1,16 @@
 """A message's schema by API key and version: kio's class, or one of `controller_messages`, imported at its first use.
 
-`encoder` and `decoder` compile functions of the types here from it. Messages and records that kio lacks are declared
-with the field types here, in kio's shape:
-
-    leader_epoch: int = field(metadata={**INT32, "versions": "3+"}, default=-1)
-
-`versions` is for classes of all versions, which records have (see `record_types`); kio has a class for each version.
+`encoder` and `decoder` compile functions of the types here from it.
 """
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any
 
 from odradek.model import Buffer
 from odradek.model.values import dataclass
 from odradek.protocol.api import CONTROLLER_VERSIONS
 from odradek.protocol.primitives import Meter
-
-BOOL: Final = {"kafka_type": "bool"}
-INT8: Final = {"kafka_type": "int8"}
-INT16: Final = {"kafka_type": "int16"}
-INT32: Final = {"kafka_type": "int32"}
-INT64: Final = {"kafka_type": "int64"}
-STRING: Final = {"kafka_type": "string"}
-BYTES: Final = {"kafka_type": "bytes"}
-UUID: Final = {"kafka_type": "uuid"}
-ERROR_CODE: Final = {"kafka_type": "error_code"}
 
 Message = Mapping[str, Any]
 """A message to send, by kio's field names."""

@@ -1,0 +1,18 @@
+"""The types of fields, for messages and records that kio lacks: they are declared in kio's shape.
+
+    leader_epoch: int = field(metadata={**INT32, "versions": "3+"}, default=-1)
+
+`versions` is for classes of all versions, which records have (see `record_types`); kio has a class for each version.
+"""
+
+from typing import Final
+
+BOOL: Final = {"kafka_type": "bool"}
+INT8: Final = {"kafka_type": "int8"}
+INT16: Final = {"kafka_type": "int16"}
+INT32: Final = {"kafka_type": "int32"}
+INT64: Final = {"kafka_type": "int64"}
+STRING: Final = {"kafka_type": "string"}
+BYTES: Final = {"kafka_type": "bytes"}
+UUID: Final = {"kafka_type": "uuid"}
+ERROR_CODE: Final = {"kafka_type": "error_code"}

@@ -1,4 +1,4 @@
-"""The shards of one kind of coordinator: elections, keys, markers, and the end of the broker (M6)."""
+"""The contexts of one kind of coordinator: elections, keys, markers, and the end of the broker (M6)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -6,11 +6,11 @@ from typing import Any, cast
 from uuid import UUID
 
 import pytest
-from test_shard import COMMIT_TIMEOUT_MS, code_of
+from test_coordinator_context import COMMIT_TIMEOUT_MS, code_of
 from toy import Add, Await, ControlledPartition, Counters, Get, TotalCodec
 
+from odradek.broker.coordinators.coordinator_context import CoordinatorState
 from odradek.broker.coordinators.runtime import CoordinatorKind, CoordinatorRuntime, partition_for
-from odradek.broker.coordinators.shard import ShardState
 from odradek.broker.replication.partition import Partition
 from odradek.coordination import Producer
 from odradek.metadata.image import ClusterImage, PartitionImage, TopicImage
@@ -89,9 +89,9 @@ def test_elections_in_quick_succession_leave_one_shard_which_has_the_log() -> No
         at.leaders.elect(0, partition)
         assert await code_of(waiting) is ErrorCode.not_coordinator
         with pytest.raises(KafkaError, match="LOAD_IN_PROGRESS"):
-            list(at.runtime.shards())
+            list(at.runtime.contexts())
         await asyncio.sleep(1)
-        assert [shard.state for shard in at.runtime.shards()] == [ShardState.ACTIVE]
+        assert [context.state for context in at.runtime.contexts()] == [CoordinatorState.ACTIVE]
         assert await at.runtime.submit(KEYS[0], Get()) == 1
         assert len([task for task in asyncio.all_tasks() if "loading" in task.get_name()]) == 0
 

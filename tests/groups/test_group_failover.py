@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.coordinators import shard as coordinator_shard
-from odradek.broker.coordinators.replay import LedPartition, Replayed
+from odradek.broker.coordinators import coordinator_context
+from odradek.broker.coordinators.coordinator_loader import LedPartition, LoadSummary
 from odradek.coordination import NO_PRODUCER, partition_for
 from odradek.groups import GroupCoordinatorMachine, GroupRecordCodec, GroupSettings, OffsetSettings
 from odradek.groups.messages import CommitRequest, FetchOffsetsRequest
@@ -179,13 +179,13 @@ def test_a_loading_coordinator_answers_load_in_progress_but_accepts_heartbeats(
         client = await world.client()
         joined = await member(world, client)
         go_on = asyncio.Event()
-        replay = coordinator_shard.replay
+        load = coordinator_context.load
 
-        async def slow_replay(partition: LedPartition, *arguments: Any, **options: Any) -> Replayed:
+        async def slow_load(partition: LedPartition, *arguments: Any, **options: Any) -> LoadSummary:
             await go_on.wait()
-            return await replay(partition, *arguments, **options)
+            return await load(partition, *arguments, **options)
 
-        monkeypatch.setattr(coordinator_shard, "replay", slow_replay)
+        monkeypatch.setattr(coordinator_context, "load", slow_load)
         await world.restart()
         client = await world.client("client again")
         beat = await client.ask(ApiKey.HEARTBEAT, heartbeat_message(joined))
@@ -219,18 +219,18 @@ def test_a_partition_that_cannot_be_replayed_has_no_coordinator_until_a_retry_su
         joined = await member(world, client)
 
         attempts: Counter[TopicPartition] = Counter()
-        replay = coordinator_shard.replay
+        load = coordinator_context.load
 
-        async def broken_replay(partition: LedPartition, *arguments: Any, **options: Any) -> Replayed:
+        async def broken_load(partition: LedPartition, *arguments: Any, **options: Any) -> LoadSummary:
             attempts[partition.topic_partition] += 1
             match attempts[partition.topic_partition]:
                 case 1:
                     raise ValueError("a bug")
                 case 2:
                     raise KafkaError(ErrorCode.kafka_storage_error)
-            return await replay(partition, *arguments, **options)
+            return await load(partition, *arguments, **options)
 
-        monkeypatch.setattr(coordinator_shard, "replay", broken_replay)
+        monkeypatch.setattr(coordinator_context, "load", broken_load)
         await world.restart()
         client = await world.client("client again")
         beat = await client.ask(ApiKey.HEARTBEAT, heartbeat_message(joined))
@@ -288,9 +288,9 @@ def test_a_commit_that_times_out_is_valid_once_it_is_acknowledged(play: Play, mo
         client = await world.client()
         await client.ask(ApiKey.FIND_COORDINATOR, {"coordinator_keys": ["g"]})
         groups = world.broker.groups
-        shard = groups.runtime.shard("g")
+        context = groups.runtime.context("g")
         waiters: list[Any] = []
-        monkeypatch.setattr(type(shard.partition), "when_reached", lambda *_, waiter, **__: waiters.append(waiter))
+        monkeypatch.setattr(type(context.partition), "when_reached", lambda *_, waiter, **__: waiters.append(waiter))
         value = OffsetCommitValue(offset=4, commit_timestamp=0)
         started = asyncio.get_running_loop().time()
         with pytest.raises(KafkaError) as error:

@@ -12,7 +12,7 @@ import pytest
 from group_histories import GROUP, PARTITIONS, Actor, BrokenPromiseError, History
 from sampling import seeds
 
-from odradek.broker.coordinators import replay as replay_module
+from odradek.broker.coordinators import coordinator_loader
 from odradek.broker.coordinators.deferred_replies import DeferredReplies
 from odradek.clients import Admin
 from odradek.coordination import NO_PRODUCER, Reply, Step
@@ -110,13 +110,13 @@ def replies_before_commit(patch: pytest.MonkeyPatch) -> None:
 
 
 def loading_skips_the_last_batch(patch: pytest.MonkeyPatch) -> None:
-    apply = replay_module._Replay._apply
+    apply = coordinator_loader.CoordinatorLoader._apply
 
     def skip(self: Any, header: Any, batch: memoryview) -> None:
         if header.next_offset < self._partition.log.log_end_offset:
             apply(self, header, batch)
 
-    patch.setattr(replay_module._Replay, "_apply", skip)
+    patch.setattr(coordinator_loader.CoordinatorLoader, "_apply", skip)
 
 
 def commits_of_any_generation(patch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from odradek.broker.coordinators.append_errors import response_error
-from odradek.broker.coordinators.replay import LedPartition
+from odradek.broker.coordinators.coordinator_loader import LedPartition
 from odradek.broker.replication.partition import ACKS_ALL
 from odradek.coordination import Reply
 from odradek.model import ErrorCode, KafkaError
@@ -29,7 +29,7 @@ class _Pending:
 
 
 class DeferredReplies:
-    """The replies of one shard, which `send` sends.
+    """The replies of one context, which `send` sends.
 
     Replies that wait for `timeout_ms`, or whose records too few replicas have, get an error, and the records stay.
     `on_failure` is called with the error if appended records will not be committed by this broker; the owner then calls

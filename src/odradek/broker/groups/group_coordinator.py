@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from odradek.assignors import ASSIGNOR_NAMES, create_assignor
 from odradek.broker.cooperation import cooperatively
+from odradek.broker.coordinators.coordinator_context import CoordinatorState
 from odradek.broker.coordinators.runtime import CoordinatorKind, CoordinatorRuntime, LeaderPartitions
-from odradek.broker.coordinators.shard import ShardState
 from odradek.broker.groups.rebalance_journal import RebalanceJournal
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.config import BrokerConfig, group_config
@@ -170,7 +170,7 @@ class GroupCoordinator:
     def submit(self, group_id: str, request: Request) -> "asyncio.Future[Any]":
         """Return the reply to a request (see `odradek.groups.messages`).
 
-        The future fails with `KafkaError`: INVALID_GROUP_ID, and what `CoordinatorShard.submit` says.
+        The future fails with `KafkaError`: INVALID_GROUP_ID, and what `CoordinatorContext.submit` says.
         """
         if group_id or isinstance(request, _MAY_HAVE_NO_GROUP_ID):
             return self.runtime.submit(group_id, request)
@@ -189,11 +189,11 @@ class GroupCoordinator:
 
     def machine(self, group_id: str) -> GroupCoordinatorMachine | None:
         """Return the machine of a group's partition if this broker coordinates it and has loaded it."""
-        shard = self.runtime.shard(group_id)
-        if shard is None or shard.state is not ShardState.ACTIVE:
+        context = self.runtime.context(group_id)
+        if context is None or context.state is not CoordinatorState.ACTIVE:
             return None
-        assert isinstance(shard.machine, GroupCoordinatorMachine)
-        return shard.machine
+        assert isinstance(context.machine, GroupCoordinatorMachine)
+        return context.machine
 
     def find(self, group_id: str) -> ClassicGroup | None:
         """Return the present state of a group, which may not be committed, to estimate the memory of a request."""
@@ -216,9 +216,9 @@ class GroupCoordinator:
 
         Raises `KafkaError` COORDINATOR_LOAD_IN_PROGRESS while one loads, unless `only_loaded`.
         """
-        for shard in self.runtime.shards(only_active=only_loaded):
-            assert isinstance(shard.machine, GroupCoordinatorMachine)
-            yield shard.machine
+        for context in self.runtime.contexts(only_active=only_loaded):
+            assert isinstance(context.machine, GroupCoordinatorMachine)
+            yield context.machine
 
     async def find_coordinator(self, group_id: str) -> BrokerImage:
         """Return the coordinator of a group, after creating `__consumer_offsets` if it does not exist.

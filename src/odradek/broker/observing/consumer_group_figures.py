@@ -69,14 +69,14 @@ def _lowest(group: ConsumerGroup) -> Sample:
 def consumer_groups(broker: HasGroups) -> Iterator[Family | None]:
     """Yield the metrics of all groups that this broker coordinates, None between pieces."""
     totals, counted = _Totals(), 0
-    for shard in broker.groups.runtime.shards(only_active=True):
-        machine = shard.machine
+    for context in broker.groups.runtime.contexts(only_active=True):
+        machine = context.machine
         assert isinstance(machine, GroupCoordinatorMachine)
         for group in list(machine.consumer.groups.values()):
             totals.add(group)
             for member in group.members.values():
                 if member.state is MemberState.UNREVOKED_PARTITIONS:
-                    age_ms = machine.consumer.revoking_ms(group.group_id, member, shard.now)
+                    age_ms = machine.consumer.revoking_ms(group.group_id, member, context.now)
                     totals.revoking(sum(map(len, member.revoking.values())), age_ms)
             counted += len(group.members) + 1
             if counted > _MEMBERS_AT_ONCE:

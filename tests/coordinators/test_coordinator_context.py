@@ -1,4 +1,4 @@
-"""The shard of a coordinator with a toy machine: replies and commits, failures of every step, loading again (M6)."""
+"""The context of a coordinator with a toy machine: replies and commits, failures of every step, loading again (M6)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from toy import Add, Await, ControlledPartition, Counters, Get, MemoryLog, Request, TotalCodec
 
-from odradek.broker.coordinators.shard import CoordinatorShard, ShardState
+from odradek.broker.coordinators.coordinator_context import CoordinatorContext, CoordinatorState
 from odradek.coordination import Producer
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError
@@ -15,19 +15,19 @@ from odradek.protocol.batches.records import encode_batch
 from odradek.testing import Simulation
 
 COMMIT_TIMEOUT_MS = 5_000
-Shard = CoordinatorShard[Request, object]
+Context = CoordinatorContext[Request, object]
 
 
 class Scene:
-    """A partition and its shard, in virtual time."""
+    """A partition and its context, in virtual time."""
 
     def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation
         self.partition = ControlledPartition()
-        self.shard = self.new_shard()
+        self.context = self.new_context()
 
-    def new_shard(self, on_event: Callable[[object], None] = lambda _: None) -> Shard:
-        return CoordinatorShard(
+    def new_context(self, on_event: Callable[[object], None] = lambda _: None) -> Context:
+        return CoordinatorContext(
             self.partition,
             new_machine=Counters,
             codec=TotalCodec(),
@@ -38,34 +38,34 @@ class Scene:
         )
 
     async def start(self) -> None:
-        self.shard.start()
+        self.context.start()
         await self.until_active()
 
     async def until_active(self) -> None:
         async with asyncio.timeout(200):
-            while self.shard.state is not ShardState.ACTIVE:
+            while self.context.state is not CoordinatorState.ACTIVE:
                 await asyncio.sleep(0.1)
 
     async def elect(self, log: MemoryLog) -> None:
         """Another broker is elected, with this log."""
         self.partition.resign()
-        self.shard.unload()
+        self.context.unload()
         self.partition = ControlledPartition(log)
-        self.shard = self.new_shard()
+        self.context = self.new_context()
         await self.start()
 
     @property
     def machine(self) -> Counters:
-        machine = self.shard.machine
+        machine = self.context.machine
         assert isinstance(machine, Counters)
         return machine
 
     async def total(self, key: str = "a") -> object:
-        return await self.shard.submit(key, Get())
+        return await self.context.submit(key, Get())
 
     async def add(self, number: int, producer: Producer | None = None) -> object:
         """Add to the counter `a`, commit all, and return the reply."""
-        added = self.shard.submit("a", Add(number, producer))
+        added = self.context.submit("a", Add(number, producer))
         self.partition.commit()
         return await added
 
@@ -89,7 +89,11 @@ async def code_of(future: "asyncio.Future[object]") -> ErrorCode:
 def test_a_reply_leaves_when_its_records_are_committed_and_requests_behind_it_see_them_at_once() -> None:
     async def scene(at: Scene) -> None:
         await at.start()
-        added, seen, again = at.shard.submit("a", Add(2)), at.shard.submit("a", Get()), at.shard.submit("a", Add(3))
+        added, seen, again = (
+            at.context.submit("a", Add(2)),
+            at.context.submit("a", Get()),
+            at.context.submit("a", Add(3)),
+        )
         at.partition.write()
         await asyncio.sleep(1)
         assert not added.done()
@@ -107,13 +111,13 @@ def test_a_reply_leaves_when_its_records_are_committed_and_requests_behind_it_se
 def test_a_record_that_cannot_be_appended_changes_nothing_and_resets_its_key() -> None:
     async def scene(at: Scene) -> None:
         await at.start()
-        waiting, other = at.shard.submit("a", Await(10_000)), at.shard.submit("b", Await(10_000))
+        waiting, other = at.context.submit("a", Await(10_000)), at.context.submit("b", Await(10_000))
         at.partition.surprise = KafkaError(ErrorCode.message_too_large)
-        assert await code_of(at.shard.submit("a", Add(1))) is ErrorCode.unknown_server_error
+        assert await code_of(at.context.submit("a", Add(1))) is ErrorCode.unknown_server_error
         assert await code_of(waiting) is ErrorCode.unknown_server_error
         assert await at.total() == 0
         assert at.partition.log.batches == []
-        added = at.shard.submit("b", Add(7))
+        added = at.context.submit("b", Add(7))
         at.partition.commit()
         assert (await other, await added) == (7, 7)
 
@@ -124,16 +128,16 @@ def test_a_record_that_cannot_be_appended_changes_nothing_and_resets_its_key() -
 def test_while_the_partition_refuses_records_requests_fail_and_deadlines_stand_still(code: ErrorCode) -> None:
     async def scene(at: Scene) -> None:
         await at.start()
-        waiting = at.shard.submit("a", Await(10_000))
+        waiting = at.context.submit("a", Await(10_000))
         await asyncio.sleep(4)
         at.partition.refusal = KafkaError(code)
         expected = {ErrorCode.not_enough_replicas: ErrorCode.coordinator_not_available}
         for _ in range(3):
-            assert await code_of(at.shard.submit("a", Add(1))) is expected.get(code, ErrorCode.not_coordinator)
+            assert await code_of(at.context.submit("a", Add(1))) is expected.get(code, ErrorCode.not_coordinator)
             if code is ErrorCode.not_enough_replicas:
-                assert await at.shard.submit("a", Get()) == 0, "it needs no record"
+                assert await at.context.submit("a", Get()) == 0, "it needs no record"
             else:
-                assert await code_of(at.shard.submit("a", Get())) is ErrorCode.not_coordinator
+                assert await code_of(at.context.submit("a", Get())) is ErrorCode.not_coordinator
             await asyncio.sleep(10)
         assert not waiting.done()
         at.partition.refusal = None
@@ -149,7 +153,7 @@ def test_while_the_partition_refuses_records_requests_fail_and_deadlines_stand_s
 def test_a_deadline_that_comes_while_records_are_refused_is_met_when_they_are_taken_again() -> None:
     async def scene(at: Scene) -> None:
         await at.start()
-        waiting = at.shard.submit("a", Await(1_000))
+        waiting = at.context.submit("a", Await(1_000))
         at.partition.refusal = KafkaError(ErrorCode.not_enough_replicas)
         await asyncio.sleep(60)
         assert not waiting.done()
@@ -164,12 +168,12 @@ def test_records_that_are_lost_before_they_are_written_make_the_shard_load_again
     async def scene(at: Scene) -> None:
         await at.start()
         assert await at.add(1) == 1
-        lost, seen = at.shard.submit("a", Add(5)), at.shard.submit("a", Get())
-        waiting = at.shard.submit("b", Await(1_000_000))
+        lost, seen = at.context.submit("a", Add(5)), at.context.submit("a", Get())
+        waiting = at.context.submit("b", Await(1_000_000))
         at.partition.lose()
         for future in (lost, seen, waiting):
             assert await code_of(future) is ErrorCode.not_coordinator
-        assert await code_of(at.shard.submit("a", Get())) is ErrorCode.coordinator_load_in_progress
+        assert await code_of(at.context.submit("a", Get())) is ErrorCode.coordinator_load_in_progress
         await at.until_active()
         assert await at.total() == 1
         assert at.machine.waiting == {}
@@ -182,7 +186,7 @@ def test_lost_records_without_a_reply_make_the_shard_load_again_too() -> None:
         await at.start()
         assert await at.add(1) == 1
         topic = ClusterImage(topics={"a": None})  # type: ignore[dict-item]
-        at.shard.on_image(topic, ClusterImage())
+        at.context.on_image(topic, ClusterImage())
         assert at.machine.totals == {}
         at.partition.lose()
         await at.until_active()
@@ -194,11 +198,11 @@ def test_lost_records_without_a_reply_make_the_shard_load_again_too() -> None:
 def test_a_record_that_is_not_committed_in_time_fails_its_request_and_counts_all_the_same() -> None:
     async def scene(at: Scene) -> None:
         await at.start()
-        added = at.shard.submit("a", Add(1))
+        added = at.context.submit("a", Add(1))
         at.partition.write()
         assert await code_of(added) is ErrorCode.coordinator_not_available
-        assert at.shard.state is ShardState.ACTIVE
-        seen = at.shard.submit("a", Get())
+        assert at.context.state is CoordinatorState.ACTIVE
+        seen = at.context.submit("a", Get())
         await asyncio.sleep(1)
         assert not seen.done(), "what it saw may yet be lost"
         at.partition.commit()
@@ -210,10 +214,10 @@ def test_a_record_that_is_not_committed_in_time_fails_its_request_and_counts_all
 def test_a_record_is_still_awaited_after_its_replicas_fell_out_of_sync() -> None:
     async def scene(at: Scene) -> None:
         await at.start()
-        added = at.shard.submit("a", Add(1))
+        added = at.context.submit("a", Add(1))
         at.partition.shrink()
         assert await code_of(added) is ErrorCode.coordinator_not_available
-        seen = at.shard.submit("a", Get())
+        seen = at.context.submit("a", Get())
         await asyncio.sleep(1)
         assert not seen.done()
         at.partition.lose()
@@ -228,7 +232,7 @@ def test_a_record_is_still_awaited_after_its_replicas_fell_out_of_sync() -> None
 def test_a_new_coordinator_has_what_is_in_its_log(is_committed: bool) -> None:
     async def scene(at: Scene) -> None:
         await at.start()
-        added, waiting = at.shard.submit("a", Add(1)), at.shard.submit("b", Await(1_000_000))
+        added, waiting = at.context.submit("a", Add(1)), at.context.submit("b", Await(1_000_000))
         at.partition.write()
         if is_committed:
             at.partition.commit()
@@ -246,15 +250,15 @@ def test_a_new_coordinator_has_what_is_in_its_log(is_committed: bool) -> None:
 def test_what_was_loaded_and_is_not_committed_is_not_shown_until_it_is() -> None:
     async def scene(at: Scene) -> None:
         await at.start()
-        at.shard.submit("a", Add(1))
+        at.context.submit("a", Add(1))
         at.partition.write()
         log = at.partition.log
-        at.shard.kill()
+        at.context.kill()
         at.partition = ControlledPartition(log)
         at.partition.high_watermark = 0
-        at.shard = at.new_shard()
+        at.context = at.new_context()
         await at.start()
-        seen = at.shard.submit("a", Get())
+        seen = at.context.submit("a", Get())
         await asyncio.sleep(1)
         assert not seen.done()
         at.partition.commit()
@@ -266,13 +270,13 @@ def test_what_was_loaded_and_is_not_committed_is_not_shown_until_it_is() -> None
 def test_unloading_while_loading_leaves_nothing_behind() -> None:
     async def scene(at: Scene) -> None:
         at.partition.log.log_end_offset = 1  # appended, and never written
-        at.shard.start()
+        at.context.start()
         await asyncio.sleep(0.1)
-        assert at.shard.state is ShardState.LOADING
-        at.shard.unload()
+        assert at.context.state is CoordinatorState.LOADING
+        at.context.unload()
         await asyncio.sleep(100)
-        assert at.shard.state is ShardState.CLOSED
-        assert await code_of(at.shard.submit("a", Get())) is ErrorCode.not_coordinator
+        assert at.context.state is CoordinatorState.CLOSED
+        assert await code_of(at.context.submit("a", Get())) is ErrorCode.not_coordinator
 
     play(scene)
 
@@ -322,10 +326,10 @@ def test_records_of_a_transaction_count_from_its_marker_on(committed: bool, is_l
         assert await at.add(3, Producer(producer_id=7, epoch=0)) == 3
         assert await at.total() == 0
         if is_live:
-            at.shard.marker_appended(7, 1, committed=committed)
+            at.context.marker_appended(7, 1, committed=committed)
         else:
             await at.elect(at.partition.log)
-            at.shard.marker_appended(7, 1, committed=committed)
+            at.context.marker_appended(7, 1, committed=committed)
         assert await at.total() == (3 if committed else 0)
 
     play(scene)
@@ -335,17 +339,17 @@ def test_records_of_a_transaction_count_from_its_marker_on(committed: bool, is_l
 def test_a_marker_that_is_appended_while_the_end_of_a_replay_is_not_committed_is_applied_once(committed: bool) -> None:
     async def scene(at: Scene) -> None:
         await at.start()
-        at.shard.submit("a", Add(3, Producer(producer_id=7, epoch=0)))
+        at.context.submit("a", Add(3, Producer(producer_id=7, epoch=0)))
         at.partition.write()
         log = at.partition.log
-        at.shard.kill()
+        at.context.kill()
         at.partition = ControlledPartition(log)
         at.partition.high_watermark = 0
-        at.shard = at.new_shard()
-        at.shard.start()
+        at.context = at.new_context()
+        at.context.start()
         await asyncio.sleep(1)
-        assert at.shard.state is ShardState.LOADING
-        at.shard.marker_appended(7, at.partition.append_marker(7, committed=committed), committed=committed)
+        assert at.context.state is CoordinatorState.LOADING
+        at.context.marker_appended(7, at.partition.append_marker(7, committed=committed), committed=committed)
         at.partition.commit()
         await at.until_active()
         assert await at.total() == (3 if committed else 0)
@@ -357,8 +361,8 @@ def test_a_marker_that_is_appended_while_the_end_of_a_replay_is_not_committed_is
 def test_killing_answers_nobody() -> None:
     async def scene(at: Scene) -> None:
         await at.start()
-        added, waiting = at.shard.submit("a", Add(1)), at.shard.submit("a", Await(10))
-        at.shard.kill()
+        added, waiting = at.context.submit("a", Add(1)), at.context.submit("a", Await(10))
+        at.context.kill()
         at.partition.commit()
         await asyncio.sleep(100)
         assert not added.done()

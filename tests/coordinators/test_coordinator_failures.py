@@ -1,6 +1,6 @@
 """Failures of a machine, of its codec and of appends: they reset a key, or the machine is loaded again (M6).
 
-The shard runs on a `VirtualLoop`.
+The context runs on a `VirtualLoop`.
 """
 
 import asyncio
@@ -10,11 +10,11 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from test_shard import Scene, code_of, play
+from test_coordinator_context import Scene, code_of, play
 from toy import Add, AddUnsafely, Await, Clear, ControlledPartition, Counters, Get, Total
 
-from odradek.broker.coordinators import shard as coordinator_shard
-from odradek.broker.coordinators.shard import ShardState
+from odradek.broker.coordinators import coordinator_context
+from odradek.broker.coordinators.coordinator_context import CoordinatorState
 from odradek.coordination import Now, Producer, Step
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError
@@ -23,11 +23,11 @@ from odradek.model import ErrorCode, KafkaError
 def test_a_request_whose_records_cannot_be_encoded_resets_its_key_alone(caplog: pytest.LogCaptureFixture) -> None:
     async def scene(at: Scene) -> None:
         await at.start()
-        waiting, other = at.shard.submit("a", Await(10_000)), at.shard.submit("b", Await(10_000))
-        assert await code_of(at.shard.submit("a", AddUnsafely())) is ErrorCode.unknown_server_error
+        waiting, other = at.context.submit("a", Await(10_000)), at.context.submit("b", Await(10_000))
+        assert await code_of(at.context.submit("a", AddUnsafely())) is ErrorCode.unknown_server_error
         assert await code_of(waiting) is ErrorCode.unknown_server_error
-        assert at.shard.state is ShardState.ACTIVE
-        added = at.shard.submit("b", Add(1))
+        assert at.context.state is CoordinatorState.ACTIVE
+        added = at.context.submit("b", Add(1))
         at.partition.commit()
         assert (await other, await added) == (1, 1)
 
@@ -38,13 +38,13 @@ def test_a_request_whose_records_cannot_be_encoded_resets_its_key_alone(caplog: 
 def test_a_machine_that_fails_at_a_request_resets_its_key_alone(caplog: pytest.LogCaptureFixture) -> None:
     async def scene(at: Scene) -> None:
         await at.start()
-        waiting, other = at.shard.submit("a", Await(10_000)), at.shard.submit("b", Await(10_000))
+        waiting, other = at.context.submit("a", Await(10_000)), at.context.submit("b", Await(10_000))
         handle = at.machine.handle
         at.machine.handle = broken  # type: ignore[method-assign]
-        assert await code_of(at.shard.submit("a", Add(1))) is ErrorCode.unknown_server_error
+        assert await code_of(at.context.submit("a", Add(1))) is ErrorCode.unknown_server_error
         at.machine.handle = handle  # type: ignore[method-assign]
         assert await code_of(waiting) is ErrorCode.unknown_server_error
-        added = at.shard.submit("b", Add(1))
+        added = at.context.submit("b", Add(1))
         at.partition.commit()
         assert (await other, await added) == (1, 1)
 
@@ -60,7 +60,7 @@ def test_a_machine_that_fails_to_apply_what_is_in_the_log_is_loaded_again(caplog
     async def scene(at: Scene) -> None:
         await at.start()
         at.machine.apply = broken  # type: ignore[method-assign]
-        assert await code_of(at.shard.submit("b", Add(1))) is ErrorCode.unknown_server_error
+        assert await code_of(at.context.submit("b", Add(1))) is ErrorCode.unknown_server_error
         at.partition.commit()
         await at.until_active()
         assert await at.total("b") == 1
@@ -79,15 +79,15 @@ def test_a_machine_that_fails_again_and_again_is_loaded_with_back_off(monkeypatc
 
         with monkeypatch.context() as patch:
             patch.setattr(Counters, "on_elected", fail)
-            at.shard.start()
+            at.context.start()
             await asyncio.sleep(20)
         pauses = [round(later - earlier) for earlier, later in pairwise(elected_at_s)]
         assert pauses == [1, 2, 4, 8]
-        assert await code_of(at.shard.submit("a", Get())) is ErrorCode.not_coordinator
+        assert await code_of(at.context.submit("a", Get())) is ErrorCode.not_coordinator
         await at.until_active()
         await asyncio.sleep(100)
         at.machine.apply = broken  # type: ignore[method-assign]
-        at.shard.submit("b", Add(1)).cancel()
+        at.context.submit("b", Add(1)).cancel()
         at.partition.commit()
         async with asyncio.timeout(1):
             await at.until_active()
@@ -99,7 +99,7 @@ def test_writes_that_are_lost_again_and_again_do_not_keep_the_shard_busy(caplog:
     async def scene(at: Scene) -> None:
         await at.start()
         for _ in range(100):
-            at.shard.submit("a", Add(1)).add_done_callback(lambda future: future.exception())
+            at.context.submit("a", Add(1)).add_done_callback(lambda future: future.exception())
             at.partition.lose()
             await asyncio.sleep(0.1)
 
@@ -110,11 +110,11 @@ def test_writes_that_are_lost_again_and_again_do_not_keep_the_shard_busy(caplog:
 def test_a_partition_that_another_broker_leads_is_not_loaded_again(caplog: pytest.LogCaptureFixture) -> None:
     async def scene(at: Scene) -> None:
         await at.start()
-        added = at.shard.submit("a", Add(1))
+        added = at.context.submit("a", Add(1))
         at.partition.resign()
         assert await code_of(added) is ErrorCode.not_coordinator
-        assert at.shard.state is ShardState.CLOSED
-        at.shard.unload()
+        assert at.context.state is CoordinatorState.CLOSED
+        at.context.unload()
 
     play(scene)
     assert "Loading" not in caplog.text
@@ -125,11 +125,11 @@ def test_records_that_are_too_large_for_a_batch_are_spread_over_several_if_they_
     async def scene(at: Scene) -> None:
         await at.start()
         for number in range(10):
-            at.shard.submit(str(number), Add(1))
+            at.context.submit(str(number), Add(1))
         at.partition.commit()
         at.partition.log.most_bytes = 90
         batches = len(at.partition.log.batches)
-        clearing = at.shard.submit("all", Clear(is_atomic))
+        clearing = at.context.submit("all", Clear(is_atomic))
         await asyncio.sleep(1)
         if is_atomic:
             assert await code_of(clearing) is ErrorCode.unknown_server_error
@@ -149,14 +149,14 @@ def test_records_that_are_too_large_for_a_batch_are_spread_over_several_if_they_
 def test_a_step_of_records_alone_that_cannot_be_appended_leaves_its_key_as_it_is() -> None:
     async def scene(at: Scene) -> None:
         await at.start()
-        waiting = at.shard.submit("a", Await(1_000_000))
-        added = at.shard.submit("b", Add(1))
+        waiting = at.context.submit("a", Await(1_000_000))
+        added = at.context.submit("b", Add(1))
         at.partition.commit()
         await added
         at.partition.surprise = KafkaError(ErrorCode.message_too_large)
-        clearing = at.shard.submit("a", Clear(is_atomic=True, is_only_records=True))
+        clearing = at.context.submit("a", Clear(is_atomic=True, is_only_records=True))
         assert await code_of(clearing) is ErrorCode.unknown_server_error
-        added = at.shard.submit("a", Add(5))
+        added = at.context.submit("a", Add(5))
         at.partition.commit()
         assert (await waiting, await added) == (5, 5)
 
@@ -167,18 +167,18 @@ def test_a_step_of_records_alone_that_cannot_be_appended_leaves_its_key_as_it_is
 def test_changes_of_topics_wait_until_records_can_be_appended(is_loading: bool) -> None:
     async def scene(at: Scene) -> None:
         await at.start()
-        added = at.shard.submit("a", Add(1))
+        added = at.context.submit("a", Add(1))
         at.partition.commit()
         await added
         if is_loading:
-            at.shard.kill()
-            at.shard = at.new_shard()
-            at.shard.start()
+            at.context.kill()
+            at.context = at.new_context()
+            at.context.start()
         else:
             at.partition.refusal = KafkaError(ErrorCode.not_enough_replicas)
         topics = ClusterImage(topics={"a": None})  # type: ignore[dict-item]
-        at.shard.on_image(topics, ClusterImage())
-        at.shard.on_image(ClusterImage(), ClusterImage())
+        at.context.on_image(topics, ClusterImage())
+        at.context.on_image(ClusterImage(), ClusterImage())
         await at.until_active()
         if not is_loading:
             assert at.machine.totals == {"a": 1}
@@ -192,9 +192,9 @@ def test_changes_of_topics_wait_until_records_can_be_appended(is_loading: bool) 
 def test_the_clock_of_a_shard_stands_still_no_longer_than_its_partition_refuses_records() -> None:
     async def scene(at: Scene) -> None:
         await at.start()
-        waiting = at.shard.submit("a", Await(10_000))
+        waiting = at.context.submit("a", Await(10_000))
         at.partition.refusal = KafkaError(ErrorCode.not_enough_replicas)
-        assert await code_of(at.shard.submit("a", Add(1))) is ErrorCode.coordinator_not_available
+        assert await code_of(at.context.submit("a", Add(1))) is ErrorCode.coordinator_not_available
         await asyncio.sleep(2)
         at.partition.refusal = None
         async with asyncio.timeout(11):
@@ -217,7 +217,7 @@ def slow_election(monkeypatch: pytest.MonkeyPatch) -> None:
         for name in ("x", "y", "z"):
             yield Step(key=name, records=[Total(name, 1)])
 
-    monkeypatch.setattr(coordinator_shard, "cooperatively_by_time", slowly)
+    monkeypatch.setattr(coordinator_context, "cooperatively_by_time", slowly)
     monkeypatch.setattr(Counters, "on_elected", elected)
 
 
@@ -229,7 +229,7 @@ def test_the_clock_of_a_machine_stands_still_until_it_is_active() -> None:
         at.partition.commit()
         await at.start()
         assert at.simulation.clock.elapsed_s >= 60
-        assert at.shard.now.ms - at.machine.elected_at_ms < 1000
+        assert at.context.now.ms - at.machine.elected_at_ms < 1000
 
     play(scene)
 
@@ -239,16 +239,16 @@ def test_the_clock_of_a_machine_stands_still_until_it_is_active() -> None:
 def test_a_marker_that_is_appended_during_an_election_is_applied_once(committed: bool) -> None:
     async def scene(at: Scene) -> None:
         await at.start()
-        at.shard.submit("a", Add(3, Producer(producer_id=7, epoch=0)))
+        at.context.submit("a", Add(3, Producer(producer_id=7, epoch=0)))
         at.partition.commit()
         log = at.partition.log
-        at.shard.kill()
+        at.context.kill()
         at.partition = ControlledPartition(log)
-        at.shard = at.new_shard()
-        at.shard.start()
+        at.context = at.new_context()
+        at.context.start()
         await asyncio.sleep(30)
-        assert at.shard.state is ShardState.LOADING
-        at.shard.marker_appended(7, at.partition.append_marker(7, committed=committed), committed=committed)
+        assert at.context.state is CoordinatorState.LOADING
+        at.context.marker_appended(7, at.partition.append_marker(7, committed=committed), committed=committed)
         await at.until_active()
         at.partition.commit()
         assert await at.total() == (3 if committed else 0)
@@ -260,10 +260,10 @@ def test_a_marker_that_is_appended_during_an_election_is_applied_once(committed:
 @pytest.mark.usefixtures("slow_election")
 def test_records_that_are_lost_during_an_election_make_the_machine_load_again() -> None:
     async def scene(at: Scene) -> None:
-        at.shard.start()
+        at.context.start()
         await asyncio.sleep(30)
         at.partition.lose()
-        assert at.shard.state is ShardState.LOADING
+        assert at.context.state is CoordinatorState.LOADING
         assert at.machine.totals == {}
         await at.until_active()
         at.partition.commit()
@@ -276,8 +276,8 @@ def test_records_that_are_lost_during_an_election_make_the_machine_load_again() 
 def test_many_deadlines_that_are_due_at_once_are_handled_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene(at: Scene) -> None:
         await at.start()
-        monkeypatch.setattr(coordinator_shard, "TURN_S", -1.0)
-        waiting = [at.shard.submit(str(number), Await(1_000)) for number in range(3)]
+        monkeypatch.setattr(coordinator_context, "TURN_S", -1.0)
+        waiting = [at.context.submit(str(number), Await(1_000)) for number in range(3)]
         done: list[int] = []
         while len(done) < 3 or done[-1] < 3:
             done.append(sum(each.done() for each in waiting))
@@ -289,11 +289,11 @@ def test_many_deadlines_that_are_due_at_once_are_handled_in_turns(monkeypatch: p
 
 def test_an_observer_that_fails_does_not_disturb_the_machine(caplog: pytest.LogCaptureFixture) -> None:
     async def scene(at: Scene) -> None:
-        at.shard = at.new_shard(on_event=broken)
+        at.context = at.new_context(on_event=broken)
         await at.start()
         handle = at.machine.handle
         at.machine.handle = lambda *request: replace(handle(*request), events=("something",))  # type: ignore[method-assign]
-        added = at.shard.submit("a", Add(1))
+        added = at.context.submit("a", Add(1))
         at.partition.commit()
         assert await added == 1
 

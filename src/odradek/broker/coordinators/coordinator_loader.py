@@ -24,7 +24,7 @@ READ_BYTES: Final = 1 << 20
 """Limit of one read from the log."""
 _MOST_NAMED: Final = 3
 """Limit of malformed records and batches that are named in the log."""
-_FROZEN_AT_ONCE: Final = 50_000
+_RECORDS_PER_FREEZE: Final = 50_000
 """Records between two freezes: each of them also keeps the unreachable objects that the process has at that time."""
 _log = logging.getLogger("odradek.coordinators")
 
@@ -33,7 +33,7 @@ RecordT = TypeVar("RecordT")
 
 
 class ReadableLog(Protocol):
-    """The part of a partition's log that a replay uses."""
+    """The part of a partition's log that a load uses."""
 
     @property
     def log_start_offset(self) -> int:
@@ -80,8 +80,8 @@ class LedPartition(Protocol):
 
 
 @dataclass(slots=True, kw_only=True)
-class Replayed:
-    """The extent of a replay."""
+class LoadSummary:
+    """The extent of a load."""
 
     end_offset: int
     records: int = 0
@@ -93,9 +93,9 @@ class Replayed:
     is_committed: bool = False
 
 
-async def replay(
+async def load(
     partition: LedPartition, machine: Machine[RequestT, RecordT], codec: RecordCodec[RecordT], *, timeout_ms: int
-) -> Replayed:
+) -> LoadSummary:
     """Apply a partition's records up to its end, a piece in each turn, and return when that end is committed.
 
     The high watermark is not enough: a new leader learns it late, and the records behind it will be committed unless
@@ -103,31 +103,31 @@ async def replay(
     during the wait are applied, too. A record that cannot be decoded is skipped, and named in the log. Raises
     `KafkaError` if this broker no longer leads the partition, or if another replica has what is damaged here.
     """
-    log, replaying = partition.log, _Replay(partition, machine, codec)
-    found = replaying.found
+    log, loader = partition.log, CoordinatorLoader(partition, machine, codec)
+    summary = loader.summary
     while True:
-        await replaying.read_to_end(timeout_ms)
-        found.is_committed = False
+        await loader.read_to_end(timeout_ms)
+        summary.is_committed = False
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_ms / 1000):
-                found.is_committed = await _wait_until(partition, found.end_offset, ACKS_ALL)
-        if found.end_offset >= log.log_end_offset:
+                summary.is_committed = await _wait_until(partition, summary.end_offset, ACKS_ALL)
+        if summary.end_offset >= log.log_end_offset:
             break
-    if found.malformed or found.unknown:
+    if summary.malformed or summary.unknown:
         _log.warning(
             "Skipped %d malformed records, and %d of unknown types, of %s",
-            found.malformed, found.unknown, partition.topic_partition,
+            summary.malformed, summary.unknown, partition.topic_partition,
         )  # fmt: skip
-    return found
+    return summary
 
 
-class _Replay(Generic[RequestT, RecordT]):
-    """One replay of a partition's records."""
+class CoordinatorLoader(Generic[RequestT, RecordT]):
+    """A reader of a partition's records into a machine, from the start of the log to its end."""
 
     def __init__(
         self, partition: LedPartition, machine: Machine[RequestT, RecordT], codec: RecordCodec[RecordT]
     ) -> None:
-        self.found = Replayed(end_offset=partition.log.log_start_offset)
+        self.summary = LoadSummary(end_offset=partition.log.log_start_offset)
         self._partition = partition
         self._machine = machine
         self._codec = codec
@@ -136,28 +136,28 @@ class _Replay(Generic[RequestT, RecordT]):
 
     async def read_to_end(self, timeout_ms: int) -> None:
         """Apply all records, those that are appended meanwhile included."""
-        log, found = self._partition.log, self.found
-        while found.end_offset < log.log_end_offset:
-            if found.end_offset >= log.written_offset:
+        log, summary = self._partition.log, self.summary
+        while summary.end_offset < log.log_end_offset:
+            if summary.end_offset >= log.written_offset:
                 await self._wait_until_written(log.log_end_offset, timeout_ms)
             written = log.written_offset
             data = self._read(written)
-            before = found.end_offset
-            batches = _sound_batches(data, before, written)
+            before = summary.end_offset
+            batches = _valid_batches(data, before, written)
             async for header, batch in cooperatively_by_time(batches, self._monotonic):
                 self._apply(header, batch)
-                found.end_offset = header.next_offset
-            self._freeze()
+                summary.end_offset = header.next_offset
+            self._exempt_from_gc()
             if not data:
-                found.end_offset = written  # compaction has removed the rest
-            elif found.end_offset == before:
+                summary.end_offset = written  # compaction has removed the rest
+            elif summary.end_offset == before:
                 raise CorruptBatchError(f"the batches at offset {before} have offsets before it or behind {written}")
             await asyncio.sleep(0)
 
-    def _freeze(self) -> None:
+    def _exempt_from_gc(self) -> None:
         """Exempt what is loaded from garbage collection, which would traverse all of it again and again."""
-        if self.found.records - self._frozen_records >= _FROZEN_AT_ONCE:
-            self._frozen_records = self.found.records
+        if self.summary.records - self._frozen_records >= _RECORDS_PER_FREEZE:
+            self._frozen_records = self.summary.records
             gc.freeze()
 
     async def _wait_until_written(self, offset: int, timeout_ms: int) -> None:
@@ -169,16 +169,16 @@ class _Replay(Generic[RequestT, RecordT]):
             raise KafkaError(ErrorCode.kafka_storage_error, reason) from None
 
     def _read(self, end: int) -> Buffer:
-        """Return batches from `found.end_offset` on. Skips what is damaged, if no other replica has it."""
-        log, offset = self._partition.log, self.found.end_offset
+        """Return batches from `summary.end_offset` on. Skips what is damaged, if no other replica has it."""
+        log, offset = self._partition.log, self.summary.end_offset
         try:
             return log.read(offset, READ_BYTES, up_to_offset=end)
         except DamagedSegmentError as error:
             if not self._partition.has_only_damaged_copy:
                 raise self._partition.read_error(error) from error
             behind = _first_readable(log, offset, end)
-            self.found.damaged += behind - offset
-            self.found.end_offset = behind
+            self.summary.damaged += behind - offset
+            self.summary.end_offset = behind
             _log.error(
                 "Skipped the offsets %d to %d of %s, which are damaged: %s; changes in them, such as committed "
                 "offsets, are lost, as no other replica is in sync. `odradek log verify %s` shows the damage",
@@ -205,19 +205,19 @@ class _Replay(Generic[RequestT, RecordT]):
                 self._skip(f"Record {each.offset}", error)
                 continue
             if record is None:
-                self.found.unknown += 1
+                self.summary.unknown += 1
                 continue
-            self.found.records += 1
+            self.summary.records += 1
             self._machine.apply(record, each.offset, producer_id)
 
     def _skip(self, what: str, error: KafkaError, count: int = 1) -> None:
         """Count malformed records, and name the first ones."""
-        if self.found.malformed < _MOST_NAMED:
+        if self.summary.malformed < _MOST_NAMED:
             _log.warning("%s of %s is malformed: %s", what, self._partition.topic_partition, error)
-        self.found.malformed += count
+        self.summary.malformed += count
 
 
-def _sound_batches(data: Buffer, offset: int, end: int) -> Iterator[tuple[BatchHeader, memoryview]]:
+def _valid_batches(data: Buffer, offset: int, end: int) -> Iterator[tuple[BatchHeader, memoryview]]:
     """Yield batches from `offset` to `end`, up to the first damaged one.
 
     The next read begins there, so that the log learns of the damage. No checksum covers a batch's offset.

@@ -1,16 +1,16 @@
-"""Any order of requests, commits, failures and elections: a shard's replies and state are those of its log (M6).
+"""Any order of requests, commits, failures and elections: a context's replies and state are those of its log (M6).
 
-The shard runs on a `VirtualLoop`."""
+The context runs on a `VirtualLoop`."""
 
 import asyncio
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_shard import Scene, play
+from test_coordinator_context import Scene, play
 from toy import Add, Await, Counters, Get, MemoryLog, TotalCodec
 
-from odradek.broker.coordinators.shard import ShardState
+from odradek.broker.coordinators.coordinator_context import CoordinatorState
 from odradek.coordination import NO_PRODUCER, Producer
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.batches.control_records import ControlType, decode_marker
@@ -66,19 +66,19 @@ class Witness:
     async def perform(self, operation: tuple[Any, ...]) -> None:
         at, (name, *arguments) = self.at, operation
         if name == "add":
-            self.asked.append(("add", arguments[0], at.shard.submit(arguments[0], Add(arguments[1]))))
+            self.asked.append(("add", arguments[0], at.context.submit(arguments[0], Add(arguments[1]))))
         elif name == "add in a transaction":
             request = Add(arguments[1], Producer(producer_id=7, epoch=0))
-            self.asked.append(("pending", arguments[0], at.shard.submit(arguments[0], request)))
+            self.asked.append(("pending", arguments[0], at.context.submit(arguments[0], request)))
         elif name == "mark" and at.partition.refusal is None:
             end_offset = at.partition.append_marker(7, committed=arguments[0])
-            at.shard.marker_appended(7, end_offset, committed=arguments[0])
+            at.context.marker_appended(7, end_offset, committed=arguments[0])
         elif name == "mark":
             pass
         elif name == "get":
-            self.asked.append(("get", arguments[0], at.shard.submit(arguments[0], Get())))
+            self.asked.append(("get", arguments[0], at.context.submit(arguments[0], Get())))
         elif name == "await":
-            self.asked.append(("await", arguments[0], at.shard.submit(arguments[0], Await(2_000))))
+            self.asked.append(("await", arguments[0], at.context.submit(arguments[0], Await(2_000))))
         elif name == "commit":
             start, end = at.partition.high_watermark, at.partition.log.log_end_offset
             at.partition.commit(min(start + arguments[0], end) if arguments[0] else end)
@@ -89,12 +89,12 @@ class Witness:
         elif name == "elect":
             at.partition.write()
             log, high_watermark = at.partition.log, at.partition.high_watermark
-            at.shard.unload()
+            at.context.unload()
             at.partition.resign()
             at.partition = type(at.partition)(log)
             at.partition.high_watermark = high_watermark
-            at.shard = at.new_shard()
-            at.shard.start()
+            at.context = at.new_context()
+            at.context.start()
         elif name == "pass":
             await asyncio.sleep(arguments[0])
         else:
@@ -103,9 +103,9 @@ class Witness:
         self.check()
 
     def check(self) -> None:
-        """Live state is replayed state, and no reply shows what is not committed."""
+        """Live state equals loaded state, and no reply shows what is not committed."""
         at = self.at
-        if at.shard.state is ShardState.ACTIVE:
+        if at.context.state is CoordinatorState.ACTIVE:
             assert at.machine.totals == totals_of(at.partition.log, at.partition.log.log_end_offset)
         for entry in [each for each in self.asked if each[2].done()]:
             self.asked.remove(entry)

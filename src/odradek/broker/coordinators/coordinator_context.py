@@ -1,7 +1,7 @@
 """One coordinator: a machine, the partition that has its records, and the requests that wait.
 
 ```
-             start()                        replayed                      a write is lost, the machine fails
+             start()                        loaded                        a write is lost, the machine fails
    created ─────────▶ LOADING ───────────────────────────▶ ACTIVE ──────────────▶ LOADING
                        ▲  │ fails
           back-off over│  ▼                     unload(), kill() at any time ───▶ CLOSED
@@ -24,8 +24,8 @@ from typing import Final, Generic, TypeVar
 
 from odradek.broker.cooperation import TURN_S, cooperatively_by_time
 from odradek.broker.coordinators.append_errors import RESIGNED, TOO_LARGE, response_error
+from odradek.broker.coordinators.coordinator_loader import LedPartition, load
 from odradek.broker.coordinators.deferred_replies import DeferredReplies
-from odradek.broker.coordinators.replay import LedPartition, replay
 from odradek.broker.replication.partition import ACKS_ALL
 from odradek.coordination import NO_PRODUCER, Machine, Now, Producer, RecordCodec, Reply, Step
 from odradek.metadata.image import ClusterImage
@@ -40,7 +40,7 @@ _CALM_S: Final = 60.0
 """Time for which a machine must have been active to be loaded again without a back-off."""
 _AT_ONCE_MS: Final = -1
 _PAUSED_CHECK_S: Final = 0.5
-"""Interval at which a shard whose partition refuses records checks whether it accepts them again."""
+"""Interval at which a context whose partition refuses records checks whether it accepts them again."""
 _log = logging.getLogger("odradek.coordinators")
 _MOST_KEY_CHARACTERS: Final = 200
 """Characters of a client's key in a line of the log."""
@@ -49,8 +49,8 @@ RequestT = TypeVar("RequestT")
 RecordT = TypeVar("RecordT")
 
 
-class ShardState(Enum):
-    """The state of a shard."""
+class CoordinatorState(Enum):
+    """The state of a coordinator."""
 
     LOADING = auto()
     ACTIVE = auto()
@@ -58,7 +58,7 @@ class ShardState(Enum):
     CLOSED = auto()
 
 
-class CoordinatorShard(Generic[RequestT, RecordT]):
+class CoordinatorContext(Generic[RequestT, RecordT]):
     """The machine of one partition, loaded by `start`."""
 
     def __init__(
@@ -73,7 +73,7 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
         on_event: Callable[[object], None] = lambda _: None,
     ) -> None:
         self.partition = partition
-        self.state = ShardState.LOADING
+        self.state = CoordinatorState.LOADING
         self.machine = new_machine()
         self._new_machine = new_machine
         self._codec = codec
@@ -83,7 +83,7 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
         self._on_event = on_event
         self._loop = asyncio.get_running_loop()
         self._loading: asyncio.Task[None] | None = None
-        self._is_replayed = False
+        self._is_loaded = False
         """Whether the machine has all records of the log, so that it gets the next ones live."""
         self._requests: dict[asyncio.Future[object], str] = {}
         """The requests that have no reply yet, with their keys."""
@@ -110,7 +110,7 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
         self._begin_loading(after_s=0)
 
     def _begin_loading(self, *, after_s: float) -> None:
-        self.state = ShardState.LOADING
+        self.state = CoordinatorState.LOADING
         self.machine = self._new_machine()
         self._loading = self._loop.create_task(self._load_until_done(after_s), name=f"loading {self._name}")
 
@@ -128,30 +128,32 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
             else:
                 return
             self._drop(KafkaError(ErrorCode.not_coordinator))
-            self.state = ShardState.FAILED
+            self.state = CoordinatorState.FAILED
             self.machine = self._new_machine()
             await asyncio.sleep(delay_s)
             delay_s = min(delay_s * 2, _MAX_RELOAD_BACKOFF_S)
-            self.state = ShardState.LOADING
+            self.state = CoordinatorState.LOADING
 
     async def _load(self) -> None:
-        """Replay the records, and take the steps that follow from them, in turns. The machine's clock stands still."""
+        """Load the records, and take the steps that follow from them, in turns. The machine's clock stands still."""
         began_s = self._clock.monotonic()
         if self._paused_at_ms is None:
             self._paused_at_ms = int(began_s * 1000)
-        found = await replay(self.partition, self.machine, self._codec, timeout_ms=self._commit_timeout_ms)
-        if not found.is_committed:
-            self._replies.appended(found.end_offset)
-        self._is_replayed = True
+        summary = await load(self.partition, self.machine, self._codec, timeout_ms=self._commit_timeout_ms)
+        if not summary.is_committed:
+            self._replies.appended(summary.end_offset)
+        self._is_loaded = True
         steps = self.machine.on_elected(self._image(), self.now)
         async for step in cooperatively_by_time(steps, self._clock.monotonic):
             self._take(step)
-        self.state = ShardState.ACTIVE
+        self.state = CoordinatorState.ACTIVE
         self._loading = None
         self._active_since_s = self._clock.monotonic()
-        if found.records:
+        if summary.records:
             took_ms = (self._active_since_s - began_s) * 1000
-            _log.info("Finished loading of metadata from %s in %.0f ms: %d records", self._name, took_ms, found.records)
+            _log.info(
+                "Finished loading of metadata from %s in %.0f ms: %d records", self._name, took_ms, summary.records
+            )
         self._check_append()
         self._schedule()
 
@@ -172,13 +174,13 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
 
     def unload(self, error: ErrorCode = ErrorCode.not_coordinator) -> None:
         """Answer all requests with `error`: another broker is coordinator, or this one stops."""
-        self.state = ShardState.CLOSED
+        self.state = CoordinatorState.CLOSED
         self._stop_loading()
         self._drop(KafkaError(error))
 
     def kill(self) -> None:
         """Stop without answering."""
-        self.state = ShardState.CLOSED
+        self.state = CoordinatorState.CLOSED
         self._stop_loading()
         self._requests.clear()
         self._drop(KafkaError(ErrorCode.not_coordinator))
@@ -186,7 +188,7 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
     def _drop(self, error: KafkaError) -> None:
         self._replies.clear()
         self._cancel_timer()
-        self._is_replayed = False
+        self._is_loaded = False
         for future in tuple(self._requests):
             if not future.done():
                 future.set_exception(error)
@@ -201,9 +203,9 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
         while nothing can be written, or what the machine answers.
         """
         future: asyncio.Future[object] = self._loop.create_future()
-        refusal = self._check_append() if self.state is ShardState.ACTIVE else None
-        if self.state is not ShardState.ACTIVE:
-            is_loading = self.state is ShardState.LOADING
+        refusal = self._check_append() if self.state is CoordinatorState.ACTIVE else None
+        if self.state is not CoordinatorState.ACTIVE:
+            is_loading = self.state is CoordinatorState.LOADING
             code = ErrorCode.coordinator_load_in_progress if is_loading else ErrorCode.not_coordinator
             future.set_exception(KafkaError(code))
         elif refusal is not None and not self._may_handle_despite(refusal, request):
@@ -238,7 +240,7 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
         del new
         if self._image_before is None:
             self._image_before = old
-        if self.state is ShardState.ACTIVE and self._check_append() is None:
+        if self.state is CoordinatorState.ACTIVE and self._check_append() is None:
             self._handle_image()
 
     def _handle_image(self) -> None:
@@ -254,7 +256,7 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
             self._replies.appended(end_offset)
             yield from ()
 
-        if self._is_replayed:
+        if self._is_loaded:
             self._run(apply())
 
     def _check_append(self) -> KafkaError | None:
@@ -389,7 +391,7 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
 
     def _schedule(self) -> None:
         """Set the timer to the machine's next deadline; keep a timer that is set for an earlier one."""
-        if self.state is not ShardState.ACTIVE:
+        if self.state is not CoordinatorState.ACTIVE:
             return
         deadline_ms = self.machine.next_deadline_ms if self._paused_at_ms is None else _AT_ONCE_MS
         if deadline_ms is None or (self._timer is not None and self._timer_ms <= deadline_ms):
@@ -404,7 +406,7 @@ class CoordinatorShard(Generic[RequestT, RecordT]):
         self._timer = None
         if self._check_append() is not None:
             self._schedule()
-        elif self.state is ShardState.ACTIVE:
+        elif self.state is CoordinatorState.ACTIVE:
             self._run(self._expired(self.now))
 
     def _expired(self, now: Now) -> Iterator[Step[RecordT]]:

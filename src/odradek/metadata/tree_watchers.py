@@ -1,9 +1,9 @@
 """Updates of an image: watches on the tree record what changed, and only that is read again.
 
-A watch is set before its node is read, so no change is missed. The controller follows the whole tree (`TreeWatcher`).
-It sets no watches on partition states, which it reads after writing them; a broker that writes a state before it is
-registered (`broker.cluster.unclean_registration`) also writes the topic's node. Other brokers learn of topics by the
-controller's requests and follow only the rest (`MemberWatcher`).
+A watch is set before its node is read, so no change is missed. The controller watches the whole tree
+(`ControllerTreeWatcher`). It sets no watches on partition states, which it reads after writing them; a broker that
+writes a state before it is registered (`broker.cluster.unclean_registration`) also writes the topic's node. Other
+brokers learn of topics by the controller's requests and watch only the rest (`BrokerTreeWatcher`).
 """
 
 import asyncio
@@ -86,8 +86,8 @@ def _broker_of_config(name: str) -> str | None:
     return name if is_broker_config(name) else None
 
 
-class _Follower:
-    """The part that every broker follows: the controller, and the configurations of brokers and of groups."""
+class _BaseTreeWatcher:
+    """The watches of every broker: of the controller, and of the configurations of brokers and of groups."""
 
     def __init__(self, store: Store, *, wake: Callable[[], None], on_controller: Callable[[], None]) -> None:
         self._store = store
@@ -149,7 +149,7 @@ class _Follower:
         return parts
 
 
-class TreeWatcher(_Follower):
+class ControllerTreeWatcher(_BaseTreeWatcher):
     """The controller's watches. `wake` is called when there is something for `refresh` to read.
 
     `on_controller` is called first if `/controller` changed, since a `refresh` may already be running. `deletes`:
@@ -297,8 +297,8 @@ def _with_known_config(topic: TopicImage, before: TopicImage | None) -> TopicIma
     return replace(topic, config=before.config, is_config_known=before.is_config_known)
 
 
-class MemberWatcher(_Follower):
-    """The watches of a broker that is not the controller; topics to follow are added by `read_configs`.
+class BrokerTreeWatcher(_BaseTreeWatcher):
+    """The watches of a broker that is not the controller; `read_configs` adds topics.
 
     The controller's requests may change the image while this reads, so `patch` applies the parts at once.
     """

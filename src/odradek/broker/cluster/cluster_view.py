@@ -11,7 +11,7 @@ from odradek.controller import ClusterLoad
 from odradek.metadata.image import ClusterImage
 from odradek.metadata.reading import BrokenNodes, read_topic_configs
 from odradek.metadata.store import Store
-from odradek.metadata.tree_watchers import MemberWatcher, TreeWatcher
+from odradek.metadata.tree_watchers import BrokerTreeWatcher, ControllerTreeWatcher
 
 OnImage = Callable[[ClusterImage, ClusterImage], None]
 
@@ -31,38 +31,38 @@ class ClusterView:
         self.image = ClusterImage()
         self.load = ClusterLoad()
         """The number of replicas and leaders of each broker, by the image."""
-        self.member = MemberWatcher(store, wake=wake, on_controller=self._note_controller)
+        self.broker_watcher = BrokerTreeWatcher(store, wake=wake, on_controller=self._note_controller)
         """The watcher of the tree while this broker is not the controller."""
         self.is_election_due = True
         """Whether there may be another controller. Standing for election resets it; reading who the controller is does
         not."""
         self.wake = wake
-        self._tree: TreeWatcher | None = None
+        self._tree: ControllerTreeWatcher | None = None
         self._on_image = on_image
         self._waiting: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
 
     @property
-    def watcher(self) -> TreeWatcher:
+    def watcher(self) -> ControllerTreeWatcher:
         """The watcher of the whole tree, which only the controller has."""
         assert self._tree is not None, "only the controller watches the whole tree"
         return self._tree
 
     def start(self) -> None:
         """Start watching as a broker that is not the controller."""
-        self.member.start()
+        self.broker_watcher.start()
 
     def stop(self) -> None:
         """Stop watching."""
         self.watch_tree(enabled=False)
-        self.member.stop()
+        self.broker_watcher.stop()
 
     def watch_tree(self, *, enabled: bool) -> None:
         """Watch the whole tree, as the controller, or no longer; when this begins, the tree is read once."""
         if enabled == (self._tree is not None):
             return
         if self._tree is None:
-            self.member.stop()
-            self._tree = TreeWatcher(
+            self.broker_watcher.stop()
+            self._tree = ControllerTreeWatcher(
                 self.store,
                 wake=self.wake,
                 on_controller=self._note_controller,
@@ -72,8 +72,8 @@ class ClusterView:
         else:
             self._tree.stop()
             self._tree = None
-            self.member.start()
-            self.member.mark_all()
+            self.broker_watcher.start()
+            self.broker_watcher.mark_all()
 
     def mark_controller(self) -> None:
         """Have an election held, as there may be another controller."""
@@ -83,23 +83,23 @@ class ClusterView:
     def mark_all(self) -> None:
         """Have everything read again."""
         self._note_controller()
-        (self._tree or self.member).mark_all()
+        (self._tree or self.broker_watcher).mark_all()
 
     def mark_configs(self, topics: Iterable[str]) -> None:
         """Have the configurations of brokers, groups and of these topics read again."""
-        (self._tree or self.member).mark(configs=True, topics=topics)
+        (self._tree or self.broker_watcher).mark(configs=True, topics=topics)
 
     async def refresh(self) -> None:
         """Read what changed, and publish it. Raises the store's errors."""
         if self._tree is not None:
             self.publish(await self._tree.refresh(self.image))
         else:
-            await self.member.refresh()
-            self.publish(self.member.patch(self.image))
+            await self.broker_watcher.refresh()
+            self.publish(self.broker_watcher.patch(self.image))
 
     def have_controller_read(self) -> None:
         """Read who the controller is with the next `refresh`."""
-        (self._tree or self.member).mark(controller=True)
+        (self._tree or self.broker_watcher).mark(controller=True)
 
     async def read_controller(self) -> None:
         """Read now who the controller is, unless this broker is it. Raises the store's errors."""
@@ -110,7 +110,7 @@ class ClusterView:
     async def topic_config(self, topic: str) -> Mapping[str, str]:
         """Return a topic's configuration, read now if this broker does not follow it. Raises the store's errors."""
         known = self.image.topics.get(topic)
-        if known is not None and (self._tree is not None or topic in self.member.configs):
+        if known is not None and (self._tree is not None or topic in self.broker_watcher.configs):
             return known.config
         return (await read_topic_configs(self.store, [topic], BrokenNodes()))[topic] or {}
 

@@ -52,7 +52,9 @@ class ControllerCommandHandler:
         view = self._view
         try:
             await self._validate_controller(message)
-            await self._publish(lambda: apply_update_metadata(view.image, message, view.member.configs), message)
+            await self._publish(
+                lambda: apply_update_metadata(view.image, message, view.broker_watcher.configs), message
+            )
         except KafkaError as error:
             return error.code
         if message.type == FULL:
@@ -64,7 +66,7 @@ class ControllerCommandHandler:
         view = self._view
         try:
             await self._validate_controller(message)
-            await self._publish(lambda: apply_leader_and_isr(view.image, message, view.member.configs), message)
+            await self._publish(lambda: apply_leader_and_isr(view.image, message, view.broker_watcher.configs), message)
         except KafkaError as error:
             return {"error_code": error.code, "topics": []}
         await self._replicas.settled()
@@ -125,14 +127,14 @@ class ControllerCommandHandler:
         """Publish an image, once the configurations of this broker's topics are read."""
         view = self._view
         image: ClusterImage = update()
-        while missing := local_topics(image, view.broker_id) - view.member.configs.keys():
+        while missing := local_topics(image, view.broker_id) - view.broker_watcher.configs.keys():
             try:
-                await view.member.read_configs(missing)
+                await view.broker_watcher.read_configs(missing)
             except OdradekError as error:
                 raise KafkaError(ErrorCode.unknown_server_error, str(error)) from error
             self._check_epochs(message)
             image = update()
-        view.member.follow_only(local_topics(image, view.broker_id))
+        view.broker_watcher.follow_only(local_topics(image, view.broker_id))
         view.publish(image)
 
     def _errors(self, topic: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from odradek.metadata import paths
 from odradek.metadata.image import ClusterImage
 from odradek.metadata.nodes import ConfigNode
 from odradek.metadata.store import Node
-from odradek.metadata.tree_watchers import MemberWatcher
+from odradek.metadata.tree_watchers import BrokerTreeWatcher
 from odradek.stores import MemoryStore, MemoryTree
 from odradek.testing import Simulation
 
@@ -34,7 +34,7 @@ class World:
         tree = MemoryTree()
         self.tool, self.store = MemoryStore(tree), LateAnswers(tree)
         self.woken = asyncio.Event()
-        self.watcher = MemberWatcher(self.store, wake=self.woken.set)
+        self.watcher = BrokerTreeWatcher(self.store, wake=self.woken.set)
 
     async def begin(self) -> None:
         for path in paths.PERSISTENT_ROOTS:

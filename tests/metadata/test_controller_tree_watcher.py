@@ -17,7 +17,7 @@ from odradek.metadata.nodes import (
     TopicNode,
 )
 from odradek.metadata.reading import read_subtree
-from odradek.metadata.tree_watchers import TreeWatcher
+from odradek.metadata.tree_watchers import ControllerTreeWatcher
 from odradek.model import TopicPartition, UnavailableError
 from odradek.stores import MemoryStore, MemoryTree
 
@@ -36,7 +36,7 @@ class World:
         self.store = MemoryStore(self.tree)
         self.reader = MemoryStore(self.tree)
         self.woken = asyncio.Event()
-        self.watcher = TreeWatcher(self.reader, wake=self.woken.set, deletes=deletes)
+        self.watcher = ControllerTreeWatcher(self.reader, wake=self.woken.set, deletes=deletes)
         self.image = ClusterImage()
 
     async def begin(self) -> None:

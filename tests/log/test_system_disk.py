@@ -185,21 +185,23 @@ def test_without_another_thread_the_caller_runs_the_lanes(tmp_path: Path, monkey
     disk = SystemDisk()
     monkeypatch.setattr(threading.Thread, "start", refuse)
     me = threading.current_thread()
-    assert list(disk.run_lanes([[threading.current_thread] * 3, [threading.current_thread]], threads=2)) == [me] * 4
+    assert (
+        list(disk.run_in_threads([[threading.current_thread] * 3, [threading.current_thread]], threads=2)) == [me] * 4
+    )
     (tmp_path / "f").write_bytes(b"data")
     disk.sync_all([f"{tmp_path}/f", f"{tmp_path}/gone", str(tmp_path)])
 
 
 def test_lanes_yield_results_and_raise_an_error() -> None:
     disk = SystemDisk()
-    assert sorted(disk.run_lanes([[lambda n=n: n for n in range(50)], []], threads=4)) == list(range(50))
+    assert sorted(disk.run_in_threads([[lambda n=n: n for n in range(50)], []], threads=4)) == list(range(50))
     done: list[int] = []
 
     def fail() -> None:
         raise ValueError("oh")
 
     with pytest.raises(ValueError, match="oh"):
-        list(disk.run_lanes([[fail, *(partial(done.append, n) for n in range(50_000))]], threads=1))
+        list(disk.run_in_threads([[fail, *(partial(done.append, n) for n in range(50_000))]], threads=1))
     assert len(done) < 50_000, "what has not begun does not begin"
 
 

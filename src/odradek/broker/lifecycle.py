@@ -38,7 +38,7 @@ from odradek.broker.parts import Phase
 from odradek.broker.producer_ids import ProducerIds
 from odradek.broker.replication.alter_partition_manager import AlterPartitionManager
 from odradek.broker.replication.reading.replica_selector import PreferredReadReplicas, create_replica_selector
-from odradek.broker.replication.replica_fetcher import FetcherContext, ReplicaFetchers
+from odradek.broker.replication.replica_fetcher import FetcherContext, ReplicaFetcherManager
 from odradek.broker.replication.replica_manager import ReplicaManager
 from odradek.broker.replication.stray_logs import StrayLogs
 from odradek.broker.replication.writer import Writer
@@ -162,7 +162,7 @@ class Broker:
         self.alter_partition_manager = AlterPartitionManager(
             metadata, runtime.clock, self.controller_requests, check_fence=self.fence.check
         )
-        self.fetchers = ReplicaFetchers(FetcherContext(metadata, runtime.clock, self.peers, self.counters))
+        self.fetchers = ReplicaFetcherManager(FetcherContext(metadata, runtime.clock, self.peers, self.counters))
         self.partitions = ReplicaManager(
             config,
             runtime,

@@ -20,7 +20,7 @@ from functools import partial
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from odradek.model import Buffer
-from odradek.runtime.threads import LazyThread, run_lanes
+from odradek.runtime.threads import LazyThread, run_in_threads
 
 T = TypeVar("T")
 
@@ -163,8 +163,8 @@ class Disk(Protocol):
     def lock_holder(self, path: str) -> str | None:
         """Return the note of the process that holds `lock` on `path`, None if it is not locked. Changes nothing."""
 
-    def run_lanes(self, lanes: Sequence[Sequence[Callable[[], T]]], *, threads: int) -> Iterator[T]:
-        """Run all work, at most `threads` at a time of each lane.
+    def run_in_threads(self, groups: Sequence[Sequence[Callable[[], T]]], *, threads: int) -> Iterator[T]:
+        """Run all work, at most `threads` at a time of each group.
 
         Yield results as they complete, raise the first error. Work that has not started when the caller stops
         iterating is cancelled. Work for which the system starts no thread runs on the caller's. Blocks: not for the
@@ -241,7 +241,7 @@ class SystemDisk:
 
     def sync_all(self, paths: Sequence[str]) -> None:
         syncs = [[partial(_sync_if_there, path) for path in paths]]
-        errors = [error for error in self.run_lanes(syncs, threads=_SYNCS_AT_ONCE) if error is not None]
+        errors = [error for error in self.run_in_threads(syncs, threads=_SYNCS_AT_ONCE) if error is not None]
         if errors:
             # A sync that failed is told once, and must not hide behind a file that could not be opened.
             raise next((error for error in errors if error.errno not in (errno.EMFILE, errno.ENFILE)), errors[0])
@@ -303,8 +303,8 @@ class SystemDisk:
             return None
         return _java_holder(found) or ((note or "another process") if _is_locked(found, note) else None)
 
-    def run_lanes(self, lanes: Sequence[Sequence[Callable[[], T]]], *, threads: int) -> Iterator[T]:
-        return run_lanes(lanes, threads=threads)
+    def run_in_threads(self, groups: Sequence[Sequence[Callable[[], T]]], *, threads: int) -> Iterator[T]:
+        return run_in_threads(groups, threads=threads)
 
     def open_files_limit(self) -> int:
         return resource.getrlimit(resource.RLIMIT_NOFILE)[0]

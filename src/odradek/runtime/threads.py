@@ -39,13 +39,13 @@ _Outcome = tuple[T | None, BaseException | None]
 """The result of a piece of work, or its error."""
 
 
-def run_lanes(lanes: Sequence[Sequence[Callable[[], T]]], *, threads: int) -> Iterator[T]:
-    """Run all work, at most `threads` at a time of each lane; yield results as they come, raise the first error.
+def run_in_threads(groups: Sequence[Sequence[Callable[[], T]]], *, threads: int) -> Iterator[T]:
+    """Run all work, at most `threads` at a time of each group; yield results as they come, raise the first error.
 
-    A lane for which the system starts no thread is worked off by the caller, after the others. Work that has not
+    A group for which the system starts no thread is worked off by the caller, after the others. Work that has not
     started when the caller stops iterating is dropped.
     """
-    queues = [deque(lane) for lane in lanes]
+    queues = [deque(group) for group in groups]
     outcomes: SimpleQueue[_Outcome[T]] = SimpleQueue()
     started: list[Thread] = []
     without_thread: list[deque[Callable[[], T]]] = []

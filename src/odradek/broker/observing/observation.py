@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from odradek.broker.cluster.counted_store import CountedStore
     from odradek.broker.groups.rebalance_journal import RebalanceJournal
     from odradek.broker.replication.alter_partition_manager import AlterPartitionManager
-    from odradek.broker.replication.replica_fetcher import ReplicaFetchers
+    from odradek.broker.replication.replica_fetcher import ReplicaFetcherManager
     from odradek.metrics.catalog import Metric
 
 
@@ -66,7 +66,7 @@ class ObservedBroker(
         """The changes of ISRs."""
 
     @property
-    def fetchers(self) -> "ReplicaFetchers":
+    def fetchers(self) -> "ReplicaFetcherManager":
         """The fetchers of followers."""
 
     @property

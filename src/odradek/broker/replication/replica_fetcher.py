@@ -34,16 +34,16 @@ from odradek.runtime import Clock
 from odradek.wire.client_connection import ClientConnection, RawResponse
 
 _log = logging.getLogger("odradek.broker")
-_FIRST_RETRY_S: Final = 0.02
+_INITIAL_BACKOFF_S: Final = 0.02
 """The first backoff is short, because brokers learn of a new leader at slightly different times."""
-_DISTANCE_FROM: Final = 100
+_INTERVAL_FROM_PARTITIONS: Final = 100
 """The number of partitions from which fetches without records are sent at intervals."""
-_DISTANCE_S: Final = 150e-6
+_INTERVAL_PER_PARTITION_S: Final = 150e-6
 """The interval per partition, several times the cost of a fetch; `replica.fetch.wait.max.ms` at most."""
 _NOW: Final = float("-inf")
 _LATEST: Final = -1
 _EARLIEST: Final = -2
-_UNSETTLED: Final = frozenset(
+_METADATA_ERRORS: Final = frozenset(
     {
         ErrorCode.not_leader_or_follower,
         ErrorCode.fenced_leader_epoch,
@@ -76,38 +76,38 @@ class FetcherContext(NamedTuple):
     counters: BrokerCounters
 
 
-class ReplicaFetchers:
-    """The fetchers of one broker, by leader and fetcher id (Kafka's ReplicaFetcherManager)."""
+class ReplicaFetcherManager:
+    """The fetchers of one broker, by leader and fetcher id."""
 
     def __init__(self, context: FetcherContext) -> None:
         self._context = context
         self._fetchers: dict[tuple[int, int], ReplicaFetcher] = {}
-        self._places: dict[TopicPartition, tuple[int, int]] = {}
+        self._fetcher_keys: dict[TopicPartition, tuple[int, int]] = {}
 
-    def follow(self, follower: Follower) -> None:
-        """Fetch a follower from its present leader, if it has one, until `forget`."""
+    def add_fetcher(self, follower: Follower) -> None:
+        """Fetch a follower from its present leader, if it has one, until `remove_fetcher`."""
         key = follower.topic_partition
-        lane = crc32(f"{key}".encode()) % self._context.metadata.config.num_replica_fetchers
-        place = follower.leader, lane
-        if self._places.get(key) != place:
-            self.forget(key)
+        fetcher_id = crc32(f"{key}".encode()) % self._context.metadata.config.num_replica_fetchers
+        fetcher_key = follower.leader, fetcher_id
+        if self._fetcher_keys.get(key) != fetcher_key:
+            self.remove_fetcher(key)
         if follower.leader < 0:
             return
-        self._places[key] = place
-        fetcher = self._fetchers.get(place)
+        self._fetcher_keys[key] = fetcher_key
+        fetcher = self._fetchers.get(fetcher_key)
         if fetcher is None:
-            fetcher = self._fetchers[place] = ReplicaFetcher(self._context, *place)
+            fetcher = self._fetchers[fetcher_key] = ReplicaFetcher(self._context, *fetcher_key)
         fetcher.add(follower)
 
-    def forget(self, key: TopicPartition) -> None:
+    def remove_fetcher(self, key: TopicPartition) -> None:
         """Stop fetching a partition."""
-        place = self._places.pop(key, None)
-        if place is None:
+        fetcher_key = self._fetcher_keys.pop(key, None)
+        if fetcher_key is None:
             return
-        fetcher = self._fetchers[place]
+        fetcher = self._fetchers[fetcher_key]
         fetcher.remove(key)
         if not fetcher.followers:
-            del self._fetchers[place]
+            del self._fetchers[fetcher_key]
             fetcher.stop()
 
     @property
@@ -117,7 +117,7 @@ class ReplicaFetchers:
 
     def stop(self) -> None:
         """Stop all fetchers."""
-        self._places.clear()
+        self._fetcher_keys.clear()
         for fetcher in self._fetchers.values():
             fetcher.stop()
         self._fetchers.clear()
@@ -126,22 +126,22 @@ class ReplicaFetchers:
 class ReplicaFetcher:
     """The task that fetches partitions from one leader."""
 
-    def __init__(self, context: FetcherContext, leader: int, lane: int) -> None:
+    def __init__(self, context: FetcherContext, leader: int, fetcher_id: int) -> None:
         self.followers: dict[TopicPartition, Follower] = {}
         self._metadata, self._clock, self._connections, self._counters = context
         self._leader = leader
-        self._lane = f"fetcher-{lane}"
+        self._purpose = f"fetcher-{fetcher_id}"
         self._session = FetcherSession()
         self._retries: dict[TopicPartition, tuple[float, float]] = {}
         """`(time of the next fetch, backoff before it)` of delayed partitions; `_NOW` while they are fetched again."""
-        self._retry_s = 0.0
+        self._backoff_s = 0.0
         self._sent_at = _NOW
         self._has_got_records = False
         """Whether the last response had records."""
         self._changed = asyncio.Event()
-        self._overtaking: asyncio.Future[None] | None = None
+        self._early_fetch: asyncio.Future[None] | None = None
         """Done when the next fetch has to be sent before the response."""
-        name = f"{self._lane} of broker {self._metadata.broker_id} from {leader}"
+        name = f"{self._purpose} of broker {self._metadata.broker_id} from {leader}"
         self._task = asyncio.get_running_loop().create_task(self._run(), name=name)
 
     def add(self, follower: Follower) -> None:
@@ -149,11 +149,11 @@ class ReplicaFetcher:
         key = follower.topic_partition
         known = self._session.known.get(key)
         self.followers[key] = follower
-        was_put_off = self._retries.pop(key, None) is not None
-        if was_put_off or known is None or known.leader_epoch != follower.leader_epoch:
+        was_delayed = self._retries.pop(key, None) is not None
+        if was_delayed or known is None or known.leader_epoch != follower.leader_epoch:
             self._changed.set()
-            if self._overtaking is not None and not self._overtaking.done():
-                self._overtaking.set_result(None)
+            if self._early_fetch is not None and not self._early_fetch.done():
+                self._early_fetch.set_result(None)
 
     def remove(self, key: TopicPartition) -> None:
         """Remove a partition; records of the fetch under way are dropped."""
@@ -163,7 +163,7 @@ class ReplicaFetcher:
     def stop(self) -> None:
         """Cancel the task."""
         self._task.cancel()
-        self._connections.close_purpose(self._leader, self._lane)
+        self._connections.close_purpose(self._leader, self._purpose)
 
     async def _run(self) -> None:
         """Fetch until cancelled; errors are retried with backoff."""
@@ -172,20 +172,20 @@ class ReplicaFetcher:
                 wanted = self._wanted()
                 if wanted:
                     await self._fetch(wanted)
-                    self._retry_s = 0.0
-                    if not self._has_got_records and (distance_s := self._distance_s()):
-                        await asyncio.sleep(distance_s)
+                    self._backoff_s = 0.0
+                    if not self._has_got_records and (interval_s := self._remaining_interval_s()):
+                        await asyncio.sleep(interval_s)
                 else:
                     await self._wait(self._next_retry_s())
                 continue
             except OdradekError as error:
-                level = logging.DEBUG if self._retry_s else logging.INFO
+                level = logging.DEBUG if self._backoff_s else logging.INFO
                 _log.log(level, "Failed to fetch from broker %d, retrying: %s", self._leader, error)
             except Exception:
                 _log.exception("Unexpected error while fetching from broker %d", self._leader)
             self._session.reset()
-            self._retry_s = self._longer(self._retry_s)
-            await self._wait(self._retry_s)
+            self._backoff_s = self._next_backoff_s(self._backoff_s)
+            await self._wait(self._backoff_s)
 
     async def _wait(self, delay_s: float | None) -> None:
         """Sleep, but only until partitions are added."""
@@ -196,8 +196,8 @@ class ReplicaFetcher:
         except TimeoutError:
             pass
 
-    def _longer(self, retry_s: float) -> float:
-        return min(max(retry_s * 2, _FIRST_RETRY_S), self._metadata.config.replica_fetch_backoff_ms / 1000)
+    def _next_backoff_s(self, backoff_s: float) -> float:
+        return min(max(backoff_s * 2, _INITIAL_BACKOFF_S), self._metadata.config.replica_fetch_backoff_ms / 1000)
 
     # ---- one fetch ----------------------------------------------------------------------------------------------
 
@@ -218,23 +218,23 @@ class ReplicaFetcher:
         due = min((at for at, _ in self._retries.values() if at > _NOW), default=None)
         return None if due is None else max(due - now, 0.001)
 
-    def _put_off(self, key: TopicPartition) -> None:
+    def _delay_partition(self, key: TopicPartition) -> None:
         """Delay a partition, each time longer."""
         if key in self.followers:
             _, waited_s = self._retries.get(key, (0.0, 0.0))
-            delay_s = self._longer(waited_s)
+            delay_s = self._next_backoff_s(waited_s)
             self._retries[key] = self._clock.monotonic() + delay_s, delay_s
 
     async def _fetch(self, wanted: dict[TopicPartition, FetchPosition]) -> None:
-        await self._settle(wanted)
+        await self._wait_for_appends(wanted)
         connection = await self._connection()
         asked = [(wanted, *self._send(connection, wanted))]
         try:
             while asked:
                 wanted, version, reply = asked[0]
-                if len(asked) == 1 and self._session.session_id and await self._is_overtaken(reply):
+                if len(asked) == 1 and self._session.session_id and await self._must_fetch_before(reply):
                     more = self._wanted()
-                    await self._settle(more)
+                    await self._wait_for_appends(more)
                     asked.append((more, *self._send(connection, more)))
                 await self._receive(wanted, _decode(connection, version, await reply))
                 del asked[0]
@@ -244,33 +244,33 @@ class ReplicaFetcher:
 
     async def _connection(self) -> ClientConnection:
         brokers = self._metadata.image.brokers
-        return await self._connections.connection(brokers, self._leader, purpose=self._lane)
+        return await self._connections.connection(brokers, self._leader, purpose=self._purpose)
 
-    async def _settle(self, wanted: Iterable[TopicPartition]) -> None:
+    async def _wait_for_appends(self, wanted: Iterable[TopicPartition]) -> None:
         """Wait until this broker's former appends to the logs are written or have failed."""
         for key in wanted:
             if (follower := self.followers.get(key)) is not None:
                 await follower.settle()
 
-    async def _is_overtaken(self, reply: "asyncio.Future[RawResponse]") -> bool:
+    async def _must_fetch_before(self, reply: "asyncio.Future[RawResponse]") -> bool:
         """Wait for a response; return True if partitions are added, or due, before it comes."""
-        self._overtaking = asyncio.get_running_loop().create_future()
+        self._early_fetch = asyncio.get_running_loop().create_future()
         try:
             timeout_s = self._next_retry_s()
-            await asyncio.wait((reply, self._overtaking), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-            if not reply.done() and (distance_s := self._distance_s()):
-                await asyncio.wait((reply,), timeout=distance_s)
+            await asyncio.wait((reply, self._early_fetch), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            if not reply.done() and (interval_s := self._remaining_interval_s()):
+                await asyncio.wait((reply,), timeout=interval_s)
             return not reply.done()
         finally:
-            self._overtaking = None
+            self._early_fetch = None
 
-    def _distance_s(self) -> float:
+    def _remaining_interval_s(self) -> float:
         """Return how long to wait before a fetch that is not for the partitions with records."""
         count = len(self.followers)
-        if count < _DISTANCE_FROM:
+        if count < _INTERVAL_FROM_PARTITIONS:
             return 0.0
-        distance_s = min(count * _DISTANCE_S, self._metadata.config.replica_fetch_wait_max_ms / 1000)
-        return max(self._sent_at + distance_s - self._clock.monotonic(), 0.0)
+        interval_s = min(count * _INTERVAL_PER_PARTITION_S, self._metadata.config.replica_fetch_wait_max_ms / 1000)
+        return max(self._sent_at + interval_s - self._clock.monotonic(), 0.0)
 
     async def _receive(self, wanted: dict[TopicPartition, FetchPosition], response: FetchResponse) -> None:
         """Let every partition handle its part of a response; return when all records are written."""
@@ -285,14 +285,14 @@ class ReplicaFetcher:
             name = topic.name if topic.topic_id is None else names.get(topic.topic_id)
             for answer in topic.partitions if name is not None else ():
                 key = TopicPartition(name or "", answer.partition)
-                writing = await self._take(key, wanted.get(key), answer)
+                writing = await self._process_partition_data(key, wanted.get(key), answer)
                 if writing is not None:
                     unwritten[writing] = key
         if unwritten:
             await asyncio.wait(unwritten)
             for writing, key in unwritten.items():
                 if (error := writing.result()) is not None:
-                    self._failed(key, error)
+                    self._append_failed(key, error)
                 else:
                     self._retries.pop(key, None)
 
@@ -343,7 +343,7 @@ class ReplicaFetcher:
 
     # ---- one partition's answer ---------------------------------------------------------------------------------
 
-    async def _take(
+    async def _process_partition_data(
         self, key: TopicPartition, asked: FetchPosition | None, answer: FetchedPartition
     ) -> "asyncio.Future[KafkaError | None] | None":
         """Handle a partition's part of a response, if it fits the present position.
@@ -362,7 +362,7 @@ class ReplicaFetcher:
             if answer.error_code == ErrorCode.offset_out_of_range:
                 await self._handle_offset_out_of_range(follower, asked)
             elif answer.error_code:
-                self._refused(key, ErrorCode(answer.error_code))
+                self._fetch_failed(key, ErrorCode(answer.error_code))
                 return None
             elif answer.diverging_epoch is not None:
                 epoch, end_offset = answer.diverging_epoch
@@ -374,10 +374,10 @@ class ReplicaFetcher:
                     self._retries.pop(key, None)
                 return writing
         except KafkaError as error:
-            self._failed(key, error)
+            self._append_failed(key, error)
         return None
 
-    def _failed(self, key: TopicPartition, error: KafkaError) -> None:
+    def _append_failed(self, key: TopicPartition, error: KafkaError) -> None:
         """Handle an error of an append: retry, unless the disk has failed."""
         follower = self.followers.get(key)
         if follower is not None and isinstance(error, LogStorageError) and not error.is_passing:
@@ -385,13 +385,13 @@ class ReplicaFetcher:
             return
         level = logging.DEBUG if key in self._retries else logging.WARNING
         _log.log(level, "Failed to append records of %s from broker %d: %s", key, self._leader, error)
-        self._put_off(key)
+        self._delay_partition(key)
 
-    def _refused(self, key: TopicPartition, code: ErrorCode) -> None:
-        if code not in _UNSETTLED:
+    def _fetch_failed(self, key: TopicPartition, code: ErrorCode) -> None:
+        if code not in _METADATA_ERRORS:
             level = logging.DEBUG if key in self._retries else logging.WARNING
             _log.log(level, "Fetch of %s from broker %d failed with %s", key, self._leader, code.name.upper())
-        self._put_off(key)
+        self._delay_partition(key)
 
     async def _handle_offset_out_of_range(self, follower: Follower, asked: FetchPosition) -> None:
         """Truncate to the leader's end, after an unclean election, or restart the log at the leader's start."""
@@ -407,7 +407,7 @@ class ReplicaFetcher:
             follower.restart(start, now_ms)
         else:
             # A leader that contradicts itself, as one without room for a new segment does, is asked again later.
-            self._put_off(key)
+            self._delay_partition(key)
 
     async def _list_offset(self, key: TopicPartition, asked: FetchPosition, timestamp: int) -> int:
         """Return one end of the leader's log. Raises `KafkaError`, `UnavailableError`."""

@@ -18,7 +18,7 @@ from odradek.broker.replication.follower import Follower
 from odradek.broker.replication.offline_logs import OfflineLogs
 from odradek.broker.replication.partition import Partition
 from odradek.broker.replication.refused_appends import RefusedAppends
-from odradek.broker.replication.replica_fetcher import ReplicaFetchers
+from odradek.broker.replication.replica_fetcher import ReplicaFetcherManager
 from odradek.broker.replication.topic_log_configs import TopicLogConfigs
 from odradek.broker.replication.writer import Writer
 from odradek.config import BrokerConfig
@@ -48,7 +48,7 @@ class ReplicaManager:
         logs: LogManager,
         *,
         alter_partition_manager: AlterPartitionManager,
-        fetchers: ReplicaFetchers,
+        fetchers: ReplicaFetcherManager,
         when_logs_change: Callable[[], None],
         writer: Writer,
     ) -> None:
@@ -257,7 +257,7 @@ class ReplicaManager:
             self._to_begin.append(key)
         else:
             follower.update(image)
-            self._fetchers.follow(follower)
+            self._fetchers.add_fetcher(follower)
 
     def _begin(self, key: TopicPartition) -> None:
         """Start to lead or to follow, if the image still says so."""
@@ -324,13 +324,13 @@ class ReplicaManager:
             writer=self.writer,
             on_log_failed=self._follower_failed,
         )
-        self._fetchers.follow(follower)
+        self._fetchers.add_fetcher(follower)
 
     def _unfollow(self, key: TopicPartition) -> None:
         """Stop following a partition, if this broker does."""
         follower = self._followers.pop(key, None)
         if follower is not None:
-            self._fetchers.forget(key)
+            self._fetchers.remove_fetcher(key)
             follower.stop()
 
     def _follower_failed(self, follower: Follower, error: StorageError) -> None:

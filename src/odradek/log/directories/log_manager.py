@@ -139,7 +139,7 @@ class LogManager:
         if self._wants_stop:
             progress.stop()
         configs = {topic: self._config_for(topic) for topic in {each.partition.topic for each in found}}
-        lanes = [
+        groups = [
             [
                 partial(open_found, self.pool, each, configs[each.partition.topic], now_ms, progress)
                 for each in found
@@ -147,7 +147,7 @@ class LogManager:
             ]
             for path in self.directories.usable
         ]
-        for opened in self.pool.run_lanes(lanes, threads=threads):
+        for opened in self.pool.run_in_threads(groups, threads=threads):
             if opened is not None:
                 self._add_opened(opened)
         in_order = sorted(self._logs.items())

@@ -37,12 +37,12 @@ def close_logs(pool: FilePool, logs: Mapping[str, Sequence[Log]], *, threads: in
     """Write and sync the logs of each directory, `threads` at a time in each."""
     closed = {directory: ClosedDirectory() for directory in logs}
     writing = [[partial(_write, directory, log) for log in those] for directory, those in logs.items()]
-    for directory, log, job, is_written in pool.run_lanes(writing, threads=threads):
+    for directory, log, job, is_written in pool.run_in_threads(writing, threads=threads):
         closed[directory].is_whole &= is_written
         if job is not None:
             closed[directory].jobs.append((log, job))
     syncing = [[partial(_sync, pool.disk, directory, closed[directory].jobs)] for directory in logs]
-    for directory, error in pool.disk.run_lanes(syncing, threads=1):
+    for directory, error in pool.disk.run_in_threads(syncing, threads=1):
         closed[directory].error = error
     return closed
 

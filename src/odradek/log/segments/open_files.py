@@ -1,7 +1,7 @@
 """Files that are opened on use and closed when too many are open.
 
 All logs of a broker share one `FilePool`, on the event loop's thread; a file for another thread is pinned. At start
-and shutdown threads use the logs, with `FilePool.run_lanes`.
+and shutdown threads use the logs, with `FilePool.run_in_threads`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -45,14 +45,14 @@ class FilePool:
         """Return a file that is opened, or created, on its first use."""
         return PooledFile(self, path)
 
-    def run_lanes(self, lanes: Sequence[Sequence[Callable[[], T]]], *, threads: int) -> Iterator[T]:
+    def run_in_threads(self, groups: Sequence[Sequence[Callable[[], T]]], *, threads: int) -> Iterator[T]:
         """Run work on so few of the disk's threads that no file must be closed: each opens two segments at most."""
         for file in tuple(self._open):
             file.close()
-        if len(lanes) > self.limit // _FILES_OF_A_THREAD:
-            lanes = [[work for lane in lanes for work in lane]]
-        threads = max(1, min(threads, self.limit // _FILES_OF_A_THREAD // max(len(lanes), 1)))
-        return self.disk.run_lanes(lanes, threads=threads)
+        if len(groups) > self.limit // _FILES_OF_A_THREAD:
+            groups = [[work for group in groups for work in group]]
+        threads = max(1, min(threads, self.limit // _FILES_OF_A_THREAD // max(len(groups), 1)))
+        return self.disk.run_in_threads(groups, threads=threads)
 
     def _admit(self, newcomer: "PooledFile") -> None:
         self._open[newcomer] = None

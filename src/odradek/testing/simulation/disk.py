@@ -235,11 +235,11 @@ class MemoryDisk:
     def lock_holder(self, path: str) -> str | None:
         return self._locks.get("/".join(_parts(path)))
 
-    def run_lanes(self, lanes: Sequence[Sequence[Callable[[], T]]], *, threads: int) -> Iterator[T]:
+    def run_in_threads(self, groups: Sequence[Sequence[Callable[[], T]]], *, threads: int) -> Iterator[T]:
         """Run all work, one piece after the other, in order."""
         del threads
-        for lane in lanes:
-            for work in lane:
+        for group in groups:
+            for work in group:
                 yield work()
 
     def open_files_limit(self) -> int:

@@ -88,7 +88,9 @@ def test_a_failed_write_stops_that_partition_and_a_failed_disk_all_of_its_direct
             assert refused.error_message
         dead = [0] if number == errno.EACCES else [0, 2]
         topic = lambda: broker.image.topics["t"]  # noqa: E731
-        await broker.metadata_loop.view.until(lambda: not any(topic().partitions[each].has_leader for each in dead))
+        await broker.metadata_loop.view.wait_until(
+            lambda: not any(topic().partitions[each].has_leader for each in dead)
+        )
         for partition in range(4):
             fetched = await client.fetch("t", 0, partition=partition)
             written = await client.produce("t", world.batch(b"c"), partition=partition)

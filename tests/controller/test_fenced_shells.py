@@ -148,7 +148,7 @@ def test_a_lone_broker_leads_again_whenever_its_session_is_proved_while_the_tree
             assert not one.is_controller
             await world.pass_time(1)
             one.store.answers_after_s = 0.07
-            one.view.mark_all()  # as a connection that is back does: every watch is called
+            one.view.mark_all_changed()  # as a connection that is back does: every watch is called
             await world.pass_time(0.015 * step)
             one.store.late = False
             if again_late_after is not None:

@@ -133,7 +133,7 @@ async def test_without_changes_the_image_is_the_same_object() -> None:
     it = await world()
     await it.create_topic("a")
     old = await it.changed()
-    it.watcher.mark_all()
+    it.watcher.mark_all_changed()
     assert await it.look() is old
 
 
@@ -204,7 +204,7 @@ async def test_broken_nodes_are_named_in_the_log_and_left_alone(caplog) -> None:
     ):
         assert f"node {path} is broken" in caplog.text
     said = len(caplog.records)
-    it.watcher.mark_all()
+    it.watcher.mark_all_changed()
     await it.look()
     assert len(caplog.records) == said, "once is enough"
     await it.store.set(paths.topic("bad"), b"[")
@@ -227,7 +227,7 @@ async def test_the_last_known_state_stays_when_a_node_is_broken() -> None:
     await it.store.set(paths.topic_config("a"), b"{")
     await it.store.set(paths.broker_config(None), b"{")
     await it.store.set(paths.CONTROLLER_EPOCH, b"seven")
-    it.watcher.mark_all()
+    it.watcher.mark_all_changed()
     assert await it.look() == before
     await it.store.set(paths.topic("a"), TopicNode(replicas={0: (0,)}, topic_id=UUID(int=1)).encode())
     after = (await it.changed()).topics["a"]

@@ -38,7 +38,7 @@ def test_an_isr_change_that_arrives_as_the_previous_request_ends_is_sent(seed, t
     simulation = Simulation(seed)
     asked = []
 
-    async def ask(changes: dict[TopicPartition, IsrChange]) -> dict[TopicPartition, WrittenIsr]:
+    async def send(changes: dict[TopicPartition, IsrChange]) -> dict[TopicPartition, WrittenIsr]:
         asked.extend(changes)
         return {
             key: WrittenIsr(leader_id=1, isr=each.isr, leader_epoch=3, partition_epoch=5)
@@ -48,7 +48,7 @@ def test_an_isr_change_that_arrives_as_the_previous_request_ends_is_sent(seed, t
     async def main() -> None:
         metadata, clock = MetadataCache(BrokerConfig()), simulation.runtime().clock
         sets: Any = AlterPartitionManager(metadata, clock, cast("Any", None), check_fence=lambda: True)
-        sets._requests = SimpleNamespace(ask=ask)
+        sets._requests = SimpleNamespace(send=send)
         first, second = LedPartition(0), LedPartition(1)
         sets.submit(first, CHANGE)
         for _ in range(turns):

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from odradek.broker.cluster.broker_connections import BrokerConnections
 from odradek.broker.cluster.controller_requests import ControllerRequests
-from odradek.broker.cluster.peers import Peers
 from odradek.broker.lifecycle import Broker
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.config import BrokerConfig, ListenerAddress
@@ -123,11 +123,11 @@ def test_waiters_for_an_abandoned_connection_get_an_error(seed: int) -> None:
 
     async def main() -> None:
         listener = await simulation.runtime("silent").network.listen(asyncio.Protocol, "silent", 9092)
-        peers = Peers(runtime, "broker-1")
+        connections = BrokerConnections(runtime, "broker-1")
         silent = BrokerImage(broker_id=2, endpoints=(ListenerAddress(name="PLAINTEXT", host="silent", port=9092),))
-        asking = asyncio.create_task(peers.request({2: silent}, 2, ApiKey.ALTER_PARTITION, {}, purpose="a"))
+        asking = asyncio.create_task(connections.request({2: silent}, 2, ApiKey.ALTER_PARTITION, {}, purpose="a"))
         await asyncio.sleep(1)
-        peers.close_purpose(2, "a")
+        connections.close_purpose(2, "a")
         with pytest.raises(UnavailableError):
             await asking
         listener.close()
@@ -139,9 +139,9 @@ def test_a_backoff_before_a_retry_ends_when_the_controller_changes(seed: int) ->
     simulation = Simulation(seed)
 
     async def main() -> None:
-        peers = Peers(simulation.runtime("one"), "broker-1")
-        requests = ControllerRequests(MetadataCache(BrokerConfig()), peers, local_controller=lambda: None)
-        pausing = asyncio.create_task(requests.pause(60))
+        connections = BrokerConnections(simulation.runtime("one"), "broker-1")
+        requests = ControllerRequests(MetadataCache(BrokerConfig()), connections, local_controller=lambda: None)
+        pausing = asyncio.create_task(requests.back_off(60))
         await asyncio.sleep(1)
         one = ClusterImage(controller_id=2, controller_epoch=1)
         requests.image_changed(one, replace(one, cluster_id="another image"))

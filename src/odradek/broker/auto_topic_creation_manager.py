@@ -68,7 +68,7 @@ class AutoTopicCreationManager:
             "configs": [{"name": key, "value": value} for key, value in topic.config.items()],
         }
         message = {"topics": [wanted], "timeout_ms": _TIMEOUT_MS, "validate_only": False}
-        answer = await self._requests.ask(ApiKey.CREATE_TOPICS, message)
+        answer = await self._requests.send(ApiKey.CREATE_TOPICS, message)
         (result,) = answer.topics
         if result.error_code is ErrorCode.none:
             return None

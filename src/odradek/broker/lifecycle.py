@@ -19,15 +19,15 @@ from typing import Final
 
 from odradek.broker.auto_topic_creation_manager import AutoTopicCreationManager
 from odradek.broker.cleaner_workers import CleanerWorkers
+from odradek.broker.cluster.broker_connections import BrokerConnections
+from odradek.broker.cluster.broker_session import prepare_tree
 from odradek.broker.cluster.controlled_shutdown import ControlledShutdown
 from odradek.broker.cluster.controller_requests import ControllerRequests
 from odradek.broker.cluster.counted_store import CountedStore
 from odradek.broker.cluster.directories import check_directories, resolve_duplicate_logs
 from odradek.broker.cluster.fencing import Fence
 from odradek.broker.cluster.log_dir_events import LogDirEvents
-from odradek.broker.cluster.membership import prepare_tree
 from odradek.broker.cluster.metadata_loop import MetadataLoop
-from odradek.broker.cluster.peers import Peers
 from odradek.broker.cluster.registration import in_live_session
 from odradek.broker.cluster.unclean_registration import wait_until_out_of_isrs
 from odradek.broker.controlling.controller import Controller
@@ -107,9 +107,9 @@ class Broker:
         )
         self.server = Server(runtime, self.metadata, self.dispatcher, self.admission, most_connections=most_connections)
         self.fence = Fence(store, runtime.clock)
-        self.peers = Peers(runtime, f"broker-{config.broker_id}")
+        self.broker_connections = BrokerConnections(runtime, f"broker-{config.broker_id}")
         self.controller_requests: ControllerRequests[Controller] = ControllerRequests(
-            self.metadata, self.peers, local_controller=lambda: self.metadata_loop.elected_controller
+            self.metadata, self.broker_connections, local_controller=lambda: self.metadata_loop.elected_controller
         )
         self._make_replicas(note)
         selector = config.replica_selector_class
@@ -134,10 +134,10 @@ class Broker:
         self.controlled_shutdown = ControlledShutdown(
             self.metadata, self.controller_requests, lambda: self.metadata_loop.broker_epoch
         )
-        self.journal_peers = Peers(runtime, ADMIN_CLIENT_ID)
+        self.journal_connections = BrokerConnections(runtime, ADMIN_CLIENT_ID)
         create_topic = self.auto_topic_creation_manager.ensure
         self.rebalance_journal = RebalanceJournal(
-            self.metadata, runtime.clock, self.partitions, self.journal_peers, create_topic=create_topic
+            self.metadata, runtime.clock, self.partitions, self.journal_connections, create_topic=create_topic
         )
         self.groups = GroupCoordinator(
             self.metadata, runtime.clock, self.partitions, self.rebalance_journal, create_topic=create_topic
@@ -162,7 +162,9 @@ class Broker:
         self.alter_partition_manager = AlterPartitionManager(
             metadata, runtime.clock, self.controller_requests, check_fence=self.fence.check
         )
-        self.fetchers = ReplicaFetcherManager(FetcherContext(metadata, runtime.clock, self.peers, self.counters))
+        self.fetchers = ReplicaFetcherManager(
+            FetcherContext(metadata, runtime.clock, self.broker_connections, self.counters)
+        )
         self.partitions = ReplicaManager(
             config,
             runtime,
@@ -296,8 +298,8 @@ class Broker:
         await self.dispatcher.stop()
         await self.server.close_connections()
         self.auto_topic_creation_manager.kill()
-        self.peers.close()
-        self.journal_peers.close()
+        self.broker_connections.close()
+        self.journal_connections.close()
         await self.metadata_loop.stop()
         self.logs.close(threads=self.config.num_recovery_threads_per_data_dir)
         _log.info("broker %d has stopped", self.broker_id)
@@ -308,8 +310,8 @@ class Broker:
         self.server.close_listeners()
         self.server.abort_connections()
         self.auto_topic_creation_manager.kill()
-        self.peers.close()
-        self.journal_peers.close()
+        self.broker_connections.close()
+        self.journal_connections.close()
         self.groups.kill()
         self.rebalance_journal.stop()
         self.cleaning.kill()

@@ -208,7 +208,7 @@ class ControllerTreeWatcher(_BaseTreeWatcher):
         self._changed.update(topics)
         self._wake()
 
-    def mark_all(self) -> None:
+    def mark_all_changed(self) -> None:
         """Make the next `refresh` read everything."""
         self.mark(brokers=True, configs=True, controller=True, names=True, topics=self._topics)
 
@@ -222,7 +222,7 @@ class ControllerTreeWatcher(_BaseTreeWatcher):
             return await self._refresh(image)
         except BaseException:
             self._changed |= wanted
-            self.mark_all()
+            self.mark_all_changed()
             raise
 
     async def _refresh(self, image: ClusterImage) -> ClusterImage:
@@ -324,7 +324,7 @@ class BrokerTreeWatcher(_BaseTreeWatcher):
         self._changed.update(topics)
         self._wake()
 
-    def mark_all(self) -> None:
+    def mark_all_changed(self) -> None:
         """Make the next `refresh` read everything."""
         self.mark(configs=True, controller=True, topics=self._watches)
 
@@ -355,7 +355,7 @@ class BrokerTreeWatcher(_BaseTreeWatcher):
             if changed:
                 await self.read_configs(changed)
         except BaseException:
-            self.mark_all()
+            self.mark_all_changed()
             raise
 
     def patch(self, image: ClusterImage) -> ClusterImage:

@@ -73,17 +73,17 @@ class ClusterView:
             self._tree.stop()
             self._tree = None
             self.broker_watcher.start()
-            self.broker_watcher.mark_all()
+            self.broker_watcher.mark_all_changed()
 
-    def mark_controller(self) -> None:
+    def on_controller_changed(self) -> None:
         """Have an election held, as there may be another controller."""
         self._note_controller()
-        self.have_controller_read()
+        self.request_controller_read()
 
-    def mark_all(self) -> None:
+    def mark_all_changed(self) -> None:
         """Have everything read again."""
         self._note_controller()
-        (self._tree or self.broker_watcher).mark_all()
+        (self._tree or self.broker_watcher).mark_all_changed()
 
     def mark_configs(self, topics: Iterable[str]) -> None:
         """Have the configurations of brokers, groups and of these topics read again."""
@@ -97,14 +97,14 @@ class ClusterView:
             await self.broker_watcher.refresh()
             self.publish(self.broker_watcher.patch(self.image))
 
-    def have_controller_read(self) -> None:
+    def request_controller_read(self) -> None:
         """Read who the controller is with the next `refresh`."""
         (self._tree or self.broker_watcher).mark(controller=True)
 
     async def read_controller(self) -> None:
         """Read now who the controller is, unless this broker is it. Raises the store's errors."""
         if self._tree is None:
-            self.have_controller_read()
+            self.request_controller_read()
             await self.refresh()
 
     async def topic_config(self, topic: str) -> Mapping[str, str]:
@@ -134,7 +134,7 @@ class ClusterView:
             elif not future.done():
                 future.set_result(None)
 
-    async def until(self, condition: Callable[[], bool]) -> None:
+    async def wait_until(self, condition: Callable[[], bool]) -> None:
         """Return when the present image makes `condition` true; this never ends if none does."""
         if not condition():
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -7,6 +7,7 @@ Connections are not authenticated here, so each command is checked against the t
 from collections.abc import Callable
 from typing import Any, Final
 
+from odradek.broker.cluster.broker_session import BrokerSession
 from odradek.broker.cluster.cluster_view import ClusterView
 from odradek.broker.cluster.controller_commands import FULL, LocalReplicas
 from odradek.broker.cluster.image_updates import (
@@ -16,7 +17,6 @@ from odradek.broker.cluster.image_updates import (
     replicas_to_stop,
     without_replicas,
 )
-from odradek.broker.cluster.membership import Membership
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
 
@@ -28,10 +28,10 @@ class ControllerCommandHandler:
     """One broker's handler. `wake` is called when the controller has sent its full state."""
 
     def __init__(
-        self, view: ClusterView, membership: Membership, replicas: LocalReplicas, *, wake: Callable[[], None]
+        self, view: ClusterView, broker_session: BrokerSession, replicas: LocalReplicas, *, wake: Callable[[], None]
     ) -> None:
         self._view = view
-        self._membership = membership
+        self._broker_session = broker_session
         self._replicas = replicas
         self._wake = wake
         self._full_metadata_from = self._full_leadership_from = -1, -1
@@ -41,11 +41,11 @@ class ControllerCommandHandler:
     @property
     def is_initialized(self) -> bool:
         """Whether the known controller has sent its full state to this registration of the broker."""
-        return self._full_leadership_from == (self._membership.epoch, self._known_controller[1])
+        return self._full_leadership_from == (self._broker_session.epoch, self._known_controller[1])
 
     def is_addressed_here(self, body: bytes) -> bool:
         """Return whether the undecoded body of a command has this broker's epoch, which clients do not know."""
-        return body[_BROKER_EPOCH] == self._membership.epoch.to_bytes(8, "big", signed=True)
+        return body[_BROKER_EPOCH] == self._broker_session.epoch.to_bytes(8, "big", signed=True)
 
     async def update_metadata(self, message: Any) -> ErrorCode:
         """Apply the metadata that clients get, and return the error code."""
@@ -120,7 +120,7 @@ class ControllerCommandHandler:
         sender = message.controller_id, message.controller_epoch
         if sender != self._known_controller or message.controller_id == self._view.broker_id:
             raise KafkaError(ErrorCode.stale_controller_epoch)
-        if message.broker_epoch != self._membership.epoch:
+        if message.broker_epoch != self._broker_session.epoch:
             raise KafkaError(ErrorCode.stale_broker_epoch)
 
     async def _publish(self, update: Any, message: Any) -> None:

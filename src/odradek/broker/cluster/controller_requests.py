@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
-from odradek.broker.cluster.peers import Peers
+from odradek.broker.cluster.broker_connections import BrokerConnections
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.metadata.image import NO_CONTROLLER, ClusterImage
 from odradek.model import UnavailableError
@@ -25,11 +25,15 @@ class ControllerRequests(Generic[ControllerT_co]):
     """One broker's requests to the controller. `local_controller` returns it if this broker is elected."""
 
     def __init__(
-        self, metadata: MetadataCache, peers: Peers, *, local_controller: Callable[[], ControllerT_co | None]
+        self,
+        metadata: MetadataCache,
+        connections: BrokerConnections,
+        *,
+        local_controller: Callable[[], ControllerT_co | None],
     ) -> None:
         self._local_controller = local_controller
         self._metadata = metadata
-        self._peers = peers
+        self._connections = connections
         self._changed = asyncio.Event()
         self._purposes: set[str] = set()
 
@@ -37,7 +41,7 @@ class ControllerRequests(Generic[ControllerT_co]):
         """Return the controller if this broker is elected."""
         return self._local_controller()
 
-    async def ask(self, api_key: ApiKey, message: Message) -> Any:
+    async def send(self, api_key: ApiKey, message: Message) -> Any:
         """Send a request and return the response.
 
         Raises `UnavailableError` without a controller, without a response, and at once after another election.
@@ -48,16 +52,16 @@ class ControllerRequests(Generic[ControllerT_co]):
     async def connection(self, api_key: ApiKey) -> ClientConnection:
         """Return a connection to the controller for this API; it is closed when another broker is elected.
 
-        Raises `UnavailableError` as `ask` does.
+        Raises `UnavailableError` as `send` does.
         """
         image = self._metadata.image
         if image.controller_id == NO_CONTROLLER:
             raise UnavailableError("there is no controller")
         purpose = f"controller-{api_key.name}"
         self._purposes.add(purpose)
-        return await self._peers.connection(image.brokers, image.controller_id, purpose=purpose)
+        return await self._connections.connection(image.brokers, image.controller_id, purpose=purpose)
 
-    async def pause(self, seconds: float) -> None:
+    async def back_off(self, seconds: float) -> None:
         """Sleep, but not past the election of another controller."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -68,7 +72,7 @@ class ControllerRequests(Generic[ControllerT_co]):
         if _controller(old) == _controller(new):
             return
         for purpose in self._purposes:
-            self._peers.close_purpose(old.controller_id, purpose)
+            self._connections.close_purpose(old.controller_id, purpose)
         self._changed.set()
         self._changed.clear()
 

@@ -123,7 +123,7 @@ class Fence:
         """Have `wake` called again when a session is alive: the last call came too late."""
         self._has_notified = False
 
-    async def pause(self, seconds: float) -> None:
+    async def back_off(self, seconds: float) -> None:
         """Sleep, but not past the moment when a session is alive again."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, Generic, TypeVar
 
+from odradek.broker.cluster.broker_session import BrokerSession, prepare_tree
 from odradek.broker.cluster.cluster_view import ClusterView, OnImage
 from odradek.broker.cluster.controller_command_handler import ControllerCommandHandler
 from odradek.broker.cluster.controller_commands import LocalReplicas
@@ -25,7 +26,6 @@ from odradek.broker.cluster.controller_election import (
 )
 from odradek.broker.cluster.fencing import Fence
 from odradek.broker.cluster.job_queue import JobQueue, as_kafka_error
-from odradek.broker.cluster.membership import Membership, prepare_tree
 from odradek.broker.cluster.registration import Endpoints, Prepare, prepare_nothing, unregister
 from odradek.broker.config_changes import ConfigChange, write_changes
 from odradek.config import BrokerConfig
@@ -80,10 +80,12 @@ class MetadataLoop(Generic[ControllerT]):
         self._task: asyncio.Task[None] | None = None
         wake = self._wake.set
         self._fence = fence or Fence(store, runtime.clock)
-        self._membership = Membership(store, broker_id, endpoints, config, runtime.clock, fence=self._fence, wake=wake)
+        self._broker_session = BrokerSession(
+            store, broker_id, endpoints, config, runtime.clock, fence=self._fence, wake=wake
+        )
         self._jobs = JobQueue(wake=wake)
         self.view = ClusterView(store, broker_id, config, on_image=on_image, wake=wake)
-        self.command_handler = ControllerCommandHandler(self.view, self._membership, replicas, wake=wake)
+        self.command_handler = ControllerCommandHandler(self.view, self._broker_session, replicas, wake=wake)
         self._joined = asyncio.Event()
 
     @property
@@ -99,7 +101,7 @@ class MetadataLoop(Generic[ControllerT]):
     @property
     def broker_epoch(self) -> int:
         """The epoch of this broker's registration."""
-        return self._membership.epoch
+        return self._broker_session.epoch
 
     @property
     def elected_controller(self) -> ControllerT | None:
@@ -121,10 +123,10 @@ class MetadataLoop(Generic[ControllerT]):
         cluster_id = await prepare_tree(self._store, self._runtime.entropy)
         self.view.image = ClusterImage(cluster_id=cluster_id)
         self.view.start()
-        await self._membership.join(prepare=prepare)
+        await self._broker_session.join(prepare=prepare)
         self._fence.on_change(closed=self._on_fence_closed)
         await self._settle()
-        self._fence.start(wake=self.view.mark_all)
+        self._fence.start(wake=self.view.mark_all_changed)
         self._task = asyncio.create_task(self._run(), name=f"metadata loop of broker {self.broker_id}")
         await self._wait_for_commands()
 
@@ -150,13 +152,13 @@ class MetadataLoop(Generic[ControllerT]):
         if self._task is not None:
             await asyncio.wait([self._task])
         self._jobs.fail_all(KafkaError(ErrorCode.not_controller))
-        await self._membership.leave()
+        await self._broker_session.leave()
 
     def kill(self) -> None:
         """Stop as a process that was killed: nothing is written to the tree."""
         self._fence.stop()
         self.view.stop()
-        self._membership.stop()
+        self._broker_session.stop()
         if self._task is not None:
             self._task.cancel()
         self._close_controller()
@@ -259,9 +261,9 @@ class MetadataLoop(Generic[ControllerT]):
                 self._jobs.fail_all(as_kafka_error(error))
             except Exception:
                 _log.exception("the metadata loop failed; trying again in %.2f s", delay_s)
-            await self._fence.pause(delay_s)
+            await self._fence.back_off(delay_s)
             delay_s = min(delay_s * 2, _LONGEST_RETRY_S)
-            self.view.mark_all()
+            self.view.mark_all_changed()
 
     async def _settle(self) -> None:
         """Update the image and run the controller's tasks, until none of them changes the tree."""
@@ -277,10 +279,10 @@ class MetadataLoop(Generic[ControllerT]):
     async def _update(self) -> None:
         """Renew the registration, stand for election if it is due, and publish the image."""
         view = self.view
-        if await self._membership.renew():
+        if await self._broker_session.renew():
             self._resign()
-            view.mark_all()
-        session = self._membership.session
+            view.mark_all_changed()
+        session = self._broker_session.session
         is_alive = self._fence.is_alive(session)
         if not is_alive:
             self._fence.notify_again()
@@ -324,16 +326,16 @@ class MetadataLoop(Generic[ControllerT]):
                     run_in_turn=self.run_in_turn,
                 )
             )
-        self.view.have_controller_read()
+        self.view.request_controller_read()
 
     def _on_fence_closed(self) -> None:
         """Resign because the fence has closed: the image may be old, and another broker may be the controller."""
         self._resign()
-        self.view.mark_all()
+        self.view.mark_all_changed()
 
     def _resign(self) -> None:
         self._close_controller()
-        self.view.mark_controller()
+        self.view.on_controller_changed()
 
     def _close_controller(self) -> None:
         if self._controller is not None:

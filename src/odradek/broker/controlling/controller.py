@@ -141,7 +141,7 @@ class Controller:
         names = {each.name for each in deletions if each.error is None}
         try:
             async with asyncio.timeout(_DELETION_S):
-                await view.until(lambda: view.image.deleting.isdisjoint(names))
+                await view.wait_until(lambda: view.image.deleting.isdisjoint(names))
         except TimeoutError:
             late = KafkaError(ErrorCode.request_timed_out, "a broker has not deleted its replicas yet")
             deletions = [

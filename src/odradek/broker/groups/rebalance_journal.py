@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from heapq import nlargest, nsmallest
 from typing import Any, Final, Protocol
 
-from odradek.broker.cluster.peers import Peers
+from odradek.broker.cluster.broker_connections import BrokerConnections
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.replication.partition import ACKS_LEADER, Partition
 from odradek.controller import NewTopic
@@ -56,7 +56,7 @@ class RebalanceJournal:
         metadata: MetadataCache,
         clock: Clock,
         partitions: LeaderLookup,
-        peers: Peers,
+        connections: BrokerConnections,
         *,
         create_topic: Callable[[NewTopic], Awaitable[None]],
     ) -> None:
@@ -71,7 +71,7 @@ class RebalanceJournal:
         self._metadata = metadata
         self._clock = clock
         self._partitions = partitions
-        self._peers = peers
+        self._connections = connections
         self._create = create_topic
         self._waiting: deque[RebalanceCompleted] = deque()
         self._task: asyncio.Task[None] | None = None
@@ -141,7 +141,7 @@ class RebalanceJournal:
             await self._send(image.leader, number, batch)
 
     async def _send(self, leader: int, number: int, batch: Buffer) -> None:
-        connection = await self._peers.connection(self._metadata.image.brokers, leader)
+        connection = await self._connections.connection(self._metadata.image.brokers, leader)
         body = encode_produce_request(
             _PRODUCE_VERSION, [ProduceTopic(JOURNAL_TOPIC, None, [(number, batch)])], acks=1, timeout_ms=_TIMEOUT_MS
         )

@@ -112,13 +112,13 @@ class AlterPartitionManager:
         """
         delay_s = 0.0
         while self._pending_isr:
-            await (self._controller.pause(delay_s) if delay_s else asyncio.sleep(0))
+            await (self._controller.back_off(delay_s) if delay_s else asyncio.sleep(0))
             pending, self._pending_isr = self._pending_isr, {}
             # A partition that has another leader, or news from the controller, needs its change no more.
             pending = {key: (each, change) for key, (each, change) in pending.items() if each.is_pending_isr(change)}
             growing = {key for key, (each, change) in pending.items() if len(change.isr) > len(each.isr)}
             try:
-                results = await self._requests.ask({key: change for key, (_, change) in pending.items()})
+                results = await self._requests.send({key: change for key, (_, change) in pending.items()})
             except OdradekError as error:
                 _log.info("Failed to update the ISR of %d partitions, retrying: %s", len(pending), error)
                 results = {}

@@ -41,10 +41,10 @@ class ControllerChannel(Protocol):
     def local_controller(self) -> LocalController | None:
         """Return the controller if this broker is elected."""
 
-    async def ask(self, api_key: ApiKey, message: Message) -> Any:
+    async def send(self, api_key: ApiKey, message: Message) -> Any:
         """Send a request and return the response. Raises `UnavailableError`."""
 
-    async def pause(self, seconds: float) -> None:
+    async def back_off(self, seconds: float) -> None:
         """Sleep, but not past the election of another controller."""
 
 
@@ -55,7 +55,7 @@ class AlterPartitionRequests:
         self._metadata = metadata
         self._controller = controller
 
-    async def ask(self, changes: Mapping[TopicPartition, IsrChange]) -> dict[TopicPartition, IsrResult]:
+    async def send(self, changes: Mapping[TopicPartition, IsrChange]) -> dict[TopicPartition, IsrResult]:
         """Send one request, and return the results by partition; a partition without a result is undecided.
 
         Raises `KafkaError` if the request was refused, and `UnavailableError`.
@@ -81,7 +81,7 @@ class AlterPartitionRequests:
             "broker_epoch": metadata.broker_epoch,
             "topics": _encode(image, items),
         }
-        answer = await self._controller.ask(ApiKey.ALTER_PARTITION, message)
+        answer = await self._controller.send(ApiKey.ALTER_PARTITION, message)
         if answer.error_code is not ErrorCode.none:
             raise KafkaError(answer.error_code)
         return _decode(image, answer)

@@ -183,7 +183,7 @@ class ControllerChannelManager:
     def on_refused(self, error: ErrorCode) -> None:
         """Handle a refused request: STALE_CONTROLLER_EPOCH means that there may be a newer controller."""
         if error is ErrorCode.stale_controller_epoch:
-            self._view.mark_controller()
+            self._view.on_controller_changed()
 
     def on_leader_and_isr_response(
         self, broker: BrokerImage, image: ClusterImage, message: Mapping[str, Any], answer: Any

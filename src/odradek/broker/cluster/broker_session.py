@@ -1,4 +1,4 @@
-"""A broker's membership: the tree's fixed nodes, and the registration as long as the broker lives.
+"""A broker's session with the metadata tree: the tree's fixed nodes, and the registration as long as the broker lives.
 
 A lost session ends the registration and closes the fence. The metadata loop calls `renew` before it reads the tree.
 """
@@ -40,8 +40,8 @@ async def _prepare_tree(store: Store, entropy: Entropy, cluster_id: str | None) 
     return ClusterIdNode.decode(paths.CLUSTER_ID, node.data).cluster_id
 
 
-class Membership:
-    """One broker's membership. `wake` is called when the broker may have to register again."""
+class BrokerSession:
+    """One broker's registration in its session. `wake` is called when the broker may have to register again."""
 
     def __init__(
         self,

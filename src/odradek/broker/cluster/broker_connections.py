@@ -22,7 +22,7 @@ _SETUP_TIMEOUT_MS: Final = 10_000
 _MOST_RESPONSE_BYTES: Final = 128 << 20
 
 
-class Peers:
+class BrokerConnections:
     """One broker's connections to the others."""
 
     def __init__(self, runtime: Runtime, client_id: str) -> None:
@@ -53,10 +53,10 @@ class Peers:
 
         Raises `UnavailableError`.
         """
-        peer = brokers.get(broker_id)
-        if peer is None:
+        broker = brokers.get(broker_id)
+        if broker is None:
             raise UnavailableError(f"broker {broker_id} is not in the cluster")
-        address = peer.endpoints[0]
+        address = broker.endpoints[0]
         known = self._open.get((broker_id, purpose))
         if known is not None:
             where, opening = known

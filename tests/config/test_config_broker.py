@@ -17,7 +17,8 @@ from odradek.config import (
     parse_listener,
     topic_config,
 )
-from odradek.config.foreign import IGNORED, MOVED
+from odradek.config.replaced_keys import REPLACED_KEYS
+from odradek.config.unimplemented_keys import IGNORED_KEYS
 from odradek.model import ConfigurationError
 
 
@@ -26,7 +27,12 @@ def test_every_field_is_named_after_its_key_and_documented() -> None:
         assert definition.name == name
         assert definition.doc.endswith("."), name
         assert hasattr(BrokerConfig(), definition.attribute), name
-    values = {each.name for each in dataclasses.fields(BrokerConfig)} - {"inert", "explicit", "source", "beneath"}
+    values = {each.name for each in dataclasses.fields(BrokerConfig)} - {
+        "unimplemented",
+        "explicit",
+        "source",
+        "beneath",
+    }
     assert values == {definition.attribute for definition in BrokerConfig.definitions().values()}
 
 
@@ -95,8 +101,8 @@ def test_keys_with_nothing_to_set_are_warned_of(caplog) -> None:
     load(None, {"num.io.threads": "8"})
     assert "num.io.threads is ignored" in caplog.text
     known = BrokerConfig.definitions().keys()
-    assert not known & IGNORED.keys()
-    assert not known & MOVED.keys()
+    assert not known & IGNORED_KEYS.keys()
+    assert not known & REPLACED_KEYS.keys()
 
 
 def test_what_kafka_ships_for_zookeeper_starts_but_for_where_the_tree_is(tmp_path: Path, caplog) -> None:

@@ -7,8 +7,8 @@ from twins import Request, Twins
 
 from odradek.config import BrokerConfig
 from odradek.config.dynamic import DYNAMIC
-from odradek.config.foreign import MOVED
-from odradek.config.inert import inert_keys
+from odradek.config.replaced_keys import REPLACED_KEYS
+from odradek.config.unimplemented_keys import unimplemented_keys
 from odradek.protocol.api import ApiKey
 
 TOPIC, BROKER, DEFAULT = 2, 4, 5
@@ -58,14 +58,14 @@ def test_every_key_of_a_topic_is_described_alike(twins: Twins):
 
 def test_every_key_of_a_broker_is_ours_or_in_the_table_of_those_without_effect(twins: Twins):
     _, kafkas = described(twins, BROKER, "0")
-    known = BrokerConfig.definitions().keys() | MOVED.keys()
+    known = BrokerConfig.definitions().keys() | REPLACED_KEYS.keys()
     assert kafkas.keys() - known == {
-        name for name in inert_keys() if not name.endswith((".throttled.rate", ".io.max.bytes.per.second"))
+        name for name in unimplemented_keys() if not name.endswith((".throttled.rate", ".io.max.bytes.per.second"))
     }
     for name, entry in kafkas.items():
-        if name not in inert_keys():
+        if name not in unimplemented_keys():
             continue
-        key = inert_keys()[name]
+        key = unimplemented_keys()[name]
         assert key.definition.type == entry["config_type"], name
         assert (key.mode == "read-only") == entry["read_only"], name
         assert (key.definition.format(key.definition.default) or None) == default(entry), name

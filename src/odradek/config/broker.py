@@ -32,6 +32,7 @@ from odradek.config.consistency import check_consistency
 from odradek.config.definition import (
     INT_MAX,
     LONG_MAX,
+    ConfigSource,
     Definition,
     Value,
     boolean,
@@ -44,9 +45,8 @@ from odradek.config.definition import (
     short,
     text,
 )
-from odradek.config.foreign import check_not_moved
-from odradek.config.inert import check_static, divided
-from odradek.config.sources import ConfigSource
+from odradek.config.replaced_keys import check_not_replaced
+from odradek.config.unimplemented_keys import check_static, divided
 from odradek.model.values import dataclass, field
 
 COMPRESSION_TYPES: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
@@ -431,8 +431,8 @@ class BrokerConfig:
         "transaction.max.timeout.ms", 900_000, "How long a transaction may be open; later ones are counted.", minimum=1
     )
 
-    inert: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Text values of keys set in this layer that have no effect (module `inert`)."""
+    unimplemented: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Text values of keys set in this layer that have no effect (module `unimplemented_keys`)."""
     explicit: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
     """Keys that were set, even to their default; DescribeConfigs distinguishes them."""
     source: ConfigSource = field(default=ConfigSource.STATIC_BROKER_CONFIG, compare=False, repr=False)
@@ -468,10 +468,10 @@ class BrokerConfig:
     @classmethod
     def parse(cls, properties: Mapping[str, str]) -> "BrokerConfig":
         """Return the configuration of these texts by key. Raises `ConfigurationError`, which suggests similar keys."""
-        check_not_moved(properties)
-        meant, inert = divided(properties, definitions(cls))
-        check_static(inert, definitions(cls))
-        return cls(**parse_all(definitions(cls), meant), explicit=frozenset(meant), inert=inert)  # type: ignore[arg-type]
+        check_not_replaced(properties)
+        meant, others = divided(properties, definitions(cls))
+        check_static(others, definitions(cls))
+        return cls(**parse_all(definitions(cls), meant), explicit=frozenset(meant), unimplemented=others)  # type: ignore[arg-type]
 
     def get(self, name: str) -> Value:
         """Return the value of a key by Kafka's name. Raises `KeyError`."""
@@ -485,9 +485,9 @@ class BrokerConfig:
 
     def overridden(self, overrides: Mapping[str, str], source: ConfigSource) -> "BrokerConfig":
         """Return a layer on top of this one. Raises `ConfigurationError` for values outside their limits."""
-        meant, inert = divided(overrides, definitions(type(self)))
+        meant, others = divided(overrides, definitions(type(self)))
         values = parse_all(definitions(type(self)), meant)
-        return replace(self, **values, explicit=frozenset(meant), inert=inert, source=source, beneath=self)  # type: ignore[arg-type]
+        return replace(self, **values, explicit=frozenset(meant), unimplemented=others, source=source, beneath=self)  # type: ignore[arg-type]
 
     def sets(self, name: str) -> bool:
         """Return whether this layer sets the key; a lowest layer without texts sets what is not the default."""

@@ -35,6 +35,17 @@ class ConfigType(IntEnum):
     PASSWORD = 9
 
 
+class ConfigSource(IntEnum):
+    """A source of configuration values (KIP-226), with its number in DescribeConfigs; the strongest first."""
+
+    DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+    GROUP_CONFIG = 8
+
+
 _WHOLE_NUMBERS: Final = {ConfigType.SHORT: 2**15 - 1, ConfigType.INT: INT_MAX, ConfigType.LONG: LONG_MAX}
 
 

@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from odradek.config.broker import BrokerConfig
-from odradek.config.definition import ConfigType, Definition
+from odradek.config.definition import ConfigSource, ConfigType, Definition
 from odradek.config.dynamic import DYNAMIC
 from odradek.config.group import GroupConfig
-from odradek.config.inert import inert_keys
-from odradek.config.sources import ConfigSource
 from odradek.config.topic import TopicConfig, topic_config
+from odradek.config.unimplemented_keys import unimplemented_keys
 from odradek.model.values import dataclass
 
 
@@ -41,7 +40,7 @@ class ConfigEntry:
 
 def describe_broker(config: BrokerConfig) -> list[ConfigEntry]:
     """Return every key of a broker but internal ones, by name; of keys without effect only those that are set."""
-    inert = sorted({name for layer in config.layers for name in layer.inert})
+    unimplemented = sorted({name for layer in config.layers for name in layer.unimplemented})
     entries = [
         _entry(
             definition,
@@ -53,7 +52,7 @@ def describe_broker(config: BrokerConfig) -> list[ConfigEntry]:
         if not definition.internal
     ]
     return sorted(
-        [*entries, *(_inert_entry(name, config.layers, with_default=True) for name in inert)],
+        [*entries, *(_unimplemented_entry(name, config.layers, with_default=True) for name in unimplemented)],
         key=lambda each: each.name,
     )
 
@@ -69,7 +68,9 @@ def describe_broker_defaults(config: BrokerConfig) -> list[ConfigEntry]:
             synonyms = [ConfigSynonym(name=name, value=value, source=source)]
             entries.append(_entry(definition, synonyms, value, read_only=False))
         entries += [
-            _inert_entry(name, [layer], with_default=False) for name in sorted(layer.inert) if layer.source is source
+            _unimplemented_entry(name, [layer], with_default=False)
+            for name in sorted(layer.unimplemented)
+            if layer.source is source
         ]
     return entries
 
@@ -110,15 +111,15 @@ def _entry(definition: Definition, synonyms: list[ConfigSynonym], value: str | N
     )
 
 
-def _inert_entry(name: str, layers: Sequence[BrokerConfig], *, with_default: bool) -> ConfigEntry:
+def _unimplemented_entry(name: str, layers: Sequence[BrokerConfig], *, with_default: bool) -> ConfigEntry:
     """Return a key without effect. The value of an unknown key may be a secret and is not shown, as in Kafka."""
-    key = inert_keys().get(name)
+    key = unimplemented_keys().get(name)
     unknown = Definition(name=name, type=ConfigType.UNKNOWN, default=None, doc="Unknown to this broker: no effect.")
     definition = unknown if key is None else key.definition
     synonyms = [
-        ConfigSynonym(name=name, value=layer.inert[name], source=layer.source)
+        ConfigSynonym(name=name, value=layer.unimplemented[name], source=layer.source)
         for layer in layers
-        if name in layer.inert
+        if name in layer.unimplemented
     ]
     value = synonyms[0].value
     default = definition.format(definition.default)

@@ -7,18 +7,17 @@
 
 The keys are those of Kafka that are implemented here. A dynamic key is read at each use, or passed to the logs when it
 changes; changing a key that is only read at the start is refused. Keys of mechanisms that this broker lacks, and
-unknown keys, are kept without effect (`inert`).
+unknown keys, are kept without effect (`unimplemented_keys`).
 """
 
 from collections.abc import Iterator, Mapping
 from typing import Final
 
 from odradek.config.broker import BrokerConfig
-from odradek.config.definition import Definition
-from odradek.config.foreign import MOVED
-from odradek.config.inert import check_dynamic, inert_keys
-from odradek.config.sources import ConfigSource
+from odradek.config.definition import ConfigSource, Definition
+from odradek.config.replaced_keys import REPLACED_KEYS
 from odradek.config.topic import topic_config
+from odradek.config.unimplemented_keys import check_dynamic, unimplemented_keys
 from odradek.model import ConfigurationError
 
 DYNAMIC: Final = frozenset(
@@ -125,14 +124,14 @@ def _problems(overrides: Mapping[str, str], source: ConfigSource) -> Iterator[tu
 
 def dynamic_definitions() -> dict[str, Definition]:
     """Return the keys of a broker with a known type, those without effect included."""
-    return {**{name: key.definition for name, key in inert_keys().items()}, **BrokerConfig.definitions()}
+    return {**{name: key.definition for name, key in unimplemented_keys().items()}, **BrokerConfig.definitions()}
 
 
 def _check_key(name: str, text: str, source: ConfigSource) -> None:
     if name in DYNAMIC:
         return
-    if name in MOVED:
-        raise ConfigurationError(f"{name} cannot be changed: {MOVED[name]}")
+    if name in REPLACED_KEYS:
+        raise ConfigurationError(f"{name} cannot be changed: {REPLACED_KEYS[name]}")
     if name in BrokerConfig.definitions():
         raise ConfigurationError(
             f"{name} cannot be changed while the broker runs; set it in its file and start it again"

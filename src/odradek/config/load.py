@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from odradek.config.broker import BrokerConfig
-from odradek.config.inert import why_ignored
 from odradek.config.properties import parse_properties
+from odradek.config.unimplemented_keys import why_ignored
 from odradek.model import ConfigurationError
 
 _log = logging.getLogger("odradek.config")
@@ -21,7 +21,7 @@ def load(properties_file: str | None, overrides: Mapping[str, str]) -> BrokerCon
     properties = _read(properties_file) if properties_file is not None else {}
     properties.update(overrides)
     config = BrokerConfig.parse(properties)
-    for name, text in sorted(config.inert.items()):
+    for name, text in sorted(config.unimplemented.items()):
         if (reason := why_ignored(name, text)) is not None:
             _log.warning("%s is ignored: %s", name, reason)
     return config

@@ -4,41 +4,41 @@ import pytest
 
 from odradek.config import BrokerConfig, ConfigSource, describe_broker, load, validate_broker_overrides
 from odradek.config.dynamic import DYNAMIC
-from odradek.config.foreign import IGNORED, MOVED
-from odradek.config.inert import InertKey, inert_keys
+from odradek.config.replaced_keys import REPLACED_KEYS
+from odradek.config.unimplemented_keys import IGNORED_KEYS, UnimplementedKey, unimplemented_keys
 from odradek.model import ConfigurationError
 
 OWN, ALL = ConfigSource.DYNAMIC_BROKER_CONFIG, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
-KEYS = list(inert_keys().values())
+KEYS = list(unimplemented_keys().values())
 MODES = {"read-only", "per-broker", "cluster-wide"}
 
 
-def default_text(key: InertKey) -> str:
+def default_text(key: UnimplementedKey) -> str:
     return key.definition.format(key.definition.default) or ""
 
 
 def test_every_key_is_in_one_table() -> None:
     ours = BrokerConfig.definitions().keys()
-    assert ours.isdisjoint(inert_keys())
-    assert MOVED.keys().isdisjoint(inert_keys())
+    assert ours.isdisjoint(unimplemented_keys())
+    assert REPLACED_KEYS.keys().isdisjoint(unimplemented_keys())
     assert ours >= DYNAMIC
     assert {key.mode for key in KEYS} == MODES
-    assert [key.definition.name for key in KEYS] == sorted(inert_keys())
+    assert [key.definition.name for key in KEYS] == sorted(unimplemented_keys())
 
 
 @pytest.mark.parametrize("key", KEYS, ids=lambda key: key.definition.name)
-def test_a_key_takes_its_default_in_a_file_and_says_nothing_of_it(key: InertKey, caplog) -> None:
+def test_a_key_takes_its_default_in_a_file_and_says_nothing_of_it(key: UnimplementedKey, caplog) -> None:
     name = key.definition.name
     if key.definition.default is None:
         return
     config = load(None, {name: default_text(key)})
     (entry,) = (each for each in describe_broker(config) if each.name == name)
     assert (entry.value, entry.source) == (default_text(key), ConfigSource.STATIC_BROKER_CONFIG)
-    assert (name in caplog.text) == (name in IGNORED)
+    assert (name in caplog.text) == (name in IGNORED_KEYS)
 
 
 @pytest.mark.parametrize("key", KEYS, ids=lambda key: key.definition.name)
-def test_a_key_changes_while_the_broker_runs_where_kafka_lets_it(key: InertKey) -> None:
+def test_a_key_changes_while_the_broker_runs_where_kafka_lets_it(key: UnimplementedKey) -> None:
     name, text = key.definition.name, default_text(key)
     if key.mode == "read-only" or key.definition.type.name == "PASSWORD":
         for source in (OWN, ALL):
@@ -56,7 +56,7 @@ def test_a_key_changes_while_the_broker_runs_where_kafka_lets_it(key: InertKey) 
 
 
 @pytest.mark.parametrize("key", [key for key in KEYS if key.definition.honoured], ids=lambda key: key.definition.name)
-def test_a_value_that_cannot_be_honoured_is_refused_with_what_to_do(key: InertKey) -> None:
+def test_a_value_that_cannot_be_honoured_is_refused_with_what_to_do(key: UnimplementedKey) -> None:
     definition = key.definition
     wrong = "true" if definition.default is False else "1000" if isinstance(definition.default, int) else "a:B"
     with pytest.raises(ConfigurationError, match=rf"{definition.name} cannot be {wrong} here: .*; (leave|reassign)"):

@@ -2,7 +2,7 @@
 
 Their values are validated, kept and described as in Kafka, without any other effect. A value that would change the
 broker's behaviour is refused. The table has every key of Kafka 4.2 that is neither a field of `BrokerConfig` nor in
-`foreign.MOVED`; tests/peers compares it with Kafka itself.
+`replaced_keys.REPLACED_KEYS`; tests/peers compares it with Kafka itself.
 """
 
 import re
@@ -13,9 +13,31 @@ from types import MappingProxyType
 from typing import Final
 
 from odradek.config.definition import ConfigType, Definition, Value, unknown_key
-from odradek.config.foreign import IGNORED
 from odradek.model import ConfigurationError
 from odradek.model.values import dataclass
+
+_NO_TRANSACTIONS: Final = "there is no transaction coordinator"
+
+IGNORED_KEYS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "background.threads": "one event loop does this work",
+        "inter.broker.protocol.version": "brokers agree on versions by themselves",
+        "log.flush.start.offset.checkpoint.interval.ms": (
+            "log start offsets are written down with the recovery points, by log.flush.offset.checkpoint.interval.ms"
+        ),
+        "log.message.format.version": "every log is of the newest format",
+        "num.io.threads": "one event loop serves all requests of a broker; start more brokers to use more cores",
+        "num.network.threads": "one event loop serves all connections of a broker",
+        "queued.max.requests": "a request is served as it is read; queued.max.request.bytes bounds the unanswered ones",
+        "transaction.state.log.load.buffer.size": _NO_TRANSACTIONS,
+        "transaction.state.log.min.isr": _NO_TRANSACTIONS,
+        "transaction.state.log.num.partitions": _NO_TRANSACTIONS,
+        "transaction.state.log.replication.factor": _NO_TRANSACTIONS,
+        "transaction.state.log.segment.bytes": _NO_TRANSACTIONS,
+        "transactional.id.expiration.ms": _NO_TRANSACTIONS,
+    }
+)
+"""Usual keys of a `server.properties` without any effect here: accepted with a warning."""
 
 _TABLE: Final = """
 add.partitions.to.txn.retry.backoff.max.ms int 100 0.. read-only
@@ -278,7 +300,7 @@ _LISTENER_PREFIX: Final = "listener.name."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InertKey:
+class UnimplementedKey:
     """One key. `mode`: read-only, per-broker or cluster-wide, as in Kafka's documentation."""
 
     definition: Definition
@@ -286,7 +308,7 @@ class InertKey:
 
 
 @cache
-def inert_keys() -> Mapping[str, InertKey]:
+def unimplemented_keys() -> Mapping[str, UnimplementedKey]:
     """Return every key of the table, by name."""
     return MappingProxyType({key.definition.name: key for key in map(_key, _TABLE.strip().split("\n"))})
 
@@ -299,11 +321,11 @@ def divided(properties: Mapping[str, str], known: Mapping[str, Definition]) -> t
 
 def check_static(properties: Mapping[str, str], known: Iterable[str]) -> None:
     """Raise `ConfigurationError` for keys of a file that Kafka does not have, and for unsupported values."""
-    keys = inert_keys() if properties.keys() - IGNORED.keys() else {}
+    keys = unimplemented_keys() if properties.keys() - IGNORED_KEYS.keys() else {}
     for name, text in properties.items():
         if name in keys:
             keys[name].definition.parse(text)
-        elif name not in IGNORED:
+        elif name not in IGNORED_KEYS:
             raise unknown_key(name, [*known, *keys])
 
 
@@ -314,7 +336,7 @@ def check_dynamic(name: str, text: str, *, for_all: bool) -> None:
     """
     if name.startswith(_LISTENER_PREFIX):
         raise ConfigurationError(f"{name} cannot be set: no key holds for one listener alone; set it for the broker")
-    key = inert_keys().get(name)
+    key = unimplemented_keys().get(name)
     if key is None:
         return
     if key.mode == "read-only":
@@ -328,14 +350,14 @@ def check_dynamic(name: str, text: str, *, for_all: bool) -> None:
 
 def why_ignored(name: str, text: str) -> str | None:
     """Return why a key that is no field of `BrokerConfig` has no effect; None if that makes no difference."""
-    if name in IGNORED:
-        return IGNORED[name]
-    definition = inert_keys()[name].definition
+    if name in IGNORED_KEYS:
+        return IGNORED_KEYS[name]
+    definition = unimplemented_keys()[name].definition
     is_default = definition.parse(text) == definition.default
     return None if is_default else "this broker has no such mechanism"
 
 
-def _key(line: str) -> InertKey:
+def _key(line: str) -> UnimplementedKey:
     name, kind, default_text, limits, mode = line.split()
     bounds = re.fullmatch(r"(-?\d+)\.\.(-?\d*)", limits)
     bare = Definition(
@@ -349,7 +371,7 @@ def _key(line: str) -> InertKey:
         nullable=default_text == "null",
     )
     default = None if bare.nullable else bare.parse("" if default_text == '""' else default_text)
-    return InertKey(definition=_with_default(bare, default), mode=mode)
+    return UnimplementedKey(definition=_with_default(bare, default), mode=mode)
 
 
 def _with_default(bare: Definition, default: Value) -> Definition:

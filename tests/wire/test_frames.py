@@ -144,7 +144,7 @@ def test_a_reader_without_bytes_gives_its_buffer_back_when_the_next_one_takes_on
         feed(frames, begun)
     for frames in ending:
         frames.space()  # its connection has ended, and nothing came
-    assert pool.lent_bytes == SMALLEST_BUFFER_BYTES
+    assert pool.used_bytes == SMALLEST_BUFFER_BYTES
     assert [feed(frames, framed(b"x" * 9)[len(begun) :]) for frames in ending] == [[b"x" * 9]] * 1000
 
 
@@ -173,7 +173,7 @@ def test_a_reader_may_give_back_the_buffer_it_waits_for() -> None:
         frames = FrameBuffer(pool, LARGEST)
         first, second = b"a" * (SMALLEST_BUFFER_BYTES - 104), b"b" * 1000
         rest = receive(frames, framed(first, second))
-        assert (frames.needs_more, pool.is_used_up) == (True, True)
+        assert (frames.needs_more, pool.is_exhausted) == (True, True)
         pool.wait(Waiting(frames))
         assert frames.next_frame() == first
         assert frames.next_frame() is None
@@ -183,7 +183,7 @@ def test_a_reader_may_give_back_the_buffer_it_waits_for() -> None:
         receive(frames, rest)
         assert frames.next_frame() == second
         frames.release_if_empty()
-        assert pool.lent_bytes == 0
+        assert pool.used_bytes == 0
 
     Simulation(1).run(scene())
 
@@ -199,12 +199,12 @@ def test_a_new_reader_keeps_its_buffer_when_waiters_are_called() -> None:
         holder.close()
         ending.space()  # its connection has ended, and nothing came
         rest = receive(waiter, data[8000:])
-        assert (waiter.needs_more, pool.is_used_up) == (True, True)
+        assert (waiter.needs_more, pool.is_exhausted) == (True, True)
         pool.wait(Waiting(waiter))
         assert waiter.next_frame() == first
         assert waiter.next_frame() is None
         waiter.release_if_empty()
-        assert pool.is_used_up
+        assert pool.is_exhausted
         space = beginner.space()
         message = framed(b"a request")
         space[: len(message)] = message
@@ -215,6 +215,6 @@ def test_a_new_reader_keeps_its_buffer_when_waiters_are_called() -> None:
         receive(waiter, rest)
         assert waiter.next_frame() == second
         waiter.release_if_empty()
-        assert pool.lent_bytes == 0
+        assert pool.used_bytes == 0
 
     Simulation(1).run(scene())

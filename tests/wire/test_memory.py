@@ -101,7 +101,7 @@ def test_the_start_of_a_frame_is_kept_without_its_buffer() -> None:
         it = Scene()
         for _ in range(1000):
             send(*it.connect(), frame(1000)[:500])
-        assert it.pool.lent_bytes == 0
+        assert it.pool.used_bytes == 0
         connection, transport = it.connect()
         for byte in frame(3) + frame(2):
             send(connection, transport, bytes([byte]))
@@ -116,7 +116,7 @@ def test_incomplete_frames_hold_at_most_the_limit_and_small_requests_are_served(
         half = frame(3 * SMALLEST_BUFFER_BYTES)[:-1]
         for _ in range(50):
             send(*it.connect(), half)
-        assert it.pool.lent_bytes <= LIMIT + 2 * SMALLEST_BUFFER_BYTES * 2 + 50 * SMALL_BUFFER_BYTES
+        assert it.pool.used_bytes <= LIMIT + 2 * SMALLEST_BUFFER_BYTES * 2 + 50 * SMALL_BUFFER_BYTES
         connection, transport = it.connect()
         assert send(connection, transport, frame(5, b"s") * 3) == 27
         assert it.service.served == [b"s"] * 3
@@ -141,7 +141,7 @@ def test_a_connection_waiting_for_memory_continues_when_others_close() -> None:
         assert not transport.is_paused
         assert send(connection, transport, data[taken:]) == len(data) - taken
         assert it.service.served == [b"w"]
-        assert it.pool.lent_bytes == 0
+        assert it.pool.used_bytes == 0
 
     play(scene)
 
@@ -218,7 +218,7 @@ def test_requests_of_a_connection_waiting_for_memory_are_served_once_and_in_orde
         await asyncio.sleep(A_TURN_S)
         assert send(connection, transport, data[taken:]) == len(data) - taken
         assert it.service.served == [bytes([number]) for number in range(60)]
-        assert it.pool.lent_bytes == 0
+        assert it.pool.used_bytes == 0
 
     play(scene)
 

@@ -59,7 +59,7 @@ class Client:
         self.frames.grow()
 
     def find_memory(self) -> None:
-        if self.pool.is_used_up:
+        if self.pool.is_exhausted:
             self.waits = True
             self.pool.wait(self)
         else:
@@ -143,18 +143,18 @@ class PoolModel(RuleBasedStateMachine):
         turns, self.turns[:] = self.turns[:], []
         for callback in turns:
             callback()
-        assert self.pool.is_used_up or not any(client.waits for client in self.clients)
+        assert self.pool.is_exhausted or not any(client.waits for client in self.clients)
 
     @invariant()
     def agrees(self) -> None:
         if not hasattr(self, "pool"):
             return
-        lent_bytes = sum(map(len, self.pool.lent.values()))
-        assert self.pool.lent_bytes == lent_bytes == sum(client.frames.held_bytes for client in self.clients)
+        used_bytes = sum(map(len, self.pool.lent.values()))
+        assert self.pool.used_bytes == used_bytes == sum(client.frames.held_bytes for client in self.clients)
         assert [client.frames.unread_bytes for client in self.clients] == [it.unread_bytes for it in self.clients]
         assert all(frame == payload for frame, payload in self.kept)
         if any(client.waits for client in self.clients):
-            assert self.pool.is_used_up or self.turns, "nobody would call who waits"
+            assert self.pool.is_exhausted or self.turns, "nobody would call who waits"
 
     def teardown(self) -> None:
         if not hasattr(self, "pool"):
@@ -162,7 +162,7 @@ class PoolModel(RuleBasedStateMachine):
         for number in range(len(self.clients)):
             self.take(number, 1 << 30, keeps=False)
             self.close(number)
-        assert self.pool.lent_bytes == 0
+        assert self.pool.used_bytes == 0
         assert not self.pool.lent
         assert self.pool.first_waiter is None
 

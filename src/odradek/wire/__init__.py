@@ -4,17 +4,18 @@
 (`frames`), hands each request to a `Service` as a memoryview, and sends each `reply` in order. It knows no API.
 `client_connection` is the client's end: it negotiates API versions, sends requests and matches responses to them.
 `connection_group` holds what the connections of one server share: the limits of each (`ConnectionLimits`), memory
-(`memory_pressure`), time (`turns`); how many connections a broker accepts is in `broker.serving.connection_quotas`.
-`rate_limited_log` and `protocol_guess` are for log lines about misbehaving clients.
+(`memory_pressure`), time (`connection_scheduler`); how many connections a broker accepts is in
+`broker.serving.connection_quotas`.
+`rate_limited_log` and `protocol_detection` are for log lines about misbehaving clients.
 """
 
 from odradek.wire.buffers import BufferPool, ResponseBuffers
 from odradek.wire.connection import Connection, Serve, Service
 from odradek.wire.connection_group import ConnectionGroup, ConnectionLimits, Cork, RequestBudget
+from odradek.wire.connection_scheduler import ConnectionScheduler
 from odradek.wire.frames import FrameBuffer, FrameSizeError
 from odradek.wire.memory_pressure import MemoryPressure
 from odradek.wire.reply import LATER, NO_REPLY, Buffers, PendingReply, Reply
-from odradek.wire.turns import Turns
 
 __all__ = [
     "LATER",
@@ -24,6 +25,7 @@ __all__ = [
     "Connection",
     "ConnectionGroup",
     "ConnectionLimits",
+    "ConnectionScheduler",
     "Cork",
     "FrameBuffer",
     "FrameSizeError",
@@ -34,5 +36,4 @@ __all__ = [
     "ResponseBuffers",
     "Serve",
     "Service",
-    "Turns",
 ]

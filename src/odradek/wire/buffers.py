@@ -46,23 +46,23 @@ class BufferPool:
         self._waiting: dict[Waiter, None] = {}
         self._will_wake = False
         self._reader: Reader | None = None
-        self._lent_bytes = self._waiting_bytes = 0
+        self._used_bytes = self._waiting_bytes = 0
         self._by_size: dict[int, list[bytearray]] = {}
 
     @property
-    def is_generous(self) -> bool:
+    def has_free_memory(self) -> bool:
         """Whether less than half of the limit is lent, so that a buffer may be lent for announced bytes."""
-        return self._lent_bytes * 2 < self._limit_bytes
+        return self._used_bytes * 2 < self._limit_bytes
 
     @property
-    def is_used_up(self) -> bool:
+    def is_exhausted(self) -> bool:
         """Whether the limit is reached."""
-        return self._lent_bytes >= self._limit_bytes
+        return self._used_bytes >= self._limit_bytes
 
     @property
-    def lent_bytes(self) -> int:
+    def used_bytes(self) -> int:
         """Bytes that were taken and not yet given back."""
-        return self._lent_bytes
+        return self._used_bytes
 
     @property
     def waiting_bytes(self) -> int:
@@ -72,7 +72,7 @@ class BufferPool:
     def take(self, least_bytes: int = SMALLEST_BUFFER_BYTES) -> bytearray:
         """Return a buffer of at least `least_bytes` without other users; its content is arbitrary."""
         size = _size_class(least_bytes)
-        self._lent_bytes += size
+        self._used_bytes += size
         waiting = self._by_size.get(size)
         if waiting:
             # The newest first: its pages are the likeliest to be in the processor's cache.
@@ -84,7 +84,7 @@ class BufferPool:
 
     def take_small(self) -> bytearray:
         """Return a buffer of `SMALL_BUFFER_BYTES`, which may exceed the limit."""
-        self._lent_bytes += SMALL_BUFFER_BYTES
+        self._used_bytes += SMALL_BUFFER_BYTES
         return bytearray(SMALL_BUFFER_BYTES)
 
     def set_reader(self, reader: "Reader") -> None:
@@ -113,18 +113,18 @@ class BufferPool:
     def give(self, buffer: bytearray) -> None:
         """Return a buffer to the pool. Live views of it keep their content."""
         size = len(buffer)
-        self._lent_bytes -= size
+        self._used_bytes -= size
         if SMALLEST_BUFFER_BYTES <= size <= LARGEST_POOLED_BYTES and self._waiting_bytes + size <= self._most_bytes:
             self._by_size.setdefault(size, []).append(buffer)
             self._waiting_bytes += size
-        if self._waiting and not self._will_wake and not self.is_used_up:
+        if self._waiting and not self._will_wake and not self.is_exhausted:
             self._will_wake = True
             self._call_soon(self._wake)
 
     def _wake(self) -> None:
         """Call the waiters, oldest first, as long as the limit is not reached."""
         self._will_wake = False
-        while self._waiting and not self.is_used_up:
+        while self._waiting and not self.is_exhausted:
             waiter = next(iter(self._waiting))
             del self._waiting[waiter]
             waiter.has_memory()

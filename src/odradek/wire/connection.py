@@ -12,10 +12,10 @@ from collections import deque
 from typing import Final, Protocol, cast
 
 from odradek.wire.connection_group import ConnectionGroup, gather, limit_unsent
+from odradek.wire.connection_scheduler import SHARED_REQUESTS
 from odradek.wire.frames import FrameBuffer, FrameSizeError
 from odradek.wire.memory_pressure import MemoryUse
 from odradek.wire.reply import LATER, NO_REPLY, Buffers, PendingReply, Reply
-from odradek.wire.turns import SHARED_REQUESTS
 
 _log = logging.getLogger("odradek.wire")
 _LARGE_BYTES: Final = 64 * 1024
@@ -64,6 +64,7 @@ class Connection(asyncio.BufferedProtocol):
         "_idle_timer",
         "_in_flight",
         "_in_flight_bytes",
+        "_is_scheduled",
         "_large_responses",
         "_limits",
         "_loop",
@@ -75,16 +76,15 @@ class Connection(asyncio.BufferedProtocol):
         "_pool",
         "_rate_limited_log",
         "_reads",
+        "_scheduler",
         "_served",
         "_served_in_a_row",
         "_service",
         "_stalled",
         "_transport",
         "_turn_bytes_left",
-        "_turns",
         "_unsent",
         "_waits",
-        "_waits_turn",
         "_written_bytes",
         "peer_host",
         "peer_port",
@@ -97,7 +97,7 @@ class Connection(asyncio.BufferedProtocol):
         self._limits = limits = group.limits
         self._budget = group.budget
         self._cork = group.cork
-        self._turns = group.turns
+        self._scheduler = group.scheduler
         self._clock = group.clock
         self._pool = group.pool
         self._memory_pressure = group.memory_pressure
@@ -124,7 +124,7 @@ class Connection(asyncio.BufferedProtocol):
         self._served_in_a_row = 0  # requests since the buffer was last empty
         self._served = 0  # turns in which a request was served
         self._waits = False  # for memory, to go on reading
-        self._waits_turn = False  # in a queue of `_turns`
+        self._is_scheduled = False  # in a queue of `_scheduler`
         self._idle_timer: asyncio.TimerHandle | None = None
         self.peer_host = ""
         self.peer_port = 0
@@ -169,7 +169,7 @@ class Connection(asyncio.BufferedProtocol):
             # More bytes are waiting, and libuv would go on reading from this connection in the same iteration.
             self._turn_bytes_left -= nbytes
             if self._turn_bytes_left <= 0:
-                self._yield_turn(SHARED_REQUESTS)
+                self._yield(SHARED_REQUESTS)
         else:
             self._turn_bytes_left = self._limits.turn_bytes
 
@@ -258,7 +258,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _serve_frames(self) -> None:
         frames, in_flight, limits, budget = self._frames, self._in_flight, self._limits, self._budget
-        serve, turns = self._service.serve, self._turns
+        serve, scheduler = self._service.serve, self._scheduler
         count = 0
         taken_bytes = 0
         self._stalled = False
@@ -273,14 +273,14 @@ class Connection(asyncio.BufferedProtocol):
                 frames.release_if_empty()
                 self._resume()
                 break
-            if turns.is_over(count) or count == limits.turn_requests:
+            if scheduler.must_yield(count) or count == limits.turn_requests:
                 frames.push_back(frame)
                 self._stalled = True
-                self._yield_turn(self._served_in_a_row)
+                self._yield(self._served_in_a_row)
                 break
             size = len(frame)
             reply: Reply = LATER
-            if budget.is_used_up:
+            if budget.is_exhausted:
                 budget.wait(self)
             elif not self._unsent and (not in_flight or self._may_add_in_flight()):
                 reply = serve(self, frame, alone=not in_flight)
@@ -384,7 +384,7 @@ class Connection(asyncio.BufferedProtocol):
     def continue_serving(self) -> None:
         if self._closing:
             return
-        if self._stalled and not self._unsent and not self._waits_turn:
+        if self._stalled and not self._unsent and not self._is_scheduled:
             self._serve_frames()
         if self._eof and not self._stalled and not self._in_flight:
             self.close()
@@ -393,7 +393,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _find_memory(self) -> None:
         """Take the larger buffer that a frame needs, or stop reading until there is memory for it."""
-        if not self._pool.is_used_up:
+        if not self._pool.is_exhausted:
             self._frames.grow()
             return
         self._waits = True
@@ -439,14 +439,14 @@ class Connection(asyncio.BufferedProtocol):
 
     # Turns and idleness
 
-    def _yield_turn(self, served_in_a_row: int) -> None:
+    def _yield(self, served_in_a_row: int) -> None:
         self._pause()
-        if not self._waits_turn:
-            self._waits_turn = True
-            self._turns.wait(self, served_in_a_row)
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._scheduler.wait(self, served_in_a_row)
 
-    def next_turn(self) -> None:
-        self._waits_turn = False
+    def serve_next(self) -> None:
+        self._is_scheduled = False
         self._turn_bytes_left = self._limits.turn_bytes
         if not self._stalled:
             self._resume()

@@ -8,9 +8,9 @@ from typing import Final, Protocol
 
 from odradek.model.values import dataclass, field
 from odradek.wire.buffers import BufferPool
+from odradek.wire.connection_scheduler import ConnectionScheduler
 from odradek.wire.memory_pressure import MemoryPressure
 from odradek.wire.rate_limited_log import RateLimitedLog
-from odradek.wire.turns import Turns
 
 _JOINED_BYTES: Final = 16 * 1024
 """Replies up to this size together are copied into one write; larger ones use a gathering write."""
@@ -42,7 +42,7 @@ class ConnectionLimits:
     turn_bytes: int = 1024 * 1024
     """Read budget per turn of the event loop; measured: without one, a fast producer delays others by 350 ms."""
     turn_requests: int = 256
-    """Requests served per turn, so that pipelined small requests cannot occupy the event loop; see also `turns`."""
+    """Requests served per turn, so that pipelined small requests cannot occupy the event loop."""
     write_high_bytes: int = 64 * 1024
     """Unsent bytes above which no request is served, until they fall to a quarter of this."""
 
@@ -53,13 +53,13 @@ class RequestBudget:
     When it is used up, connections wait until requests are answered. It is exceeded by the reads of one turn at most.
     """
 
-    __slots__ = ("_limit", "_used", "_waiting", "is_used_up")
+    __slots__ = ("_limit", "_used", "_waiting", "is_exhausted")
 
     def __init__(self, limit_bytes: int = -1) -> None:
         self._limit = limit_bytes
         self._used = 0
         self._waiting: dict[GroupedConnection, None] = {}
-        self.is_used_up = False
+        self.is_exhausted = False
 
     @property
     def used_bytes(self) -> int:
@@ -69,13 +69,13 @@ class RequestBudget:
     def take(self, size: int) -> None:
         """Count `size` bytes of requests as in flight."""
         self._used += size
-        self.is_used_up = 0 <= self._limit <= self._used
+        self.is_exhausted = 0 <= self._limit <= self._used
 
     def give_back(self, size: int) -> None:
         """Count `size` bytes of requests as answered or abandoned, and resume the waiting connections."""
         self._used -= size
-        self.is_used_up = 0 <= self._limit <= self._used
-        if self._waiting and not self.is_used_up:
+        self.is_exhausted = 0 <= self._limit <= self._used
+        if self._waiting and not self.is_exhausted:
             waiting, self._waiting = self._waiting, {}
             for connection in waiting:
                 connection.continue_serving()
@@ -127,7 +127,7 @@ class ConnectionGroup:
     pool: BufferPool = field(default_factory=BufferPool)
     budget: RequestBudget = field(default_factory=RequestBudget)
     cork: Cork = field(default_factory=Cork)
-    turns: Turns = field(default_factory=Turns)
+    scheduler: ConnectionScheduler = field(default_factory=ConnectionScheduler)
     memory_pressure: MemoryPressure = field(init=False)
     response_bytes: int = 1 << 62
     """Unsent bytes of all responses above which fetches return less and connections that make no progress are

@@ -12,7 +12,7 @@ import struct
 from typing import Final
 
 from odradek.wire.buffers import SMALLEST_BUFFER_BYTES, BufferPool
-from odradek.wire.protocol_guess import describe_protocol
+from odradek.wire.protocol_detection import describe_protocol
 
 _SIZE: Final = struct.Struct(">i")
 _EAGER_BYTES: Final = 2 * 1024 * 1024
@@ -121,10 +121,10 @@ class FrameBuffer:
 
     def _begin(self) -> memoryview:
         pool, kept = self._pool, self._end - self._start
-        if pool.is_used_up:
+        if pool.is_exhausted:
             buffer = pool.take_small()
         else:
-            buffer = pool.take(max(self._usual_bytes, 2 * kept) if pool.is_generous else 0)
+            buffer = pool.take(max(self._usual_bytes, 2 * kept) if pool.has_free_memory else 0)
         view = memoryview(buffer)
         if kept:
             view[:kept] = self._view[self._start : self._end]
@@ -141,7 +141,7 @@ class FrameBuffer:
             # The unread frames are complete and wait to be served; the next one may still grow.
             needed = have + 1
         room = len(buffer) - self._start
-        eager = min(needed, _EAGER_BYTES) if self._pool.is_generous else 0
+        eager = min(needed, _EAGER_BYTES) if self._pool.has_free_memory else 0
         if room < eager:
             self._move(buffer, eager)
         elif self._end == len(buffer):

@@ -116,7 +116,7 @@ class MemoryPressure:
         ]
         longest: object = self._pool.first_waiter
         # If there is memory, the pool calls that waiter in this iteration of the event loop.
-        if not stuck and longest is not None and self._pool.is_used_up:
+        if not stuck and longest is not None and self._pool.is_exhausted:
             stuck = [each for each in self._connections if each is longest and each in before and before[each].waits]
         for connection in stuck:
             connection.close_stuck()

@@ -30,11 +30,11 @@ from odradek.wire import (
     Connection,
     ConnectionGroup,
     ConnectionLimits,
+    ConnectionScheduler,
     MemoryPressure,
     RequestBudget,
     ResponseBuffers,
     Serve,
-    Turns,
 )
 
 _log = logging.getLogger("odradek.broker")
@@ -84,7 +84,7 @@ class Server:
             pool=BufferPool(limit_bytes=most_bytes),
             budget=RequestBudget(config.queued_max_request_bytes),
             response_bytes=most_bytes,
-            turns=Turns(runtime.clock.monotonic),
+            scheduler=ConnectionScheduler(runtime.clock.monotonic),
         )
 
     @property

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from odradek.wire import Connection, ConnectionGroup, ConnectionLimits, Reply, Turns
-from odradek.wire.turns import SHARED_REQUESTS, TURN_S
+from odradek.wire import Connection, ConnectionGroup, ConnectionLimits, ConnectionScheduler, Reply
+from odradek.wire.connection_scheduler import SHARED_REQUESTS, TIME_SLICE_S
 
 pytestmark = pytest.mark.asyncio
 REQUESTS_IN_A_TURN = 10
@@ -20,12 +20,12 @@ class Server:
     def __init__(self, *, has_clock: bool = True, **limits: int) -> None:
         self.served: list[bytes] = []
         self._now = 0.0
-        turns = Turns((lambda: self._now) if has_clock else None)
-        self._group = ConnectionGroup(limits=ConnectionLimits(**limits), turns=turns)
+        scheduler = ConnectionScheduler((lambda: self._now) if has_clock else None)
+        self._group = ConnectionGroup(limits=ConnectionLimits(**limits), scheduler=scheduler)
 
     def serve(self, connection: Connection, frame: memoryview, *, alone: bool) -> Reply:
         self.served.append(bytes(frame))
-        self._now += TURN_S / (REQUESTS_IN_A_TURN - 0.5)  # no sum of them is a turn but for a rounding error
+        self._now += TIME_SLICE_S / (REQUESTS_IN_A_TURN - 0.5)  # no sum of them is a turn but for a rounding error
         return [b"answer"]
 
     def opened(self, connection: Connection) -> bool:

@@ -1,4 +1,4 @@
-"""Recognises other protocols by the first bytes that a client sends, for the log line about an invalid frame."""
+"""Detects other protocols by the first bytes that a client sends, for the log line about an invalid frame."""
 
 from typing import Final
 

@@ -1,7 +1,7 @@
-"""The time that all connections of one server share in each iteration ("turn") of the event loop.
+"""Schedules the connections of one server, which share a time slice of each iteration ("turn") of the event loop.
 
-A connection serves requests as soon as they arrive, until the time of the turn is used up. Connections with requests
-left wait in one of two queues, each with time of its own in every turn: one for connections that had fewer than
+A connection serves requests as soon as they arrive, until the time slice is used up. Connections with requests
+left wait in one of two queues, each with a time slice of its own in every turn: one for connections that had fewer than
 `SHARED_REQUESTS` served since they last had none left, the other for longer backlogs. A client with few unanswered
 requests therefore waits for a turn or two, however many requests other connections have pipelined.
 """
@@ -11,22 +11,22 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
-TURN_S: Final = 0.0005
+TIME_SLICE_S: Final = 0.0005
 """The time per turn for arriving requests, and for the connections of each queue."""
 SHARED_REQUESTS: Final = 32
 """Requests of one connection in a row while others wait. With fewer, small replies cost a system call each; most
 clients have at most 5 unanswered requests."""
 
 
-class Waiter(Protocol):
+class ReadyConnection(Protocol):
     """A connection with requests left."""
 
-    def next_turn(self) -> None:
+    def serve_next(self) -> None:
         """Serve some requests, or do nothing if the connection is closed."""
 
 
-class Turns:
-    """The turns of one server. Without a clock a turn never ends."""
+class ConnectionScheduler:
+    """The scheduler of one server's connections. Without a clock a turn never ends."""
 
     __slots__ = ("_backlogged", "_clock", "_interrupted", "_is_scheduled", "_until")
 
@@ -34,10 +34,10 @@ class Turns:
         self._clock = monotonic
         self._until: float | None = None  # None until the first request is served
         self._is_scheduled = False
-        self._interrupted: deque[Waiter] = deque()
-        self._backlogged: deque[Waiter] = deque()
+        self._interrupted: deque[ReadyConnection] = deque()
+        self._backlogged: deque[ReadyConnection] = deque()
 
-    def is_over(self, served: int) -> bool:
+    def must_yield(self, served: int) -> bool:
         """Return whether a connection that had `served` requests served in this turn has to wait."""
         if served >= SHARED_REQUESTS and (self._interrupted or self._backlogged):
             return True
@@ -45,12 +45,12 @@ class Turns:
             return False
         now = self._clock()
         if self._until is None:
-            self._until = now + TURN_S
+            self._until = now + TIME_SLICE_S
             self._schedule()
         return now >= self._until
 
-    def wait(self, connection: Waiter, served_in_a_row: int) -> None:
-        """Call `connection.next_turn` in a later turn.
+    def wait(self, connection: ReadyConnection, served_in_a_row: int) -> None:
+        """Call `connection.serve_next` in a later turn.
 
         `served_in_a_row`: requests served since it last had none left.
         """
@@ -67,9 +67,9 @@ class Turns:
         for queue in (self._interrupted, self._backlogged):
             self._until = None
             for _ in range(len(queue)):
-                if self.is_over(0):
+                if self.must_yield(0):
                     break
-                queue.popleft().next_turn()
+                queue.popleft().serve_next()
         self._until = None
         if self._interrupted or self._backlogged:
             self._schedule()

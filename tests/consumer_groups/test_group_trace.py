@@ -20,8 +20,8 @@ class Journal:
         self.at = Coordinator(topics or {"t": 4}, consumer_settings=settings("uniform", traces_rebalances=True, **more))
         self.at.log.settings = GroupSettings(initial_rebalance_delay_ms=0, traces_rebalances=True)
         self.reports: list[RebalanceCompleted] = []
-        self.at.log.on_step = lambda step: self.reports.extend(
-            each for each in step.events if isinstance(each, RebalanceCompleted)
+        self.at.log.on_result = lambda result: self.reports.extend(
+            each for each in result.events if isinstance(each, RebalanceCompleted)
         )
 
     def last(self) -> RebalanceCompleted:
@@ -181,6 +181,6 @@ def test_a_rebalance_whose_records_are_lost_is_not_reported() -> None:
 def test_nothing_is_traced_without_the_journal() -> None:
     at = Coordinator({"t": 1}, consumer_settings=settings("uniform"))
     events: list[object] = []
-    at.log.on_step = lambda step: events.extend(step.events)
+    at.log.on_result = lambda result: events.extend(result.events)
     settle(at, [Member("one", ["t"])])
     assert events == []

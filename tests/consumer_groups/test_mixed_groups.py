@@ -8,7 +8,7 @@ from classic_client import ClassicClient
 from protocol_world import GROUP, REBALANCE_MS, SESSION_MS, Coordinator, Member, durable, settings
 from test_model_invariants import replayed
 
-from odradek.coordination import Step
+from odradek.coordination import CoordinatorResult
 from odradek.groups import GroupRecord, GroupSettings, State
 from odradek.groups.consumer.messages import ConsumerGroupDescribeRequest
 from odradek.groups.messages import (
@@ -94,8 +94,8 @@ def test_partitions_that_do_not_move_are_never_given_up_during_conversions() -> 
 
 def test_each_conversion_is_one_atomic_batch() -> None:
     at = coordinator()
-    taken: list[Step[GroupRecord]] = []
-    at.log.on_step = taken.append
+    taken: list[CoordinatorResult[GroupRecord]] = []
+    at.log.on_result = taken.append
     old, new = ClassicClient("a", ["t"]), Member("one", ["t"])
     steps(at, [old])
     new.heartbeat(at)
@@ -294,7 +294,7 @@ def test_a_heartbeat_says_when_to_join_again() -> None:
 def test_a_member_that_does_not_join_or_sync_in_time_is_removed(step: str) -> None:
     at, old, new = mixed()
     reasons: list[str] = []
-    at.log.on_step = lambda each: reasons.extend(getattr(event, "reason", "") for event in each.events)
+    at.log.on_result = lambda each: reasons.extend(getattr(event, "reason", "") for event in each.events)
     two = Member("two", ["t"])
     two.heartbeat(at)
     old.step(at)  # REBALANCE_IN_PROGRESS

@@ -15,7 +15,7 @@ from toy import Add, AddUnsafely, Await, Clear, ControlledPartition, Counters, G
 
 from odradek.broker.coordinators import coordinator_context
 from odradek.broker.coordinators.coordinator_context import CoordinatorState
-from odradek.coordination import Now, Producer, Step
+from odradek.coordination import CoordinatorResult, Now, Producer
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError
 
@@ -212,10 +212,10 @@ def slow_election(monkeypatch: pytest.MonkeyPatch) -> None:
             yield item
             await asyncio.sleep(20)
 
-    def elected(machine: Counters, _: object, now: Now) -> Iterator[Step[Total]]:
+    def elected(machine: Counters, _: object, now: Now) -> Iterator[CoordinatorResult[Total]]:
         machine.elected_at_ms = now.ms
         for name in ("x", "y", "z"):
-            yield Step(key=name, records=[Total(name, 1)])
+            yield CoordinatorResult(key=name, records=[Total(name, 1)])
 
     monkeypatch.setattr(coordinator_context, "cooperatively_by_time", slowly)
     monkeypatch.setattr(Counters, "on_elected", elected)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from odradek.broker.replication.partition import ACKS_ALL, Waiter
-from odradek.coordination import NO_PRODUCER, Now, Producer, Reply, Step
+from odradek.coordination import NO_PRODUCER, CoordinatorResult, Now, Producer, Reply
 from odradek.log.log import AppendInfo
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError, TopicPartition
@@ -91,47 +91,47 @@ class Counters:
     def is_read(self, request: Request) -> bool:
         return isinstance(request, Get)
 
-    def handle(self, key: str, request: Request, to: object, now: Now) -> Step[Total]:
+    def handle(self, key: str, request: Request, to: object, now: Now) -> CoordinatorResult[Total]:
         if isinstance(request, Get):
-            return Step(key=key, replies=[Reply(to=to, value=self.totals.get(key, 0))])
+            return CoordinatorResult(key=key, replies=[Reply(to=to, value=self.totals.get(key, 0))])
         if isinstance(request, Clear):
-            return Step(
+            return CoordinatorResult(
                 key=key, records=[Total(each, None) for each in self.totals],
                 replies=[Reply(to=to, value=len(self.totals))],
                 is_atomic=request.is_atomic, is_only_records=request.is_only_records,
             )  # fmt: skip
         if isinstance(request, Await):
             self.waiting.setdefault(key, []).append((now.ms + request.patience_ms, to))
-            return Step(key=key)
+            return CoordinatorResult(key=key)
         if isinstance(request, AddUnsafely):
-            return Step(key=key, records=[Total(key, 2**80)], replies=[Reply(to=to, value=None)])
+            return CoordinatorResult(key=key, records=[Total(key, 2**80)], replies=[Reply(to=to, value=None)])
         value = self.totals.get(key, 0) + request.number
         replies = [Reply(to=each, value=value) for _, each in self.waiting.pop(key, [])]
-        return Step(
+        return CoordinatorResult(
             key=key, records=[Total(key, value)], replies=[Reply(to=to, value=value), *replies],
             producer=request.producer,
         )  # fmt: skip
 
-    def expire(self, now: Now) -> Step[Total] | None:
+    def expire(self, now: Now) -> CoordinatorResult[Total] | None:
         for key, waiting in self.waiting.items():
             due = [each for each in waiting if each[0] <= now.ms]
             if due:
                 self.waiting[key] = [each for each in waiting if each not in due]
-                return Step(key=key, replies=[Reply(to=to, value=None) for _, to in due])
+                return CoordinatorResult(key=key, replies=[Reply(to=to, value=None) for _, to in due])
         return None
 
-    def on_elected(self, image: ClusterImage, now: Now) -> Iterator[Step[Total]]:
+    def on_elected(self, image: ClusterImage, now: Now) -> Iterator[CoordinatorResult[Total]]:
         self.elected_at_ms = now.ms
         return iter(())
 
-    def on_image(self, old: ClusterImage, new: ClusterImage, now: Now) -> Iterator[Step[Total]]:
+    def on_image(self, old: ClusterImage, new: ClusterImage, now: Now) -> Iterator[CoordinatorResult[Total]]:
         for name in old.topics.keys() - new.topics.keys():
             if name in self.totals:
-                yield Step(key=name, records=[Total(name, None)])
+                yield CoordinatorResult(key=name, records=[Total(name, None)])
 
-    def reset(self, key: str, now: Now) -> Step[Total]:
+    def reset(self, key: str, now: Now) -> CoordinatorResult[Total]:
         self.waiting.pop(key, None)
-        return Step(key=key)
+        return CoordinatorResult(key=key)
 
     def apply(self, record: Total, offset: int, producer_id: int) -> None:
         if producer_id != NO_PRODUCER:

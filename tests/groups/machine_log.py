@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from odradek.coordination import NO_PRODUCER, Now, Reply, Step
+from odradek.coordination import NO_PRODUCER, CoordinatorResult, Now, Reply
 from odradek.groups import ClassicGroup, GroupCoordinatorMachine, GroupRecord, GroupSettings, OffsetSettings
 from odradek.groups.consumer.settings import ConsumerGroupSettings
 from odradek.groups.messages import Request
@@ -31,7 +31,7 @@ class MachineLog:
         self.appended: list[GroupRecord] = []
         self.refuses = False
         """Whether appends fail."""
-        self.on_step: Callable[[Step[GroupRecord]], None] = lambda _: None
+        self.on_result: Callable[[CoordinatorResult[GroupRecord]], None] = lambda _: None
         self._send = send
         self._open: dict[int, tuple[str, object]] = {}
         self._waiting: list[tuple[int, Reply]] = []
@@ -56,29 +56,29 @@ class MachineLog:
 
     def expire(self, now_ms: int) -> None:
         """Handle all deadlines that are due."""
-        while (step := self.machine.expire(Now(now_ms, now_ms))) is not None:
-            self._take([step], now_ms)
+        while (result := self.machine.expire(Now(now_ms, now_ms))) is not None:
+            self._take([result], now_ms)
 
     def change_image(self, image: ClusterImage, now_ms: int) -> None:
         """Let topics change."""
         old, self.image = self.image, image
         self._take(self.machine.on_image(old, image, Now(now_ms, now_ms)), now_ms)
 
-    def _take(self, steps: Iterable[Step[GroupRecord]], now_ms: int) -> None:
-        for step in steps:
-            if step.records and self.refuses:
-                self.fail([each for each in self._open.values() if each[0] == step.key])
-                self._take([self.machine.reset(step.key, Now(now_ms, now_ms))], now_ms)
+    def _take(self, results: Iterable[CoordinatorResult[GroupRecord]], now_ms: int) -> None:
+        for result in results:
+            if result.records and self.refuses:
+                self.fail([each for each in self._open.values() if each[0] == result.key])
+                self._take([self.machine.reset(result.key, Now(now_ms, now_ms))], now_ms)
                 continue
-            self.on_step(step)
+            self.on_result(result)
             start = len(self.committed) + len(self.appended)
-            if step.is_atomic:
-                self._batches.append((start, start + len(step.records)))
-            for record in step.records:
+            if result.is_atomic:
+                self._batches.append((start, start + len(result.records)))
+            for record in result.records:
                 self.machine.apply(record, len(self.committed) + len(self.appended), NO_PRODUCER)
                 self.appended.append(record)
             end = len(self.committed) + len(self.appended)
-            self._waiting += [(end, reply) for reply in step.replies]
+            self._waiting += [(end, reply) for reply in result.replies]
             self._release()
 
     def commit(self, count: int | None = None) -> None:

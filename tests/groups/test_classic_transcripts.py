@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from machine_log import MachineLog
 
-from odradek.coordination import Reply, Step
+from odradek.coordination import CoordinatorResult, Reply
 from odradek.groups import GroupMetadataRecord, GroupRecord, GroupSettings
 from odradek.groups.messages import (
     CommitRequest,
@@ -66,7 +66,7 @@ class Play:
 
     def begin(self, settings: GroupSettings) -> None:
         self.log = MachineLog(settings, self.answered)
-        self.log.on_step = self.decided
+        self.log.on_result = self.decided
 
     def look(self) -> str:
         group = self.log.group("g")
@@ -190,7 +190,7 @@ class Play:
     def coordinator_dies(self, _: str, options: dict[str, str], now_ms: int) -> None:
         """Kill the coordinator; the next one loads the committed records, or with `survives=all` all appended ones."""
         log = MachineLog(self.log.settings, self.answered)
-        log.on_step = self.decided
+        log.on_result = self.decided
         log.committed = self.log.committed
         if options.get("survives") == "all":
             log.committed += self.log.appended
@@ -199,10 +199,10 @@ class Play:
         self.log = log
         log.load(now_ms)
 
-    def decided(self, step: Step[GroupRecord]) -> None:
-        for event in step.events:
+    def decided(self, result: CoordinatorResult[GroupRecord]) -> None:
+        for event in result.events:
             self.lines.append(f"    {told_event(event)}")
-        for record in step.records:
+        for record in result.records:
             self.lines.append(f"    {told_record(record)}")
 
     def answered(self, reply: Reply) -> None:

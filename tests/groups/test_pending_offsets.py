@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from odradek.coordination import NO_PRODUCER, Now, Step
+from odradek.coordination import NO_PRODUCER, CoordinatorResult, Now
 from odradek.groups import (
     GroupCoordinatorMachine,
     GroupMetadataRecord,
@@ -39,11 +39,11 @@ class Scene:
         value = OffsetCommitValue(offset=offset, commit_timestamp=0)
         self.apply(OffsetCommitRecord(group, TopicPartition(topic, number), value), producer_id)
 
-    def take(self, step: Step[GroupRecord]) -> Any:
-        """Apply a step's records, and return the reply, if any."""
-        for record in step.records:
+    def take(self, result: CoordinatorResult[GroupRecord]) -> Any:
+        """Apply a result's records, and return the reply, if any."""
+        for record in result.records:
             self.apply(record)
-        return step.replies[0].value if step.replies else None
+        return result.replies[0].value if result.replies else None
 
     def offsets(self, group: str) -> dict[int, int]:
         fetched = self.take(self.machine.handle(group, FetchOffsetsRequest(), None, NOW))
@@ -116,8 +116,8 @@ def test_pending_offsets_of_a_deleted_topic_do_not_become_valid(later: dict[str,
     at = Scene()
     at.commit("g", 0, 1, PRODUCER)
     at.commit("g", 0, 5, PRODUCER, topic="u")
-    for step in at.machine.on_image(image(t=1, u=2), image(**later), NOW):
-        at.take(step)
+    for result in at.machine.on_image(image(t=1, u=2), image(**later), NOW):
+        at.take(result)
     at.machine.end_transaction(PRODUCER, committed=True)
     assert {partition.topic for partition in at.machine.offsets.of("g")} == {"u"}
 
@@ -147,6 +147,6 @@ def test_a_new_image_costs_as_much_as_there_are_topics_with_offsets() -> None:
     at.commit("g", 0, 1)
     old, new = image(t=1), image()
     unread = [ClusterImage(topics=Unread(each.topics)) for each in (old, new)]
-    for step in at.machine.on_image(*unread, NOW):
-        at.take(step)
+    for result in at.machine.on_image(*unread, NOW):
+        at.take(result)
     assert at.offsets("g") == {}

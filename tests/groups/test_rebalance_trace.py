@@ -34,8 +34,8 @@ class Scene:
         self.replies: dict[str, Any] = {}
         self.reports: list[RebalanceCompleted] = []
         self.log = MachineLog(settings, self._learn)
-        self.log.on_step = lambda step: self.reports.extend(
-            each for each in step.events if isinstance(each, RebalanceCompleted)
+        self.log.on_result = lambda result: self.reports.extend(
+            each for each in result.events if isinstance(each, RebalanceCompleted)
         )
 
     def _learn(self, reply: Reply) -> None:

@@ -6,7 +6,7 @@ from uuid import UUID
 import hypothesis
 import hypothesis.strategies as st
 
-from odradek.coordination import NO_PRODUCER, Now, Producer, Step
+from odradek.coordination import NO_PRODUCER, CoordinatorResult, Now, Producer
 from odradek.groups import (
     GroupCoordinatorMachine,
     GroupRecord,
@@ -63,9 +63,9 @@ class Scene:
     def now(self) -> Now:
         return Now(self.now_ms, self.now_ms)
 
-    def take(self, step: Step[GroupRecord]) -> None:
-        producer_id = NO_PRODUCER if step.producer is None else step.producer.producer_id
-        for record in step.records:
+    def take(self, result: CoordinatorResult[GroupRecord]) -> None:
+        producer_id = NO_PRODUCER if result.producer is None else result.producer.producer_id
+        for record in result.records:
             self.machine.apply(record, len(self.log), producer_id)
             self.log.append(Entry(len(self.log), producer_id, record))
 
@@ -114,13 +114,13 @@ class Scene:
     def recreate_topic(self, number: int) -> None:
         name, self.topic_version = f"t{number}", self.topic_version + 1
         old, new = image(name, version=self.topic_version - 1), image(name, version=self.topic_version)
-        for step in self.machine.on_image(old, new, self.now):
-            self.take(step)
+        for result in self.machine.on_image(old, new, self.now):
+            self.take(result)
 
     def wait(self, days: int) -> None:
         self.now_ms += days * 24 * 3_600_000 + 2_000
-        while (step := self.machine.expire(self.now)) is not None:
-            self.take(step)
+        while (result := self.machine.expire(self.now)) is not None:
+            self.take(result)
 
 
 def replayed(entries: list[Entry]) -> GroupCoordinatorMachine:

@@ -35,8 +35,8 @@ def test_static_members_that_are_away_do_not_keep_the_coordinator_busy() -> None
         assert due_ms is not None
         now_ms = max(now_ms, due_ms)
         assert now_ms <= SESSION_MS
-        while (step := log.machine.expire(Now(now_ms, now_ms))) is not None:
-            for record in step.records:
+        while (result := log.machine.expire(Now(now_ms, now_ms))) is not None:
+            for record in result.records:
                 log.machine.apply(record, 0, -1)
             decisions += 1
             assert decisions < 100

@@ -15,7 +15,7 @@ from sampling import seeds
 from odradek.broker.coordinators import coordinator_loader
 from odradek.broker.coordinators.deferred_replies import DeferredReplies
 from odradek.clients import Admin
-from odradek.coordination import NO_PRODUCER, Reply, Step
+from odradek.coordination import NO_PRODUCER, CoordinatorResult, Reply
 from odradek.groups import ClassicGroup
 from odradek.groups.classic import rebalance
 from odradek.groups.group_coordinator_machine import GroupCoordinatorMachine
@@ -138,11 +138,11 @@ def generations_are_not_recorded_before_they_are_announced(patch: pytest.MonkeyP
 def commits_are_kept_in_memory_only(patch: pytest.MonkeyPatch) -> None:
     commit = GroupCoordinatorMachine._commit
 
-    def without_records(machine: Any, key: str, request: Any, to: object, now: Any) -> Step[Any]:
+    def without_records(machine: Any, key: str, request: Any, to: object, now: Any) -> CoordinatorResult[Any]:
         step = commit(machine, key, request, to, now)
         for record in step.records:
             machine.apply(record, 0, NO_PRODUCER)
-        return Step(key=key, replies=step.replies)
+        return CoordinatorResult(key=key, replies=step.replies)
 
     patch.setattr(GroupCoordinatorMachine, "_commit", without_records)
 
@@ -161,7 +161,7 @@ def fetches_show_what_is_not_committed(patch: pytest.MonkeyPatch) -> None:
     add = DeferredReplies.add
     fetched: dict[int, object] = {}  # holds them, so that no later request gets the identity of an earlier one
 
-    def note(machine: Any, key: str, request: Any, to: object, now: Any) -> Step[Any]:
+    def note(machine: Any, key: str, request: Any, to: object, now: Any) -> CoordinatorResult[Any]:
         fetched[id(to)] = to
         return fetch(machine, key, request, to, now)
 

@@ -1,8 +1,8 @@
 """The interface between a coordinator's state machine and the runtime that keeps its records.
 
 A coordinator owns one partition of an internal topic. Its machine decides: requests, time and images go in, and a
-`Step` comes out. The runtime (`odradek.broker.coordinators`) appends the step's records as one batch, applies each of
-them, and sends the replies when everything that they may have seen is committed.
+`CoordinatorResult` comes out. The runtime (`odradek.broker.coordinators`) appends the result's records as one batch,
+applies each of them, and sends the replies when everything that they may have seen is committed.
 
 **Durable state changes in `apply` and `end_transaction` only**, and these are called alike for a record that was just
 appended and for one that is read when the coordinator loads. Whatever else a machine keeps, such as sessions and
@@ -50,8 +50,8 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step(Generic[RecordT]):
-    """A decision: records to append as one atomic batch, and replies that depend on them.
+class CoordinatorResult(Generic[RecordT]):
+    """The result of a decision: records to append as one atomic batch, and replies that depend on them.
 
     It concerns one `key`, such as a group id. `producer` is set if the records belong to a transaction: they are
     pending then until its marker is written. `events` say what happened, for logs, metrics and journals.
@@ -71,7 +71,7 @@ class Step(Generic[RecordT]):
 class Machine(Protocol[RequestT_contra, RecordT]):
     """The state machine of one coordinator.
 
-    Methods that return steps must not change durable state. A step's records are applied before any other call.
+    Methods that return results must not change durable state. A result's records are applied before any other call.
     """
 
     @property
@@ -82,25 +82,25 @@ class Machine(Protocol[RequestT_contra, RecordT]):
     def size_bytes(self) -> int:
         """Return the approximate memory that the state of clients takes, in bytes."""
 
-    def handle(self, key: str, request: RequestT_contra, to: object, now: Now) -> Step[RecordT]:
-        """Decide on a request for `key`. Its reply is in this step or in a later one of that key."""
+    def handle(self, key: str, request: RequestT_contra, to: object, now: Now) -> CoordinatorResult[RecordT]:
+        """Decide on a request for `key`. Its reply is in this result or in a later one of that key."""
 
     def is_read(self, request: RequestT_contra) -> bool:
         """Return whether a request never needs a record, so that it can be handled while none can be appended."""
 
-    def expire(self, now: Now) -> Step[RecordT] | None:
+    def expire(self, now: Now) -> CoordinatorResult[RecordT] | None:
         """Decide on one deadline that is due; None if there is none."""
 
-    def on_elected(self, image: ClusterImage, now: Now) -> Iterator[Step[RecordT]]:
+    def on_elected(self, image: ClusterImage, now: Now) -> Iterator[CoordinatorResult[RecordT]]:
         """Decide, key by key, what follows when all records have been applied, before the first request."""
 
-    def on_image(self, old: ClusterImage, new: ClusterImage, now: Now) -> Iterator[Step[RecordT]]:
+    def on_image(self, old: ClusterImage, new: ClusterImage, now: Now) -> Iterator[CoordinatorResult[RecordT]]:
         """Decide, key by key, on changes of topics and brokers."""
 
-    def reset(self, key: str, now: Now) -> Step[RecordT]:
-        """Discard the state of `key` that is not durable, and decide as after loading: its last step was not appended.
+    def reset(self, key: str, now: Now) -> CoordinatorResult[RecordT]:
+        """Discard the state of `key` that is not durable, and decide as after loading.
 
-        The caller has answered the waiting requests of the key.
+        The last result of the key was not appended. The caller has answered its waiting requests.
         """
 
     def apply(self, record: RecordT, offset: int, producer_id: int) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from odradek.coordination import NO_PRODUCER, Now, Reply, Step
+from odradek.coordination import NO_PRODUCER, CoordinatorResult, Now, Reply
 from odradek.groups.classic.classic_group import ClassicGroup, GroupSettings
 from odradek.groups.classic.classic_groups import ClassicGroups
 from odradek.groups.classic.states import State
@@ -36,8 +36,8 @@ from odradek.groups.messages import (
 from odradek.groups.mixed.classic_members import ClassicMembers
 from odradek.groups.mixed.migration import Migration
 from odradek.groups.offsets import Offsets
-from odradek.groups.outcome import Outcome, answer
 from odradek.groups.records import ConsumerGroupRecord, GroupMetadataRecord, GroupRecord, OffsetCommitRecord
+from odradek.groups.result_builder import ResultBuilder, answer
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.model.values import dataclass
@@ -45,12 +45,12 @@ from odradek.protocol.consumer_protocol import PROTOCOL_TYPE
 
 _EXPIRE_OFFSETS: Final = "expire offsets"
 _NO_GROUP: Final = ""
-"""The key of deadlines and steps that concern no single group."""
+"""The key of deadlines and results that concern no single group."""
 
 _READS: Final = (DescribeRequest, ConsumerGroupDescribeRequest, FetchOffsetsRequest, HeartbeatRequest)
 """Requests that never need a record."""
 
-_Step = Step[GroupRecord]
+_Result = CoordinatorResult[GroupRecord]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,7 @@ class GroupCoordinatorMachine:
         self._image = ClusterImage()
         self._expiring: list[str] = []
         """Groups whose offsets the present check for expired offsets has still to visit."""
-        self._handlers: Final[dict[type, Callable[[str, Any, object, Now], _Step]]] = {
+        self._handlers: Final[dict[type, Callable[[str, Any, object, Now], _Result]]] = {
             JoinRequest: self._join,
             SyncRequest: self._sync,
             HeartbeatRequest: self._heartbeat,
@@ -167,7 +167,7 @@ class GroupCoordinatorMachine:
 
     # -- election, images, failed appends ------------------------------------------------------------------------------
 
-    def on_elected(self, image: ClusterImage, now: Now) -> Iterator[_Step]:
+    def on_elected(self, image: ClusterImage, now: Now) -> Iterator[_Result]:
         """Rebalance groups that need it: without an assignment, too large, or whose topics changed meanwhile."""
         self._image = image
         self._deadlines.set((_NO_GROUP, _EXPIRE_OFFSETS, ""), now.ms + self._offset_settings().check_interval_ms)
@@ -175,13 +175,13 @@ class GroupCoordinatorMachine:
         for group in list(self.classic.groups.values()):
             yield self._rebuild(group, counts, now)
         for consumer_group in list(self.consumer.groups.values()):
-            yield Step(key=consumer_group.group_id, records=repair(consumer_group, image))
+            yield CoordinatorResult(key=consumer_group.group_id, records=repair(consumer_group, image))
             self.consumer.rebuild(consumer_group, now)
 
-    def _rebuild(self, group: ClassicGroup, partition_counts: Mapping[str, int], now: Now) -> _Step:
+    def _rebuild(self, group: ClassicGroup, partition_counts: Mapping[str, int], now: Now) -> _Result:
         return self._decided(self.classic.rebuild(group, partition_counts, now))
 
-    def on_image(self, old: ClusterImage, new: ClusterImage, now: Now) -> Iterator[_Step]:
+    def on_image(self, old: ClusterImage, new: ClusterImage, now: Now) -> Iterator[_Result]:
         """Remove the offsets of deleted topics, even if a topic of the same name was created since."""
         del now
         self._image = new
@@ -194,7 +194,7 @@ class GroupCoordinatorMachine:
         for group_id, partitions in list(self.offsets.of_topics(gone)) if gone else ():
             yield self._deletion(group_id, partitions, with_group=False)
 
-    def reset(self, key: str, now: Now) -> _Step:
+    def reset(self, key: str, now: Now) -> _Result:
         self._migration.reset(key)
         self.consumer.forget_trace(key)
         consumer_group = self.consumer.groups.get(key)
@@ -204,11 +204,13 @@ class GroupCoordinatorMachine:
         if group is not None and consumer_group is not None and group.is_unused:
             self._forget(key)
             group = None
-        return Step(key=key) if group is None else self._rebuild(group, _partition_counts(self._image), now)
+        return (
+            CoordinatorResult(key=key) if group is None else self._rebuild(group, _partition_counts(self._image), now)
+        )
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
-    def expire(self, now: Now) -> _Step | None:
+    def expire(self, now: Now) -> _Result | None:
         due = self._deadlines.pop_due(now.ms)
         if due is None:
             return self._expire_offsets(self._expiring.pop(), now) if self._expiring else None
@@ -216,7 +218,7 @@ class GroupCoordinatorMachine:
         if kind == _EXPIRE_OFFSETS:
             self._deadlines.set(due, now.ms + self._offset_settings().check_interval_ms)
             self._expiring = [*self.classic.groups, *self.consumer.groups]
-            return Step(key=_NO_GROUP)
+            return CoordinatorResult(key=_NO_GROUP)
         waiting = self.consumer.take_join(due[0], now) if kind == ASSIGNMENT else None
         if waiting is not None:
             return self._answer_join(due[0], waiting, now)
@@ -224,7 +226,7 @@ class GroupCoordinatorMachine:
             return self.consumer.expire(due, self._image, now)
         return self._decided(self.classic.expire(due, now))
 
-    def _expire_offsets(self, group_id: str, now: Now) -> _Step:
+    def _expire_offsets(self, group_id: str, now: Now) -> _Result:
         """Remove a group's expired offsets, and the group if it then has neither offsets nor members."""
         group, consumer_group = self.classic.groups.get(group_id), self.consumer.groups.get(group_id)
         if consumer_group is not None:
@@ -234,7 +236,7 @@ class GroupCoordinatorMachine:
             condition = None if group is None else group.offset_expiration_condition
             is_deletable = group is not None and group.is_deletable
         if condition is None:
-            return Step(key=group_id)
+            return CoordinatorResult(key=group_id)
         idle_since_ms, subscribed = condition
         expired = self.offsets.expired(
             group_id,
@@ -246,10 +248,10 @@ class GroupCoordinatorMachine:
         nothing_left = len(expired) == len(self.offsets.of(group_id))
         is_over = is_deletable and nothing_left and not self.offsets.has_open_transactions(group_id)
         if not expired and not is_over:
-            return Step(key=group_id)
+            return CoordinatorResult(key=group_id)
         return self._deletion(group_id, expired, with_group=is_over)
 
-    def _answer_join(self, key: str, waiting: WaitingJoin, now: Now) -> _Step:
+    def _answer_join(self, key: str, waiting: WaitingJoin, now: Now) -> _Result:
         """Handle a request again that waited for targets; its member may be gone meanwhile."""
         if waiting.member_id in self.consumer.groups[key].members:
             return self.handle(key, waiting.request, waiting.to, now)
@@ -261,17 +263,17 @@ class GroupCoordinatorMachine:
     def is_read(self, request: Request) -> bool:
         return isinstance(request, _READS)
 
-    def handle(self, key: str, request: Request, to: object, now: Now) -> _Step:
+    def handle(self, key: str, request: Request, to: object, now: Now) -> _Result:
         return self._handlers[type(request)](key, request, to, now)
 
-    def _decided(self, out: Outcome) -> _Step:
+    def _decided(self, out: ResultBuilder) -> _Result:
         """Return the decision about a classic group; drop the group if it is unused afterwards."""
         self._account(out.key)
         if not out.records:
             self._forget_if_unused(out.key)
-        return out.step()
+        return out.build()
 
-    def _join(self, key: str, request: JoinRequest, to: object, now: Now) -> _Step:
+    def _join(self, key: str, request: JoinRequest, to: object, now: Now) -> _Result:
         consumer_group = self.consumer.groups.get(key)
         if consumer_group is not None and consumer_group.members:
             return self._classic_members.join(consumer_group, request, to, self._image, now)
@@ -280,25 +282,25 @@ class GroupCoordinatorMachine:
             out.records[:0] = self.consumer.deletion(key)
         return self._decided(out)
 
-    def _sync(self, key: str, request: SyncRequest, to: object, now: Now) -> _Step:
+    def _sync(self, key: str, request: SyncRequest, to: object, now: Now) -> _Result:
         consumer_group = self.consumer.groups.get(key)
         if consumer_group is not None:
             return self._classic_members.sync(consumer_group, request, to, self._image, now)
         return self._decided(self.classic.sync(key, request, to, now))
 
-    def _heartbeat(self, key: str, request: HeartbeatRequest, to: object, now: Now) -> _Step:
+    def _heartbeat(self, key: str, request: HeartbeatRequest, to: object, now: Now) -> _Result:
         consumer_group = self.consumer.groups.get(key)
         if consumer_group is not None:
             return answer(key, to, self._classic_members.heartbeat(consumer_group, request, now))
         return answer(key, to, self.classic.heartbeat(key, request, now))
 
-    def _leave(self, key: str, request: LeaveRequest, to: object, now: Now) -> _Step:
+    def _leave(self, key: str, request: LeaveRequest, to: object, now: Now) -> _Result:
         consumer_group = self.consumer.groups.get(key)
         if consumer_group is not None:
             return self._classic_members.leave(consumer_group, request, to, self._image, now)
         return self._decided(self.classic.leave(key, request, to, now))
 
-    def _commit(self, key: str, request: CommitRequest, to: object, now: Now) -> _Step:
+    def _commit(self, key: str, request: CommitRequest, to: object, now: Now) -> _Result:
         """Record offsets. A commit without membership creates the group if it does not exist."""
         group, consumer_group = self.classic.groups.get(key), self.consumer.groups.get(key)
         if consumer_group is not None:
@@ -313,7 +315,7 @@ class GroupCoordinatorMachine:
             error = request.missing_group_error if request.generation >= 0 else ErrorCode.none
         if error is not ErrorCode.none:
             return answer(key, to, error)
-        return Step(
+        return CoordinatorResult(
             key=key,
             records=[OffsetCommitRecord(key, partition, value) for partition, value in request.values.items()],
             replies=(Reply(to=to, value=ErrorCode.none),),
@@ -321,7 +323,7 @@ class GroupCoordinatorMachine:
             is_only_records=True,
         )
 
-    def _fetch_offsets(self, key: str, request: FetchOffsetsRequest, to: object, now: Now) -> _Step:
+    def _fetch_offsets(self, key: str, request: FetchOffsetsRequest, to: object, now: Now) -> _Result:
         del now
         consumer_group = self.consumer.groups.get(key)
         if consumer_group is not None and (request.member_id is not None or request.member_epoch >= 0):
@@ -338,13 +340,13 @@ class GroupCoordinatorMachine:
         values = {each: known[each] for each in wanted if each in known and each not in unstable}
         return answer(key, to, FetchedOffsets(values=values, unstable=unstable))
 
-    def _describe(self, key: str, request: DescribeRequest, to: object, now: Now) -> _Step:
+    def _describe(self, key: str, request: DescribeRequest, to: object, now: Now) -> _Result:
         del request, now
         return answer(key, to, self.classic.describe(key))
 
     # -- groups of the consumer protocol -------------------------------------------------------------------------------
 
-    def _consumer_heartbeat(self, key: str, request: ConsumerGroupHeartbeatRequest, to: object, now: Now) -> _Step:
+    def _consumer_heartbeat(self, key: str, request: ConsumerGroupHeartbeatRequest, to: object, now: Now) -> _Result:
         classic = self.classic.groups.get(key)
         if classic is None or classic.is_unused:
             return self.consumer.heartbeat(key, request, to, self._image, now)
@@ -355,26 +357,28 @@ class GroupCoordinatorMachine:
             return answer(key, to, KafkaError(ErrorCode.group_id_not_found, f"group {key} has classic members"))
         return self._upgrade(classic, request, to, now)
 
-    def _upgrade(self, classic: ClassicGroup, request: ConsumerGroupHeartbeatRequest, to: object, now: Now) -> _Step:
+    def _upgrade(self, classic: ClassicGroup, request: ConsumerGroupHeartbeatRequest, to: object, now: Now) -> _Result:
         """Convert a group with classic members, and let the first member of the consumer protocol join it."""
         key = classic.group_id
         try:
             upgrade = self._migration.upgrade(classic, self._image)
         except KafkaError as error:
             return answer(key, to, error)
-        step = self.consumer.heartbeat(key, request, to, self._image, now, before=upgrade.records, group=upgrade.group)
-        if not step.records:
-            return step
+        result = self.consumer.heartbeat(
+            key, request, to, self._image, now, before=upgrade.records, group=upgrade.group
+        )
+        if not result.records:
+            return result
         self.consumer.start_sessions(upgrade.group, now)
-        return replace(step, replies=(*step.replies, *self._migration.upgraded(classic)))
+        return replace(result, replies=(*result.replies, *self._migration.upgraded(classic)))
 
-    def _describe_consumer(self, key: str, request: ConsumerGroupDescribeRequest, to: object, now: Now) -> _Step:
+    def _describe_consumer(self, key: str, request: ConsumerGroupDescribeRequest, to: object, now: Now) -> _Result:
         del request, now
         return answer(key, to, self.consumer.describe(key))
 
     # -- deletion ------------------------------------------------------------------------------------------------------
 
-    def _delete_group(self, key: str, request: DeleteGroupRequest, to: object, now: Now) -> _Step:
+    def _delete_group(self, key: str, request: DeleteGroupRequest, to: object, now: Now) -> _Result:
         """Delete a group without members, and its offsets (KIP-229)."""
         del request, now
         group, consumer_group = self.classic.groups.get(key), self.consumer.groups.get(key)
@@ -384,7 +388,7 @@ class GroupCoordinatorMachine:
             return answer(key, to, ErrorCode.non_empty_group)
         return self._deletion(key, self.offsets.partitions(key), with_group=True, to=to)
 
-    def _delete_offsets(self, key: str, request: DeleteOffsetsRequest, to: object, now: Now) -> _Step:
+    def _delete_offsets(self, key: str, request: DeleteOffsetsRequest, to: object, now: Now) -> _Result:
         """Delete offsets (KIP-496), but none of topics that members subscribe to.
 
         A group whose members' subscriptions cannot be read keeps all of them.
@@ -416,7 +420,7 @@ class GroupCoordinatorMachine:
         with_group: bool,
         to: object = None,
         reply: object = ErrorCode.none,
-    ) -> _Step:
+    ) -> _Result:
         """Return the decision to delete offsets, and with them the group; `to` is None if no request waits for it."""
         records: list[GroupRecord] = [OffsetCommitRecord(group_id, each, None) for each in partitions]
         if with_group and group_id in self.consumer.groups:
@@ -424,7 +428,7 @@ class GroupCoordinatorMachine:
         elif with_group:
             records.append(GroupMetadataRecord(group_id, None))
         deleted = OffsetsDeleted(group_id=group_id, count=len(partitions), with_group=with_group)
-        return Step(
+        return CoordinatorResult(
             key=group_id,
             records=records,
             replies=() if to is None else (Reply(to=to, value=reply),),

@@ -7,11 +7,11 @@
           back-off over│  ▼                     unload(), kill() at any time ───▶ CLOSED
                       FAILED
 ```
-A request is handled at once if the partition takes records now. The step's records are appended as one batch, and
+A request is handled at once if the partition takes records now. The result's records are appended as one batch, and
 applied; the replies leave when the log is committed up to where it ended then, so no reply shows what may be lost.
 While the partition refuses records, the machine is not called and its clock stands still.
 
-No machine needs undo code. If a request cannot be handled, or a step's records cannot be appended, nothing of it was
+No machine needs undo code. If a request cannot be handled, or a result's records cannot be appended, nothing of it was
 applied: its key is reset, as if it had just been loaded. If appended records are lost before they are written, the
 machine is loaded again, with a back-off if that happens repeatedly.
 """
@@ -27,7 +27,7 @@ from odradek.broker.coordinators.append_errors import RESIGNED, TOO_LARGE, respo
 from odradek.broker.coordinators.coordinator_loader import LedPartition, load
 from odradek.broker.coordinators.deferred_replies import DeferredReplies
 from odradek.broker.replication.partition import ACKS_ALL
-from odradek.coordination import NO_PRODUCER, Machine, Now, Producer, RecordCodec, Reply, Step
+from odradek.coordination import NO_PRODUCER, CoordinatorResult, Machine, Now, Producer, RecordCodec, Reply
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError, OdradekError
 from odradek.protocol.batches.records import encode_batch
@@ -135,7 +135,7 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
             self.state = CoordinatorState.LOADING
 
     async def _load(self) -> None:
-        """Load the records, and take the steps that follow from them, in turns. The machine's clock stands still."""
+        """Load the records, and take the results that follow, in turns. The machine's clock stands still."""
         began_s = self._clock.monotonic()
         if self._paused_at_ms is None:
             self._paused_at_ms = int(began_s * 1000)
@@ -143,9 +143,9 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
         if not summary.is_committed:
             self._replies.appended(summary.end_offset)
         self._is_loaded = True
-        steps = self.machine.on_elected(self._image(), self.now)
-        async for step in cooperatively_by_time(steps, self._clock.monotonic):
-            self._take(step)
+        results = self.machine.on_elected(self._image(), self.now)
+        async for result in cooperatively_by_time(results, self._clock.monotonic):
+            self._take(result)
         self.state = CoordinatorState.ACTIVE
         self._loading = None
         self._active_since_s = self._clock.monotonic()
@@ -215,7 +215,9 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
             self._run((self._handle(key, request, future, self.now),))
         return future
 
-    def _handle(self, key: str, request: RequestT, future: "asyncio.Future[object]", now: Now) -> Step[RecordT]:
+    def _handle(
+        self, key: str, request: RequestT, future: "asyncio.Future[object]", now: Now
+    ) -> CoordinatorResult[RecordT]:
         """Return the machine's decision; if the machine fails, reset the key, so that others are not affected."""
         try:
             return self.machine.handle(key, request, future, now)
@@ -223,7 +225,7 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
             _log.exception("The coordinator of %s failed to handle a request for %s", self._name, _shown(key))
             return self._reset(key, KafkaError(ErrorCode.unknown_server_error, str(error)))
 
-    def _reset(self, key: str, error: KafkaError) -> Step[RecordT]:
+    def _reset(self, key: str, error: KafkaError) -> CoordinatorResult[RecordT]:
         """Fail all requests of a key with `error`, and discard its state that is not durable."""
         self._fail(key, error)
         return self.machine.reset(key, self.now)
@@ -251,7 +253,7 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
     def marker_appended(self, producer_id: int, end_offset: int, *, committed: bool) -> None:
         """Apply the marker of a transaction that was appended to the partition up to `end_offset`."""
 
-        def apply() -> Iterator[Step[RecordT]]:
+        def apply() -> Iterator[CoordinatorResult[RecordT]]:
             self.machine.end_transaction(producer_id, committed=committed)
             self._replies.appended(end_offset)
             yield from ()
@@ -287,13 +289,13 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
             return self._paused_at_ms - self._paused_ms
         return int(self._clock.monotonic() * 1000) - self._paused_ms
 
-    # -- steps ---------------------------------------------------------------------------------------------------------
+    # -- results -------------------------------------------------------------------------------------------------------
 
-    def _run(self, steps: Iterable[Step[RecordT]]) -> None:
-        """Take the steps that the machine decides; load again if it fails, or if even a reset cannot be appended."""
+    def _run(self, results: Iterable[CoordinatorResult[RecordT]]) -> None:
+        """Take the results that the machine decides; load again if it fails, or if even a reset cannot be appended."""
         try:
-            for step in steps:
-                self._take(step)
+            for result in results:
+                self._take(result)
         except KafkaError as error:
             self._reload(response_error(error))
         except Exception as error:
@@ -302,25 +304,25 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
         else:
             self._schedule()
 
-    def _take(self, step: Step[RecordT]) -> None:
-        """Append and apply a step's records; send its replies when they are committed.
+    def _take(self, result: CoordinatorResult[RecordT]) -> None:
+        """Append and apply a result's records; send its replies when they are committed.
 
         Raises `KafkaError` if neither these records nor those of the reset key can be appended.
         """
-        if step.records:
+        if result.records:
             try:
-                self._append(step, step.records)
+                self._append(result, result.records)
             except KafkaError as error:
-                _log.warning("Failed to append records for %s to %s: %s", _shown(step.key), self._name, error)
-                if step.is_only_records:
-                    self._send([Reply(to=each.to, value=response_error(error)) for each in step.replies])
+                _log.warning("Failed to append records for %s to %s: %s", _shown(result.key), self._name, error)
+                if result.is_only_records:
+                    self._send([Reply(to=each.to, value=response_error(error)) for each in result.replies])
                     return
-                step = self._reset(step.key, response_error(error))
-                self._append(step, step.records)
-        for event in step.events:
+                result = self._reset(result.key, response_error(error))
+                self._append(result, result.records)
+        for event in result.events:
             self._report(event)
-        if step.replies:
-            self._replies.add(step.replies)
+        if result.replies:
+            self._replies.add(result.replies)
 
     def _report(self, event: object) -> None:
         """Report an event; an observer that fails does not make the machine load again."""
@@ -336,20 +338,20 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
             if not future.done():
                 future.set_exception(error)
 
-    def _append(self, step: Step[RecordT], records: Sequence[RecordT]) -> None:
-        """Append and apply records of a step as one batch; as several if one is too large and it need not be atomic."""
+    def _append(self, result: CoordinatorResult[RecordT], records: Sequence[RecordT]) -> None:
+        """Append and apply records of a result as one batch; as several if one is too large and need not be atomic."""
         if not records:
             return
-        batch, now_ms = self._encode(step.producer, records), self._clock.now_ms()
+        batch, now_ms = self._encode(result.producer, records), self._clock.now_ms()
         try:
             info = self.partition.append_records(memoryview(batch), acks=ACKS_ALL, now_ms=now_ms, from_client=False)
         except KafkaError as error:
-            if step.is_atomic or error.code not in TOO_LARGE or len(records) == 1:
+            if result.is_atomic or error.code not in TOO_LARGE or len(records) == 1:
                 raise
-            self._append(step, records[: len(records) // 2])
-            self._append(step, records[len(records) // 2 :])
+            self._append(result, records[: len(records) // 2])
+            self._append(result, records[len(records) // 2 :])
             return
-        producer_id = NO_PRODUCER if step.producer is None else step.producer.producer_id
+        producer_id = NO_PRODUCER if result.producer is None else result.producer.producer_id
         for offset, record in enumerate(records, info.first_offset):
             self.machine.apply(record, offset, producer_id)
         self._replies.appended(info.last_offset + 1)
@@ -409,11 +411,11 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
         elif self.state is CoordinatorState.ACTIVE:
             self._run(self._expired(self.now))
 
-    def _expired(self, now: Now) -> Iterator[Step[RecordT]]:
-        """Yield the machine's steps for due deadlines, for no longer than a turn; the next timer continues."""
+    def _expired(self, now: Now) -> Iterator[CoordinatorResult[RecordT]]:
+        """Yield the machine's results for due deadlines, for no longer than a turn; the next timer continues."""
         until_s = self._clock.monotonic() + TURN_S
-        while (step := self.machine.expire(now)) is not None:
-            yield step
+        while (result := self.machine.expire(now)) is not None:
+            yield result
             if self._clock.monotonic() >= until_s:
                 break
 

@@ -62,7 +62,7 @@ class _Totals:
 
 def _lowest(group: ConsumerGroup) -> Sample:
     """Return the lowest epoch of a group's members, without those that left for a while."""
-    epochs = [member.epoch for member in group.members.values() if not member.is_away]
+    epochs = [member.epoch for member in group.members.values() if not member.has_left_temporarily]
     return (group.group_id,), min(epochs, default=group.assignment_epoch)
 
 

@@ -17,7 +17,6 @@ from odradek.groups.classic.members import AwaitingJoin, GroupMembers, Member
 from odradek.groups.classic.states import TRANSITIONS, Event, State
 from odradek.groups.deadlines import DeadlineKey, Deadlines
 from odradek.groups.messages import JoinedMember, JoinReply, SyncReply
-from odradek.groups.outcome import Outcome
 from odradek.groups.rebalance_trace import (
     Ownership,
     RebalanceOutcome,
@@ -25,6 +24,7 @@ from odradek.groups.rebalance_trace import (
     assigned_partitions,
     listed_partitions,
 )
+from odradek.groups.result_builder import ResultBuilder
 from odradek.model import ErrorCode, TopicPartition
 from odradek.model.values import dataclass
 from odradek.protocol.consumer_protocol import PROTOCOL_TYPE, decode_assignment, decode_subscription
@@ -256,7 +256,9 @@ class ClassicGroup:
             if self.trace is not None:
                 self.trace.synced(moved, unowned_ms)
 
-    def end_trace(self, outcome: RebalanceOutcome, now_ms: int, out: Outcome, generation: int | None = None) -> None:
+    def end_trace(
+        self, outcome: RebalanceOutcome, now_ms: int, out: ResultBuilder, generation: int | None = None
+    ) -> None:
         """Report the traced rebalance, if there is one; `generation` is by default the recorded one."""
         if self.trace is None or self.ownership is None:
             return
@@ -314,13 +316,13 @@ class ClassicGroup:
 
     # -- replies -------------------------------------------------------------------------------------------------------
 
-    def fail_join(self, member: Member, error: ErrorCode, member_id: str, out: Outcome) -> None:
+    def fail_join(self, member: Member, error: ErrorCode, member_id: str, out: ResultBuilder) -> None:
         """Answer the member's waiting join, if any, with an error."""
         waiting = self.members.remove_awaiting_join(member)
         if waiting is not None:
             out.reply(waiting.to, JoinReply(error=error, member_id=member_id))
 
-    def fail_sync(self, member: Member, error: ErrorCode, out: Outcome) -> None:
+    def fail_sync(self, member: Member, error: ErrorCode, out: ResultBuilder) -> None:
         """Answer the member's waiting sync, if any, with an error."""
         if member.awaiting_sync is not None:
             out.reply(member.awaiting_sync, SyncReply(error=error))
@@ -352,7 +354,7 @@ class ClassicGroup:
         """Return the SyncGroup response with an assignment."""
         return SyncReply(protocol_type=self.protocol_type, protocol_name=self.protocol_name, assignment=assignment)
 
-    def await_join(self, member: Member, join: AwaitingJoin, now_ms: int, out: Outcome) -> None:
+    def await_join(self, member: Member, join: AwaitingJoin, now_ms: int, out: ResultBuilder) -> None:
         """Let a known member's join wait for the next generation; an earlier one gets REBALANCE_IN_PROGRESS."""
         self.members.update(member, join.request)
         if self.trace is not None:

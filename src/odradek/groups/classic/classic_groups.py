@@ -34,8 +34,8 @@ from odradek.groups.messages import (
     SyncReply,
     SyncRequest,
 )
-from odradek.groups.outcome import Outcome
 from odradek.groups.rebalance_trace import Cause, CauseKind
+from odradek.groups.result_builder import ResultBuilder
 from odradek.model import ErrorCode
 
 
@@ -69,10 +69,10 @@ class ClassicGroups:
         group = self.groups.get(group_id)
         return 0 if group is None else group.size_bytes
 
-    def rebuild(self, group: ClassicGroup, partition_counts: Mapping[str, int], now: Now) -> Outcome:
+    def rebuild(self, group: ClassicGroup, partition_counts: Mapping[str, int], now: Now) -> ResultBuilder:
         """Rebuild a group from its record, and start a rebalance if it needs one."""
         group.rebuild(now.ms)
-        out, limit = Outcome(group.group_id), group.settings.max_size
+        out, limit = ResultBuilder(group.group_id), group.settings.max_size
         if group.state is State.STABLE:
             if not group.has_assignment:
                 cause = Cause(kind=CauseKind.COORDINATOR_MOVED, text="the last generation has no assignment")
@@ -85,10 +85,10 @@ class ClassicGroups:
                 prepare_rebalance(group, Cause(kind=CauseKind.METADATA_CHANGED, text=reason), now, out)
         return out
 
-    def expire(self, place: DeadlineKey, now: Now) -> Outcome:
+    def expire(self, place: DeadlineKey, now: Now) -> ResultBuilder:
         """Act on a deadline of a group."""
         group_id, kind, member_id = place
-        group, out = self.groups[group_id], Outcome(group_id)
+        group, out = self.groups[group_id], ResultBuilder(group_id)
         if kind == JOIN_PHASE:
             expire_join_phase(group, now, out)
         elif kind == SYNC_PHASE:
@@ -105,15 +105,15 @@ class ClassicGroups:
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
-    def join(self, key: str, request: JoinRequest, to: object, now: Now) -> Outcome:
+    def join(self, key: str, request: JoinRequest, to: object, now: Now) -> ResultBuilder:
         """Let a member join; this creates the group if there is none."""
-        group, out = self.get_or_create(key), Outcome(key)
+        group, out = self.get_or_create(key), ResultBuilder(key)
         join(group, request, to, now, out)
         return out
 
-    def sync(self, key: str, request: SyncRequest, to: object, now: Now) -> Outcome:
+    def sync(self, key: str, request: SyncRequest, to: object, now: Now) -> ResultBuilder:
         """Take the leader's assignment, or let a member wait for its own."""
-        group, out = self.groups.get(key), Outcome(key)
+        group, out = self.groups.get(key), ResultBuilder(key)
         if group is None:
             out.reply(to, SyncReply(error=ErrorCode.unknown_member_id))
         else:
@@ -125,9 +125,9 @@ class ClassicGroups:
         group = self.groups.get(key)
         return ErrorCode.unknown_member_id if group is None else heartbeat(group, request, now)
 
-    def leave(self, key: str, request: LeaveRequest, to: object, now: Now) -> Outcome:
+    def leave(self, key: str, request: LeaveRequest, to: object, now: Now) -> ResultBuilder:
         """Remove members."""
-        group, out = self.groups.get(key), Outcome(key)
+        group, out = self.groups.get(key), ResultBuilder(key)
         if group is None:
             out.reply(to, tuple((each, ErrorCode.unknown_member_id) for each in request.members))
         else:

@@ -11,14 +11,14 @@ from odradek.groups.classic.members import AwaitingJoin, Member
 from odradek.groups.classic.rebalance import maybe_complete_join_phase, members_changed
 from odradek.groups.classic.states import State
 from odradek.groups.messages import JoinReply, JoinRequest
-from odradek.groups.outcome import Outcome
 from odradek.groups.rebalance_trace import Cause, CauseKind, only_ownership_changed
 from odradek.groups.records import GroupMetadataRecord
+from odradek.groups.result_builder import ResultBuilder
 from odradek.model import ErrorCode
 from odradek.protocol.consumer_protocol import PROTOCOL_TYPE
 
 
-def join(group: ClassicGroup, request: JoinRequest, to: object, now: Now, out: Outcome) -> None:
+def join(group: ClassicGroup, request: JoinRequest, to: object, now: Now, out: ResultBuilder) -> None:
     """Add a member, let a known one join again, or hand out a member id."""
     if not _accept_joining_member(group, request.member_id):
         _reject_join_of_full_group(group, request, to, now, out)
@@ -36,7 +36,7 @@ def join(group: ClassicGroup, request: JoinRequest, to: object, now: Now, out: O
             _reject(request, to, error, out)
 
 
-def _reject(request: JoinRequest, to: object, error: ErrorCode, out: Outcome) -> None:
+def _reject(request: JoinRequest, to: object, error: ErrorCode, out: ResultBuilder) -> None:
     out.reply(to, JoinReply(error=error, member_id=request.member_id))
 
 
@@ -51,7 +51,9 @@ def _accept_joining_member(group: ClassicGroup, member_id: str) -> bool:
     return member is not None or len(group.members) < group.settings.max_size
 
 
-def _reject_join_of_full_group(group: ClassicGroup, request: JoinRequest, to: object, now: Now, out: Outcome) -> None:
+def _reject_join_of_full_group(
+    group: ClassicGroup, request: JoinRequest, to: object, now: Now, out: ResultBuilder
+) -> None:
     out.reply(to, JoinReply(error=ErrorCode.group_max_size_reached))
     was_member = request.member_id in group.members
     group.remove_member(request.member_id, now.ms)
@@ -69,7 +71,7 @@ def _supports_protocols(group: ClassicGroup, request: JoinRequest) -> bool:
     return request.protocol_type == group.protocol_type and group.members.supports_protocols(request.protocols)
 
 
-def _join_new_member(group: ClassicGroup, request: JoinRequest, to: object, now: Now, out: Outcome) -> None:
+def _join_new_member(group: ClassicGroup, request: JoinRequest, to: object, now: Now, out: ResultBuilder) -> None:
     """Add a new member, replace a restarted static one, or first hand out an id to a dynamic one (KIP-394)."""
     new_id = request.new_member_id
     if request.instance_id is not None:
@@ -98,7 +100,9 @@ def _new_member(request: JoinRequest, to: object, member_id: str) -> Member:
     )
 
 
-def _add_member(group: ClassicGroup, request: JoinRequest, to: object, member_id: str, now: Now, out: Outcome) -> None:
+def _add_member(
+    group: ClassicGroup, request: JoinRequest, to: object, member_id: str, now: Now, out: ResultBuilder
+) -> None:
     group.remove_member(member_id, now.ms)
     member = _new_member(request, to, member_id)
     member.is_new = True
@@ -115,7 +119,7 @@ def _add_member(group: ClassicGroup, request: JoinRequest, to: object, member_id
 
 
 def _join_existing_member(
-    group: ClassicGroup, member: Member, request: JoinRequest, to: object, now: Now, out: Outcome
+    group: ClassicGroup, member: Member, request: JoinRequest, to: object, now: Now, out: ResultBuilder
 ) -> None:
     """Join again; outside a rebalance this starts one only if the member changed or is the leader of a stable group."""
     is_same, leads = member.matches(request.protocols), member.member_id == group.members.leader
@@ -134,7 +138,7 @@ def _join_existing_member(
 
 
 def _replace_static_member(
-    group: ClassicGroup, old: Member, request: JoinRequest, to: object, now: Now, out: Outcome
+    group: ClassicGroup, old: Member, request: JoinRequest, to: object, now: Now, out: ResultBuilder
 ) -> None:
     """Replace a restarted static member by one with a new id (KIP-345); requests with the old id are fenced.
 

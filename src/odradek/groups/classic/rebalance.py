@@ -16,9 +16,9 @@ from odradek.groups.classic.classic_group import JOIN_PHASE, PENDING_MEMBERS, SY
 from odradek.groups.classic.members import Member
 from odradek.groups.classic.states import Event, State
 from odradek.groups.messages import PendingMembersOverdue, RebalanceStarted
-from odradek.groups.outcome import Outcome
 from odradek.groups.rebalance_trace import Cause, CauseKind, RebalanceOutcome, RebalanceTrace
 from odradek.groups.records import GroupMetadataRecord
+from odradek.groups.result_builder import ResultBuilder
 from odradek.model import ErrorCode
 
 PENDING_MEMBERS_TIMEOUT_MS: Final = 3_000
@@ -28,7 +28,7 @@ _LEAST_EXTENSION_MS: Final = 1_000
 """The least extension of a join phase in which only static members have not joined: their time-out may be zero."""
 
 
-def prepare_rebalance(group: ClassicGroup, cause: Cause, now: Now, out: Outcome) -> None:
+def prepare_rebalance(group: ClassicGroup, cause: Cause, now: Now, out: ResultBuilder) -> None:
     """Start a rebalance: all members must join again. Waiting SyncGroup requests get REBALANCE_IN_PROGRESS."""
     for member in group.members:
         if member.awaiting_sync is not None:
@@ -55,7 +55,7 @@ def prepare_rebalance(group: ClassicGroup, cause: Cause, now: Now, out: Outcome)
         maybe_complete_join_phase(group, now, out)
 
 
-def members_changed(group: ClassicGroup, cause: Cause, now: Now, out: Outcome) -> None:
+def members_changed(group: ClassicGroup, cause: Cause, now: Now, out: ResultBuilder) -> None:
     """Start a rebalance after a change of members, or check whether the current join phase is complete now."""
     if group.state in (State.STABLE, State.COMPLETING_REBALANCE) or (group.state is State.EMPTY and group.members):
         prepare_rebalance(group, cause, now, out)
@@ -63,7 +63,7 @@ def members_changed(group: ClassicGroup, cause: Cause, now: Now, out: Outcome) -
         maybe_complete_join_phase(group, now, out)
 
 
-def maybe_complete_join_phase(group: ClassicGroup, now: Now, out: Outcome) -> None:
+def maybe_complete_join_phase(group: ClassicGroup, now: Now, out: ResultBuilder) -> None:
     """Complete the join phase if all members have joined and no initial delay is running.
 
     Pending members alone delay it by `PENDING_MEMBERS_TIMEOUT_MS`, however many ids are handed out meanwhile. No id
@@ -80,7 +80,7 @@ def maybe_complete_join_phase(group: ClassicGroup, now: Now, out: Outcome) -> No
         group.set_deadline(PENDING_MEMBERS, now.ms + PENDING_MEMBERS_TIMEOUT_MS)
 
 
-def expire_pending_members(group: ClassicGroup, now: Now, out: Outcome) -> None:
+def expire_pending_members(group: ClassicGroup, now: Now, out: ResultBuilder) -> None:
     """Continue without the pending members; if one joins later, that starts another rebalance."""
     overdue = tuple(member_id for member_id, is_awaited in group.pending_members.items() if is_awaited)
     out.events.append(PendingMembersOverdue(group_id=group.group_id, member_ids=overdue))
@@ -88,7 +88,7 @@ def expire_pending_members(group: ClassicGroup, now: Now, out: Outcome) -> None:
     complete_join_phase(group, now, out)
 
 
-def expire_join_phase(group: ClassicGroup, now: Now, out: Outcome) -> None:
+def expire_join_phase(group: ClassicGroup, now: Now, out: ResultBuilder) -> None:
     """Handle the end of the initial delay or of the rebalance timeout."""
     if group.state is not State.PREPARING_REBALANCE:
         return
@@ -101,7 +101,7 @@ def expire_join_phase(group: ClassicGroup, now: Now, out: Outcome) -> None:
         complete_join_phase(group, now, out)
 
 
-def complete_join_phase(group: ClassicGroup, now: Now, out: Outcome) -> None:
+def complete_join_phase(group: ClassicGroup, now: Now, out: ResultBuilder) -> None:
     """Remove the members that did not join, record the next generation, and answer those that did.
 
     Static members stay. If only static members are left and none has joined, the join phase is extended.
@@ -141,12 +141,12 @@ def complete_join_phase(group: ClassicGroup, now: Now, out: Outcome) -> None:
     group.set_deadline(SYNC_PHASE, now.ms + members.rebalance_timeout_ms)
 
 
-def _record(group: ClassicGroup, generation: int, protocol_name: str | None, now: Now, out: Outcome) -> None:
+def _record(group: ClassicGroup, generation: int, protocol_name: str | None, now: Now, out: ResultBuilder) -> None:
     value = group.new_record(generation, protocol_name, {}, now.wall_ms)
     out.records.append(GroupMetadataRecord(group.group_id, value))
 
 
-def expire_sync_phase(group: ClassicGroup, now: Now, out: Outcome) -> None:
+def expire_sync_phase(group: ClassicGroup, now: Now, out: ResultBuilder) -> None:
     """Remove the members that joined but sent no SyncGroup within the rebalance timeout."""
     silent = sorted(group.pending_syncs)
     for member_id in silent:
@@ -156,7 +156,7 @@ def expire_sync_phase(group: ClassicGroup, now: Now, out: Outcome) -> None:
         members_changed(group, Cause(kind=CauseKind.REBALANCE_TIMEOUT, text=text, members=tuple(silent)), now, out)
 
 
-def expire_session(group: ClassicGroup, member: Member, now: Now, out: Outcome) -> None:
+def expire_session(group: ClassicGroup, member: Member, now: Now, out: ResultBuilder) -> None:
     """Remove a member whose session expired, or whose first join waited too long."""
     group.fail_join(member, ErrorCode.unknown_member_id, "", out)
     group.fail_sync(member, ErrorCode.unknown_member_id, out)

@@ -5,13 +5,13 @@ from odradek.groups.classic.classic_group import SYNC_PHASE, ClassicGroup
 from odradek.groups.classic.rebalance import members_changed
 from odradek.groups.classic.states import Event, State
 from odradek.groups.messages import HeartbeatRequest, LeaveRequest, LeavingMember, SyncReply, SyncRequest
-from odradek.groups.outcome import Outcome
 from odradek.groups.rebalance_trace import Cause, CauseKind, RebalanceOutcome
 from odradek.groups.records import GroupMetadataRecord
+from odradek.groups.result_builder import ResultBuilder
 from odradek.model import ErrorCode
 
 
-def sync(group: ClassicGroup, request: SyncRequest, to: object, now: Now, out: Outcome) -> None:
+def sync(group: ClassicGroup, request: SyncRequest, to: object, now: Now, out: ResultBuilder) -> None:
     """Answer with the member's assignment, at once or when the leader has sent those of all members."""
     error = _validate_sync(group, request)
     if error is not ErrorCode.none:
@@ -35,7 +35,7 @@ def sync(group: ClassicGroup, request: SyncRequest, to: object, now: Now, out: O
         _assign(group, {key: data for key, data in request.assignments if key in group.members}, now, out)
 
 
-def _assign(group: ClassicGroup, assignments: dict[str, bytes], now: Now, out: Outcome) -> None:
+def _assign(group: ClassicGroup, assignments: dict[str, bytes], now: Now, out: ResultBuilder) -> None:
     """Record the assignment and answer all members that wait for it."""
     group.transition(Event.LEADER_SYNCED)
     value = group.new_record(group.generation, group.protocol_name, assignments, now.wall_ms)
@@ -52,7 +52,7 @@ def _assign(group: ClassicGroup, assignments: dict[str, bytes], now: Now, out: O
     _maybe_complete(group, now, out)
 
 
-def _maybe_complete(group: ClassicGroup, now: Now, out: Outcome) -> None:
+def _maybe_complete(group: ClassicGroup, now: Now, out: ResultBuilder) -> None:
     """Report the rebalance when every member has its assignment."""
     if not group.pending_syncs:
         group.end_trace(RebalanceOutcome.STABLE, now.ms, out)
@@ -95,7 +95,7 @@ def validate_commit(
     return error
 
 
-def leave(group: ClassicGroup, request: LeaveRequest, to: object, now: Now, out: Outcome) -> None:
+def leave(group: ClassicGroup, request: LeaveRequest, to: object, now: Now, out: ResultBuilder) -> None:
     """Remove members. If the last one leaves, the reply waits for the record that ends the generation."""
     answers = tuple((each, _remove_leaving_member(group, each, now, out)) for each in request.members)
     left = [each for each, error in answers if error is ErrorCode.none]
@@ -111,7 +111,7 @@ def _leave_cause(left: list[LeavingMember]) -> Cause:
     return Cause(kind=CauseKind.LEFT, text=text, members=names)
 
 
-def _remove_leaving_member(group: ClassicGroup, leaver: LeavingMember, now: Now, out: Outcome) -> ErrorCode:
+def _remove_leaving_member(group: ClassicGroup, leaver: LeavingMember, now: Now, out: ResultBuilder) -> ErrorCode:
     member_id = leaver.member_id
     if not member_id:
         # An administrator removes a static member by its instance id.

@@ -2,5 +2,6 @@
 
 `consumer_groups` has the groups of a coordinator, `consumer_group` one group's durable state, `member` one member's.
 `heartbeat` decides on requests with `subscriptions` (names and regular expressions) and `target_assignment`;
-`reconciliation` moves one member towards its target; `group_changes` has the records. Only deadlines are volatile.
+`reconciliation` moves one member towards its target; `coordinator_records` has the
+records. Only deadlines are volatile.
 """

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from odradek.coordination import Now, Reply, Step
+from odradek.coordination import CoordinatorResult, Now, Reply
 from odradek.groups.consumer.consumer_group import ConsumerGroup, WaitingJoin
-from odradek.groups.consumer.group_changes import group_tombstones
+from odradek.groups.consumer.coordinator_records import group_tombstones
 from odradek.groups.consumer.group_trace import GroupTrace, cause_of
-from odradek.groups.consumer.group_update import Update, assign
+from odradek.groups.consumer.group_update import MemberUpdate, assign
 from odradek.groups.consumer.heartbeat import heartbeat, is_settled, reply_to, unchanged, validate
 from odradek.groups.consumer.member import JOINING_EPOCH, LEAVING_STATIC_EPOCH, ConsumerGroupMember, MemberState
-from odradek.groups.consumer.membership import leave_for_a_while, leaving_member, remove
+from odradek.groups.consumer.membership import leave_temporarily, leaving_member, remove
 from odradek.groups.consumer.messages import (
     ConsumerGroupDescription,
     ConsumerGroupHeartbeatReply,
@@ -21,9 +21,9 @@ from odradek.groups.consumer.settings import ConsumerGroupSettings
 from odradek.groups.consumer.subscriptions import topics_of_all
 from odradek.groups.consumer.target_assignment import preferred_assignor
 from odradek.groups.deadlines import DeadlineKey, Deadlines
-from odradek.groups.outcome import Outcome, answer
 from odradek.groups.rebalance_trace import Cause, CauseKind, RebalanceCompleted
 from odradek.groups.records import ConsumerGroupRecord, GroupRecord
+from odradek.groups.result_builder import ResultBuilder, answer
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError
 
@@ -37,7 +37,7 @@ ASSIGNMENT: Final = "assignment"
 _OF_MEMBERS: Final = (CONSUMER_SESSION, REVOCATION, CLASSIC_JOIN, CLASSIC_SYNC)
 DEADLINES: Final = (*_OF_MEMBERS, ASSIGNMENT)
 
-Downgrade = Callable[[ConsumerGroup, str, Cause, ClusterImage, Now], Outcome | None]
+Downgrade = Callable[[ConsumerGroup, str, Cause, ClusterImage, Now], ResultBuilder | None]
 """Returns the conversion of a group to a classic one when a member goes, None if it stays as it is."""
 
 
@@ -133,7 +133,7 @@ class ConsumerGroups:
         *,
         before: Sequence[GroupRecord] = (),
         group: ConsumerGroup | None = None,
-    ) -> Step[GroupRecord]:
+    ) -> CoordinatorResult[GroupRecord]:
         """Decide on a heartbeat. The reply may be an error.
 
         `before` are records that make room for a new group. `group` is the one that they make, if they make one: then
@@ -164,12 +164,12 @@ class ConsumerGroups:
         # Large targets do not fit into one batch. The epoch comes first and that of the targets last, so that the next
         # heartbeat computes anew what a failure left undone.
         records = (*before, *update.records)
-        return Step(key=key, records=records, replies=replies, events=events, is_atomic=is_converted)
+        return CoordinatorResult(key=key, records=records, replies=replies, events=events, is_atomic=is_converted)
 
     def follow(
         self,
         group: ConsumerGroup,
-        update: Update,
+        update: MemberUpdate,
         session_timeout_ms: int,
         image: ClusterImage,
         now: Now,
@@ -227,44 +227,44 @@ class ConsumerGroups:
         self._deadlines.set((group_id, ASSIGNMENT, ""), now.ms)
         return group.joins.pop(0)
 
-    def _assign(self, group: ConsumerGroup, image: ClusterImage, now: Now) -> Step[GroupRecord]:
+    def _assign(self, group: ConsumerGroup, image: ClusterImage, now: Now) -> CoordinatorResult[GroupRecord]:
         """Compute the targets of the group's epoch, if it is time to."""
         key = group.group_id
         if group.epoch <= group.assignment_epoch:
-            return Step(key=key)
+            return CoordinatorResult(key=key)
         if now.ms < group.next_assignment_ms:
             self._deadlines.set((key, ASSIGNMENT, ""), group.next_assignment_ms)
-            return Step(key=key)
+            return CoordinatorResult(key=key)
         try:
             records = assign(group, image, self._settings(key), now)
         except KafkaError as error:
             replies = tuple(Reply(to=waiting.to, value=error) for waiting in group.joins)
             group.joins.clear()
-            return Step(key=key, replies=replies)
+            return CoordinatorResult(key=key, replies=replies)
         self._deadlines.set((key, ASSIGNMENT, ""), now.ms)
         trace = self._trace(group, image)
         if trace is not None:
             trace.assigned(self._assignor(group), now)
-        return Step(key=key, records=records, is_atomic=False)
+        return CoordinatorResult(key=key, records=records, is_atomic=False)
 
     # -- members that go -----------------------------------------------------------------------------------------------
 
     def _leave(
         self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, to: object, image: ClusterImage, now: Now
-    ) -> Step[GroupRecord]:
+    ) -> CoordinatorResult[GroupRecord]:
         member = leaving_member(group, request)
         reply = ConsumerGroupHeartbeatReply(member_id=request.member_id, member_epoch=request.member_epoch)
         if request.member_epoch == LEAVING_STATIC_EPOCH:
             self._deadlines.clear((group.group_id, REVOCATION, member.member_id))
-            return answer(group.group_id, to, reply, leave_for_a_while(group, member))
+            return answer(group.group_id, to, reply, leave_temporarily(group, member))
         cause = Cause(kind=CauseKind.LEFT, text=f"{member.member_id} left", members=(member.member_id,))
         out = self._remove(group, member, cause, image, now)
         out.reply(to, reply)
-        return out.step()
+        return out.build()
 
     def _remove(
         self, group: ConsumerGroup, member: ConsumerGroupMember, cause: Cause, image: ClusterImage, now: Now
-    ) -> Outcome:
+    ) -> ResultBuilder:
         """Remove a member; the group becomes a classic one if all others use the classic protocol."""
         out = self._downgrade(group, member.member_id, cause, image, now)
         if out is not None:
@@ -274,7 +274,7 @@ class ConsumerGroups:
             if trace is not None:
                 out.events[:0] = trace.ended(now)
             return out
-        out = Outcome(group.group_id)
+        out = ResultBuilder(group.group_id)
         out.records += remove(group, member)
         out.events += self.removed(group, [member.member_id], cause, image, now)
         return out
@@ -296,7 +296,7 @@ class ConsumerGroups:
         trace.members_removed(member_ids, since_ms, timed_out=cause.kind is CauseKind.REBALANCE_TIMEOUT)
         return ended + trace.maybe_empty(now)
 
-    def expire(self, place: DeadlineKey, image: ClusterImage, now: Now) -> Step[GroupRecord]:
+    def expire(self, place: DeadlineKey, image: ClusterImage, now: Now) -> CoordinatorResult[GroupRecord]:
         """Remove a member that was silent for its session, or kept partitions for too long; or compute targets."""
         group_id, kind, member_id = place
         group = self.groups.get(group_id)
@@ -304,9 +304,9 @@ class ConsumerGroups:
             return self._assign(group, image, now)
         member = None if group is None else group.members.get(member_id)
         if group is None or member is None:
-            return Step(key=group_id)
+            return CoordinatorResult(key=group_id)
         if kind == REVOCATION and member.state is not MemberState.UNREVOKED_PARTITIONS:
-            return Step(key=group_id)
+            return CoordinatorResult(key=group_id)
         reason = _reason(kind, member)
         is_silent = kind == CONSUMER_SESSION
         cause = Cause(
@@ -316,7 +316,7 @@ class ConsumerGroups:
         )
         out = self._remove(group, member, cause, image, now)
         out.events.append(MemberFenced(group_id=group_id, member_id=member_id, reason=reason))
-        return out.step()
+        return out.build()
 
     # -- other requests ------------------------------------------------------------------------------------------------
 

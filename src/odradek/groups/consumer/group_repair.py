@@ -6,7 +6,7 @@ next heartbeat computes new targets.
 """
 
 from odradek.groups.consumer.consumer_group import NO_SUBSCRIPTION, ConsumerGroup
-from odradek.groups.consumer.group_changes import epoch_record, tombstones
+from odradek.groups.consumer.coordinator_records import epoch_record, tombstones
 from odradek.groups.consumer.subscriptions import metadata_hash, topics_of_all
 from odradek.groups.records import ConsumerGroupRecord
 from odradek.metadata.image import ClusterImage

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from odradek.coordination import Now
 from odradek.groups.consumer.consumer_group import ConsumerGroup
-from odradek.groups.consumer.group_update import Update
+from odradek.groups.consumer.group_update import MemberUpdate
 from odradek.groups.consumer.member import Assignment, ConsumerGroupMember, MemberState
 from odradek.groups.rebalance_trace import (
     Cause,
@@ -58,7 +58,7 @@ class GroupTrace:
         if self._trace is not None:
             self._trace.assigned(now.ms)
 
-    def member_updated(self, update: Update, image: ClusterImage, now: Now) -> list[RebalanceCompleted]:
+    def member_updated(self, update: MemberUpdate, image: ClusterImage, now: Now) -> list[RebalanceCompleted]:
         """Note what a member got and gave up; return the rebalance if it was the last one to wait for."""
         member_id, after = update.after.member_id, update.after
         if update.replaced is not None:
@@ -136,7 +136,7 @@ class GroupTrace:
         ]
 
 
-def cause_of(update: Update, reason: str) -> Cause:
+def cause_of(update: MemberUpdate, reason: str) -> Cause:
     """Return why a member's request changed the group's epoch, with the reason that the client gave."""
     member_id = update.after.member_id
     if update.replaced is not None:

@@ -15,7 +15,7 @@ from typing import Final
 
 from odradek.coordination import Now
 from odradek.groups.consumer.consumer_group import ConsumerGroup
-from odradek.groups.consumer.group_changes import (
+from odradek.groups.consumer.coordinator_records import (
     current_record,
     epoch_record,
     member_record,
@@ -31,7 +31,7 @@ from odradek.groups.consumer.member import (
     MemberState,
     Topics,
 )
-from odradek.groups.consumer.membership import Found
+from odradek.groups.consumer.membership import MemberLookup
 from odradek.groups.consumer.reconciliation import Target, reconcile
 from odradek.groups.consumer.settings import ConsumerGroupSettings
 from odradek.groups.consumer.subscriptions import metadata_hash, resolve_regex, topics_of, topics_of_all
@@ -47,7 +47,7 @@ DeniedTopics = Callable[[Collection[str]], Collection[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Update:
+class MemberUpdate:
     """The consequences of a request of a member that joins or stays."""
 
     records: list[ConsumerGroupRecord]
@@ -74,7 +74,7 @@ class Update:
 
 def update_member(
     group: ConsumerGroup,
-    found: Found,
+    found: MemberLookup,
     updated: ConsumerGroupMember,
     owned: Assignment | None,
     image: ClusterImage,
@@ -82,12 +82,12 @@ def update_member(
     now: Now,
     *,
     denied_topics: DeniedTopics,
-) -> Update:
+) -> MemberUpdate:
     """Decide on a member that its request changed to `updated`. Raises `KafkaError` if an assignor fails."""
     records, before = found.records, found.member
     if found.is_new or updated.subscription != before.subscription:
         records.append(member_record(group, updated))
-    work = _Update(group, updated, found.replaced, image)
+    work = _UpdatedGroup(group, updated, found.replaced, image)
     has_changed = found.is_new or updated.topics != before.topics
     epoch = group.epoch
     if has_changed or group.needs_refresh or regexes_are_due(group, settings, now):
@@ -117,7 +117,7 @@ def update_member(
     if changes_assignment:
         records.append(current_record(group, after))
     work.done()
-    return Update(
+    return MemberUpdate(
         records=records,
         before=before,
         after=after,
@@ -136,7 +136,7 @@ def assign(
 ) -> list[ConsumerGroupRecord]:
     """Return the records of targets for the group's present epoch. Raises `KafkaError` if an assignor fails."""
     records: list[ConsumerGroupRecord] = []
-    _Update(group, None, None, image).targets(records, group.epoch, settings, now)
+    _UpdatedGroup(group, None, None, image).targets(records, group.epoch, settings, now)
     return records
 
 
@@ -145,7 +145,7 @@ def regexes_are_due(group: ConsumerGroup, settings: ConsumerGroupSettings, now: 
     return bool(group.regexes) and now.ms >= group.regexes_resolved_ms + settings.regex_refresh_interval_ms
 
 
-class _Update:
+class _UpdatedGroup:
     """The group with one member changed, or none: its regular expressions, its epoch, its targets."""
 
     def __init__(

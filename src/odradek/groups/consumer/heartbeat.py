@@ -4,7 +4,7 @@ from typing import Any
 
 from odradek.coordination import Now
 from odradek.groups.consumer.consumer_group import ConsumerGroup
-from odradek.groups.consumer.group_update import Update, regexes_are_due, update_member, with_subscription
+from odradek.groups.consumer.group_update import MemberUpdate, regexes_are_due, update_member, with_subscription
 from odradek.groups.consumer.member import JOINING_EPOCH, LEAVING_STATIC_EPOCH, ConsumerGroupMember, MemberState
 from odradek.groups.consumer.membership import find_member
 from odradek.groups.consumer.messages import ConsumerGroupHeartbeatReply, ConsumerGroupHeartbeatRequest
@@ -50,7 +50,7 @@ def is_settled(
 ) -> bool:
     """Return whether neither the request nor the group has news: the caller need only extend the session."""
     member = group.members.get(request.member_id)
-    if member is None or not request.says_nothing or group.needs_refresh or regexes_are_due(group, settings, now):
+    if member is None or not request.is_keep_alive or group.needs_refresh or regexes_are_due(group, settings, now):
         return False
     is_same_client = (
         member.subscription.client_id == request.client_id and member.subscription.client_host == request.client_host
@@ -79,7 +79,7 @@ def heartbeat(
     image: ClusterImage,
     settings: ConsumerGroupSettings,
     now: Now,
-) -> Update:
+) -> MemberUpdate:
     """Decide on the heartbeat of a member that joins or stays. Raises `KafkaError`, and then nothing changes."""
     found = find_member(group, request, settings.max_size)
     return update_member(
@@ -95,7 +95,7 @@ def heartbeat(
 
 
 def reply_to(
-    request: ConsumerGroupHeartbeatRequest, update: Update, settings: ConsumerGroupSettings
+    request: ConsumerGroupHeartbeatRequest, update: MemberUpdate, settings: ConsumerGroupSettings
 ) -> ConsumerGroupHeartbeatReply:
     """Return the response: the assignment if it changed, or if the request said everything."""
     after = update.after

@@ -15,9 +15,8 @@ from odradek.protocol.internal_records.group_records import (
 )
 
 JOINING_EPOCH: Final = 0
-LEAVING_EPOCH: Final = -1
 LEAVING_STATIC_EPOCH: Final = -2
-"""The epoch of a static member that left for a while: its partitions wait for it until its session expires."""
+"""The epoch of a static member that left temporarily: its partitions wait for it until its session expires."""
 
 Assignment = Mapping[uuid.UUID, frozenset[int]]
 """Partitions by topic id, without empty sets."""
@@ -80,8 +79,8 @@ class ConsumerGroupMember:
         return of_group_ms if metadata is None else metadata.session_timeout_ms
 
     @property
-    def is_away(self) -> bool:
-        """Return whether it is static and left for a while."""
+    def has_left_temporarily(self) -> bool:
+        """Return whether it is static and left temporarily."""
         return self.epoch == LEAVING_STATIC_EPOCH
 
     def current_assignment(self) -> ConsumerGroupCurrentMemberAssignmentValue:

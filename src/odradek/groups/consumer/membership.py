@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from odradek.groups.consumer.consumer_group import ConsumerGroup
-from odradek.groups.consumer.group_changes import (
+from odradek.groups.consumer.coordinator_records import (
     current_record,
     epoch_record,
     member_record,
@@ -25,8 +25,8 @@ from odradek.protocol.internal_records.group_records import ConsumerGroupMemberM
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """The member that a request is about, before the request changes it."""
+class MemberLookup:
+    """The member that sends a request, before the request changes it."""
 
     member: ConsumerGroupMember
     records: list[ConsumerGroupRecord]
@@ -36,7 +36,7 @@ class Found:
     """The id under which a static member was known until now."""
 
 
-def find_member(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, max_size: int) -> Found:
+def find_member(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, max_size: int) -> MemberLookup:
     """Return the member that sends a heartbeat, perhaps for the first time. Raises `KafkaError`."""
     joins = request.member_epoch == JOINING_EPOCH
     known = group.members.get(request.member_id)
@@ -50,11 +50,11 @@ def find_member(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, ma
     if known is None:
         if not joins:
             raise unknown_member(group, request.member_id)
-        return Found(member=new_member(group, request.member_id, max_size), records=[], is_new=True)
-    if known.is_away and joins:
-        return Found(member=replace(known, epoch=JOINING_EPOCH, previous_epoch=JOINING_EPOCH), records=[])
+        return MemberLookup(member=new_member(group, request.member_id, max_size), records=[], is_new=True)
+    if known.has_left_temporarily and joins:
+        return MemberLookup(member=replace(known, epoch=JOINING_EPOCH, previous_epoch=JOINING_EPOCH), records=[])
     check_epoch(known, request)
-    return Found(member=known, records=[])
+    return MemberLookup(member=known, records=[])
 
 
 def new_member(group: ConsumerGroup, member_id: str, max_size: int) -> ConsumerGroupMember:
@@ -75,13 +75,15 @@ def new_member(group: ConsumerGroup, member_id: str, max_size: int) -> ConsumerG
     return ConsumerGroupMember(member_id=member_id, subscription=subscription)
 
 
-def replace_static(group: ConsumerGroup, holder: ConsumerGroupMember, member_id: str, *, needs_release: bool) -> Found:
+def replace_static(
+    group: ConsumerGroup, holder: ConsumerGroupMember, member_id: str, *, needs_release: bool
+) -> MemberLookup:
     """Let a static member return under another id, with its partitions.
 
     In the classic protocol a static member does not leave before it returns, so the one before it is fenced; with
     `needs_release` it must have left.
     """
-    if needs_release and not holder.is_away:
+    if needs_release and not holder.has_left_temporarily:
         raise KafkaError(
             ErrorCode.unreleased_instance_id,
             f"instance id {holder.subscription.instance_id} belongs to member {holder.member_id} of group "
@@ -91,7 +93,7 @@ def replace_static(group: ConsumerGroup, holder: ConsumerGroupMember, member_id:
     records = [*tombstones(group, holder.member_id), member_record(group, member)]
     records.append(target_record(group, member_id, group.target(holder.member_id)))
     # Another member may have had the new id until now: then the group loses that one.
-    return Found(member=member, records=records, replaced=holder.member_id, is_new=member_id in group.members)
+    return MemberLookup(member=member, records=records, replaced=holder.member_id, is_new=member_id in group.members)
 
 
 def check_epoch(member: ConsumerGroupMember, request: ConsumerGroupHeartbeatRequest) -> None:
@@ -131,7 +133,7 @@ def fenced_instance(holder: ConsumerGroupMember, member_id: str) -> KafkaError:
 
 
 def leaving_member(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupMember:
-    """Return the member that leaves, for good or for a while. Raises `KafkaError`."""
+    """Return the member that leaves, for good or temporarily. Raises `KafkaError`."""
     if request.instance_id is None:
         member = group.members.get(request.member_id)
     else:
@@ -143,7 +145,7 @@ def leaving_member(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest)
     return member
 
 
-def leave_for_a_while(group: ConsumerGroup, member: ConsumerGroupMember) -> list[ConsumerGroupRecord]:
+def leave_temporarily(group: ConsumerGroup, member: ConsumerGroupMember) -> list[ConsumerGroupRecord]:
     """Return the records of a static member that will return: nobody else gets its partitions."""
     return [current_record(group, replace(member, epoch=LEAVING_STATIC_EPOCH, revoking=NO_PARTITIONS))]
 

@@ -30,7 +30,7 @@ class ConsumerGroupHeartbeatRequest:
     """Returns those of some topics that the client may not describe; a regular expression does not match them."""
 
     @property
-    def says_nothing(self) -> bool:
+    def is_keep_alive(self) -> bool:
         """Return whether it only extends the session of a member, as most heartbeats do."""
         return (
             self.owned is None

@@ -15,13 +15,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from odradek.coordination import Now, Reply, Step
+from odradek.coordination import CoordinatorResult, Now, Reply
 from odradek.groups.consumer.consumer_group import ConsumerGroup, WaitingJoin
 from odradek.groups.consumer.consumer_groups import CLASSIC_JOIN, CLASSIC_SYNC, CONSUMER_SESSION, ConsumerGroups
-from odradek.groups.consumer.group_changes import epoch_record, tombstones
+from odradek.groups.consumer.coordinator_records import epoch_record, tombstones
 from odradek.groups.consumer.group_update import update_member, with_subscription
 from odradek.groups.consumer.member import JOINING_EPOCH, ConsumerGroupMember, MemberState
-from odradek.groups.consumer.membership import Found, fenced_instance, new_member, replace_static, unknown_member
+from odradek.groups.consumer.membership import MemberLookup, fenced_instance, new_member, replace_static, unknown_member
 from odradek.groups.consumer.settings import ConsumerGroupSettings
 from odradek.groups.deadlines import DeadlineKey, Deadlines
 from odradek.groups.messages import (
@@ -35,9 +35,9 @@ from odradek.groups.messages import (
 )
 from odradek.groups.mixed.assignment_conversion import by_id, embedded_assignment
 from odradek.groups.mixed.migration import Migration
-from odradek.groups.outcome import answer
 from odradek.groups.rebalance_trace import Cause, CauseKind, RebalanceCompleted
 from odradek.groups.records import ConsumerGroupRecord, GroupRecord
+from odradek.groups.result_builder import answer
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.consumer_protocol import (
@@ -48,7 +48,7 @@ from odradek.protocol.consumer_protocol import (
 from odradek.protocol.errors import MalformedMessageError
 from odradek.protocol.internal_records.group_records import ClassicMemberMetadata, ClassicProtocol
 
-_Step = Step[GroupRecord]
+_Result = CoordinatorResult[GroupRecord]
 _NO_TOPICS: Final[frozenset[str]] = frozenset()
 
 
@@ -69,14 +69,14 @@ class ClassicMembers:
 
     # -- JoinGroup -----------------------------------------------------------------------------------------------------
 
-    def join(self, group: ConsumerGroup, request: JoinRequest, to: object, image: ClusterImage, now: Now) -> _Step:
+    def join(self, group: ConsumerGroup, request: JoinRequest, to: object, image: ClusterImage, now: Now) -> _Result:
         """Let a member join, or join again."""
         try:
             return self._join(group, request, to, image, now)
         except KafkaError as error:
             return answer(group.group_id, to, JoinReply(error=error.code, member_id=request.member_id))
 
-    def _join(self, group: ConsumerGroup, request: JoinRequest, to: object, image: ClusterImage, now: Now) -> _Step:
+    def _join(self, group: ConsumerGroup, request: JoinRequest, to: object, image: ClusterImage, now: Now) -> _Result:
         settings = self._settings(group.group_id)
         subscription = _subscription(group, request)
         if not request.member_id and request.instance_id is None and request.requires_member_id:
@@ -93,7 +93,7 @@ class ClassicMembers:
             if out is not None:
                 # The member joins the classic group with its next request, as the others do.
                 out.reply(to, JoinReply(error=ErrorCode.rebalance_in_progress))
-                return out.step()
+                return out.build()
         update = update_member(
             group,
             found,
@@ -117,11 +117,13 @@ class ClassicMembers:
             sync_ends_ms = now.ms + max(0, request.rebalance_timeout_ms)
             self._deadlines.set((group.group_id, CLASSIC_SYNC, after.member_id), sync_ends_ms)
             replies = (Reply(to=to, value=_join_reply(after, request)),)
-        return Step(key=group.group_id, records=update.records, replies=replies, events=events, is_atomic=False)
+        return CoordinatorResult(
+            key=group.group_id, records=update.records, replies=replies, events=events, is_atomic=False
+        )
 
     # -- SyncGroup, Heartbeat, LeaveGroup ------------------------------------------------------------------------------
 
-    def sync(self, group: ConsumerGroup, request: SyncRequest, to: object, image: ClusterImage, now: Now) -> _Step:
+    def sync(self, group: ConsumerGroup, request: SyncRequest, to: object, image: ClusterImage, now: Now) -> _Result:
         """Answer with the partitions that the member has."""
         try:
             member = _validate(group, request.member_id, request.instance_id, request.generation)
@@ -152,7 +154,7 @@ class ClassicMembers:
         self._await_join(group, member, now)
         return ErrorCode.rebalance_in_progress
 
-    def leave(self, group: ConsumerGroup, request: LeaveRequest, to: object, image: ClusterImage, now: Now) -> _Step:
+    def leave(self, group: ConsumerGroup, request: LeaveRequest, to: object, image: ClusterImage, now: Now) -> _Result:
         """Remove members of the classic protocol; others leave with a heartbeat."""
         records: list[ConsumerGroupRecord] = []
         left: list[ConsumerGroupMember] = []
@@ -172,7 +174,7 @@ class ClassicMembers:
             cause = Cause(kind=CauseKind.LEFT, text=f"{', '.join(names)} left", members=tuple(names))
             events = self._consumer.removed(group, names, cause, image, now)
         reply = Reply(to=to, value=tuple(answers))
-        return Step(key=group.group_id, records=records, replies=(reply,), events=events)
+        return CoordinatorResult(key=group.group_id, records=records, replies=(reply,), events=events)
 
     def _restart_session(self, group: ConsumerGroup, member: ConsumerGroupMember, now: Now) -> None:
         ends_ms = now.ms + member.session_timeout_ms(self._settings(group.group_id).session_timeout_ms)
@@ -195,7 +197,7 @@ def _subscription(group: ConsumerGroup, request: JoinRequest) -> Subscription:
         raise KafkaError(ErrorCode.inconsistent_group_protocol, str(error)) from error
 
 
-def _find(group: ConsumerGroup, request: JoinRequest, max_size: int) -> Found:
+def _find(group: ConsumerGroup, request: JoinRequest, max_size: int) -> MemberLookup:
     if request.instance_id is None:
         member_id = request.member_id or request.new_member_id
         known = group.members.get(member_id)
@@ -209,10 +211,10 @@ def _find(group: ConsumerGroup, request: JoinRequest, max_size: int) -> Found:
         if known is None and request.member_id:
             raise unknown_member(group, request.member_id)
     if known is None:
-        return Found(member=new_member(group, member_id, max_size), records=[], is_new=True)
-    if known.is_away:
+        return MemberLookup(member=new_member(group, member_id, max_size), records=[], is_new=True)
+    if known.has_left_temporarily:
         known = replace(known, epoch=JOINING_EPOCH, previous_epoch=JOINING_EPOCH)
-    return Found(member=known, records=[])
+    return MemberLookup(member=known, records=[])
 
 
 def _updated(member: ConsumerGroupMember, request: JoinRequest, subscription: Subscription) -> ConsumerGroupMember:

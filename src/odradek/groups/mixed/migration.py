@@ -15,7 +15,7 @@ from odradek.groups.classic.members import Member
 from odradek.groups.classic.rebalance import prepare_rebalance
 from odradek.groups.classic.states import State
 from odradek.groups.consumer.consumer_group import ConsumerGroup
-from odradek.groups.consumer.group_changes import (
+from odradek.groups.consumer.coordinator_records import (
     current_record,
     epoch_record,
     group_tombstones,
@@ -27,9 +27,9 @@ from odradek.groups.consumer.group_changes import (
 from odradek.groups.consumer.member import ConsumerGroupMember
 from odradek.groups.consumer.settings import ConsumerGroupSettings
 from odradek.groups.mixed.assignment_conversion import by_id, embedded_assignment
-from odradek.groups.outcome import Outcome
 from odradek.groups.rebalance_trace import Cause, Ownership, assigned_partitions
 from odradek.groups.records import ConsumerGroupRecord, GroupMetadataRecord, GroupRecord
+from odradek.groups.result_builder import ResultBuilder
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.model.values import dataclass
@@ -99,7 +99,7 @@ class Migration:
 
     def upgraded(self, classic: ClassicGroup) -> list[Reply]:
         """Return the answers to the requests that wait in a group which is converted now: join again."""
-        out = Outcome(classic.group_id)
+        out = ResultBuilder(classic.group_id)
         for member in classic.members:
             classic.fail_join(member, ErrorCode.rebalance_in_progress, "" if member.is_new else member.member_id, out)
             classic.fail_sync(member, ErrorCode.rebalance_in_progress, out)
@@ -109,7 +109,7 @@ class Migration:
 
     def downgrade(
         self, group: ConsumerGroup, without: str, cause: Cause, image: ClusterImage, now: Now
-    ) -> Outcome | None:
+    ) -> ResultBuilder | None:
         """Decide on the removal of the last member of the consumer protocol; None if the group stays as it is.
 
         The classic group starts a rebalance for this cause.
@@ -125,7 +125,7 @@ class Migration:
             classic.members.add(_downgraded_member(member))
         if not classic.members.has_common_protocol:
             return None
-        out = Outcome(group_id)
+        out = ResultBuilder(group_id)
         out.records += _tombstones(group)
         classic.protocol_type, classic.state = PROTOCOL_TYPE, State.STABLE
         assignments = {member.member_id: embedded_assignment(member, image) for member in stay}

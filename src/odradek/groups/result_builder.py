@@ -1,0 +1,31 @@
+"""Builds the result of a request or deadline, while a group decides."""
+
+from collections.abc import Sequence
+
+from odradek.coordination import CoordinatorResult, Reply
+from odradek.groups.records import GroupRecord
+
+
+class ResultBuilder:
+    """Collects the records, replies and events of one decision about a group."""
+
+    __slots__ = ("events", "key", "records", "replies")
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.records: list[GroupRecord] = []
+        self.replies: list[Reply] = []
+        self.events: list[object] = []
+
+    def reply(self, to: object, value: object) -> None:
+        """Answer a request when everything so far is committed."""
+        self.replies.append(Reply(to=to, value=value))
+
+    def build(self) -> CoordinatorResult[GroupRecord]:
+        """Return the result."""
+        return CoordinatorResult(key=self.key, records=self.records, replies=self.replies, events=self.events)
+
+
+def answer(key: str, to: object, value: object, records: Sequence[GroupRecord] = ()) -> CoordinatorResult[GroupRecord]:
+    """Return the result to append `records` and to answer one request."""
+    return CoordinatorResult(key=key, records=records, replies=(Reply(to=to, value=value),))

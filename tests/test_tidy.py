@@ -226,7 +226,7 @@ def test_only_named_places_touch_the_clock_chance_the_disk_and_the_network():
     )
 
 
-def test_nobody_asks_the_wall_clock_behind_the_runtime_s_back():
+def test_the_wall_clock_and_random_ids_are_used_only_through_the_runtime():
     asking = re.compile(r"\bdatetime\.(now|utcnow|today)\(|\bdate\.today\(|\buuid\.uuid[14]\(")
     found = [
         f"{_name(path)}:{number} {line.strip()}"
@@ -338,6 +338,22 @@ def test_no_two_test_files_have_one_name():
     _report([name for name, count in names.items() if count > 1], "test files of one name")
 
 
+UNCLEAR_TEST_NAME: Final = re.compile(
+    r"test_(who|whoever|nobody|everybody|what|it)_|\w*_(told|tells?|wish\w*|obey\w*|hears?|heard)(_|$)"
+)
+"""A name without a subject, or with a verb of people where a machine sends, returns, requests or receives."""
+
+
+def test_names_of_tests_have_a_subject_and_say_what_machines_do():
+    found = [
+        f"{_name(path)}:{function.lineno} {function.name}"
+        for path in TESTS
+        for function in _functions(_tree(path))
+        if function.name.startswith("test_") and UNCLEAR_TEST_NAME.match(function.name)
+    ]
+    _report(found, "names of tests without a subject, or with told, wish, obey or hear")
+
+
 # ---- what is installed ----------------------------------------------------------------------------------------------
 
 
@@ -374,7 +390,7 @@ def test_the_lock_has_every_package_that_the_project_names(lock: str):
     _report(sorted(names - locked), "packages that the lock lacks")
 
 
-def test_everybody_names_the_same_versions_of_python():
+def test_all_files_name_the_same_versions_of_python():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     prefix = "Programming Language :: Python :: "
     classifiers = [each.removeprefix(prefix) for each in project["project"]["classifiers"] if each.startswith(prefix)]
@@ -415,3 +431,19 @@ def test_an_import_of_the_outside_is_recognised(code: str, used: set[str], tmp_p
     path = tmp_path / "module.py"
     path.write_text(code)
     assert _outside_imports(path) == used
+
+
+@pytest.mark.parametrize(
+    ("name", "is_unclear"),
+    [
+        ("test_what_was_set_holds", True),
+        ("test_nobody_waits", True),
+        ("test_a_follower_is_told_the_high_watermark", True),
+        ("test_a_deletion_was_wished_for", True),
+        ("test_a_closed_connection_hears_nothing", True),
+        ("test_a_coordinator_answers_heartbeats", False),
+        ("test_only_what_is_written_is_read", False),
+    ],
+)
+def test_an_unclear_name_of_a_test_is_recognised(name: str, is_unclear: bool):
+    assert (UNCLEAR_TEST_NAME.match(name) is not None) is is_unclear

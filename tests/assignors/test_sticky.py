@@ -306,7 +306,7 @@ def test_user_data_are_those_of_kafka() -> None:
     assert decode_sticky_user_data(wire[:-4]) == version_0
 
 
-def test_a_member_tells_what_it_got_in_its_user_data() -> None:
+def test_a_member_sends_its_last_assignment_in_its_user_data() -> None:
     assignor = StickyAssignor()
     assert assignor.user_data(["t"]) is None
     assignor.on_assignment([TopicPartition("t", 1)], 3)

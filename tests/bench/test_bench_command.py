@@ -14,7 +14,7 @@ def test_a_source_tree_has_the_benchmarks():
     assert "compare" in CliRunner().invoke(bench.load(bench.SOURCE_TREE), ["--help"]).output
 
 
-def test_an_installed_package_tells_how_to_get_the_benchmarks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_an_installed_package_says_how_to_get_the_benchmarks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(bench, "command", bench.load(tmp_path))
     result = CliRunner().invoke(main, ["bench", "compare", "--peer", "kafka", "--help"])
     assert result.exit_code == 1

@@ -162,7 +162,7 @@ def test_a_broker_s_keys_change_in_three_layers(play: Play) -> None:
     play(scene)
 
 
-def test_what_was_set_holds_after_a_restart(play: Play) -> None:
+def test_altered_configs_hold_after_a_restart(play: Play) -> None:
     async def scene(world: World) -> None:
         broker, client = await world.start(), await world.client()
         await client.create_topic("t")
@@ -178,7 +178,7 @@ def test_what_was_set_holds_after_a_restart(play: Play) -> None:
     play(scene)
 
 
-def test_what_a_tool_writes_into_the_tree_holds_too_and_nonsense_is_passed_over(play: Play) -> None:
+def test_configs_that_a_tool_writes_into_the_tree_hold_and_invalid_ones_are_ignored(play: Play) -> None:
     async def scene(world: World) -> None:
         broker, client = await world.start(), await world.client()
         await client.create_topic("t")

@@ -65,7 +65,7 @@ def test_a_compacted_topic_is_compacted_by_itself_and_a_restart_goes_on_there(pl
     play(scene)
 
 
-def test_what_compaction_reads_and_writes_is_limited_and_a_new_limit_holds_at_once(play: Play) -> None:
+def test_the_rate_of_compaction_is_limited_and_a_new_limit_holds_at_once(play: Play) -> None:
     async def scene(world: World) -> None:
         broker, client = await world.start(**QUICK, log_cleaner_io_max_bytes_per_second=1000.0), await world.client()
         await client.create_topic("t", config={**COMPACT, "segment.bytes": "20000"})

@@ -21,13 +21,13 @@ def test_clients_are_counted_in_all_and_by_address() -> None:
     assert quotas.admit(config, "10.0.0.9") is None
 
 
-def test_what_the_system_has_room_for_is_a_limit_too() -> None:
+def test_connections_are_limited_by_the_open_files_of_the_system_too() -> None:
     quotas = ConnectionQuotas(most_open=1)
     assert quotas.admit(BrokerConfig(), "a") is None
     assert "open files" in str(quotas.admit(BrokerConfig(), "b"))
 
 
-def test_who_comes_faster_than_the_rate_waits_for_a_turn() -> None:
+def test_connections_above_the_creation_rate_are_delayed() -> None:
     quotas = ConnectionQuotas(most_open=100)
     config = BrokerConfig(max_connection_creation_rate=10)
     delays = [quotas.delay_s(config, 50.0) for _ in range(20)]

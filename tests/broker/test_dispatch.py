@@ -18,7 +18,7 @@ SOFTWARE = {"client_software_name": "test", "client_software_version": "1.0"}
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_api_versions_tells_what_is_served(play: Play, version: int) -> None:
+def test_api_versions_lists_the_served_requests(play: Play, version: int) -> None:
     async def scene(world: World) -> None:
         await world.start()
         client = await world.client()
@@ -192,7 +192,7 @@ def test_clients_that_are_too_many_are_turned_away(play: Play, caplog: pytest.Lo
     play(scene)
 
 
-def test_who_comes_faster_than_the_rate_is_served_in_its_turn(play: Play) -> None:
+def test_connections_above_the_creation_rate_are_served_later(play: Play) -> None:
     async def scene(world: World) -> None:
         await world.start(max_connection_creation_rate=4)
         await world.pass_time(5)
@@ -221,7 +221,7 @@ def test_an_idle_client_is_closed(play: Play) -> None:
     play(scene)
 
 
-def test_who_connects_while_the_broker_starts_is_answered_when_it_serves(play: Play) -> None:
+def test_a_client_that_connects_while_the_broker_starts_is_answered_when_it_serves(play: Play) -> None:
     async def scene(world: World) -> None:
         first = await world.start()
         await (await world.client()).create_topic("t")

@@ -34,7 +34,7 @@ def test_every_version_of_every_api_can_say_that_it_failed(api: ApiKey):
         decode_response(api, version, encode_response(api, version, answer))
 
 
-def test_what_is_asked_of_partitions_fails_for_each_partition_by_its_name():
+def test_requests_of_partitions_fail_for_each_partition_by_name():
     (topic,) = answer_to(ApiKey.PRODUCE, 9).responses
     (partition,) = topic.partition_responses
     assert (topic.name, partition.index, partition.error_code) == (TOPIC, 0, ERROR)

@@ -177,7 +177,7 @@ def test_a_session_that_was_lost_at_once_closes_the_fence_until_the_broker_is_re
     play(scene)
 
 
-def test_what_a_process_took_before_it_was_stopped_is_not_acknowledged_after(play) -> None:
+def test_records_appended_before_a_process_was_stopped_are_not_acknowledged_after(play) -> None:
     """When it goes on, its clients' requests may come before its timers; see also `test_stopped_process`."""
 
     async def scene(world: World) -> None:

@@ -125,7 +125,7 @@ def test_offsets_outside_the_log_are_out_of_range(play: Play) -> None:
     play(scene)
 
 
-def test_a_client_that_knows_another_leader_epoch_is_told(play: Play) -> None:
+def test_a_fetch_with_another_leader_epoch_is_refused(play: Play) -> None:
     async def scene(world: World) -> None:
         broker = await world.start()
         client = await world.client()
@@ -263,7 +263,7 @@ def test_a_deleted_topic_answers_those_who_wait_for_it(play: Play) -> None:
     play(scene)
 
 
-def test_a_session_tells_only_what_is_new(play: Play) -> None:
+def test_a_fetch_session_returns_only_changed_partitions(play: Play) -> None:
     async def scene(world: World) -> None:
         await world.start()
         client = await world.client()
@@ -296,7 +296,7 @@ def test_a_session_tells_only_what_is_new(play: Play) -> None:
     play(scene)
 
 
-def test_an_overtaken_fetch_tells_nothing_and_takes_no_news_from_the_next_one(play: Play) -> None:
+def test_an_overtaken_fetch_returns_nothing_and_leaves_changes_to_the_next_one(play: Play) -> None:
     async def scene(world: World) -> None:
         await world.start()
         client, writer = await world.client(), await world.client()
@@ -315,7 +315,7 @@ def test_an_overtaken_fetch_tells_nothing_and_takes_no_news_from_the_next_one(pl
     play(scene)
 
 
-def test_who_is_told_where_the_logs_part_is_told_the_high_watermark_again(play: Play) -> None:
+def test_a_follower_gets_the_high_watermark_again_after_a_diverging_epoch(play: Play) -> None:
     """It has no use for the one that comes with the place."""
 
     async def scene(world: World) -> None:

@@ -116,7 +116,7 @@ def test_a_request_changes_what_it_names_and_leaves_the_rest() -> None:
     assert again.targets[changed.key].current_leader_epoch == 3
 
 
-def test_who_knows_of_another_leader_epoch_is_told_the_high_watermark_again() -> None:
+def test_a_follower_gets_the_high_watermark_again_after_its_leader_epoch_changed() -> None:
     """The follower may have dropped the response with the high watermark of the previous epoch."""
     sessions = sessions_of(slots=1)
     context = begin(sessions, 2, 0)

@@ -95,7 +95,7 @@ def test_replicas_and_debuggers_see_what_is_not_committed(play: Play) -> None:
 @pytest.mark.parametrize(
     ("version", "error"), [(4, ErrorCode.leader_not_available), (5, ErrorCode.offset_not_available)]
 )
-def test_a_leader_that_does_not_know_yet_what_was_committed_tells_no_end(
+def test_a_leader_without_a_known_high_watermark_returns_no_end_offset(
     play: Play, version: int, error: ErrorCode
 ) -> None:
     """KIP-207."""

@@ -20,7 +20,7 @@ def wanted(*names: str, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", range(14))
-def test_every_version_tells_brokers_and_partitions(play: Play, version: int) -> None:
+def test_every_version_returns_brokers_and_partitions(play: Play, version: int) -> None:
     async def scene(world: World) -> None:
         await world.start()
         client = await world.client()
@@ -140,7 +140,7 @@ def test_the_same_question_is_answered_anew_when_the_cluster_has_changed(play: P
     play(scene)
 
 
-def test_operations_are_told_to_those_who_ask(play: Play) -> None:
+def test_authorized_operations_are_returned_if_requested(play: Play) -> None:
     async def scene(world: World) -> None:
         await world.start()
         client = await world.client()
@@ -167,7 +167,7 @@ def test_creation_by_asking_is_done_once_for_many_who_ask_at_once(play: Play) ->
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_describe_cluster_tells_the_same(play: Play, version: int) -> None:
+def test_describe_cluster_returns_the_brokers_of_metadata(play: Play, version: int) -> None:
     async def scene(world: World) -> None:
         await world.start()
         client = await world.client()

@@ -116,7 +116,7 @@ def test_every_row_of_the_catalogue_is_on_the_page_and_no_other(play: Play) -> N
     play(scene)
 
 
-def test_what_is_refused_is_counted_by_its_reason(play: Play) -> None:
+def test_refused_batches_are_counted_by_their_reason(play: Play) -> None:
     async def scene(world: World) -> None:
         scraper = Scraper(world)
         await scraper.start()

@@ -152,7 +152,7 @@ def test_a_topic_that_is_deleted_takes_its_numbers_along(play: Play) -> None:
     play(scene)
 
 
-def test_what_fails_is_counted_on_the_long_road_and_on_the_short_one(play: Play) -> None:
+def test_failed_requests_are_counted_on_the_fast_path_and_beside_it(play: Play) -> None:
     async def scene(world: World) -> None:
         broker = await world.start()
         client = await world.client()
@@ -225,7 +225,7 @@ def test_a_request_that_waits_for_its_turn_spent_that_time_in_the_queue(play: Pl
     play(scene)
 
 
-def test_what_clients_invent_has_one_name(play: Play) -> None:
+def test_unknown_requests_are_counted_under_one_name(play: Play) -> None:
     async def scene(world: World) -> None:
         broker = await measured(world)
         for payload in (b"\x7f\xff\0\1\0\0\0\1\xff\xff", b"\0\0\x7f\xff\0\0\0\1\xff\xff", b"\0", b""):
@@ -248,7 +248,7 @@ def test_without_a_monitor_no_request_is_measured(play: Play) -> None:
     play(scene)
 
 
-def test_what_is_asked_of_the_tree_is_counted(play: Play) -> None:
+def test_operations_on_the_tree_are_counted(play: Play) -> None:
     async def scene(world: World) -> None:
         broker = await world.start()
         counts = broker.tree.counts
@@ -266,7 +266,7 @@ def test_what_is_asked_of_the_tree_is_counted(play: Play) -> None:
     play(scene)
 
 
-def test_the_controller_tells_of_the_cluster_and_groups_of_their_states(play: Play) -> None:
+def test_metrics_show_the_controller_the_cluster_and_the_states_of_groups(play: Play) -> None:
     async def scene(world: World) -> None:
         broker = await world.start(offsets_topic_num_partitions=1, group_initial_rebalance_delay_ms=100)
         client = await world.client()

@@ -249,7 +249,7 @@ def test_a_leader_that_wrote_nothing_yet_ends_the_epochs_before_it(play: Play) -
 # ---- DescribeProducers ----------------------------------------------------------------------------------------------
 
 
-def test_a_partition_tells_of_its_producers(play: Play) -> None:
+def test_describe_producers_returns_the_producers_of_a_partition(play: Play) -> None:
     async def scene(world: World) -> None:
         await world.start()
         client = await world.client()
@@ -276,7 +276,7 @@ def test_a_partition_tells_of_its_producers(play: Play) -> None:
 
 
 @pytest.mark.parametrize("version", range(1, 5))
-def test_logs_are_told_of_by_directory_with_their_sizes(play: Play, version: int) -> None:
+def test_describe_log_dirs_returns_logs_by_directory_with_their_sizes(play: Play, version: int) -> None:
     async def scene(world: World) -> None:
         world.runtime.disk.capacity_bytes = 1 << 20
         broker = await world.start(log_dirs=("/one", "/two"))
@@ -332,7 +332,7 @@ async def page(client: WireClient, *names: str, limit: int = 2000, cursor: tuple
     return shown, None if following is None else (following.topic_name, following.partition_index)
 
 
-def test_partitions_are_told_of_in_pages(play: Play) -> None:
+def test_describe_topic_partitions_returns_partitions_in_pages(play: Play) -> None:
     async def scene(world: World) -> None:
         await world.start()
         client = await world.client()
@@ -380,7 +380,7 @@ def test_a_page_shows_who_leads_and_who_has_a_partition(play: Play) -> None:
 # ---- all of them ----------------------------------------------------------------------------------------------------
 
 
-def test_each_of_these_is_told_of_in_every_version_that_there_is(play: Play) -> None:
+def test_administrative_requests_are_served_in_every_version(play: Play) -> None:
     wanted = {
         ApiKey.DELETE_RECORDS: (0, 2),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: (2, 4),

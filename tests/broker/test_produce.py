@@ -18,7 +18,7 @@ from odradek.testing.world import Play, World
 
 
 @pytest.mark.parametrize("version", range(3, 14))
-def test_every_version_appends_and_tells_the_offset(play: Play, version: int) -> None:
+def test_every_version_appends_and_returns_the_offset(play: Play, version: int) -> None:
     async def scene(world: World) -> None:
         await world.start()
         client = await world.client()
@@ -197,7 +197,7 @@ def test_zstd_needs_version_7(play: Play) -> None:
     play(scene)
 
 
-def test_log_append_time_is_told_and_kept(play: Play) -> None:
+def test_log_append_time_is_returned_and_stored(play: Play) -> None:
     async def scene(world: World) -> None:
         await world.start()
         client = await world.client()
@@ -243,7 +243,7 @@ def test_versions_without_record_batches_cost_the_connection(play: Play) -> None
     play(scene)
 
 
-def test_what_was_acknowledged_survives_a_crash_and_what_was_stopped_needs_no_recovery(play: Play) -> None:
+def test_acknowledged_records_survive_a_crash_and_a_stopped_broker_needs_no_recovery(play: Play) -> None:
     async def scene(world: World) -> None:
         broker = await world.start()
         client = await world.client()

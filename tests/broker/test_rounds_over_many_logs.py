@@ -96,7 +96,7 @@ def test_a_broker_that_stops_in_the_middle_leaves_its_logs_whole(play: Play, mon
 
 
 @pytest.mark.usefixtures("short_turns")
-def test_what_the_last_round_could_not_sync_does_not_count_as_whole(
+def test_a_log_directory_with_a_failed_last_sync_has_no_clean_shutdown_file(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scene(world: World) -> None:

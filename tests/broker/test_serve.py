@@ -48,7 +48,7 @@ def refused(*arguments: str) -> str:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_is_ready_and_ends_cleanly_on_a_signal(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_server_is_ready_and_stops_cleanly_on_a_signal(tmp_path: Path, number: signal.Signals) -> None:
     with serving("--listen", "127.0.0.1:0", "--data-dir", str(tmp_path)) as (process, address):
         host, port = address.split(":")
         with socket.create_connection((host, int(port)), timeout=DEADLINE_S):
@@ -134,7 +134,7 @@ def test_flags_beat_options_which_beat_the_file(tmp_path: Path) -> None:
         (["--config", "/dev/null", "-o", "advertised.listeners=OTHER://localhost:1"], "OTHER"),
     ],
 )
-def test_what_is_said_wrongly_is_explained_in_one_line(tmp_path: Path, arguments: list[str], words: str) -> None:
+def test_invalid_arguments_are_explained_in_one_line(tmp_path: Path, arguments: list[str], words: str) -> None:
     assert words in refused("--listen", "127.0.0.1:0", "--data-dir", str(tmp_path), *arguments)
 
 
@@ -186,7 +186,7 @@ def answer_of(port: int, path: str) -> str:
         return answer.read().decode()
 
 
-def test_it_answers_scrapers_and_logs_objects_if_it_is_told_to(tmp_path: Path) -> None:
+def test_a_server_serves_metrics_and_logs_json_if_configured(tmp_path: Path) -> None:
     metrics = ("--metrics-listen", "127.0.0.1:0", "--log-format", "json")
     with serving("--listen", "127.0.0.1:0", "--data-dir", str(tmp_path), *metrics) as (process, address):
         assert process.stderr is not None

@@ -81,7 +81,7 @@ def test_an_error_before_a_write_stops_its_partition_and_no_other_of_that_turn(
 
 
 @pytest.mark.parametrize("size", [10, LARGE], ids=["on the loop", "on the writer thread"])
-def test_appenders_that_could_not_be_told_are_told_later(
+def test_an_appender_whose_notification_failed_is_notified_later(
     play: Play, monkeypatch: pytest.MonkeyPatch, size: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     original, errors = Partition.written, [MemoryError()]

@@ -44,7 +44,7 @@ def test_every_version_creates(play: Play, version: int) -> None:
     play(scene)
 
 
-def test_what_can_not_be_created_says_why_and_the_rest_is_created(play: Play) -> None:
+def test_topics_that_cannot_be_created_have_a_reason_and_the_others_are_created(play: Play) -> None:
     async def scene(world: World) -> None:
         await world.start()
         client = await world.client()

@@ -364,7 +364,7 @@ def test_min_bytes_counts_what_the_reader_may_have(play: Play) -> None:
     play(scene)
 
 
-def test_a_fetch_session_tells_of_aborted_transactions_too(play: Play) -> None:
+def test_a_fetch_session_returns_aborted_transactions_too(play: Play) -> None:
     async def scene(world: World) -> None:
         _, client = await started(world)
         producer = Producer(world, client, 5)

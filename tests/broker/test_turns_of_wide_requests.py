@@ -59,7 +59,7 @@ class PromptStore:
     [lambda tree: tree.multi([Create(path="/a", data=b"")]), lambda tree: tree.get_many(["/a", "/b"])],
     ids=["multi", "get_many"],
 )
-def test_who_asks_a_prompt_tree_for_much_lets_others_go_on(ask: Callable[[CountedStore], Any], seed: int) -> None:
+def test_wide_requests_to_a_prompt_tree_yield_to_other_tasks(ask: Callable[[CountedStore], Any], seed: int) -> None:
     async def scene() -> None:
         tree = CountedStore(cast("Store", PromptStore()))
         went_on: list[bool] = []

@@ -55,7 +55,7 @@ def play(scene: Callable[[], Awaitable[None]]) -> None:
     Simulation(seed=1).run(main())
 
 
-def test_it_waits_until_the_controller_has_taken_it_out():
+def test_registration_waits_until_the_controller_removed_the_broker_from_the_isr():
     async def scene() -> None:
         tree = Tree(1, 2)
         await tree.fill((0, 1, 2))
@@ -74,7 +74,7 @@ def test_it_waits_until_the_controller_has_taken_it_out():
 
 
 @pytest.mark.parametrize(("alive", "isr"), [((1, 2), (1, 2)), ((), (0, 1, 2)), ((1, 2), (0,)), ((1,), (0, 2))], ids=str)
-def test_it_does_not_wait_where_nobody_else_is_in_sync_and_alive(alive: tuple[int, ...], isr: tuple[int, ...]):
+def test_registration_does_not_wait_without_another_live_in_sync_replica(alive: tuple[int, ...], isr: tuple[int, ...]):
     async def scene() -> None:
         tree = Tree(*alive)
         await tree.fill(isr)
@@ -85,7 +85,7 @@ def test_it_does_not_wait_where_nobody_else_is_in_sync_and_alive(alive: tuple[in
     play(scene)
 
 
-def test_it_goes_on_when_the_others_are_gone():
+def test_registration_stops_waiting_when_the_other_replicas_are_gone():
     async def scene() -> None:
         tree = Tree(1)
         await tree.fill((0, 1))

@@ -66,7 +66,7 @@ def test_a_wide_request_counts_with_its_entries_while_it_is_worked_on(
     play(scene)
 
 
-def test_what_is_asked_for_many_times_is_answered_once(play: Play) -> None:
+def test_repeated_items_of_a_request_are_answered_once(play: Play) -> None:
     many = 1000
     resource = {"resource_type": 2, "resource_name": "t", "configuration_keys": None}
     requests: dict[tuple[ApiKey, int], tuple[dict[str, Any], str]] = {
@@ -157,7 +157,7 @@ def test_the_partitions_of_one_request_are_limited_together(play: Play) -> None:
     play(scene)
 
 
-def test_what_members_say_of_themselves_has_a_limit_each_and_in_all(play: Play) -> None:
+def test_metadata_of_members_is_limited_for_each_and_in_total(play: Play) -> None:
     async def scene(world: World) -> None:
         broker = await world.start(
             offsets_topic_num_partitions=1,

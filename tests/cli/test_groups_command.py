@@ -333,7 +333,7 @@ def test_a_file_with_bad_lines_changes_nothing_and_names_them(
         (["--all-topics", "--to-latest"], "group '{t}' has no committed offsets, or does not exist; name topics"),
     ],
 )
-def test_what_cannot_be_reset_is_said_in_one_sentence(
+def test_impossible_resets_are_refused_in_one_sentence(
     odradek: Odradek, topic: str, group: str, arguments: list[str], said: str
 ) -> None:
     result = odradek("reset", group, *(each.format(t=topic) for each in arguments), "--execute", fails=1)

@@ -95,7 +95,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_makes_no_sense_is_refused_by_name(seed: int, what: str) -> None:
+def test_invalid_arguments_are_refused_by_name(seed: int, what: str) -> None:
     call, sentence = REFUSED[what]
 
     async def scene(*clients: Any) -> None:

@@ -53,7 +53,7 @@ def read_with_librdkafka(addresses: str, topic: str, count: int) -> list[Any]:
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("idempotent", [True, False])
-def test_what_our_producer_writes_librdkafka_reads(addresses: str, codec: str, idempotent: bool) -> None:
+def test_librdkafka_reads_records_of_our_producer(addresses: str, codec: str, idempotent: bool) -> None:
     topic = f"ours-{codec}-{idempotent}"
 
     async def write() -> None:
@@ -78,7 +78,7 @@ def test_what_our_producer_writes_librdkafka_reads(addresses: str, codec: str, i
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_what_librdkafka_writes_our_consumer_reads(mock: Any, addresses: str, codec: str) -> None:
+def test_our_consumer_reads_records_of_librdkafka(mock: Any, addresses: str, codec: str) -> None:
     topic = f"theirs-{codec}"
     writer = confluent_kafka.Producer(
         {"bootstrap.servers": addresses, "compression.type": codec, "log_level": 0, "batch.num.messages": 50}

@@ -202,7 +202,7 @@ def test_a_coordinator_that_loads_is_asked_again_after_the_back_off() -> None:
     assert client.sent().is_full
 
 
-def test_a_coordinator_that_moved_is_looked_up_and_told_everything() -> None:
+def test_a_moved_coordinator_is_looked_up_and_gets_a_full_heartbeat() -> None:
     client = stable(0)
     client.now += INTERVAL_S
     assert client.fail(client.sent(), ErrorCode.not_coordinator) == [FindCoordinator()]

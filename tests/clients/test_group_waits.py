@@ -83,7 +83,7 @@ def shown(group: GroupWaits) -> dict[str, tuple[int | None, int, list[int], list
     }
 
 
-def test_a_partition_is_waited_for_from_the_target_on_and_times_out_once_its_holder_was_told(seed: int) -> None:
+def test_a_partition_is_waited_for_from_the_target_on_and_times_out_after_its_revocation_was_sent(seed: int) -> None:
     """M7. The view shows which revocation holds things up, since when and until when."""
 
     async def scene(admin: Admin, world: World) -> None:

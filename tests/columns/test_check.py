@@ -63,5 +63,5 @@ def test_times_that_might_overflow_are_left_to_python(base: int) -> None:
     assert check_section(data, 1, base, -(2**63), 2**63 - 1, needs_keys=False) is None
 
 
-def test_it_is_there_where_numba_is() -> None:
+def test_the_compiled_check_exists_where_numba_does() -> None:
     assert compiled_check() is check_section

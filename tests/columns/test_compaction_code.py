@@ -135,7 +135,7 @@ def test_a_changed_source_or_another_machine_has_a_file_of_its_own(
     assert len(names) == 4
 
 
-def test_what_runs_without_numba_needs_nothing_of_it() -> None:
+def test_cached_compaction_code_runs_without_numba() -> None:
     """Else the system would end the process that loads the code."""
     if compaction_code() is None:
         compile_now()

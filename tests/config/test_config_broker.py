@@ -105,7 +105,9 @@ def test_keys_with_nothing_to_set_are_warned_of(caplog) -> None:
     assert not known & REPLACED_KEYS.keys()
 
 
-def test_what_kafka_ships_for_zookeeper_starts_but_for_where_the_tree_is(tmp_path: Path, caplog) -> None:
+def test_a_broker_starts_with_kafka_s_zookeeper_properties_but_for_the_address_of_the_tree(
+    tmp_path: Path, caplog
+) -> None:
     """The keys of the last `config/server.properties` that named a ZooKeeper, Kafka 3.9's."""
     shipped = tmp_path / "server.properties"
     shipped.write_text(
@@ -156,7 +158,7 @@ def test_the_finest_retention_key_wins(properties, retention_ms) -> None:
     assert topic_config(load(None, properties), {}).retention_ms == retention_ms
 
 
-def test_a_description_tells_defaults_from_settings_and_hides_internal_keys() -> None:
+def test_a_description_separates_defaults_from_settings_and_hides_internal_keys() -> None:
     entries = {entry.name: entry for entry in describe_broker(load(None, {"num.partitions": "1", "broker.rack": "a"}))}
     assert entries["num.partitions"].source is ConfigSource.STATIC_BROKER_CONFIG
     assert [synonym.source for synonym in entries["num.partitions"].synonyms] == [

@@ -80,7 +80,7 @@ def test_a_topic_inherits_from_the_dynamic_layers() -> None:
     ]
 
 
-def test_what_is_set_for_all_brokers_is_described_alone() -> None:
+def test_defaults_of_all_brokers_are_described_alone() -> None:
     config, _ = broker_config_in_force(STATIC, {"log.roll.ms": "7"}, {"log.roll.ms": "8"})
     (entry,) = describe_broker_defaults(config)
     assert (entry.name, entry.value, entry.source) == ("log.roll.ms", "7", ALL)
@@ -98,7 +98,7 @@ def test_what_is_set_for_all_brokers_is_described_alone() -> None:
         ({"log.cleaner.min.compaction.lag.ms": "2"}, "min.compaction.lag.ms is at most"),
     ],
 )
-def test_what_cannot_be_changed_is_refused_in_one_sentence(overrides: dict[str, str], said: str) -> None:
+def test_invalid_overrides_are_refused_in_one_sentence(overrides: dict[str, str], said: str) -> None:
     config, _ = broker_config_in_force(STATIC, {"log.cleaner.max.compaction.lag.ms": "1"}, {})
     with pytest.raises(ConfigurationError, match=said):
         validate_broker_overrides(config, overrides, OWN)
@@ -111,7 +111,7 @@ def test_a_layer_for_all_is_checked_under_what_the_broker_has_of_its_own() -> No
     validate_broker_overrides(config, {"log.cleaner.max.compaction.lag.ms": "5"}, ALL)
 
 
-def test_what_a_tool_wrote_wrongly_is_left_out_and_named_and_the_rest_holds() -> None:
+def test_invalid_overrides_of_a_tool_are_ignored_and_named_and_the_others_hold() -> None:
     config, ignored = broker_config_in_force(
         STATIC,
         {"log.dirs": "/b", "message.max.bytes": "7", "log.roll.ms": "soon"},

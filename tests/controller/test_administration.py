@@ -62,7 +62,7 @@ def test_a_partition_gets_other_replicas_however_it_is_asked_for(play, ask):
     play(scenario)
 
 
-def test_the_node_s_entries_stay_until_they_are_done_and_progress_is_told(play):
+def test_the_node_s_entries_stay_until_they_are_done_and_progress_is_listed(play):
     """M10."""
 
     async def scenario(world: Brokers) -> None:
@@ -171,7 +171,7 @@ def test_a_reassignment_is_given_up_in_the_middle(play, in_sync):
     play(scenario)
 
 
-def test_requests_that_can_t_be_are_told_why_and_change_nothing(play):
+def test_invalid_requests_have_a_reason_and_change_nothing(play):
     """M10."""
 
     async def scenario(world: Brokers) -> None:
@@ -334,7 +334,7 @@ def test_only_the_controller_does_it(play):
     play(scenario)
 
 
-def test_a_tool_that_changes_the_tree_meanwhile_is_told_of_and_the_next_request_is_done(play):
+def test_a_change_of_the_tree_by_a_tool_is_reported_and_the_next_request_is_done(play):
     """M9: nobody is meant to write states beside the controller, and nothing is lost when somebody does."""
 
     async def scenario(world: Brokers) -> None:

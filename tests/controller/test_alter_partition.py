@@ -30,7 +30,7 @@ def ask(cluster=CLUSTER, isr=(1, 2, 3), broker_id=1, key=KEY, shutting_down=(), 
 
 
 @pytest.mark.parametrize("isr", [(1, 2, 3), (1,), (1, 3)])
-def test_what_is_asked_for_is_written_in_the_same_leader_epoch(isr):
+def test_a_requested_isr_is_written_in_the_same_leader_epoch(isr):
     change = ask(isr=isr)
     assert (change.state.leader, change.state.leader_epoch, change.state.isr) == (1, 5, isr)
     assert (change.state.controller_epoch, change.version) == (CONTROLLER_EPOCH, 8)
@@ -38,7 +38,7 @@ def test_what_is_asked_for_is_written_in_the_same_leader_epoch(isr):
 
 
 @pytest.mark.parametrize("partition_epoch", [8, 7])
-def test_what_is_there_already_is_not_written_again(partition_epoch):
+def test_an_isr_that_is_there_already_is_not_written_again(partition_epoch):
     assert ask(isr=(2, 1), partition_epoch=partition_epoch) is None
 
 
@@ -62,7 +62,7 @@ def test_what_is_there_already_is_not_written_again(partition_epoch):
         ({"epochs": 99}, ErrorCode.ineligible_replica),
     ],
 )
-def test_what_is_refused(asked, code):
+def test_invalid_requests_are_refused_with_kafka_s_code(asked, code):
     with pytest.raises(KafkaError) as raised:
         ask(**asked)
     assert raised.value.code is code
@@ -81,7 +81,7 @@ def test_a_leader_that_was_elected_uncleanly_has_recovered_when_it_says_so():
     assert raised.value.code is ErrorCode.invalid_request, "nobody is in sync with a leader that recovers"
 
 
-def test_who_joins_has_to_be_the_broker_that_the_leader_heard_of():
+def test_a_joining_replica_has_the_broker_epoch_that_the_leader_knows():
     assert ask(isr=(1, 2, 3), epochs=103) is not None
 
 

@@ -119,7 +119,7 @@ def test_a_command_to_another_registration_is_refused(play) -> None:
     play(scenario)
 
 
-def test_the_controller_obeys_nobody(play) -> None:
+def test_the_controller_refuses_commands_of_other_brokers(play) -> None:
     async def scenario(world) -> None:
         shells = await three(world)
         assert await answers(shells[0]) == [ErrorCode.stale_controller_epoch] * 3
@@ -151,7 +151,7 @@ def test_a_broker_s_death_is_one_command_of_each_kind_to_each_that_lives(play) -
     play(scenario)
 
 
-def test_a_broker_that_registers_again_is_told_everything(play) -> None:
+def test_a_broker_that_registers_again_gets_the_full_state(play) -> None:
     async def scenario(world) -> None:
         shells = await three(world)
         epoch = shells[1].broker_epoch
@@ -171,7 +171,7 @@ def test_a_broker_that_registers_again_is_told_everything(play) -> None:
     play(scenario)
 
 
-def test_a_broker_that_cannot_be_reached_is_told_the_last_state_when_it_can(play) -> None:
+def test_an_unreachable_broker_gets_the_last_state_when_it_is_reachable(play) -> None:
     """M9. And nobody else waits for it."""
 
     async def scenario(world) -> None:
@@ -328,7 +328,7 @@ def test_a_deletion_that_a_live_broker_does_not_answer_is_late(play) -> None:
     play(scenario)
 
 
-def test_a_replica_that_was_stopped_and_is_told_of_a_new_in_sync_set_is_stopped_again(play) -> None:
+def test_a_stopped_replica_that_gets_a_new_isr_is_stopped_again(play) -> None:
     """It follows again by that, while another one has not answered yet; it would be left behind (M1)."""
 
     async def scenario(world) -> None:
@@ -419,7 +419,7 @@ def test_a_broker_that_shuts_down_leads_nothing_new(play) -> None:
     play(scenario)
 
 
-def test_whoever_starts_waits_for_the_controller_to_tell_it_everything(play, caplog) -> None:
+def test_a_starting_broker_waits_for_the_full_state_from_the_controller(play, caplog) -> None:
     async def scenario(world) -> None:
         shells = await three(world)
         await shells[2].stop()

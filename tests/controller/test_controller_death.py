@@ -114,7 +114,7 @@ def test_a_creation_that_was_begun_is_finished_by_the_next_controller(seed) -> N
     assert answers[-1] == "lived"
 
 
-def test_a_deletion_that_was_wished_for_is_finished_by_the_next_controller(seed) -> None:
+def test_a_requested_deletion_is_finished_by_the_next_controller(seed) -> None:
     async def scenario(run: Run, writes: int) -> str:
         shell = run.broker(run.store)
         await shell.start()

@@ -103,7 +103,7 @@ def test_a_creation_is_finished_or_was_never_begun(seed: int, world_of: Any, by_
 
 
 @pytest.mark.parametrize("by_writes", [True, False])
-def test_a_deletion_is_finished_or_was_never_wished_for(seed: int, world_of: Any, by_writes: bool) -> None:
+def test_a_deletion_is_finished_or_was_never_requested(seed: int, world_of: Any, by_writes: bool) -> None:
     async def scenario(trio: Trio, step: int) -> bool:
         await trio.shells[0].create_topics([TOPIC])
         died = await trio.die(trio.shells[0].delete_topics(["t"]), step, by_writes=by_writes)

@@ -227,7 +227,7 @@ def test_a_lost_session_is_begun_anew_with_registration_and_election(play) -> No
     play(scenario)
 
 
-def test_a_session_lost_in_the_middle_of_a_request_is_told_and_survived(play) -> None:
+def test_a_session_lost_in_the_middle_of_a_request_is_reported_and_survived(play) -> None:
     async def scenario(world) -> None:
         shell = await world.started()
         request = asyncio.create_task(shell.create_topics([NewTopic(name="a")]))
@@ -320,7 +320,7 @@ def test_a_tree_out_of_reach_is_an_answer_now_and_work_for_later(play, caplog) -
     play(scenario)
 
 
-def test_whoever_waits_when_a_broker_stops_is_told_to_ask_another(play) -> None:
+def test_waiting_requests_fail_with_not_controller_when_the_broker_stops(play) -> None:
     async def scenario(world) -> None:
         shell = await world.started()
         requests = [asyncio.create_task(shell.create_topics([NewTopic(name=name)])) for name in "abc"]

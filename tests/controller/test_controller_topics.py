@@ -73,7 +73,7 @@ def test_each_topic_of_a_request_is_created_or_says_why_not(play) -> None:
     play(scenario)
 
 
-def test_of_two_who_create_one_topic_at_once_one_is_told_that_it_exists(play) -> None:
+def test_of_two_requests_that_create_one_topic_at_once_one_is_refused(play) -> None:
     async def scenario(world) -> None:
         shell = await world.started()
         [one], [two] = await asyncio.gather(*(shell.create_topics([NewTopic(name="a")]) for _ in range(2)))
@@ -107,7 +107,7 @@ def test_a_deleted_topic_leaves_nothing_and_its_name_is_free(play) -> None:
     play(scenario)
 
 
-def test_replicas_are_told_to_go_before_the_nodes_of_a_topic_are_removed(play) -> None:
+def test_replicas_are_stopped_before_the_nodes_of_a_topic_are_removed(play) -> None:
     async def scenario(world) -> None:
         shell = await world.started()
         await shell.create_topics([NewTopic(name="a")])
@@ -165,7 +165,7 @@ def test_writing_the_nodes_does_what_asking_does(play) -> None:
     play(scenario)
 
 
-def test_a_wish_to_delete_what_never_was_is_removed(play) -> None:
+def test_a_requested_deletion_of_an_unknown_topic_is_removed(play) -> None:
     async def scenario(world) -> None:
         shell = await world.started()
         await world.store.create("/admin/delete_topics/never")

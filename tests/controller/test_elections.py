@@ -44,7 +44,7 @@ def test_the_first_replica_in_sync_and_alive_leads(leader, isr, live, unclean, d
         ({1, 2}, (1, 2), (-1, (1, 2))),
     ],
 )
-def test_who_lives_without_a_log_is_not_waited_for_beside_others(without_log, isr, decided) -> None:
+def test_a_live_replica_without_a_log_leaves_an_isr_of_others(without_log, isr, decided) -> None:
     assert elect(partition(1, isr), set(), unclean=False, without_log=without_log) == decided
     offline = {broker_id: {TopicPartition("a", 0)} for broker_id in without_log}
     topics = [topic("a", [partition(1, isr)])]
@@ -130,7 +130,7 @@ def test_the_first_state_has_all_that_are_alive_in_sync() -> None:
     assert {(state.leader_epoch, state.controller_epoch) for state in states} == {(0, 4)}
 
 
-def test_what_is_there_already_is_not_created_again() -> None:
+def test_nodes_of_a_topic_that_exist_are_not_created_again() -> None:
     wanted = topic("a", [PartitionImage(leader=-1, leader_epoch=-1, replicas=(1,), isr=(1,))])
     there = {f"{paths.topic('a')}/partitions", f"{paths.topic('a')}/partitions/0"}
     [[operation]] = initial_operations(wanted, {1}, 1, there)

@@ -87,7 +87,7 @@ def test_a_broker_whose_session_is_late_does_not_stand_for_election(play) -> Non
     play(scenario)
 
 
-def test_a_broker_that_was_late_leads_nothing_before_a_new_controller_has_told_it_everything(play) -> None:
+def test_a_late_broker_leads_nothing_before_a_new_controller_sent_the_full_state(play) -> None:
     """It has its session still; but what the last controller said may be over."""
 
     async def scenario(world) -> None:

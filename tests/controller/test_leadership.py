@@ -47,7 +47,7 @@ def test_the_preferred_leader_is_the_first_replica(live, each, decided):
     assert ask(live, each, PREFERRED) == decided
 
 
-def test_who_is_about_to_stop_is_not_elected():
+def test_a_broker_that_shuts_down_is_not_elected():
     away = partition(1, 2, leader=2)
     assert ask({1, 2}, away, PREFERRED, shutting_down={1}) is ErrorCode.preferred_leader_not_available
     lost = partition(1, 2, 3, isr=(1,), leader=NO_LEADER)
@@ -81,7 +81,7 @@ def test_partitions_that_are_not_there_or_go_are_named():
     ]
 
 
-def test_whoever_asks_for_all_hears_of_those_that_need_an_election():
+def test_an_election_of_all_partitions_returns_those_that_needed_one():
     cluster = image({1, 2}, topic(partition(1, 2), partition(1, 2, leader=2), partition(1, 2, isr=(2,))))
     found = elect_on_demand(cluster, None, PREFERRED, shutting_down=(), controller_epoch=CONTROLLER_EPOCH)
     assert {key.partition: outcome(each) for key, each in found.items()} == {
@@ -127,7 +127,7 @@ def test_a_partition_that_nobody_else_can_lead_keeps_its_leader():
     assert stop(image({1, 2}, topic(partition(1, 2))), shutting_down={2}).remaining == (KEY,)
 
 
-def test_who_follows_a_leader_that_is_about_to_stop_stays_in_the_isr():
+def test_a_follower_of_a_leader_that_shuts_down_stays_in_the_isr():
     decided = stop(image({1, 2}, topic(partition(2, 1))), shutting_down={2})
     assert (decided.changes, decided.remaining) == ((), ())
 

@@ -74,7 +74,7 @@ def test_an_empty_list_of_assignments_is_not_the_same_as_none() -> None:
         (topic((1, 2, 3, 4)), 2, (), ErrorCode.invalid_replication_factor),
     ],
 )
-def test_a_wish_that_cannot_be_had_says_why(image, count, assignment, code) -> None:
+def test_invalid_partition_counts_and_assignments_are_refused(image, count, assignment, code) -> None:
     with pytest.raises(KafkaError) as raised:
         plan(image, count, *assignment)
     assert raised.value.code is code

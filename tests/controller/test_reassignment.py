@@ -56,7 +56,7 @@ def state_of(cluster: ClusterImage):
         (TopicPartition("gone", 0), None, ErrorCode.unknown_topic_or_partition),
     ],
 )
-def test_what_can_not_be_is_refused_for_its_partition_alone(key, target, code):
+def test_an_invalid_target_is_refused_for_its_partition_alone(key, target, code):
     cluster = image({1, 2, 3, 4}, topic(partition(1, 2), partition(2, 3), name="other"), topic(partition(1, 2)))
     fine = TopicPartition("other", 1)
     planned = plan_reassignments(cluster, {key: target, fine: (3, 4)}, controller_epoch=CONTROLLER_EPOCH)
@@ -200,7 +200,7 @@ def test_another_target_takes_back_what_was_begun():
     assert (replicas_of(cluster), state_of(cluster)) == (((4, 5), (), ()), (4, (4, 5)))
 
 
-def test_progress_is_told_of_what_is_in_progress():
+def test_progress_is_listed_for_reassignments_in_progress():
     cluster = image(range(1, 6), topic(partition(1, 2), partition(2, 1), name="a"), topic(partition(1, 2)))
     targets = {KEY: (3, 1), TopicPartition("a", 1): (5,)}
     for step in plan_reassignments(cluster, targets, controller_epoch=CONTROLLER_EPOCH).steps:

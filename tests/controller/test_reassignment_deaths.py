@@ -130,7 +130,7 @@ class World:
 
 @settings(max_examples=300)
 @given(seed=st.integers(0, 2**32), events=st.lists(st.sampled_from(EVENTS), max_size=80))
-def test_it_ends_in_the_target_and_nothing_acknowledged_is_lost(seed, events):
+def test_a_reassignment_ends_in_the_target_and_loses_no_acknowledged_record(seed, events):
     world = World(random.Random(seed))
     for event in events:
         world.happen(event)

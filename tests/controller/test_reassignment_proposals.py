@@ -31,7 +31,7 @@ def test_an_evacuation_moves_only_what_the_broker_has_and_keeps_the_others():
         assert 2 not in replicas
 
 
-def test_what_is_evacuated_is_spread_over_all_others_and_so_are_leaders():
+def test_replicas_and_leaders_of_a_drained_broker_are_spread_over_all_others():
     racks = dict.fromkeys(range(5))
     before = cluster({"a": 40}, racks, factor=2)
     after = before | dict(plan_drain(0, before, racks).targets)

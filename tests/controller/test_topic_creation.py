@@ -74,7 +74,7 @@ def plan(wanted: NewTopic, *, existing=(), brokers=BROKERS, away=(), config=None
         (NewTopic(name="a", config={"retention.ms": None}), (), ErrorCode.invalid_config, "null"),
     ],
 )
-def test_what_cannot_be_had_is_refused_with_kafka_s_code(wanted, existing, code, said) -> None:
+def test_invalid_topics_are_refused_with_kafka_s_code(wanted, existing, code, said) -> None:
     with pytest.raises(KafkaError, match=said) as error:
         plan(wanted, existing=existing)
     assert error.value.code is code

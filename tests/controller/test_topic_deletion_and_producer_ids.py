@@ -13,7 +13,7 @@ from odradek.model import KafkaError
 ROOT = "/brokers/topics/a"
 
 
-def test_the_deepest_nodes_go_first_and_the_wish_last() -> None:
+def test_the_deepest_nodes_are_deleted_first_and_the_deletion_request_last() -> None:
     existing = {
         ROOT,
         f"{ROOT}/partitions",
@@ -31,7 +31,7 @@ def test_the_deepest_nodes_go_first_and_the_wish_last() -> None:
     ]
 
 
-def test_what_is_gone_already_is_not_deleted_again() -> None:
+def test_nodes_that_are_gone_are_not_deleted_again() -> None:
     [[operation]] = deletion_operations("a", {"/admin/delete_topics/a"})
     assert operation.path == "/admin/delete_topics/a"
 

@@ -247,7 +247,7 @@ def test_a_new_coordinator_has_what_is_in_its_log(is_committed: bool) -> None:
     play(scene)
 
 
-def test_what_was_loaded_and_is_not_committed_is_not_shown_until_it_is() -> None:
+def test_loaded_records_are_not_read_until_they_are_committed() -> None:
     async def scene(at: Scene) -> None:
         await at.start()
         at.context.submit("a", Add(1))

@@ -5,7 +5,7 @@ from fuzz_engine import MODULES, examples, fuzz, load, reached
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_what_our_own_encoders_write_passes(name: str) -> None:
+def test_output_of_our_own_encoders_passes(name: str) -> None:
     target = load(name)
     for data in target.seeds():
         target.check(data)

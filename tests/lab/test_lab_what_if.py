@@ -86,7 +86,7 @@ def test_a_member_on_a_new_rack_joins() -> None:
     assert moves(changed("-t", "t=2", "-m", "1", *racks, "-s", "uniform")) == ["t-1: c0 → new"]
 
 
-def test_what_members_own_counts_more_than_what_the_strategy_would_give() -> None:
+def test_owned_partitions_take_precedence_over_those_of_the_strategy() -> None:
     found = changed("-t", "t=4", "-m", "2", "--owned", "c0=t:0-3", "-s", "uniform", "--add-member", "c2=t")
     assert {each["from"] for each in found["moves"]} == {"c0"}
 

@@ -87,7 +87,7 @@ def test_only_what_is_written_is_read() -> None:
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_what_is_read_is_what_was_appended_byte_for_byte(codec: Codec) -> None:
+def test_reads_return_the_appended_batches_byte_for_byte(codec: Codec) -> None:
     log = new_log()
     sent = []
     for number in range(30):

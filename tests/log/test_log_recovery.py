@@ -186,7 +186,7 @@ def test_recovery_begins_at_the_recovery_point() -> None:
     assert reopen(copied(disk), recovery_point=bases[1] - 1).log_end_offset == 0
 
 
-def test_what_recovery_truncated_stays_truncated_after_a_power_failure() -> None:
+def test_a_log_truncated_by_recovery_stays_truncated_after_a_power_failure() -> None:
     disk = MemoryDisk()
     log = filled(disk, 9)
     base = log.segment_base_offsets[-1]

@@ -124,7 +124,7 @@ def test_every_bit_that_the_checksum_covers_is_noticed_and_its_batch_named() -> 
     assert damages(disk) == []
 
 
-def test_every_bit_that_no_checksum_covers_is_noticed_where_other_files_or_batches_tell() -> None:
+def test_every_bit_that_no_checksum_covers_is_noticed_where_other_files_or_batches_show_it() -> None:
     disk, _ = data_directory()
     path = f"{FIRST}.log"
     for position, _ in batches(disk, path)[1:-1]:

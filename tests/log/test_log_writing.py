@@ -138,7 +138,7 @@ def test_a_failed_write_leaves_no_partial_batch(room: int) -> None:
     assert offsets(log) == list(range(8))
 
 
-def test_what_was_appended_while_a_write_failed_is_lost_with_it() -> None:
+def test_records_appended_during_a_failed_write_are_lost_with_it() -> None:
     disk = MemoryDisk()
     log = new_log(disk)
     append(log)

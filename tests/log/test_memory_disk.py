@@ -22,7 +22,7 @@ def disk_with(data: bytes, seed: int = 0) -> MemoryDisk:
     return disk
 
 
-def test_what_was_synced_survives_a_power_cut_and_what_was_not_may_be_lost() -> None:
+def test_synced_data_survives_a_power_cut_and_unsynced_data_may_be_lost() -> None:
     disk = disk_with(b"old")
     disk.open("/d/f").append([b"new", b"er"])
     assert disk.read_file("/d/f") == b"oldnewer"

@@ -141,7 +141,7 @@ def test_records_behind_the_indexed_part_are_kept(new_filter: NewFilter) -> None
 
 
 @both
-def test_what_was_indexed_before_is_not_indexed_again(new_filter: NewFilter) -> None:
+def test_records_below_the_start_offset_are_not_indexed_again(new_filter: NewFilter) -> None:
     record_filter = new_filter()
     record_filter.index_keys([section([(1, b"a", b"1"), (2, b"b", b"1"), (3, b"c", b"1")], 0)], 2)
     assert (record_filter.offsets.size, record_filter.offsets.latest_offset) == (1, 2)

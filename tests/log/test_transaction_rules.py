@@ -137,7 +137,7 @@ def test_a_batch_outside_of_the_open_transaction_is_refused() -> None:
     assert log.check(1, transactional=False) is not None
 
 
-def test_what_the_broker_writes_for_a_producer_needs_no_sequence() -> None:
+def test_batches_that_the_broker_writes_for_a_producer_need_no_sequence() -> None:
     log = Partition()
     log.write(0)
     header = read_header(

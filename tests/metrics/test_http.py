@@ -108,7 +108,7 @@ def test_a_head_without_end_is_cut_off(seed: int) -> None:
 
 
 @pytest.mark.parametrize("piece", [b"", b"GET", b"GET /slow HTTP/1.1\r\n\r\n"])
-def test_who_takes_too_long_is_cut_off(seed: int, piece: bytes) -> None:
+def test_a_client_that_sends_too_slowly_is_disconnected(seed: int, piece: bytes) -> None:
     async def scene(_: HttpService, connect: Connect) -> None:
         client = await connect()
         began = asyncio.get_running_loop().time()

@@ -201,7 +201,7 @@ def test_a_class_that_is_only_declared_has_nothing_compiled():
         (TypeError, int, dataclasses.field(default=1, init=False)),
     ],
 )
-def test_what_is_not_known_here_is_refused_where_it_is_written(error, annotation, default):
+def test_unknown_kinds_of_fields_are_refused_at_their_definition(error, annotation, default):
     with pytest.raises(error):
         values.dataclass(slots=True)(type("Odd", (), {"__annotations__": {"odd": annotation}, "odd": default}))
 

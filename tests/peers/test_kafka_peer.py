@@ -37,7 +37,7 @@ def test_without_maven_the_error_says_what_to_install(nothing_fetched: Path, mon
 
 
 @pytest.mark.needs("java")
-def test_what_maven_complains_of_is_passed_on_and_nothing_half_fetched_stays(
+def test_an_error_of_maven_is_reported_and_no_partial_download_stays(
     nothing_fetched: Path, monkeypatch: pytest.MonkeyPatch
 ):
     install_maven(nothing_fetched / "bin", monkeypatch, 'echo "[ERROR] the registry does not answer"; exit 1')

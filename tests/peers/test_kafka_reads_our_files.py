@@ -211,7 +211,7 @@ def test_our_json_has_every_field_that_kafka_prints(dumps: Dumps, suffix: str):
         assert ours == theirs, file
 
 
-def test_what_was_written_is_all_there(dumps: Dumps):
+def test_the_compared_files_cover_codecs_timestamps_producers_and_markers(dumps: Dumps):
     """The comparison above is about something: segments rolled, all codecs, both timestamps, producers, indexes."""
     batches = [row for rows in of(dumps.rows, ".log").values() for row in rows if row["type"] == "batch"]
     whole = [

@@ -389,7 +389,7 @@ AMONG_BROKERS = {ApiKey.ALTER_PARTITION}
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_we_tell_of_the_same_versions_of_what_we_have(twins: Twins, version: int):
+def test_our_broker_lists_the_same_versions_of_its_requests(twins: Twins, version: int):
     """M1: what Kafka has and we lack is not told of; what both have, both have in the same versions."""
     request = ask(ApiKey.API_VERSIONS, version, client_software_name="test", client_software_version="1")
     ours, kafkas = twins.ask(request)

@@ -147,7 +147,7 @@ STEPS: Final = [
 ]
 
 
-def test_readers_of_transactions_are_told_the_same(twins: Twins):
+def test_readers_of_transactions_get_the_same_answers(twins: Twins):
     """M1: the last stable offset and the aborted transactions after each step, refused ones among them."""
     for number, step in enumerate(STEPS):
         twins.agree(step)

@@ -282,7 +282,7 @@ def test_a_batch_has_the_same_fate(twins: Twins, case: Case):
     check(twins, case)
 
 
-def test_what_was_taken_has_the_same_bytes_on_disk(twins: Twins):
+def test_accepted_batches_have_the_same_bytes_on_disk(twins: Twins):
     """M1: after whichever of the cases above came before, headers that were mended included."""
     for topic in ("bad", "compacted", "small", "sequences"):
         twins.agree(produce(topic, batch()))

@@ -67,7 +67,7 @@ def topics(twins: Twins) -> None:
 
 
 @pytest.mark.parametrize("topic", TOPICS)
-def test_what_is_packed_anew_is_what_kafka_makes_of_it(twins: Twins, topic: str):
+def test_recompressed_batches_equal_kafkas(twins: Twins, topic: str):
     """M1"""
     for codec in Codec:
         for batch in batches(codec, topic):

@@ -85,7 +85,7 @@ odradek.spark.reading.planning.DataLossError: a-0 is gone; set failOnDataLoss=fa
     assert sentence_of("") == "Spark gave no reason"
 
 
-def test_what_another_attempt_meets_again_is_final() -> None:
+def test_errors_that_every_attempt_repeats_are_final() -> None:
     assert is_final("[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012")
     assert is_final("[UNSUPPORTED_DATA_TYPE_FOR_DATASOURCE] SQLSTATE: 0A000")
     assert not is_final("Python worker failed to connect back.")

@@ -234,7 +234,7 @@ def test_an_unknown_tagged_field_is_skipped():
 
 @pytest.mark.parametrize("data", [b"\0\5" + bytes(40), b"\xff\xff" + bytes(40)])
 @pytest.mark.parametrize("key", [OFFSET_KEY, GROUP_KEY])
-def test_values_of_unknown_versions_are_told_apart_from_malformed_ones(key, data):
+def test_values_of_unknown_versions_are_distinguished_from_malformed_ones(key, data):
     with pytest.raises(UnknownRecordVersionError, match=r"has version (5|-1); this release knows 0 to 4"):
         decode_value(key, data)
 
@@ -305,7 +305,7 @@ GROUPS = st.builds(
 
 
 @given(value=OFFSETS | GROUPS, cut=st.integers(0, 10_000))
-def test_what_is_encoded_in_the_last_version_is_decoded_as_it_was_and_no_part_of_it_is(value, cut):
+def test_values_of_the_last_version_are_decoded_as_encoded_and_their_prefixes_refused(value, cut):
     key = OFFSET_KEY if isinstance(value, OffsetCommitValue) else GROUP_KEY
     assert GROUP_RECORDS.decode(*GROUP_RECORDS.encode(key, value, 4)) == (key, value)
     encoded = value_bytes(value, 4)

@@ -59,7 +59,7 @@ def test_a_tombstone_has_no_value():
     assert TRANSACTION_RECORDS.decode(*TRANSACTION_RECORDS.encode(KEY, None)) == (KEY, None)
 
 
-def test_a_later_version_is_told_apart_from_a_malformed_value():
+def test_a_later_version_is_distinguished_from_a_malformed_value():
     with pytest.raises(UnknownRecordVersionError, match="TransactionLogValue has version 2; this release knows 0 to 1"):
         TRANSACTION_RECORDS.decode(KEY_BYTES, b"\0\2" + START)
     with pytest.raises(MalformedMessageError, match="malformed value of a record: it ends too early"):

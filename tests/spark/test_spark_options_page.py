@@ -30,7 +30,7 @@ def test_every_option_is_on_the_page(name: str) -> None:
 
 @pytest.mark.needs("java")
 @pytest.mark.timeout(240)
-def test_what_is_written_is_read_and_filtered(spark: Any, bootstrap: str, topic: str, examples: dict[str, Any]) -> None:
+def test_written_rows_are_read_and_filtered(spark: Any, bootstrap: str, topic: str, examples: dict[str, Any]) -> None:
     examples["write_a_batch"](
         spark.range(40).selectExpr("CAST(id AS STRING) AS key", "CAST(id AS STRING) AS value"), bootstrap, topic
     )

@@ -173,7 +173,7 @@ def test_brokers_do_not_outlive_a_supervisor_that_is_killed(tmp_path: Path) -> N
         (["--port", "65535"], "above 65535"),
     ],
 )
-def test_what_cannot_be_started_is_one_line_and_nothing_is_left_running(tmp_path: Path, arguments, words) -> None:
+def test_a_failed_start_prints_one_line_and_leaves_no_broker_running(tmp_path: Path, arguments, words) -> None:
     done = subprocess.run(
         [*PROGRAM, "--brokers", "2", "--port", "0", "--data-dir", str(tmp_path / "data"), *arguments],
         capture_output=True, text=True, timeout=DEADLINE_S, check=False, cwd=tmp_path,

@@ -52,7 +52,7 @@ def test_a_restart_of_a_running_broker_stops_it_first():
         assert read(cluster.bootstrap_servers, "kept", 1) == ["one"]
 
 
-def test_what_is_in_a_given_directory_is_there_for_the_next_cluster(tmp_path: Path):
+def test_topics_in_a_given_directory_are_there_for_the_next_cluster(tmp_path: Path):
     with Cluster(data_dir=tmp_path, config={"num.partitions": "2"}) as cluster:
         write(cluster.bootstrap_servers, "kept", "one")
         topics = AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).list_topics(timeout=DEADLINE_S).topics

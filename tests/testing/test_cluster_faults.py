@@ -58,7 +58,7 @@ def test_the_next_requests_fail_as_often_as_is_said_and_at_the_broker_that_is_sa
         assert answers == [[("t", "leader_not_available")]] * 2 + [[("t", "none")]]
 
 
-def test_what_fails_is_not_done():
+def test_a_failed_request_has_no_effect():
     with Cluster() as cluster:
         cluster.fail_next("METADATA", 5)
         assert metadata(cluster, 0, "t", create=True) == [("t", "leader_not_available")]
@@ -136,7 +136,7 @@ def test_a_request_that_waits_is_given_up_when_the_broker_dies_or_the_client_goe
         cluster.wait_for_leader("t", 0)
 
 
-def test_brokers_that_are_cut_off_from_each_other_do_not_hear_each_other_until_it_heals():
+def test_brokers_that_are_cut_off_from_each_other_exchange_nothing_until_the_network_heals():
     """M1. A broker that is not the controller asks it to create a topic: that is what one broker wants of another."""
     with Cluster(brokers=3) as cluster:
         first = cluster.controller()

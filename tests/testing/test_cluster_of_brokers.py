@@ -46,7 +46,7 @@ def test_the_fixture_kafka_cluster_has_three_brokers_that_share_partitions_and_g
         }
 
 
-def test_what_any_broker_leads_is_acknowledged_when_all_replicas_have_it(kafka_cluster: Cluster):
+def test_records_to_any_leader_are_acknowledged_when_all_replicas_have_them(kafka_cluster: Cluster):
     """M1. Those that are not the controller know of the others what its commands tell."""
     admin = AdminClient({"bootstrap.servers": kafka_cluster.bootstrap_servers})
     for future in admin.create_topics([NewTopic("r", 3, 3, config={"min.insync.replicas": "3"})]).values():
@@ -97,7 +97,7 @@ def test_a_leader_that_is_excluded_is_waited_for_until_time_is_up():
             cluster.wait_for_leader("t", 0, not_in={0}, timeout_s=0)
 
 
-def test_what_the_cluster_has_against_a_topic_is_raised_as_it_says_it():
+def test_a_refused_topic_creation_raises_the_error_of_the_cluster():
     with Cluster(brokers=2) as cluster:
         cluster.create_topic("placed", assignment={0: [1], 1: [0]})
         assert [cluster.leader("placed", number) for number in range(2)] == [1, 0]
@@ -106,7 +106,7 @@ def test_what_the_cluster_has_against_a_topic_is_raised_as_it_says_it():
         assert caught.value.code is ErrorCode.topic_already_exists
 
 
-def test_what_is_not_there_is_refused_in_a_sentence():
+def test_missing_clusters_and_brokers_are_refused_in_a_sentence():
     cluster = Cluster(brokers=2)
     with pytest.raises(RuntimeError, match="does not run: use `with Cluster"):
         cluster.kill(0)

@@ -133,7 +133,7 @@ def test_bytes_arrive_in_order_whatever_the_pieces(kind: type[Any], seed: int):
     assert trace.digest == run(scenario, seed)[1].digest
 
 
-def test_who_closes_hears_at_once_and_the_other_after_all_data_and_an_end_of_file():
+def test_the_closing_side_loses_its_connection_at_once_and_the_other_after_all_data():
     async def scenario(network: MemoryNetwork) -> None:
         client, server = await pair(network)
         client.transport.write(b"last words")
@@ -297,7 +297,7 @@ def test_connecting_across_a_partition_waits_for_the_heal_or_times_out():
     run(scenario)
 
 
-def test_a_crashed_host_hears_nothing_its_peers_are_reset_and_its_ports_closed():
+def test_a_crashed_host_receives_nothing_its_peers_are_reset_and_its_ports_closed():
     async def scenario(network: MemoryNetwork) -> None:
         client, server = await pair(network)
         port = server.transport.get_extra_info("sockname")[1]

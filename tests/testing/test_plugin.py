@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 
-def test_it_imports_nothing_until_a_test_asks_for_the_fixture():
+def test_the_plugin_imports_no_broker_until_a_test_uses_the_fixture():
     program = (
         "import sys; before = set(sys.modules); import odradek.testing.pytest_plugin;"
         "print(*(name for name in set(sys.modules) - before if name.partition('.')[0] in ('kio', 'uvloop', 'numpy')"

@@ -77,7 +77,7 @@ def test_a_port_is_held_until_it_is_released_or_forgotten() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is held")
-def test_nobody_is_given_the_port_of_a_broker_that_is_away(tmp_path: Path) -> None:
+def test_the_port_of_a_killed_broker_stays_taken(tmp_path: Path) -> None:
     with Cluster() as cluster, ServedBroker(tmp_path / "data") as served:
         addresses = cluster.bootstrap_servers, served.bootstrap_servers
         cluster.kill(0)

@@ -27,7 +27,7 @@ def test_the_wall_clock_is_the_same_every_time_and_moves_with_the_loop():
     assert before_ms == simulated_runtime(2).clock.now_ms()
 
 
-def test_what_one_host_draws_does_not_shift_what_another_draws():
+def test_random_numbers_of_one_host_do_not_shift_those_of_another():
     quiet, busy = Simulation(5), Simulation(5)
     busy.runtime("a").entropy.random()
     assert quiet.runtime("b").entropy.random() == busy.runtime("b").entropy.random()

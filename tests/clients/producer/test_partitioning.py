@@ -84,7 +84,7 @@ class FailsLater(Scripted):
         raise ValueError("load")
 
 
-def test_what_a_partitioner_raises_after_the_append_is_logged_once(
+def test_an_exception_of_a_partitioner_after_the_append_is_logged_once(
     play: Any, values: Any, new_log: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = new_log()

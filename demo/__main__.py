@@ -19,9 +19,9 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from demo.casualty import Casualty
 from demo.checks import Check, Delay, GroupProgress, check_archive, check_delays, check_mirror, failures, group_progress
 from demo.jobs import write_jobs
+from demo.kill_broker import LeaderKill
 from demo.publish import create_topics, publish
 from demo.source import FLIGHTS, WEATHER, Input, data_directory, read_input
 from odradek.model import OdradekError, TopicPartition
@@ -87,9 +87,9 @@ def _run(console: Console, directory: Path, cleanup: ExitStack, rows: int | None
     )
     publishing = _publish(console, source, given)
     jobs = write_jobs(directory, source=source, target=target, batch=len(given.events) // BATCHES)
-    casualty = Casualty(cluster, TopicPartition(FLIGHTS, 0), pool)
-    statuses = _watch(console, spark.result(), jobs, log, casualty)
-    console.print(f"killed     {casualty.story()}", highlight=False, soft_wrap=True)
+    kill = LeaderKill(cluster, TopicPartition(FLIGHTS, 0), pool)
+    statuses = _watch(console, spark.result(), jobs, log, kill)
+    console.print(f"killed     {kill.result()}", highlight=False, soft_wrap=True)
     groups = uvloop.run(group_progress(source, [job.group for job in jobs]))
     delays, worst = check_delays(directory / "out" / "delays", given)
     checks = [
@@ -126,14 +126,14 @@ def _publish(console: Console, source: str, given: Input) -> float:
     return time.monotonic() - began
 
 
-def _watch(console: Console, spark: Any, jobs: Sequence[Any], log: Path, casualty: Casualty) -> list[Status]:
+def _watch(console: Console, spark: Any, jobs: Sequence[Any], log: Path, kill: LeaderKill) -> list[Status]:
     """Run the jobs side by side, with a line for each; when they are under way, a broker is killed."""
     with Live(console=console, transient=True, refresh_per_second=4) as live:
 
         def show(statuses: Sequence[Status]) -> None:
             live.update(Group(*(_line(status) for status in statuses)))
             if max(status.figures.batches for status in statuses) >= BATCHES_BEFORE_THE_KILL:
-                casualty.strike()
+                kill.start()
 
         try:
             return run_pipelines(spark, jobs, on_status=show)

@@ -1,4 +1,4 @@
-"""One broker of several is killed while the pipelines run: which one, and what the cluster makes of it."""
+"""Kill the broker that leads a partition while the pipelines run, and measure the recovery."""
 
 import asyncio
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,23 +15,23 @@ _PATIENCE_S: Final = 120.0
 _CLOCK: Final = SystemClock()
 
 
-class Casualty:
+class LeaderKill:
     """Kills the leader of `partition`, once, and watches in a thread of `pool` until all replicas are in sync again."""
 
     def __init__(self, cluster: SupervisedBrokers, partition: TopicPartition, pool: ThreadPoolExecutor) -> None:
         self._cluster = cluster
         self._partition = partition
         self._pool = pool
-        self._story: Future[str] | None = None
+        self._result: Future[str] | None = None
 
-    def strike(self) -> None:
-        """Kill it, if that has not happened; returns at once."""
-        if self._story is None:
-            self._story = self._pool.submit(lambda: asyncio.run(self._watch()))
+    def start(self) -> None:
+        """Start killing the leader, unless that was started before; return at once."""
+        if self._result is None:
+            self._result = self._pool.submit(lambda: asyncio.run(self._watch()))
 
-    def story(self) -> str:
-        """What has happened. Raises `UnavailableError` if the cluster is not whole again in time."""
-        return "nobody: the pipelines were too fast" if self._story is None else self._story.result()
+    def result(self) -> str:
+        """Return what happened. Raises `UnavailableError` if not all replicas are in sync again in time."""
+        return "nobody: the pipelines were too fast" if self._result is None else self._result.result()
 
     async def _watch(self) -> str:
         async with Admin(self._cluster.bootstrap_servers) as admin:

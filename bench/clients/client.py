@@ -6,7 +6,15 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final
 
-from bench.clients import cluster_workloads, consuming, crowd, decoding, group_requests, producing, workloads
+from bench.clients import (
+    cluster_workloads,
+    consuming,
+    decoding,
+    group_requests,
+    pipelined_requests,
+    producing,
+    workloads,
+)
 
 WORKLOADS: Final[dict[str, Callable[..., workloads.Figures]]] = {
     "produce": workloads.produce,
@@ -14,7 +22,7 @@ WORKLOADS: Final[dict[str, Callable[..., workloads.Figures]]] = {
     "requests": workloads.requests,
     "latency": workloads.latency,
     "saturate": workloads.saturate,
-    "crowd": crowd.pipeline_requests,
+    "crowd": pipelined_requests.pipeline_requests,
     "group_requests": group_requests.group_requests,
     "first_record": workloads.first_record,
     "fill": workloads.fill,

@@ -63,7 +63,7 @@ async def begun_maintenance(world: World, monkeypatch: pytest.MonkeyPatch) -> tu
 
 
 @pytest.mark.usefixtures("short_turns")
-def test_logs_are_looked_after_in_turns(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_maintenance_of_many_logs_yields_to_other_tasks(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene(world: World) -> None:
         broker, turns = await begun_maintenance(world, monkeypatch)
         while len(turns.of_steps) < LOGS:

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from scenes import T0, T1, T2, fill, play, poll_all, values
+from scenarios import T0, T1, T2, fill, play, poll_all, values
 
 from odradek.clients import OffsetAndMetadata
 from odradek.model import ConfigurationError, ErrorCode, KafkaError

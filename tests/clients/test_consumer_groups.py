@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from group_world import GroupWorld
-from scenes import T0, T1, T2, T3, create, fill, play, poll_all, values
+from scenarios import T0, T1, T2, T3, create, fill, play, poll_all, values
 
 from odradek.assignors import InvalidAssignmentError
 from odradek.clients import Admin, OffsetAndMetadata

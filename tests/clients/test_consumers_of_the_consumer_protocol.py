@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from group_world import GroupWorld
-from scenes import play, poll_all, values
+from scenarios import play, poll_all, values
 
 from odradek.clients import Consumer, OffsetAndMetadata
 from odradek.model import ConfigurationError, ErrorCode, KafkaError

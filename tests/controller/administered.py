@@ -44,7 +44,7 @@ class Brokers(ControlPlane):
     def __init__(self, simulation: Simulation, config: BrokerConfig = CONFIG) -> None:
         super().__init__(simulation)
         self.config = config
-        self.shells: dict[int, ListeningMetadataLoop] = {}
+        self.brokers: dict[int, ListeningMetadataLoop] = {}
         self.stores: dict[int, Mortal] = {}
         self.lagging: set[int] = set()
         """Brokers that never catch up."""
@@ -53,24 +53,24 @@ class Brokers(ControlPlane):
     async def start(self, *ids: int) -> None:
         for broker_id in ids:
             self.stores[broker_id] = store = Mortal(self.tree)
-            self.shells[broker_id] = await self.started(broker_id, config=self.config, store=store)
-        await self.until(lambda: all(each.image.brokers.keys() == set(self.shells) for each in self.shells.values()))
+            self.brokers[broker_id] = await self.started(broker_id, config=self.config, store=store)
+        await self.until(lambda: all(each.image.brokers.keys() == set(self.brokers) for each in self.brokers.values()))
         if self._following is None:
             self._following = asyncio.create_task(self._follow())
 
     async def stop(self) -> None:
         if self._following is not None:
             self._following.cancel()
-        for broker_id in list(self.shells):
-            await self.shells.pop(broker_id).stop()
+        for broker_id in list(self.brokers):
+            await self.brokers.pop(broker_id).stop()
 
     def kill_broker(self, broker_id: int) -> None:
-        self.kill(self.shells.pop(broker_id))
+        self.kill(self.brokers.pop(broker_id))
         del self.stores[broker_id]
 
     @property
     def controller(self) -> ListeningMetadataLoop | None:
-        return next((shell for shell in self.shells.values() if shell.is_controller), None)
+        return next((broker for broker in self.brokers.values() if broker.is_controller), None)
 
     @property
     def now(self) -> PartitionImage | None:
@@ -78,9 +78,9 @@ class Brokers(ControlPlane):
         return None if self.controller is None else self.controller.image.partition(KEY)
 
     def _controller(self) -> ListeningMetadataLoop:
-        shell = self.controller
-        assert shell is not None, "no broker is the controller"
-        return shell
+        broker = self.controller
+        assert broker is not None, "no broker is the controller"
+        return broker
 
     async def create(self, *assignment: tuple[int, ...], **config: str) -> None:
         wanted = NewTopic(name="t", assignment=dict(enumerate(assignment)), config=config)
@@ -88,17 +88,17 @@ class Brokers(ControlPlane):
         assert created.error is None
 
     async def reassign(self, targets: Any, **more: Any) -> dict[TopicPartition, KafkaError]:
-        shell = self._controller()
+        broker = self._controller()
         more = {"allow_replication_factor_change": True} | more
-        errors: dict[TopicPartition, KafkaError] = await shell.do(
-            lambda controller: partition_jobs.alter_reassignments(controller, shell.view, targets, **more)
+        errors: dict[TopicPartition, KafkaError] = await broker.do(
+            lambda controller: partition_jobs.alter_reassignments(controller, broker.view, targets, **more)
         )
         return errors
 
     async def elect(self, wanted: Any, election_type: ElectionType = ElectionType.PREFERRED) -> dict[Any, Any]:
-        shell = self._controller()
-        elected: dict[Any, Any] = await shell.do(
-            lambda controller: partition_jobs.elect_leaders(controller, shell.view, wanted, election_type)
+        broker = self._controller()
+        elected: dict[Any, Any] = await broker.do(
+            lambda controller: partition_jobs.elect_leaders(controller, broker.view, wanted, election_type)
         )
         return elected
 
@@ -139,15 +139,15 @@ class Brokers(ControlPlane):
     async def _follow(self) -> None:
         while True:
             await asyncio.sleep(0.005)
-            shell = self.controller
-            if shell is None:
+            broker = self.controller
+            if broker is None:
                 continue
-            for name, topic in list(shell.image.topics.items()):
+            for name, topic in list(broker.image.topics.items()):
                 for number, partition in topic.partitions.items():
-                    await self._join(shell, TopicPartition(name, number), partition)
+                    await self._join(broker, TopicPartition(name, number), partition)
 
-    async def _join(self, shell: ListeningMetadataLoop, key: TopicPartition, partition: PartitionImage) -> None:
-        live = shell.image.brokers.keys() - self.lagging
+    async def _join(self, broker: ListeningMetadataLoop, key: TopicPartition, partition: PartitionImage) -> None:
+        live = broker.image.brokers.keys() - self.lagging
         for joining in [each for each in partition.replicas if each in live and each not in partition.isr]:
             request = AlterPartitionItem(
                 isr=dict.fromkeys((*partition.isr, joining), -1),
@@ -157,15 +157,15 @@ class Brokers(ControlPlane):
 
             async def ask(controller: Any, request: AlterPartitionItem = request) -> None:
                 change = alter_partition(
-                    shell.image, key, partition.leader, request, shutting_down=(), controller_epoch=controller.number
+                    broker.image, key, partition.leader, request, shutting_down=(), controller_epoch=controller.number
                 )
                 if isinstance(change, StateChange):
-                    shell.view.watcher.mark(topics=(key.topic,))
+                    broker.view.watcher.mark(topics=(key.topic,))
                     await controller.change_states([change])
 
             try:
-                if partition.leader in shell.image.brokers:
-                    await asyncio.wait_for(shell.do(ask), 1)
+                if partition.leader in broker.image.brokers:
+                    await asyncio.wait_for(broker.do(ask), 1)
             except (KafkaError, TimeoutError):
                 return
             return

@@ -56,7 +56,7 @@ def test_a_partition_gets_other_replicas_however_it_is_asked_for(play, ask):
         begun = [image.partition(KEY) for image in world.history]
         assert any(each and (each.adding_replicas, each.removing_replicas) == ((2, 3), (0, 1)) for each in begun)
         assert world.controller.image.partition(TopicPartition("t", 1)).replicas == (1, 2)
-        stopped = {broker_id: shell.replicas.stopped for broker_id, shell in world.shells.items()}
+        stopped = {broker_id: broker.replicas.stopped for broker_id, broker in world.brokers.items()}
         assert stopped == {0: [(KEY, True)], 1: [(KEY, True)], 2: [], 3: []}, "deleted where they are no more"
 
     play(scenario)
@@ -157,7 +157,7 @@ def test_a_reassignment_is_given_up_in_the_middle(play, in_sync):
     async def scenario(world: Brokers) -> None:
         await world.create((0, 1))
         world.lagging = {3} if in_sync else {2, 3}
-        await world.until(lambda: all(KEY.topic in each.image.topics for each in world.shells.values()))
+        await world.until(lambda: all(KEY.topic in each.image.topics for each in world.brokers.values()))
         before = len(world.history)
         await by_request(world, 2, 3)
         if in_sync:
@@ -326,9 +326,9 @@ def test_leaders_stay_where_that_is_off_or_a_little_imbalance_is_allowed(play, c
 def test_only_the_controller_does_it(play):
     async def scenario(world: Brokers) -> None:
         await world.create((1, 2))
-        shell = next(each for each in world.shells.values() if not each.is_controller)
+        broker = next(each for each in world.brokers.values() if not each.is_controller)
         with pytest.raises(KafkaError) as error:
-            await shell.do(lambda controller: controller.change_states([]))
+            await broker.do(lambda controller: controller.change_states([]))
         assert error.value.code is ErrorCode.not_controller
 
     play(scenario)

@@ -1,4 +1,4 @@
-"""More partitions and other configurations, through a broker's shell: what the tree and the image have then (M10)."""
+"""More partitions and other configurations, through a broker: what the tree and the image have then (M10)."""
 
 import asyncio
 import json
@@ -23,38 +23,38 @@ def setting(**keys: str) -> Any:
 
 def test_more_partitions_are_led_when_the_answer_comes(play) -> None:
     async def scenario(world) -> None:
-        shell = await world.started()
-        await shell.create_topics([NewTopic(name="t", config={"retention.ms": "5"})])
-        topic_id = shell.image.topics["t"].topic_id
-        assert await shell.create_partitions([NewPartitions(topic="t", count=4)]) == [None]
-        topic = shell.image.topics["t"]
+        broker = await world.started()
+        await broker.create_topics([NewTopic(name="t", config={"retention.ms": "5"})])
+        topic_id = broker.image.topics["t"].topic_id
+        assert await broker.create_partitions([NewPartitions(topic="t", count=4)]) == [None]
+        topic = broker.image.topics["t"]
         assert {number: (each.leader, each.leader_epoch) for number, each in topic.partitions.items()} == dict.fromkeys(
             range(4), (0, 0)
         )
         assert (topic.topic_id, topic.config) == (topic_id, {"retention.ms": "5"})
         assert (await world.value("/brokers/topics/t"))["partitions"] == {str(number): [0] for number in range(4)}
-        await shell.stop()
+        await broker.stop()
 
     play(scenario)
 
 
 def test_each_topic_gets_its_partitions_or_says_why_not_and_a_validation_changes_nothing(play) -> None:
     async def scenario(world) -> None:
-        shell = await world.started()
-        await shell.create_topics([NewTopic(name="a"), NewTopic(name="b")])
+        broker = await world.started()
+        await broker.create_topics([NewTopic(name="a"), NewTopic(name="b")])
         wanted = [
             NewPartitions(topic="a", count=3, assignment=[(0,)]),
             NewPartitions(topic="b", count=1),
             NewPartitions(topic="gone", count=3),
         ]
         expected = [None, ErrorCode.invalid_partitions, ErrorCode.unknown_topic_or_partition]
-        before = shell.image
+        before = broker.image
         for validate_only in (True, False):
-            results = await shell.create_partitions(wanted, validate_only=validate_only)
+            results = await broker.create_partitions(wanted, validate_only=validate_only)
             assert [None if error is None else error.code for error in results] == expected
-            assert (shell.image is before) == validate_only
-        assert [len(shell.image.topics[name].partitions) for name in "ab"] == [3, 2]
-        await shell.stop()
+            assert (broker.image is before) == validate_only
+        assert [len(broker.image.topics[name].partitions) for name in "ab"] == [3, 2]
+        await broker.stop()
 
     play(scenario)
 
@@ -87,10 +87,10 @@ def test_any_broker_changes_a_configuration_and_all_learn_of_it(play) -> None:
             ConfigChange(change=setting(log_roll_ms="9")),
         ]
         assert await second.change_configs(changes) == [None] * 3
-        for shell in (second, first):
-            await world.until(lambda shell=shell: shell.image.broker_configs)
-            assert shell.image.topics["t"].config == {"retention.ms": "5", "segment.ms": "7"}
-            assert shell.image.broker_configs == {None: {"log.roll.ms": "9"}, 0: {"log.roll.ms": "8"}}
+        for broker in (second, first):
+            await world.until(lambda broker=broker: broker.image.broker_configs)
+            assert broker.image.topics["t"].config == {"retention.ms": "5", "segment.ms": "7"}
+            assert broker.image.broker_configs == {None: {"log.roll.ms": "9"}, 0: {"log.roll.ms": "8"}}
         assert await world.value("/config/topics/t") == {
             "version": 1,
             "config": {"retention.ms": "5", "segment.ms": "7"},
@@ -108,22 +108,22 @@ def test_a_change_that_is_refused_does_not_stop_the_others(play) -> None:
         raise KafkaError(ErrorCode.invalid_config, "no")
 
     async def scenario(world) -> None:
-        shell = await world.started()
-        await shell.create_topics([NewTopic(name="t")])
+        broker = await world.started()
+        await broker.create_topics([NewTopic(name="t")])
         changes = [
             ConfigChange(topic="t", change=refuse),
             ConfigChange(topic="gone", change=setting(segment_ms="7")),
             ConfigChange(topic="t", change=setting(segment_ms="7")),
         ]
-        results = await shell.change_configs(changes)
+        results = await broker.change_configs(changes)
         assert [None if error is None else error.code for error in results] == [
             ErrorCode.invalid_config,
             ErrorCode.unknown_topic_or_partition,
             None,
         ]
-        assert shell.image.topics["t"].config == {"segment.ms": "7"}
+        assert broker.image.topics["t"].config == {"segment.ms": "7"}
         assert await world.store.get("/config/topics/gone") is None
-        await shell.stop()
+        await broker.stop()
 
     play(scenario)
 

@@ -17,9 +17,9 @@ from odradek.stores import MemoryStore, MemoryTree
 THREE = NewTopic(name="t", assignment={number: ((number + 1) % 3, (number + 2) % 3) for number in range(6)})
 
 
-def partitions(shell: Any) -> Any:
+def partitions(broker: Any) -> Any:
     """Return the topics that a broker knows; the controller and the other brokers must know the same."""
-    return {(name, topic.topic_id): topic.partitions for name, topic in shell.image.topics.items()}
+    return {(name, topic.topic_id): topic.partitions for name, topic in broker.image.topics.items()}
 
 
 class CountedStore(MemoryStore):
@@ -45,31 +45,32 @@ class CountedStore(MemoryStore):
 
 async def three(world: Any, **more: Any) -> list[Any]:
     """Brokers 0, the controller, 1 and 2, with the topic `t`."""
-    shells = [await world.started(number, **more) for number in range(3)]
-    await world.until(lambda: all(len(shell.image.brokers) == 3 for shell in shells))
-    await shells[0].create_topics([THREE])
-    await world.until(lambda: agreed(shells))
-    return shells
+    brokers = [await world.started(number, **more) for number in range(3)]
+    await world.until(lambda: all(len(broker.image.brokers) == 3 for broker in brokers))
+    await brokers[0].create_topics([THREE])
+    await world.until(lambda: agreed(brokers))
+    return brokers
 
 
-def agreed(shells: list[Any]) -> bool:
-    first = shells[0]
+def agreed(brokers: list[Any]) -> bool:
+    first = brokers[0]
     return all(
-        partitions(each) == partitions(first) and set(each.image.brokers) == set(first.image.brokers) for each in shells
+        partitions(each) == partitions(first) and set(each.image.brokers) == set(first.image.brokers)
+        for each in brokers
     )
 
 
-async def stop(*shells: Any) -> None:
-    for shell in reversed(shells):
-        await shell.stop()
+async def stop(*brokers: Any) -> None:
+    for broker in reversed(brokers):
+        await broker.stop()
 
 
-def command(api_key: ApiKey, shell: Any, **more: Any) -> Any:
-    """A command as it arrives at `shell`, from its controller unless `more` says otherwise."""
+def command(api_key: ApiKey, broker: Any, **more: Any) -> Any:
+    """A command as it arrives at `broker`, from its controller unless `more` says otherwise."""
     body = {
-        "controller_id": shell.image.controller_id,
-        "controller_epoch": shell.image.controller_epoch,
-        "broker_epoch": shell.broker_epoch,
+        "controller_id": broker.image.controller_id,
+        "controller_epoch": broker.image.controller_epoch,
+        "broker_epoch": broker.broker_epoch,
         "type": INCREMENTAL,
         "topic_states": [],
         "live_brokers": [],
@@ -79,12 +80,12 @@ def command(api_key: ApiKey, shell: Any, **more: Any) -> Any:
     return decode_request(api_key, version, encode_request(api_key, version, {**body, **more}))
 
 
-async def answers(shell: Any, **more: Any) -> list[ErrorCode]:
+async def answers(broker: Any, **more: Any) -> list[ErrorCode]:
     """Return the broker's responses to each of the three requests."""
-    handler = shell.command_handler
-    stopped = await handler.stop_replica(command(ApiKey.STOP_REPLICA, shell, **more))
-    led = await handler.leader_and_isr(command(ApiKey.LEADER_AND_ISR, shell, **more))
-    metadata = await handler.update_metadata(command(ApiKey.UPDATE_METADATA, shell, **more))
+    handler = broker.command_handler
+    stopped = await handler.stop_replica(command(ApiKey.STOP_REPLICA, broker, **more))
+    led = await handler.leader_and_isr(command(ApiKey.LEADER_AND_ISR, broker, **more))
+    metadata = await handler.update_metadata(command(ApiKey.UPDATE_METADATA, broker, **more))
     return [stopped.get("error_code", ErrorCode.none), led.get("error_code", ErrorCode.none), metadata]
 
 
@@ -92,15 +93,15 @@ def test_an_older_controller_is_refused_and_so_is_one_that_the_tree_does_not_nam
     """M1: brokers refuse an older epoch."""
 
     async def scenario(world) -> None:
-        shells = await three(world)
+        brokers = await three(world)
         await world.store.delete("/controller")
-        await world.until(lambda: all(each.image.controller_epoch == 2 for each in shells))
-        member = next(each for each in shells if not each.is_controller)
+        await world.until(lambda: all(each.image.controller_epoch == 2 for each in brokers))
+        member = next(each for each in brokers if not each.is_controller)
         assert await answers(member, controller_epoch=1) == [ErrorCode.stale_controller_epoch] * 3
         assert await answers(member, controller_epoch=3) == [ErrorCode.stale_controller_epoch] * 3
         assert await answers(member, controller_id=member.broker_id) == [ErrorCode.stale_controller_epoch] * 3
         assert await answers(member, controller_id=9) == [ErrorCode.stale_controller_epoch] * 3
-        await stop(*shells)
+        await stop(*brokers)
 
     play(scenario)
 
@@ -109,21 +110,21 @@ def test_a_command_to_another_registration_is_refused(play) -> None:
     """M1."""
 
     async def scenario(world) -> None:
-        shells = await three(world)
-        before = partitions(shells[1])
-        for epoch in (-1, 0, shells[1].broker_epoch - 1, shells[1].broker_epoch + 1, shells[2].broker_epoch):
-            assert await answers(shells[1], broker_epoch=epoch, type=FULL) == [ErrorCode.stale_broker_epoch] * 3
-        assert partitions(shells[1]) == before
-        await stop(*shells)
+        brokers = await three(world)
+        before = partitions(brokers[1])
+        for epoch in (-1, 0, brokers[1].broker_epoch - 1, brokers[1].broker_epoch + 1, brokers[2].broker_epoch):
+            assert await answers(brokers[1], broker_epoch=epoch, type=FULL) == [ErrorCode.stale_broker_epoch] * 3
+        assert partitions(brokers[1]) == before
+        await stop(*brokers)
 
     play(scenario)
 
 
 def test_the_controller_refuses_commands_of_other_brokers(play) -> None:
     async def scenario(world) -> None:
-        shells = await three(world)
-        assert await answers(shells[0]) == [ErrorCode.stale_controller_epoch] * 3
-        await stop(*shells)
+        brokers = await three(world)
+        assert await answers(brokers[0]) == [ErrorCode.stale_controller_epoch] * 3
+        await stop(*brokers)
 
     play(scenario)
 
@@ -132,41 +133,41 @@ def test_a_broker_s_death_is_one_command_of_each_kind_to_each_that_lives(play) -
     """M9: however many partitions change hands."""
 
     async def scenario(world) -> None:
-        shells = await three(world)
-        await shells[0].create_topics(
+        brokers = await three(world)
+        await brokers[0].create_topics(
             [NewTopic(name=f"t{number}", num_partitions=40, replication_factor=3) for number in range(5)]
         )
-        await world.until(lambda: agreed(shells))
-        heard = shells[1].listener.received
+        await world.until(lambda: agreed(brokers))
+        heard = brokers[1].listener.received
         heard.clear()
-        world.kill(shells[2])
-        await world.until(lambda: agreed(shells[:2]) and 2 not in shells[1].image.brokers)
-        assert all(each.leader != 2 for topic in shells[1].image.topics.values() for each in topic.partitions.values())
+        world.kill(brokers[2])
+        await world.until(lambda: agreed(brokers[:2]) and 2 not in brokers[1].image.brokers)
+        assert all(each.leader != 2 for topic in brokers[1].image.topics.values() for each in topic.partitions.values())
         # Who is alive may be told before the leaders are elected.
         assert Counter(heard)[ApiKey.LEADER_AND_ISR] == 1
         assert Counter(heard)[ApiKey.UPDATE_METADATA] <= 2
         assert len(heard) <= 3
-        await stop(*shells[:2])
+        await stop(*brokers[:2])
 
     play(scenario)
 
 
 def test_a_broker_that_registers_again_gets_the_full_state(play) -> None:
     async def scenario(world) -> None:
-        shells = await three(world)
-        epoch = shells[1].broker_epoch
+        brokers = await three(world)
+        epoch = brokers[1].broker_epoch
         for _ in range(2):
-            shells[1].listener.received.clear()
-            world.tree.expire(shells[1].store.session_id)
+            brokers[1].listener.received.clear()
+            world.tree.expire(brokers[1].store.session_id)
             await world.until(
-                lambda epoch=epoch: shells[1].broker_epoch > epoch and shells[1].command_handler.is_initialized
+                lambda epoch=epoch: brokers[1].broker_epoch > epoch and brokers[1].command_handler.is_initialized
             )
-            epoch = shells[1].broker_epoch
-            assert shells[0].image.brokers[1].epoch == epoch
-            await world.until(lambda: agreed(shells))
-            assert {ApiKey.LEADER_AND_ISR, ApiKey.UPDATE_METADATA} <= set(shells[1].listener.received)
-        assert shells[2].image.brokers[1].epoch == epoch, "leaders know their followers' fetches by it"
-        await stop(*shells)
+            epoch = brokers[1].broker_epoch
+            assert brokers[0].image.brokers[1].epoch == epoch
+            await world.until(lambda: agreed(brokers))
+            assert {ApiKey.LEADER_AND_ISR, ApiKey.UPDATE_METADATA} <= set(brokers[1].listener.received)
+        assert brokers[2].image.brokers[1].epoch == epoch, "leaders know their followers' fetches by it"
+        await stop(*brokers)
 
     play(scenario)
 
@@ -175,27 +176,27 @@ def test_an_unreachable_broker_gets_the_last_state_when_it_is_reachable(play) ->
     """M9. And nobody else waits for it."""
 
     async def scenario(world) -> None:
-        shells = await three(world)
+        brokers = await three(world)
         network = world.simulation.network
         network.partition(["broker-0"], ["broker-1"])
         for number in range(4):
-            await shells[0].create_topics([NewTopic(name=f"late{number}", num_partitions=2, replication_factor=3)])
-        await shells[0].create_partitions([NewPartitions(topic="late0", count=5)])
-        await world.until(lambda: agreed([shells[0], shells[2]]))
-        assert "late0" not in shells[1].image.topics
-        shells[1].listener.received.clear()
+            await brokers[0].create_topics([NewTopic(name=f"late{number}", num_partitions=2, replication_factor=3)])
+        await brokers[0].create_partitions([NewPartitions(topic="late0", count=5)])
+        await world.until(lambda: agreed([brokers[0], brokers[2]]))
+        assert "late0" not in brokers[1].image.topics
+        brokers[1].listener.received.clear()
         network.heal()
-        await world.until(lambda: agreed(shells))
-        assert len(shells[1].listener.received) <= 4, "what waited is told at once"
-        await stop(*shells)
+        await world.until(lambda: agreed(brokers))
+        assert len(brokers[1].listener.received) <= 4, "what waited is told at once"
+        await stop(*brokers)
 
     play(scenario)
 
 
 def test_commands_that_are_repeated_change_nothing_and_late_ones_are_passed_over(play) -> None:
     async def scenario(world) -> None:
-        shells = await three(world)
-        member, key = shells[1], TopicPartition("t", 0)
+        brokers = await three(world)
+        member, key = brokers[1], TopicPartition("t", 0)
         known = member.image.partition(key)
         state = {
             "partition_index": 0,
@@ -211,7 +212,7 @@ def test_commands_that_are_repeated_change_nothing_and_late_ones_are_passed_over
             "offline_replicas": [],
         }
         topic = {"topic_name": "t", "topic_id": member.image.topics["t"].topic_id}
-        brokers = [
+        live_brokers = [
             {"id": each.broker_id, "rack": None, "epoch": each.epoch, "endpoints": [
                 {"port": there.port, "host": there.host, "listener": there.name, "security_protocol": 0}
                 for there in each.endpoints
@@ -224,7 +225,7 @@ def test_commands_that_are_repeated_change_nothing_and_late_ones_are_passed_over
         ):
             states = [{**topic, "partition_states": [{**state, **older}]}]
             await member.command_handler.leader_and_isr(command(ApiKey.LEADER_AND_ISR, member, topic_states=states))
-            message = command(ApiKey.UPDATE_METADATA, member, topic_states=states, live_brokers=brokers)
+            message = command(ApiKey.UPDATE_METADATA, member, topic_states=states, live_brokers=live_brokers)
             assert await member.command_handler.update_metadata(message) is ErrorCode.none
             assert member.image.partition(key) == known
         newer = {**state, "leader_epoch": known.leader_epoch + 1}
@@ -232,7 +233,7 @@ def test_commands_that_are_repeated_change_nothing_and_late_ones_are_passed_over
         for _ in range(2):
             await member.command_handler.leader_and_isr(command(ApiKey.LEADER_AND_ISR, member, topic_states=states))
             assert member.image.partition(key).leader == 2
-        await stop(*shells)
+        await stop(*brokers)
 
     play(scenario)
 
@@ -241,30 +242,30 @@ def test_only_the_controller_reads_of_topics_and_a_new_one_reads_the_tree_once(p
     """M1: a controller change reads the tree once, not once per broker."""
 
     async def scenario(world) -> None:
-        shells = [await world.started(number, store=CountedStore(world.tree)) for number in range(3)]
-        await world.until(lambda: all(len(shell.image.brokers) == 3 for shell in shells))
-        for shell in shells:
-            shell.store.read.clear()
-        await shells[0].create_topics(
+        brokers = [await world.started(number, store=CountedStore(world.tree)) for number in range(3)]
+        await world.until(lambda: all(len(broker.image.brokers) == 3 for broker in brokers))
+        for broker in brokers:
+            broker.store.read.clear()
+        await brokers[0].create_topics(
             [NewTopic(name=f"t{number}", num_partitions=4, replication_factor=2) for number in range(20)]
         )
-        await world.until(lambda: agreed(shells))
-        for shell in shells[1:]:
-            assert not [path for path in shell.store.read if path.startswith("/brokers")]
-            assert all(count == 1 for count in Counter(shell.store.read).values()), "a configuration is read once"
-        for shell in shells:
-            shell.store.read.clear()
-        world.kill(shells[0])
-        await world.until(lambda: any(shell.is_controller for shell in shells[1:]))
-        await world.until(lambda: agreed(shells[1:]) and set(shells[1].image.brokers) == {1, 2})
-        next_one, member = sorted(shells[1:], key=lambda shell: not shell.is_controller)
+        await world.until(lambda: agreed(brokers))
+        for broker in brokers[1:]:
+            assert not [path for path in broker.store.read if path.startswith("/brokers")]
+            assert all(count == 1 for count in Counter(broker.store.read).values()), "a configuration is read once"
+        for broker in brokers:
+            broker.store.read.clear()
+        world.kill(brokers[0])
+        await world.until(lambda: any(broker.is_controller for broker in brokers[1:]))
+        await world.until(lambda: agreed(brokers[1:]) and set(brokers[1].image.brokers) == {1, 2})
+        next_one, member = sorted(brokers[1:], key=lambda broker: not broker.is_controller)
         assert not [path for path in member.store.read if path.startswith(("/brokers/topics", "/config/topics"))]
         states = Counter(path for path in next_one.store.read if path.endswith("/state"))
         assert len(states) == 80
         # Once, and once more where it elected a leader.
         assert max(states.values()) <= 2
         assert Counter(next_one.store.read)["/brokers/topics"] <= 2
-        await stop(*shells[1:])
+        await stop(*brokers[1:])
 
     play(scenario)
 
@@ -273,57 +274,57 @@ def test_a_topic_is_deleted_when_all_that_live_have_deleted_their_replicas(play)
     """M1."""
 
     async def scenario(world) -> None:
-        shells = await three(world)
+        brokers = await three(world)
         network = world.simulation.network
         network.partition(["broker-0"], ["broker-1"])
-        deleting = asyncio.create_task(shells[0].delete_topics(["t"]))
+        deleting = asyncio.create_task(brokers[0].delete_topics(["t"]))
         await world.pass_time(5)
-        assert "t" not in shells[0].image.topics
+        assert "t" not in brokers[0].image.topics
         assert await world.everything() != ["/brokers/topics"], "broker 1 has not answered"
         assert not deleting.done()
         network.heal()
         [deletion] = await deleting
         assert deletion.error is None
         assert await world.everything() == ["/brokers/topics"]
-        for shell in shells:
-            own = [number for number, replicas in THREE.assignment.items() if shell.broker_id in replicas]
-            stopped = {key.partition for key, delete in shell.replicas.stopped if delete}
+        for broker in brokers:
+            own = [number for number, replicas in THREE.assignment.items() if broker.broker_id in replicas]
+            stopped = {key.partition for key, delete in broker.replicas.stopped if delete}
             assert stopped == set(own)
-        await world.until(lambda: all("t" not in shell.image.topics for shell in shells))
-        await stop(*shells)
+        await world.until(lambda: all("t" not in broker.image.topics for broker in brokers))
+        await stop(*brokers)
 
     play(scenario)
 
 
 def test_a_broker_that_is_dead_does_not_hold_up_a_deletion(play) -> None:
     async def scenario(world) -> None:
-        shells = await three(world)
+        brokers = await three(world)
         network = world.simulation.network
         network.partition(["broker-0"], ["broker-1"])
-        deleting = asyncio.create_task(shells[0].delete_topics(["t"]))
+        deleting = asyncio.create_task(brokers[0].delete_topics(["t"]))
         await world.pass_time(1)
         assert not deleting.done()
-        world.kill(shells[1])
+        world.kill(brokers[1])
         [deletion] = await deleting
         assert deletion.error is None
         assert await world.everything() == ["/brokers/topics"]
-        [again] = await shells[0].create_topics([NewTopic(name="t", num_partitions=1)])
+        [again] = await brokers[0].create_topics([NewTopic(name="t", num_partitions=1)])
         assert again.error is None
-        await stop(shells[0], shells[2])
+        await stop(brokers[0], brokers[2])
 
     play(scenario)
 
 
 def test_a_deletion_that_a_live_broker_does_not_answer_is_late(play) -> None:
     async def scenario(world) -> None:
-        shells = await three(world)
+        brokers = await three(world)
         world.simulation.network.partition(["broker-0"], ["broker-1"])
-        [deletion] = await shells[0].delete_topics(["t"])
+        [deletion] = await brokers[0].delete_topics(["t"])
         assert deletion.error.code is ErrorCode.request_timed_out
         world.simulation.network.heal()
-        await world.until(lambda: not shells[0].image.deleting)
+        await world.until(lambda: not brokers[0].image.deleting)
         assert await world.everything() == ["/brokers/topics"]
-        await stop(*shells)
+        await stop(*brokers)
 
     play(scenario)
 
@@ -332,27 +333,27 @@ def test_a_stopped_replica_that_gets_a_new_isr_is_stopped_again(play) -> None:
     """It follows again by that, while another one has not answered yet; it would be left behind (M1)."""
 
     async def scenario(world) -> None:
-        shells = await three(world)
-        channels, key = shells[0].controller().epoch.channels, TopicPartition("t", 0)
-        partition = shells[0].image.partition(key)
+        brokers = await three(world)
+        channels, key = brokers[0].controller().epoch.channels, TopicPartition("t", 0)
+        partition = brokers[0].image.partition(key)
         assert partition.replicas == (1, 2)
         world.simulation.network.partition(["broker-0"], ["broker-1"])
         stops = [StopReplicas(partition=key, brokers=(1, 2), leader_epoch=partition.leader_epoch)]
-        stopped = shells[2].replicas.stopped
+        stopped = brokers[2].replicas.stopped
         assert not channels.ensure_stopped(stops)
         await world.until(lambda: stopped == [(key, True)])
         request = AlterPartitionItem(
             isr={partition.leader: -1}, leader_epoch=partition.leader_epoch, partition_epoch=partition.state_version
         )
-        epoch = shells[0].image.brokers[partition.leader].epoch
-        await shells[0].alter_partitions(partition.leader, epoch, {key: request})
-        await world.until(lambda: 2 in shells[2].image.partition(key).replicas)
+        epoch = brokers[0].image.brokers[partition.leader].epoch
+        await brokers[0].alter_partitions(partition.leader, epoch, {key: request})
+        await world.until(lambda: 2 in brokers[2].image.partition(key).replicas)
         world.simulation.network.heal()
         while not channels.ensure_stopped(stops):
             await world.pass_time(0.1)
-        assert 2 not in shells[2].image.partition(key).replicas
+        assert 2 not in brokers[2].image.partition(key).replicas
         assert stopped == [(key, True)] * 2
-        await stop(*shells)
+        await stop(*brokers)
 
     play(scenario)
 
@@ -361,16 +362,16 @@ def test_a_replica_whose_log_cannot_be_used_is_no_leader(play) -> None:
     """M9."""
 
     async def scenario(world) -> None:
-        shells = [await world.started(number) for number in range(3)]
-        await world.until(lambda: all(len(shell.image.brokers) == 3 for shell in shells))
+        brokers = [await world.started(number) for number in range(3)]
+        await world.until(lambda: all(len(broker.image.brokers) == 3 for broker in brokers))
         key = TopicPartition("t", 0)
-        shells[1].replicas.offline.add(key)
-        await shells[0].create_topics([NewTopic(name="t", assignment={0: (1, 2), 1: (1, 2)})])
-        await world.until(lambda: shells[0].image.partition(key).leader == 2)
-        assert shells[0].image.partition(key).isr == (2,)
-        assert shells[0].image.topics["t"].partitions[1].leader == 1
-        await world.until(lambda: agreed(shells))
-        await stop(*shells)
+        brokers[1].replicas.offline.add(key)
+        await brokers[0].create_topics([NewTopic(name="t", assignment={0: (1, 2), 1: (1, 2)})])
+        await world.until(lambda: brokers[0].image.partition(key).leader == 2)
+        assert brokers[0].image.partition(key).isr == (2,)
+        assert brokers[0].image.topics["t"].partitions[1].leader == 1
+        await world.until(lambda: agreed(brokers))
+        await stop(*brokers)
 
     play(scenario)
 
@@ -379,18 +380,18 @@ def test_the_controller_s_own_log_that_cannot_be_used_is_no_leader_either(play) 
     """M9. When it can be used again, the broker leads again if nobody else does."""
 
     async def scenario(world) -> None:
-        shells = [await world.started(number) for number in range(2)]
-        await world.until(lambda: all(len(shell.image.brokers) == 2 for shell in shells))
+        brokers = [await world.started(number) for number in range(2)]
+        await world.until(lambda: all(len(broker.image.brokers) == 2 for broker in brokers))
         one, two = TopicPartition("one", 0), TopicPartition("two", 0)
-        shells[0].replicas.offline.update({one, two})
+        brokers[0].replicas.offline.update({one, two})
         wanted = [NewTopic(name="one", assignment={0: (0,)}), NewTopic(name="two", assignment={0: (0, 1)})]
-        await shells[0].create_topics(wanted)
-        await world.until(lambda: [shells[0].image.partition(key).leader for key in (one, two)] == [-1, 1])
-        shells[0].replicas.offline.clear()
-        await shells[0].create_partitions([NewPartitions(topic="one", count=2, assignment=[(1,)])])
-        await world.until(lambda: shells[0].image.partition(one).leader == 0)
-        assert shells[0].image.partition(two).leader == 1, "nobody takes from others what they lead"
-        await stop(*shells)
+        await brokers[0].create_topics(wanted)
+        await world.until(lambda: [brokers[0].image.partition(key).leader for key in (one, two)] == [-1, 1])
+        brokers[0].replicas.offline.clear()
+        await brokers[0].create_partitions([NewPartitions(topic="one", count=2, assignment=[(1,)])])
+        await world.until(lambda: brokers[0].image.partition(one).leader == 0)
+        assert brokers[0].image.partition(two).leader == 1, "nobody takes from others what they lead"
+        await stop(*brokers)
 
     play(scenario)
 
@@ -399,30 +400,30 @@ def test_a_broker_that_shuts_down_leads_nothing_new(play) -> None:
     """M9."""
 
     async def scenario(world) -> None:
-        shells = await three(world)
-        remaining = await shells[0].shut_down(1, shells[1].broker_epoch)
+        brokers = await three(world)
+        remaining = await brokers[0].shut_down(1, brokers[1].broker_epoch)
         assert remaining == ()
-        states = shells[0].image.topics["t"].partitions.values()
+        states = brokers[0].image.topics["t"].partitions.values()
         assert all(each.leader != 1 and 1 not in each.isr for each in states)
         await world.until(
-            lambda: not any(1 in each.replicas for each in shells[1].image.topics["t"].partitions.values())
+            lambda: not any(1 in each.replicas for each in brokers[1].image.topics["t"].partitions.values())
         )
-        assert {delete for _, delete in shells[1].replicas.stopped} == {False}
+        assert {delete for _, delete in brokers[1].replicas.stopped} == {False}
         with pytest.raises(KafkaError) as error:
-            await shells[0].shut_down(1, shells[1].broker_epoch - 1)
+            await brokers[0].shut_down(1, brokers[1].broker_epoch - 1)
         assert error.value.code is ErrorCode.stale_broker_epoch
         with pytest.raises(KafkaError) as error:
-            await shells[1].shut_down(1, shells[1].broker_epoch)
+            await brokers[1].shut_down(1, brokers[1].broker_epoch)
         assert error.value.code is ErrorCode.not_controller
-        await stop(*shells)
+        await stop(*brokers)
 
     play(scenario)
 
 
 def test_a_starting_broker_waits_for_the_full_state_from_the_controller(play, caplog) -> None:
     async def scenario(world) -> None:
-        shells = await three(world)
-        await shells[2].stop()
+        brokers = await three(world)
+        await brokers[2].stop()
         world.simulation.network.partition(["broker-0"], ["broker-2"])
         starting = asyncio.create_task(world.started(2))
         await world.pass_time(25)
@@ -430,7 +431,7 @@ def test_a_starting_broker_waits_for_the_full_state_from_the_controller(play, ca
         assert caplog.text.count("has the full state of the cluster from the controller, broker 0") == 1
         world.simulation.network.heal()
         again = await starting
-        assert partitions(again) == partitions(shells[0])
-        await stop(shells[0], shells[1], again)
+        assert partitions(again) == partitions(brokers[0])
+        await stop(brokers[0], brokers[1], again)
 
     play(scenario)

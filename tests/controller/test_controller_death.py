@@ -52,13 +52,13 @@ class Run:
         endpoint = ListenerAddress("PLAINTEXT", "localhost", 9092)
         return ListeningMetadataLoop(store, 0, endpoint, BrokerConfig(), self.simulation.runtime(), on_image=on_image)
 
-    async def die(self, shell: ListeningMetadataLoop, work: Any, writes: int) -> bool:
+    async def die(self, broker: ListeningMetadataLoop, work: Any, writes: int) -> bool:
         """Do `work` and die before the write after `writes` more of them; False if it was done by then."""
         self.store.writes_left = writes
         task = asyncio.create_task(work)
         while not (self.store.dead or task.done()):
             await asyncio.sleep(0.001)
-        shell.kill()
+        broker.kill()
         self.store.abandon()
         self.tree.expire(self.store.session_id)
         task.cancel()
@@ -92,9 +92,9 @@ def lives(seed: int, scenario: Callable[[Run, int], Any]) -> list[Any]:
 
 def test_a_creation_that_was_begun_is_finished_by_the_next_controller(seed) -> None:
     async def scenario(run: Run, writes: int) -> str:
-        shell = run.broker(run.store)
-        await shell.start()
-        died = await run.die(shell, shell.create_topics([WANTED]), writes)
+        broker = run.broker(run.store)
+        await broker.start()
+        died = await run.die(broker, broker.create_topics([WANTED]), writes)
         begun = bool(await run.nodes())
         successor = run.broker(MemoryStore(run.tree))
         await successor.start()
@@ -116,10 +116,10 @@ def test_a_creation_that_was_begun_is_finished_by_the_next_controller(seed) -> N
 
 def test_a_requested_deletion_is_finished_by_the_next_controller(seed) -> None:
     async def scenario(run: Run, writes: int) -> str:
-        shell = run.broker(run.store)
-        await shell.start()
-        await shell.create_topics([WANTED])
-        died = await run.die(shell, shell.delete_topics(["a"]), writes)
+        broker = run.broker(run.store)
+        await broker.start()
+        await broker.create_topics([WANTED])
+        died = await run.die(broker, broker.delete_topics(["a"]), writes)
         before = await run.nodes()
         wished = await run.reader.get("/admin/delete_topics/a") is not None
         successor = run.broker(MemoryStore(run.tree))
@@ -146,7 +146,7 @@ def test_a_requested_deletion_is_finished_by_the_next_controller(seed) -> None:
 
 def test_an_election_is_finished_by_the_next_controller(seed) -> None:
     async def scenario(run: Run, writes: int) -> str:
-        shell = run.broker(run.store)
+        broker = run.broker(run.store)
         other_store = MemoryStore(run.tree)
         other = ListeningMetadataLoop(
             other_store,
@@ -156,20 +156,20 @@ def test_an_election_is_finished_by_the_next_controller(seed) -> None:
             run.simulation.runtime("other"),
             on_image=lambda old, new: None,
         )
-        await shell.start()
+        await broker.start()
         await other.start()
-        while len(shell.image.brokers) < 2:
+        while len(broker.image.brokers) < 2:
             await asyncio.sleep(0.001)
-        await shell.create_topics([NewTopic(name="a", assignment=dict.fromkeys(range(5), (1, 0)))])
+        await broker.create_topics([NewTopic(name="a", assignment=dict.fromkeys(range(5), (1, 0)))])
 
         async def other_dies() -> None:
             other.kill()
             other_store.abandon()
             run.tree.expire(other_store.session_id)
-            while any(partition.leader != 0 for partition in shell.image.topics["a"].partitions.values()):
+            while any(partition.leader != 0 for partition in broker.image.topics["a"].partitions.values()):
                 await asyncio.sleep(0.001)
 
-        died = await run.die(shell, other_dies(), writes)
+        died = await run.die(broker, other_dies(), writes)
         successor = run.broker(MemoryStore(run.tree))
         await successor.start()
         partitions = successor.image.topics["a"].partitions.values()
@@ -184,10 +184,10 @@ def test_an_election_is_finished_by_the_next_controller(seed) -> None:
 
 def test_new_partitions_are_all_there_or_none_and_the_next_controller_gives_them_leaders(seed) -> None:
     async def scenario(run: Run, writes: int) -> str:
-        shell = run.broker(run.store)
-        await shell.start()
-        await shell.create_topics([WANTED])
-        died = await run.die(shell, shell.create_partitions([NewPartitions(topic="a", count=8)]), writes)
+        broker = run.broker(run.store)
+        await broker.start()
+        await broker.create_topics([WANTED])
+        died = await run.die(broker, broker.create_partitions([NewPartitions(topic="a", count=8)]), writes)
         successor = run.broker(MemoryStore(run.tree))
         await successor.start()
         leaders = [each.leader for each in successor.image.topics["a"].partitions.values()]

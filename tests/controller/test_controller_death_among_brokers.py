@@ -28,19 +28,19 @@ class Trio:
 
     def __init__(self, world: Any) -> None:
         self.world = world
-        self.shells: list[Any] = []
+        self.brokers: list[Any] = []
 
     async def start(self) -> None:
-        self.shells = [await self.world.started(number, store=Mortal(self.world.tree)) for number in range(3)]
-        await self.world.until(lambda: all(len(shell.image.brokers) == 3 for shell in self.shells))
+        self.brokers = [await self.world.started(number, store=Mortal(self.world.tree)) for number in range(3)]
+        await self.world.until(lambda: all(len(broker.image.brokers) == 3 for broker in self.brokers))
 
     @property
     def heard(self) -> int:
-        return sum(len(shell.listener.received) for shell in self.shells[1:])
+        return sum(len(broker.listener.received) for broker in self.brokers[1:])
 
     async def die(self, work: Awaitable[Any], step: int, *, by_writes: bool) -> bool:
         """Do `work`; whether the controller died within it, at this step."""
-        first = self.shells[0]
+        first = self.brokers[0]
         begun = self.heard
         if by_writes:
             first.store.writes_left = step
@@ -55,17 +55,17 @@ class Trio:
 
     async def successors(self) -> list[Any]:
         """The two that are left, when one of them is the controller and both know the same."""
-        rest = self.shells[1:]
-        await self.world.until(lambda: any(shell.is_controller for shell in rest))
-        await self.world.until(lambda: all(set(shell.image.brokers) == {1, 2} for shell in rest))
+        rest = self.brokers[1:]
+        await self.world.until(lambda: any(broker.is_controller for broker in rest))
+        await self.world.until(lambda: all(set(broker.image.brokers) == {1, 2} for broker in rest))
         await self.world.until(lambda: _known(rest[0]) == _known(rest[1]))
         await self.world.pass_time(1)
         assert _known(rest[0]) == _known(rest[1])
-        return sorted(rest, key=lambda shell: not shell.is_controller)
+        return sorted(rest, key=lambda broker: not broker.is_controller)
 
 
-def _known(shell: Any) -> Any:
-    return {(name, topic.topic_id): topic.partitions for name, topic in shell.image.topics.items()}
+def _known(broker: Any) -> Any:
+    return {(name, topic.topic_id): topic.partitions for name, topic in broker.image.topics.items()}
 
 
 def deaths(seed: int, scenario: Callable[[Trio, int], Awaitable[bool]], world_of: Callable[[Simulation], Any]) -> int:
@@ -77,8 +77,8 @@ def deaths(seed: int, scenario: Callable[[Trio, int], Awaitable[bool]], world_of
             trio = Trio(world_of(simulation))
             await trio.start()
             died = await scenario(trio, step)
-            for shell in reversed(trio.shells[1:]):
-                await shell.stop()
+            for broker in reversed(trio.brokers[1:]):
+                await broker.stop()
             return died
 
         if not simulation.run(main()):
@@ -89,7 +89,7 @@ def deaths(seed: int, scenario: Callable[[Trio, int], Awaitable[bool]], world_of
 @pytest.mark.parametrize("by_writes", [True, False])
 def test_a_creation_is_finished_or_was_never_begun(seed: int, world_of: Any, by_writes: bool) -> None:
     async def scenario(trio: Trio, step: int) -> bool:
-        died = await trio.die(trio.shells[0].create_topics([TOPIC]), step, by_writes=by_writes)
+        died = await trio.die(trio.brokers[0].create_topics([TOPIC]), step, by_writes=by_writes)
         controller, _ = await trio.successors()
         topic = controller.image.topics.get("t")
         if topic is None:
@@ -105,8 +105,8 @@ def test_a_creation_is_finished_or_was_never_begun(seed: int, world_of: Any, by_
 @pytest.mark.parametrize("by_writes", [True, False])
 def test_a_deletion_is_finished_or_was_never_requested(seed: int, world_of: Any, by_writes: bool) -> None:
     async def scenario(trio: Trio, step: int) -> bool:
-        await trio.shells[0].create_topics([TOPIC])
-        died = await trio.die(trio.shells[0].delete_topics(["t"]), step, by_writes=by_writes)
+        await trio.brokers[0].create_topics([TOPIC])
+        died = await trio.die(trio.brokers[0].delete_topics(["t"]), step, by_writes=by_writes)
         wished = await trio.world.store.get("/admin/delete_topics/t") is not None
         controller, _ = await trio.successors()
         if wished or not died:
@@ -114,9 +114,9 @@ def test_a_deletion_is_finished_or_was_never_requested(seed: int, world_of: Any,
             await trio.world.until_childless("/admin/delete_topics")
         if "t" not in controller.image.topics:
             assert await trio.world.everything() == ["/brokers/topics"]
-            for shell in trio.shells[1:]:
-                own = {number for number, replicas in TOPIC.assignment.items() if shell.broker_id in replicas}
-                assert {key.partition for key, delete in shell.replicas.stopped if delete} == own
+            for broker in trio.brokers[1:]:
+                own = {number for number, replicas in TOPIC.assignment.items() if broker.broker_id in replicas}
+                assert {key.partition for key, delete in broker.replicas.stopped if delete} == own
         return died
 
     assert deaths(seed, scenario, world_of) >= 2
@@ -125,9 +125,9 @@ def test_a_deletion_is_finished_or_was_never_requested(seed: int, world_of: Any,
 @pytest.mark.parametrize("by_writes", [True, False])
 def test_an_election_is_finished(seed: int, world_of: Any, by_writes: bool) -> None:
     async def scenario(trio: Trio, step: int) -> bool:
-        controller = trio.shells[0]
+        controller = trio.brokers[0]
         await controller.create_topics([NewTopic(name="t", assignment=dict.fromkeys(range(8), (2, 1)))])
-        world, dead = trio.world, trio.shells[2]
+        world, dead = trio.world, trio.brokers[2]
 
         async def two_dies() -> None:
             world.kill(dead)
@@ -137,9 +137,9 @@ def test_an_election_is_finished(seed: int, world_of: Any, by_writes: bool) -> N
                 states = controller.image.topics["t"].partitions
             await controller.controller().epoch.channels.all_acknowledged()
 
-        trio.shells.remove(dead)
+        trio.brokers.remove(dead)
         died = await trio.die(two_dies(), step, by_writes=by_writes)
-        [last] = trio.shells[1:]
+        [last] = trio.brokers[1:]
         await world.until(lambda: last.is_controller and set(last.image.brokers) == {1})
         await world.until(lambda: all(each.leader == 1 for each in last.image.topics["t"].partitions.values()))
         assert {each.leader_epoch for each in last.image.topics["t"].partitions.values()} == {1}

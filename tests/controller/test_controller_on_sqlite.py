@@ -1,4 +1,4 @@
-"""The same shell on a SQLite tree and the machine's own loop."""
+"""The metadata loop on a SQLite tree and the system's event loop."""
 
 import asyncio
 import random
@@ -26,12 +26,12 @@ def memory_network() -> MemoryNetwork:
 
 
 class Node:
-    """A broker's store and shell, and a way to wait for its image."""
+    """A broker's store and metadata loop, and a way to wait for its image."""
 
     def __init__(self, path: Path, network: MemoryNetwork, broker_id: int = 0) -> None:
         self.store = SqliteStore(str(path), system_runtime())
         self._changed = asyncio.Event()
-        self.shell = ListeningMetadataLoop(
+        self.loop = ListeningMetadataLoop(
             self.store,
             broker_id,
             ListenerAddress("PLAINTEXT", "localhost", 9092 + broker_id),
@@ -41,16 +41,16 @@ class Node:
         )
 
     def die(self) -> None:
-        self.shell.kill()
+        self.loop.kill()
         self.store.abandon()
 
     async def leave(self) -> None:
-        await self.shell.stop()
+        await self.loop.stop()
         await self.store.close()
 
     async def until(self, condition: Callable[[ClusterImage], bool]) -> None:
         async with asyncio.timeout(30):
-            while not condition(self.shell.image):
+            while not condition(self.loop.image):
                 self._changed.clear()
                 await self._changed.wait()
 
@@ -59,16 +59,16 @@ async def test_topics_outlive_a_broker_that_was_killed(tmp_path) -> None:
     """M9."""
     path = tmp_path / "metadata.sqlite"
     first = Node(path, memory_network())
-    await first.shell.start()
-    await first.shell.create_topics([NewTopic(name="a", num_partitions=3), NewTopic(name="b")])
-    await first.shell.delete_topics(["b"])
+    await first.loop.start()
+    await first.loop.create_topics([NewTopic(name="a", num_partitions=3), NewTopic(name="b")])
+    await first.loop.delete_topics(["b"])
     first.die()
     second = Node(path, memory_network())
-    await second.shell.start()
-    assert second.shell.is_controller
-    assert second.shell.image.controller_epoch == 2
-    assert second.shell.image.topics == first.shell.image.topics
-    assert list(second.shell.image.topics) == ["a"]
+    await second.loop.start()
+    assert second.loop.is_controller
+    assert second.loop.image.controller_epoch == 2
+    assert second.loop.image.topics == first.loop.image.topics
+    assert list(second.loop.image.topics) == ["a"]
     await second.leave()
 
 
@@ -77,11 +77,11 @@ async def test_a_broker_takes_over_from_one_that_was_killed(tmp_path) -> None:
     path = tmp_path / "metadata.sqlite"
     network = memory_network()
     one, two = Node(path, network, 1), Node(path, network, 2)
-    await one.shell.start()
-    await two.shell.start()
+    await one.loop.start()
+    await two.loop.start()
     await one.until(lambda image: len(image.brokers) == 2)
-    await one.shell.create_topics([NewTopic(name="a", assignment={0: (1, 2)})])
+    await one.loop.create_topics([NewTopic(name="a", assignment={0: (1, 2)})])
     one.die()
     await two.until(lambda image: "a" in image.topics and image.topics["a"].partitions[0].leader == 2)
-    assert two.shell.is_controller
+    assert two.loop.is_controller
     await two.leave()

@@ -14,9 +14,9 @@ from odradek.model import ConfigurationError, ErrorCode, KafkaError, Unavailable
 from odradek.stores import MemoryStore, MemoryTree
 
 
-def partitions(shell: Any) -> Any:
+def partitions(broker: Any) -> Any:
     """Return the topics that a broker knows; the controller and the other brokers must know the same."""
-    return {(name, topic.topic_id): topic.partitions for name, topic in shell.image.topics.items()}
+    return {(name, topic.topic_id): topic.partitions for name, topic in broker.image.topics.items()}
 
 
 def codes(results: Any) -> list[str | None]:
@@ -27,11 +27,11 @@ def test_the_first_broker_makes_the_tree_and_is_its_controller(play) -> None:
     """M9."""
 
     async def scenario(world) -> None:
-        shell = await world.started(3)
+        broker = await world.started(3)
         for path in paths.PERSISTENT_ROOTS:
             assert await world.store.get(path) is not None, path
-        broker = await world.value("/brokers/ids/3")
-        assert (broker["host"], broker["port"], broker["endpoints"]) == (
+        registration = await world.value("/brokers/ids/3")
+        assert (registration["host"], registration["port"], registration["endpoints"]) == (
             "localhost",
             9095,
             ["PLAINTEXT://localhost:9095"],
@@ -39,12 +39,12 @@ def test_the_first_broker_makes_the_tree_and_is_its_controller(play) -> None:
         assert (await world.value("/controller"))["brokerid"] == 3
         assert (await world.store.get("/controller_epoch")).data == b"1"
         assert (await world.store.get("/controller")).owner == (await world.store.get("/brokers/ids/3")).owner != 0
-        image = shell.image
+        image = broker.image
         assert (image.controller_id, image.controller_epoch, list(image.brokers)) == (3, 1, [3])
         assert image.cluster_id == (await world.value("/cluster/id"))["id"]
         assert len(image.cluster_id) == 22
         assert world.images[3][-1] is image
-        await shell.stop()
+        await broker.stop()
         assert await world.store.get("/controller") is None
         assert await world.store.get("/brokers/ids/3") is None
 
@@ -55,19 +55,19 @@ def test_the_cluster_s_id_is_made_once(play) -> None:
     async def scenario(world) -> None:
         entropy = world.simulation.entropy("ids")
         ids = await asyncio.gather(*(prepare_tree(MemoryStore(world.tree), entropy) for _ in range(3)))
-        shell = await world.started()
-        assert {shell.image.cluster_id} == set(ids)
-        await shell.stop()
+        broker = await world.started()
+        assert {broker.image.cluster_id} == set(ids)
+        await broker.stop()
 
     play(scenario)
 
 
 def test_a_broker_id_that_is_taken_is_refused(play) -> None:
     async def scenario(world) -> None:
-        shell = await world.started(1)
+        broker = await world.started(1)
         with pytest.raises(ConfigurationError, match="id 1 is taken by the broker at localhost:9093"):
             await world.started(1, port=9999)
-        await shell.stop()
+        await broker.stop()
         again = await world.started(1)
         await again.stop()
 
@@ -78,13 +78,13 @@ def test_a_broker_that_starts_again_after_a_crash_waits_for_the_end_of_its_sessi
     """ZooKeeper finds out by time alone that a session is dead: M9."""
 
     async def scenario(world) -> None:
-        shell = await world.started(1)
-        shell.kill()
-        shell.store.abandon()
+        broker = await world.started(1)
+        broker.kill()
+        broker.store.abandon()
         starting = asyncio.ensure_future(world.started(1))
         await world.pass_time(10)
         assert not starting.done()
-        world.tree.expire(shell.store.session_id)
+        world.tree.expire(broker.store.session_id)
         again = await starting
         assert again.is_controller
         assert caplog.text.count("still registered") == 1
@@ -95,12 +95,12 @@ def test_a_broker_that_starts_again_after_a_crash_waits_for_the_end_of_its_sessi
 
 def test_a_broker_that_is_registered_at_the_same_address_for_ever_is_an_error_in_the_end(play) -> None:
     async def scenario(world) -> None:
-        shell = await world.started(1)
+        broker = await world.started(1)
         began = asyncio.get_running_loop().time()
         with pytest.raises(ConfigurationError, match="id 1 is taken by the broker at localhost:9093"):
             await world.started(1)
         assert asyncio.get_running_loop().time() - began == pytest.approx(36, abs=1), "two session time-outs"
-        await shell.stop()
+        await broker.stop()
 
     play(scenario)
 
@@ -125,11 +125,11 @@ def test_a_broker_starts_whichever_of_its_operations_meets_an_expired_session(pl
         under, operations = 1, 1
         while under <= operations:
             store = ShortLivedStore(world.tree, under=under)
-            shell = await world.started(1, store=store)
-            await world.until(lambda shell=shell: list(shell.image.brokers) == [1] and shell.is_controller)
+            broker = await world.started(1, store=store)
+            await world.until(lambda broker=broker: list(broker.image.brokers) == [1] and broker.is_controller)
             node = await world.store.get("/brokers/ids/1")
             assert node.owner == store.session_id
-            await shell.stop()
+            await broker.stop()
             under, operations = under + 1, store.operations
         assert under > 10
 
@@ -214,57 +214,57 @@ def test_a_broker_that_starts_again_finds_its_topics_unchanged(play) -> None:
 
 def test_a_lost_session_is_begun_anew_with_registration_and_election(play) -> None:
     async def scenario(world) -> None:
-        shell = await world.started()
-        await shell.create_topics([NewTopic(name="a")])
-        world.tree.expire(shell.store.session_id)
-        await world.until(lambda: shell.image.controller_epoch == 2)
-        assert list(shell.image.brokers) == [0]
-        assert (await world.store.get("/brokers/ids/0")).owner == shell.store.session_id
-        assert shell.image.topics["a"].partitions[0].leader == 0
-        assert codes(await shell.create_topics([NewTopic(name="b")])) == [None]
-        await shell.stop()
+        broker = await world.started()
+        await broker.create_topics([NewTopic(name="a")])
+        world.tree.expire(broker.store.session_id)
+        await world.until(lambda: broker.image.controller_epoch == 2)
+        assert list(broker.image.brokers) == [0]
+        assert (await world.store.get("/brokers/ids/0")).owner == broker.store.session_id
+        assert broker.image.topics["a"].partitions[0].leader == 0
+        assert codes(await broker.create_topics([NewTopic(name="b")])) == [None]
+        await broker.stop()
 
     play(scenario)
 
 
 def test_a_session_lost_in_the_middle_of_a_request_is_reported_and_survived(play) -> None:
     async def scenario(world) -> None:
-        shell = await world.started()
-        request = asyncio.create_task(shell.create_topics([NewTopic(name="a")]))
+        broker = await world.started()
+        request = asyncio.create_task(broker.create_topics([NewTopic(name="a")]))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        world.tree.expire(shell.store.session_id)
+        world.tree.expire(broker.store.session_id)
         [outcome] = await asyncio.gather(request, return_exceptions=True)
         assert isinstance(outcome, list) or outcome.retriable
-        await world.until(lambda: shell.image.controller_epoch == 2)
-        await shell.create_topics([NewTopic(name="a")])
-        assert shell.image.topics["a"].partitions[1].leader == 0
-        await shell.stop()
+        await world.until(lambda: broker.image.controller_epoch == 2)
+        await broker.create_topics([NewTopic(name="a")])
+        assert broker.image.topics["a"].partitions[1].leader == 0
+        await broker.stop()
 
     play(scenario)
 
 
 def test_a_registration_that_somebody_removed_is_made_again(play) -> None:
     async def scenario(world) -> None:
-        shell = await world.started()
-        await shell.create_topics([NewTopic(name="a")])
-        first = shell.image.brokers[0].epoch
+        broker = await world.started()
+        await broker.create_topics([NewTopic(name="a")])
+        first = broker.image.brokers[0].epoch
         await world.store.delete("/brokers/ids/0")
-        await world.until(lambda: shell.image.brokers[0].epoch > first)
-        assert shell.image.topics["a"].partitions[0].leader_epoch == 0
-        await shell.stop()
+        await world.until(lambda: broker.image.brokers[0].epoch > first)
+        assert broker.image.topics["a"].partitions[0].leader_epoch == 0
+        await broker.stop()
 
     play(scenario)
 
 
 def test_removing_the_controller_s_node_forces_an_election(play) -> None:
     async def scenario(world) -> None:
-        shell = await world.started()
+        broker = await world.started()
         await world.store.delete("/controller")
-        await world.until(lambda: shell.image.controller_epoch == 2)
-        assert codes(await shell.create_topics([NewTopic(name="a")])) == [None]
+        await world.until(lambda: broker.image.controller_epoch == 2)
+        assert codes(await broker.create_topics([NewTopic(name="a")])) == [None]
         assert (await world.value("/brokers/topics/a/partitions/0/state"))["controller_epoch"] == 2
-        await shell.stop()
+        await broker.stop()
 
     play(scenario)
 
@@ -273,15 +273,15 @@ def test_a_deposed_controller_writes_nothing(play) -> None:
     """M1: a controller of an older epoch is refused."""
 
     async def scenario(world) -> None:
-        shell = await world.started()
+        broker = await world.started()
         await world.store.set("/controller_epoch", b"9")
         with pytest.raises(KafkaError) as error:
-            await shell.create_topics([NewTopic(name="a")])
+            await broker.create_topics([NewTopic(name="a")])
         assert error.value.code is ErrorCode.not_controller
         assert await world.everything() == ["/brokers/topics"]
-        await world.until(lambda: shell.image.controller_epoch == 10)
-        assert codes(await shell.create_topics([NewTopic(name="a")])) == [None]
-        await shell.stop()
+        await world.until(lambda: broker.image.controller_epoch == 10)
+        assert codes(await broker.create_topics([NewTopic(name="a")])) == [None]
+        await broker.stop()
 
     play(scenario)
 
@@ -305,30 +305,30 @@ class Unreachable:
 def test_a_tree_out_of_reach_is_an_answer_now_and_work_for_later(play, caplog) -> None:
     async def scenario(world) -> None:
         store = Unreachable(MemoryStore(world.tree))
-        shell = await world.started(store=store)
+        broker = await world.started(store=store)
         store.down = True
         await world.store.create("/brokers/topics/a", TopicNode(replicas={0: (0,)}).encode())
         with pytest.raises(KafkaError) as error:
-            await shell.create_topics([NewTopic(name="b")])
+            await broker.create_topics([NewTopic(name="b")])
         assert error.value.code is ErrorCode.request_timed_out
         await world.pass_time(60)
         assert "out of reach; trying again in 5.00 s" in caplog.text
         store.down = False
-        await world.until(lambda: "a" in shell.image.topics and shell.image.topics["a"].partitions[0].has_leader)
-        await shell.stop()
+        await world.until(lambda: "a" in broker.image.topics and broker.image.topics["a"].partitions[0].has_leader)
+        await broker.stop()
 
     play(scenario)
 
 
 def test_waiting_requests_fail_with_not_controller_when_the_broker_stops(play) -> None:
     async def scenario(world) -> None:
-        shell = await world.started()
-        requests = [asyncio.create_task(shell.create_topics([NewTopic(name=name)])) for name in "abc"]
+        broker = await world.started()
+        requests = [asyncio.create_task(broker.create_topics([NewTopic(name=name)])) for name in "abc"]
         await asyncio.sleep(0)
-        await shell.stop()
+        await broker.stop()
         for result in await asyncio.gather(*requests, return_exceptions=True):
             assert isinstance(result, list) or result.code is ErrorCode.not_controller
         with pytest.raises(KafkaError):
-            await shell.create_topics([NewTopic(name="d")])
+            await broker.create_topics([NewTopic(name="d")])
 
     play(scenario)

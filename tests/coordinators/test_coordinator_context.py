@@ -1,10 +1,10 @@
-"""The context of a coordinator with a toy machine: replies and commits, failures of every step, loading again (M6)."""
+"""The context of a coordinator with counters as its machine: replies and commits, failures of every step, loading again (M6)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from toy import Add, Await, ControlledPartition, Counters, Get, MemoryLog, Request, TotalCodec
+from counter_machine import Add, Await, ControlledPartition, Counters, Get, MemoryLog, Request, TotalCodec
 
 from odradek.broker.coordinators.coordinator_context import CoordinatorContext, CoordinatorState
 from odradek.coordination import Producer

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from test_coordinator_context import Scene, code_of, play
-from toy import Add, AddUnsafely, Await, Clear, ControlledPartition, Counters, Get, Total
+from counter_machine import Add, AddUnsafely, Await, Clear, ControlledPartition, Counters, Get, Total
 
 from odradek.broker.coordinators import coordinator_context
 from odradek.broker.coordinators.coordinator_context import CoordinatorState

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 from test_coordinator_context import COMMIT_TIMEOUT_MS, code_of
-from toy import Add, Await, ControlledPartition, Counters, Get, TotalCodec
+from counter_machine import Add, Await, ControlledPartition, Counters, Get, TotalCodec
 
 from odradek.broker.coordinators.coordinator_context import CoordinatorState
 from odradek.broker.coordinators.runtime import CoordinatorKind, CoordinatorRuntime, partition_for

@@ -80,8 +80,8 @@ class Case:
     differs: str = ""
 
 
-class Twins:
-    """Both, running; each answers on a connection of its own."""
+class BrokerPair:
+    """A broker of ours and one of Kafka, each asked on a connection of its own."""
 
     def __init__(self, directory: Path) -> None:
         self.kafka = KafkaBroker(directory / "kafka", options=OPTIONS | KAFKA_OPTIONS, heap="384M", short_lived=True)
@@ -89,19 +89,19 @@ class Twins:
         self._connections: dict[str, BlockingWireClient] = {}
 
     def start(self) -> None:
-        """Run both."""
+        """Start both brokers."""
         self.kafka.format()
         self.kafka.start()
         self.ours.start()
 
     def stop(self) -> None:
-        """Stop both, cleanly."""
+        """Stop both brokers cleanly."""
         self._hang_up()
         self.kafka.stop()
         self.ours.stop()
 
     def ask(self, request: Request) -> tuple[Any, Any]:
-        """Our answer and Kafka's."""
+        """Return our answer and Kafka's."""
         if request.settles:
             with contextlib.suppress(TimeoutError):
                 same = eventually(lambda: self._same_answers(request))
@@ -224,10 +224,10 @@ def _sorted(value: Any) -> Any:
     return sorted(map(_sorted, value), key=repr) if isinstance(value, list) else value
 
 
-def check(twins: Twins, case: Case) -> None:
+def check(pair: BrokerPair, case: Case) -> None:
     """Ask both; a difference that is on purpose must be one."""
     requests = [dataclasses.replace(each, settles=each.settles and not case.differs) for each in case.requests]
-    answers = [twins.ask(request) for request in requests]
+    answers = [pair.ask(request) for request in requests]
     ours, kafkas = [ours for ours, _ in answers], [kafkas for _, kafkas in answers]
     if case.differs:
         assert ours != kafkas, f"no longer true: {case.differs}"

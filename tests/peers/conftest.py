@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 
 import pytest
-from twins import Twins
+from compare_with_kafka import BrokerPair
 
 
 @pytest.fixture(scope="session")
-def twins(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twins]:
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerPair]:
     """Both, over empty directories; every test takes topics of its own."""
-    both = Twins(tmp_path_factory.mktemp("twins"))
+    both = BrokerPair(tmp_path_factory.mktemp("pair"))
     both.start()
     yield both
     both.stop()

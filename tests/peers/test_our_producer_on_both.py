@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from twins import DEADLINE_S, Twins
+from compare_with_kafka import DEADLINE_S, BrokerPair
 
 from odradek.clients import Admin, Consumer, Producer
 from odradek.clients.consumer import ConsumerRecord
@@ -20,14 +20,14 @@ COUNT = 200
 Scene = Callable[[str], Awaitable[Any]]
 
 
-def on_both(twins: Twins, scene: Scene) -> Any:
+def on_both(pair: BrokerPair, scene: Scene) -> Any:
     """Run a scene on both; what it returns is the same."""
 
     async def limited(servers: str) -> Any:
         async with asyncio.timeout(3 * DEADLINE_S):
             return await scene(servers)
 
-    ours, kafkas = (asyncio.run(limited(each.bootstrap_servers)) for each in (twins.ours, twins.kafka))
+    ours, kafkas = (asyncio.run(limited(each.bootstrap_servers)) for each in (pair.ours, pair.kafka))
     assert ours == kafkas
     return ours
 
@@ -45,7 +45,7 @@ async def read(servers: str, topic: str, partitions: int) -> list[ConsumerRecord
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_records_and_rows_are_the_same_in_both(twins: Twins, codec: str) -> None:
+def test_records_and_rows_are_the_same_in_both(pair: BrokerPair, codec: str) -> None:
     topic = f"producer-{codec}"
     keys = [b"k%d" % (number % 17) for number in range(COUNT)]
     table = pa.table(
@@ -72,13 +72,13 @@ def test_records_and_rows_are_the_same_in_both(twins: Twins, codec: str) -> None
                 offsets += [(row, batch.partition, found[at]) for at, row in enumerate(batch.rows.tolist())]
         return places, offsets, await read(servers, topic, 3)
 
-    twins.create({topic: {}}, 3)
-    places, offsets, records = on_both(twins, scene)
+    pair.create({topic: {}}, 3)
+    places, offsets, records = on_both(pair, scene)
     assert len(set(places)) == len(offsets) == COUNT
     assert len(records) == 2 * COUNT
 
 
-def test_batches_that_are_too_large_are_split_for_both(twins: Twins) -> None:
+def test_batches_that_are_too_large_are_split_for_both(pair: BrokerPair) -> None:
     topic = "producer-small"
 
     async def scene(servers: str) -> Any:
@@ -95,13 +95,13 @@ def test_batches_that_are_too_large_are_split_for_both(twins: Twins) -> None:
             await (await producer.send(topic, b"after", timestamp_ms=NOW))
             return [(await batch.offsets).tolist() for batch in rows], await read(servers, topic, 1)
 
-    twins.create({topic: {"max.message.bytes": "1000"}}, 1)
-    (offsets,), records = on_both(twins, scene)
+    pair.create({topic: {"max.message.bytes": "1000"}}, 1)
+    (offsets,), records = on_both(pair, scene)
     assert offsets == list(range(COUNT, 2 * COUNT))
     assert len(records) == 2 * COUNT + 1
 
 
-def test_a_topic_may_get_partitions_and_be_created_anew_under_a_producer(twins: Twins) -> None:
+def test_a_topic_may_get_partitions_and_be_created_anew_under_a_producer(pair: BrokerPair) -> None:
     topic = "producer-anew"
 
     async def scene(servers: str) -> Any:
@@ -126,5 +126,5 @@ def test_a_topic_may_get_partitions_and_be_created_anew_under_a_producer(twins: 
             await producer.flush()
         return [record.value for record in await read(servers, topic, 1)]
 
-    twins.create({topic: {}}, 1)
-    assert on_both(twins, scene) == [b"new %d" % number for number in range(20)]
+    pair.create({topic: {}}, 1)
+    assert on_both(pair, scene) == [b"new %d" % number for number in range(20)]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import pytest
-from twins import Case, Request, Twins, check, comparable
+from compare_with_kafka import BrokerPair, Case, Request, check, comparable
 
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.message_codec import decode_response
@@ -373,15 +373,15 @@ CASES: Final = [*_CREATION, *_DELETION, *_EXPANSION, *_DESCRIPTION, *_CHANGES, *
 
 
 @pytest.fixture(scope="module", autouse=True)
-def topics(twins: Twins) -> None:
+def topics(pair: BrokerPair) -> None:
     """The topics of this table."""
-    twins.create(TOPICS, PARTITIONS)
+    pair.create(TOPICS, PARTITIONS)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_an_administrator_gets_the_same_answer(twins: Twins, case: Case):
+def test_an_administrator_gets_the_same_answer(pair: BrokerPair, case: Case):
     """M1"""
-    check(twins, case)
+    check(pair, case)
 
 
 AMONG_BROKERS = {ApiKey.ALTER_PARTITION}
@@ -389,20 +389,20 @@ AMONG_BROKERS = {ApiKey.ALTER_PARTITION}
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_our_broker_lists_the_same_versions_of_its_requests(twins: Twins, version: int):
+def test_our_broker_lists_the_same_versions_of_its_requests(pair: BrokerPair, version: int):
     """M1: what Kafka has and we lack is not told of; what both have, both have in the same versions."""
     request = ask(ApiKey.API_VERSIONS, version, client_software_name="test", client_software_version="1")
-    ours, kafkas = twins.ask(request)
+    ours, kafkas = pair.ask(request)
     assert (ours["error_code"], kafkas["error_code"]) == ("none", "none")
     theirs = {entry["api_key"]: entry for entry in kafkas["api_keys"]}
     told = {entry["api_key"]: entry for entry in ours["api_keys"] if entry["api_key"] not in AMONG_BROKERS}
     assert told == {api_key: theirs.get(api_key) for api_key in told}
 
 
-def test_a_version_of_api_versions_to_come_is_answered_in_version_0(twins: Twins):
+def test_a_version_of_api_versions_to_come_is_answered_in_version_0(pair: BrokerPair):
     """M1: with what would be understood, so that a newer client finds out (KIP-511)."""
     frames = []
-    for servers in (twins.ours.bootstrap_servers, twins.kafka.bootstrap_servers):
+    for servers in (pair.ours.bootstrap_servers, pair.kafka.bootstrap_servers):
         with BlockingWireClient(servers) as connection:
             request = connection.frame(
                 ApiKey.API_VERSIONS, {"client_software_name": "a", "client_software_version": "1"}, 4

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from twins import Twins
+from compare_with_kafka import BrokerPair
 
 from odradek.clients import Admin, NewTopic, OffsetAndMetadata, Producer, SimpleConsumer
 from odradek.clients.admin.descriptions import ConfigResource, ConfigResourceType, ConfigSource
@@ -29,9 +29,9 @@ Scene = Callable[[Admin, SimpleConsumer, str], Awaitable[None]]
 
 
 @pytest.fixture(params=["ours", "kafka"])
-def servers(request: pytest.FixtureRequest, twins: Twins) -> str:
+def servers(request: pytest.FixtureRequest, pair: BrokerPair) -> str:
     """The addresses of one side."""
-    found: str = getattr(twins, request.param).bootstrap_servers
+    found: str = getattr(pair, request.param).bootstrap_servers
     return found
 
 

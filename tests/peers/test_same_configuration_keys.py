@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from twins import Request, Twins
+from compare_with_kafka import BrokerPair, Request
 
 from odradek.config import BrokerConfig
 from odradek.config.dynamic import DYNAMIC
@@ -30,11 +30,11 @@ OTHER_DEFAULTS = {
 pytestmark = pytest.mark.needs("kafka")
 
 
-def described(twins: Twins, kind: int, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def described(pair: BrokerPair, kind: int, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return what both say of every key, by name: ours, and Kafka's."""
     resources = [{"resource_type": kind, "resource_name": name, "configuration_keys": None}]
     message = {"resources": resources, "include_synonyms": True, "include_documentation": False}
-    answers = twins.ask(Request(api=ApiKey.DESCRIBE_CONFIGS, version=4, message=message))
+    answers = pair.ask(Request(api=ApiKey.DESCRIBE_CONFIGS, version=4, message=message))
     ours, kafkas = ({each["name"]: each for each in answer["results"][0]["configs"]} for answer in answers)
     return ours, kafkas
 
@@ -45,9 +45,9 @@ def default(entry: dict[str, Any]) -> str | None:
     return found[0] or None if found else None
 
 
-def test_every_key_of_a_topic_is_described_alike(twins: Twins):
-    twins.create({"keys-a": {}}, 1)
-    ours, kafkas = described(twins, TOPIC, "keys-a")
+def test_every_key_of_a_topic_is_described_alike(pair: BrokerPair):
+    pair.create({"keys-a": {}}, 1)
+    ours, kafkas = described(pair, TOPIC, "keys-a")
     assert ours.keys() == kafkas.keys()
     for name in ours.keys() - {"min.insync.replicas"}:  # Kafka sets it for the cluster (KIP-966)
         mine, theirs = (
@@ -56,8 +56,8 @@ def test_every_key_of_a_topic_is_described_alike(twins: Twins):
         assert mine == theirs, name
 
 
-def test_every_key_of_a_broker_is_ours_or_in_the_table_of_those_without_effect(twins: Twins):
-    _, kafkas = described(twins, BROKER, "0")
+def test_every_key_of_a_broker_is_ours_or_in_the_table_of_those_without_effect(pair: BrokerPair):
+    _, kafkas = described(pair, BROKER, "0")
     known = BrokerConfig.definitions().keys() | REPLACED_KEYS.keys()
     assert kafkas.keys() - known == {
         name for name in unimplemented_keys() if not name.endswith((".throttled.rate", ".io.max.bytes.per.second"))
@@ -71,8 +71,8 @@ def test_every_key_of_a_broker_is_ours_or_in_the_table_of_those_without_effect(t
         assert (key.definition.format(key.definition.default) or None) == default(entry), name
 
 
-def test_every_key_of_a_broker_that_both_have_is_described_alike(twins: Twins):
-    ours, kafkas = described(twins, BROKER, "0")
+def test_every_key_of_a_broker_that_both_have_is_described_alike(pair: BrokerPair):
+    ours, kafkas = described(pair, BROKER, "0")
     for name in ours.keys() & kafkas.keys():
         mine, theirs = ours[name], kafkas[name]
         assert (mine["config_type"], mine["is_sensitive"]) == (theirs["config_type"], theirs["is_sensitive"]), name

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import pytest
+from compare_with_kafka import BrokerPair, Case, Request, check, produce
 from test_same_offsets import list_offsets
-from twins import Case, Request, Twins, check, produce
 
 from odradek.protocol.api import ApiKey
 from odradek.protocol.batches.compression import Codec
@@ -103,18 +103,18 @@ CASES: Final = [
 
 
 @pytest.fixture(scope="module", autouse=True)
-def topics(twins: Twins) -> None:
+def topics(pair: BrokerPair) -> None:
     """The topics to fetch from."""
-    twins.create(TOPICS, 1)
+    pair.create(TOPICS, 1)
     for number in range(COUNT):
         records = [(NOW + number, b"k", b"x" * 50, (("h", None),)) for _ in range(number + 1)]
-        twins.agree(produce(TOPIC, bytes(encode_batch(records, codec=list(Codec)[number % len(Codec)]))))
+        pair.agree(produce(TOPIC, bytes(encode_batch(records, codec=list(Codec)[number % len(Codec)]))))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_fetch_has_the_same_answer(twins: Twins, case: Case):
+def test_a_fetch_has_the_same_answer(pair: BrokerPair, case: Case):
     """M1"""
-    check(twins, case)
+    check(pair, case)
 
 
 def in_transaction(producer_id: int, sequence: int, *, epoch: int = 0) -> Request:
@@ -147,14 +147,14 @@ STEPS: Final = [
 ]
 
 
-def test_readers_of_transactions_get_the_same_answers(twins: Twins):
+def test_readers_of_transactions_get_the_same_answers(pair: BrokerPair):
     """M1: the last stable offset and the aborted transactions after each step, refused ones among them."""
     for number, step in enumerate(STEPS):
-        twins.agree(step)
-        last = twins.agree(list_offsets(-1, topic=ENDED))["topics"][0]["partitions"][0]["offset"]
-        twins.agree(list_offsets(-1, topic=ENDED, isolation=1))
+        pair.agree(step)
+        last = pair.agree(list_offsets(-1, topic=ENDED))["topics"][0]["partitions"][0]["offset"]
+        pair.agree(list_offsets(-1, topic=ENDED, isolation=1))
         for offset in range(last + 1):
-            answers = twins.ask(fetch(offset, topic=ENDED, isolation=1))
+            answers = pair.ask(fetch(offset, topic=ENDED, isolation=1))
             ours, kafkas = (without_times(answer) for answer in answers)
             assert ours == kafkas, (number, offset)
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import pytest
-from twins import Case, Request, Twins, check, produce
+from compare_with_kafka import BrokerPair, Case, Request, check, produce
 
 from odradek.protocol.api import ApiKey
 from odradek.protocol.batches.compression import Codec
@@ -165,17 +165,17 @@ CASES: Final = [
 
 
 @pytest.fixture(scope="module", autouse=True)
-def topics(twins: Twins) -> None:
+def topics(pair: BrokerPair) -> None:
     """The topics of this table."""
-    twins.create(TOPICS, len(Codec))
+    pair.create(TOPICS, len(Codec))
     for topic in ("times", "compact-times", "deleted"):
         for codec in Codec:
             for times in TIMES:
                 records = [(NOW + time, b"k", b"v%d" % time, ()) for time in times]
-                twins.agree(produce(topic, bytes(encode_batch(records, codec=codec)), partition=int(codec)))
+                pair.agree(produce(topic, bytes(encode_batch(records, codec=codec)), partition=int(codec)))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_question_about_offsets_has_the_same_answer(twins: Twins, case: Case):
+def test_a_question_about_offsets_has_the_same_answer(pair: BrokerPair, case: Case):
     """M1"""
-    check(twins, case)
+    check(pair, case)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import pytest
-from twins import Case, Twins, check, produce
+from compare_with_kafka import BrokerPair, Case, check, produce
 
 from odradek.protocol.batches.compression import Codec
 from odradek.protocol.batches.record_batch import (
@@ -271,24 +271,24 @@ CASES: Final = [
 
 
 @pytest.fixture(scope="module", autouse=True)
-def topics(twins: Twins) -> None:
+def topics(pair: BrokerPair) -> None:
     """The topics of this table."""
-    twins.create(TOPICS, PARTITIONS)
+    pair.create(TOPICS, PARTITIONS)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_batch_has_the_same_fate(twins: Twins, case: Case):
+def test_a_batch_has_the_same_fate(pair: BrokerPair, case: Case):
     """M1"""
-    check(twins, case)
+    check(pair, case)
 
 
-def test_accepted_batches_have_the_same_bytes_on_disk(twins: Twins):
+def test_accepted_batches_have_the_same_bytes_on_disk(pair: BrokerPair):
     """M1: after whichever of the cases above came before, headers that were mended included."""
     for topic in ("bad", "compacted", "small", "sequences"):
-        twins.agree(produce(topic, batch()))
-        ours, kafkas = twins.partition_files(topic, 0, ".log")
+        pair.agree(produce(topic, batch()))
+        ours, kafkas = pair.partition_files(topic, 0, ".log")
         assert sorted(ours) == sorted(kafkas), "they rolled at other batches"
-        differing = [pair for pair in zip(batches(ours), batches(kafkas), strict=True) if pair[0] != pair[1]]
+        differing = [each for each in zip(batches(ours), batches(kafkas), strict=True) if each[0] != each[1]]
         assert differing == [], topic
 
 
@@ -298,7 +298,7 @@ def batches(files: dict[str, bytes]) -> list[tuple[BatchHeader, bytes]]:
     return [(header, data[start + HEADER_SIZE : start + header.size]) for start, header in iterate_batches(data)]
 
 
-def test_segments_that_rolled_have_the_same_indexes_and_producers(twins: Twins):
+def test_segments_that_rolled_have_the_same_indexes_and_producers(pair: BrokerPair):
     """M1: three segments of batches of all sizes and codecs, idempotent ones among them."""
     for number in range(600):
         codec = list(Codec)[number % len(Codec)]
@@ -310,26 +310,26 @@ def test_segments_that_rolled_have_the_same_indexes_and_producers(twins: Twins):
             values = (values * 9)[:9]
         # From the future, or the producer would expire.
         data = batch(*values, at=FAR + 1000 * (number - 20 * (number % 5)), codec=codec, **producer)
-        answer = twins.agree(produce("rolled", data))
+        answer = pair.agree(produce("rolled", data))
         assert "'error_code': 'none'" in str(answer), answer
     for suffix in (".log", ".index", ".timeindex", ".snapshot"):
-        _, kafkas = twins.partition_files("rolled", 0, suffix)
+        _, kafkas = pair.partition_files("rolled", 0, suffix)
         # Kafka's index of the active segment is as long as it may become; ours is written when a segment is synced.
         names = sorted(kafkas) if suffix in {".log", ".snapshot"} else sorted(kafkas)[:-1]
         assert len(names) >= 2
-        ours = eventually(lambda suffix=suffix, names=names: files_of("rolled", names, suffix, twins), what=suffix)
+        ours = eventually(lambda suffix=suffix, names=names: files_of("rolled", names, suffix, pair), what=suffix)
         assert ours == {name: kafkas[name] for name in names}, suffix
 
-    epochs = eventually(lambda: twins.partition_files("rolled", 0, "leader-epoch-checkpoint")[0], what="epochs")
-    assert epochs == twins.partition_files("rolled", 0, "leader-epoch-checkpoint")[1]
+    epochs = eventually(lambda: pair.partition_files("rolled", 0, "leader-epoch-checkpoint")[0], what="epochs")
+    assert epochs == pair.partition_files("rolled", 0, "leader-epoch-checkpoint")[1]
     ours, kafkas = (
         re.sub(rb"(?<=topic_id: ).*", b"an id", files["partition.metadata"])
-        for files in twins.partition_files("rolled", 0, "partition.metadata")
+        for files in pair.partition_files("rolled", 0, "partition.metadata")
     )
     assert ours == kafkas
 
 
-def files_of(topic: str, names: Sequence[str], suffix: str, twins: Twins) -> dict[str, bytes]:
+def files_of(topic: str, names: Sequence[str], suffix: str, pair: BrokerPair) -> dict[str, bytes]:
     """Those of ours, once they are all there."""
-    ours, _ = twins.partition_files(topic, 0, suffix)
+    ours, _ = pair.partition_files(topic, 0, suffix)
     return {name: ours[name] for name in names} if ours.keys() >= set(names) else {}

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import pytest
-from twins import Twins, produce
+from compare_with_kafka import BrokerPair, produce
 
 from odradek.protocol.batches.compression import Codec, compress
 from odradek.protocol.batches.record_batch import HEADER_SIZE, iterate_batches, read_header, write_header
@@ -61,17 +61,17 @@ def batches(codec: Codec, topic: str) -> Iterator[bytes]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def topics(twins: Twins) -> None:
+def topics(pair: BrokerPair) -> None:
     """The topics of these tests, with a partition for each codec."""
-    twins.create(TOPICS, len(Codec))
+    pair.create(TOPICS, len(Codec))
 
 
 @pytest.mark.parametrize("topic", TOPICS)
-def test_recompressed_batches_equal_kafkas(twins: Twins, topic: str):
+def test_recompressed_batches_equal_kafkas(pair: BrokerPair, topic: str):
     """M1"""
     for codec in Codec:
         for batch in batches(codec, topic):
-            ours, kafkas = twins.ask(produce(topic, batch, partition=int(codec)))
+            ours, kafkas = pair.ask(produce(topic, batch, partition=int(codec)))
             assert ours == kafkas
-        mine, theirs = twins.partition_files(topic, int(codec), ".log")
+        mine, theirs = pair.partition_files(topic, int(codec), ".log")
         assert list(stored(mine)) == list(stored(theirs))

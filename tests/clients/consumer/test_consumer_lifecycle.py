@@ -6,7 +6,7 @@ import warnings
 from typing import Any
 
 import pytest
-from scenes import T0, T1, create, fill, play, poll_all, values
+from scenarios import T0, T1, create, fill, play, poll_all, values
 
 from odradek.clients import Admin, Consumer
 from odradek.model import KafkaError, UnavailableError

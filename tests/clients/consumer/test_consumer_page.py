@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scenes import create
+from scenarios import create
 
 from odradek.clients import Consumer
 from odradek.clients.consumer.membership_manager import TRANSITIONS, MemberState

@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 import pytest
-from scenes import T0, fill, play, poll_all, values
+from scenarios import T0, fill, play, poll_all, values
 
 from odradek.clients import Consumer, ConsumerRecord, OffsetAndMetadata, RecordDeserializationError
 from odradek.clients.consumer import ConsumerInterceptor, ConsumerSettings

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from scenes import T0, T1, create, fill, poll_all
+from scenarios import T0, T1, create, fill, poll_all
 
 from odradek.clients.consumer.fetching.fetch_buffer_limit import FetchBufferLimit
 from odradek.clients.consumer.subscription_state import TopicPartitionState

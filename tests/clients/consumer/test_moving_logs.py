@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from scenes import T0, create, fill, poll_all, values
+from scenarios import T0, create, fill, poll_all, values
 
 from odradek.broker.lifecycle import Broker
 from odradek.clients import Admin, Consumer, LogTruncationError, OffsetAndMetadata

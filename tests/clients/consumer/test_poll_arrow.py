@@ -5,7 +5,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from scenes import T0, T1, T2, create, fill, play, values
+from scenarios import T0, T1, T2, create, fill, play, values
 
 from odradek.clients import Consumer
 from odradek.columns import COLUMNS

@@ -1,4 +1,4 @@
-"""The context of a coordinator with counters as its machine: replies and commits, failures of every step, loading again (M6)."""
+"""The context of a coordinator with counters as its machine: replies, commits, failures, loading again (M6)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -10,8 +10,8 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from test_coordinator_context import Scene, code_of, play
 from counter_machine import Add, AddUnsafely, Await, Clear, ControlledPartition, Counters, Get, Total
+from test_coordinator_context import Scene, code_of, play
 
 from odradek.broker.coordinators import coordinator_context
 from odradek.broker.coordinators.coordinator_context import CoordinatorState

@@ -9,7 +9,6 @@ from counter_machine import Add, Await, Counters, Get, MemoryLog, TotalCodec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_coordinator_context import Scene, play
-from counter_machine import Add, Await, Counters, Get, MemoryLog, TotalCodec
 
 from odradek.broker.coordinators.coordinator_context import CoordinatorState
 from odradek.coordination import NO_PRODUCER, Producer

@@ -6,8 +6,8 @@ from typing import Any, cast
 from uuid import UUID
 
 import pytest
-from test_coordinator_context import COMMIT_TIMEOUT_MS, code_of
 from counter_machine import Add, Await, ControlledPartition, Counters, Get, TotalCodec
+from test_coordinator_context import COMMIT_TIMEOUT_MS, code_of
 
 from odradek.broker.coordinators.coordinator_context import CoordinatorState
 from odradek.broker.coordinators.runtime import CoordinatorKind, CoordinatorRuntime, partition_for

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from odradek.broker.cluster.unclean_registration import wait_until_out_of_isrs
+from odradek.broker.cluster.registration.unclean_registration import wait_until_out_of_isrs
 from odradek.config import parse_listener
 from odradek.metadata import paths
 from odradek.metadata.nodes import BrokerNode, PartitionStateNode, TopicNode

@@ -6,7 +6,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-from odradek.broker.cluster.metadata_loop import MetadataLoop
+from odradek.broker.cluster.metadata.metadata_loop import MetadataLoop
 from odradek.broker.controlling.controller import Controller
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.serving.admission import Admission

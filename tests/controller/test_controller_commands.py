@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.cluster.controller_commands import FULL, INCREMENTAL
+from odradek.broker.cluster.metadata.controller_commands import FULL, INCREMENTAL
 from odradek.controller import AlterPartitionItem, NewPartitions, NewTopic, StopReplicas
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import CONTROLLER_VERSIONS, ApiKey

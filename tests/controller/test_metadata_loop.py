@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.cluster.broker_session import prepare_tree
+from odradek.broker.cluster.registration.broker_session import prepare_tree
 from odradek.controller import NewTopic
 from odradek.metadata import paths
 from odradek.metadata.nodes import TopicNode

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from lost_disks import create, fill, image, known
 
-from odradek.broker.cluster.directories import accept_losses
+from odradek.broker.cluster.registration.directories import accept_losses
 from odradek.clients import Admin
 from odradek.clients.admin.reassignments import ElectionType
 from odradek.log.directories.maintenance import remove_tree

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from odradek.broker.cluster.broker_connections import BrokerConnections
-from odradek.broker.cluster.controller_requests import ControllerRequests
+from odradek.broker.cluster.requests.broker_connections import BrokerConnections
+from odradek.broker.cluster.requests.controller_requests import ControllerRequests
 from odradek.broker.lifecycle import Broker
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.config import BrokerConfig, ListenerAddress

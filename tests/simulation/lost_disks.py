@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from odradek.broker.cluster.directories import forget_directories
+from odradek.broker.cluster.registration.directories import forget_directories
 from odradek.clients import Admin
 from odradek.metadata import paths
 from odradek.metadata.image import PartitionImage

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from odradek.broker.cluster.broker_session import prepare_tree
+from odradek.broker.cluster.registration.broker_session import prepare_tree
 from odradek.config import BrokerConfig, topic_config
 from odradek.log.checkpoints import leader_epoch_cache, meta_properties
 from odradek.log.checkpoints.leader_epoch_cache import LeaderEpochs

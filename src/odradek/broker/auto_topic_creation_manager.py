@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
-from odradek.broker.cluster.controller_requests import ControllerRequests
+from odradek.broker.cluster.requests.controller_requests import ControllerRequests
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.controller import NewTopic, TopicCreation
 from odradek.model import ErrorCode, KafkaError

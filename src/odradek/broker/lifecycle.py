@@ -19,17 +19,17 @@ from typing import Final
 
 from odradek.broker.auto_topic_creation_manager import AutoTopicCreationManager
 from odradek.broker.cleaner_workers import CleanerWorkers
-from odradek.broker.cluster.broker_connections import BrokerConnections
-from odradek.broker.cluster.broker_session import prepare_tree
-from odradek.broker.cluster.controlled_shutdown import ControlledShutdown
-from odradek.broker.cluster.controller_requests import ControllerRequests
 from odradek.broker.cluster.counted_store import CountedStore
-from odradek.broker.cluster.directories import check_directories, resolve_duplicate_logs
-from odradek.broker.cluster.fencing import Fence
 from odradek.broker.cluster.log_dir_events import LogDirEvents
-from odradek.broker.cluster.metadata_loop import MetadataLoop
-from odradek.broker.cluster.registration import in_live_session
-from odradek.broker.cluster.unclean_registration import wait_until_out_of_isrs
+from odradek.broker.cluster.metadata.metadata_loop import MetadataLoop
+from odradek.broker.cluster.registration.broker_session import prepare_tree
+from odradek.broker.cluster.registration.directories import check_directories, resolve_duplicate_logs
+from odradek.broker.cluster.registration.fencing import Fence
+from odradek.broker.cluster.registration.registration import in_live_session
+from odradek.broker.cluster.registration.unclean_registration import wait_until_out_of_isrs
+from odradek.broker.cluster.requests.broker_connections import BrokerConnections
+from odradek.broker.cluster.requests.controlled_shutdown import ControlledShutdown
+from odradek.broker.cluster.requests.controller_requests import ControllerRequests
 from odradek.broker.controlling.controller import Controller
 from odradek.broker.groups.group_coordinator import GroupCoordinator
 from odradek.broker.groups.rebalance_journal import RebalanceJournal

@@ -8,8 +8,8 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from odradek.broker.cluster.fencing import Fence
-    from odradek.broker.cluster.metadata_loop import MetadataLoop
+    from odradek.broker.cluster.metadata.metadata_loop import MetadataLoop
+    from odradek.broker.cluster.registration.fencing import Fence
     from odradek.broker.controlling.controller import Controller
     from odradek.broker.groups.group_coordinator import GroupCoordinator
     from odradek.broker.replication.replica_manager import ReplicaManager

@@ -11,7 +11,7 @@ from typing import TypeVar
 import click
 
 from odradek.broker.adoption import AdoptedTopic, Adoption, adopt
-from odradek.broker.cluster.directories import accept_losses, forget_directories
+from odradek.broker.cluster.registration.directories import accept_losses, forget_directories
 from odradek.cli import tree_view
 from odradek.cli.common import json_line, json_option
 from odradek.log.names import parse_folder

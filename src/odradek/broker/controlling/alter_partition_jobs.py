@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from odradek.broker.cluster.cluster_view import ClusterView
+from odradek.broker.cluster.metadata.cluster_view import ClusterView
 from odradek.broker.controlling.controller_epoch import ControllerEpoch
 from odradek.broker.replication.alter_partition_requests import IsrResult, WrittenIsr
 from odradek.controller import AlterPartitionItem, StateChange, alter_partition, check_broker_epoch

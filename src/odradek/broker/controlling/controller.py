@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Final, TypeVar
 from uuid import UUID
 
-from odradek.broker.cluster.controller_commands import LocalReplicas
-from odradek.broker.cluster.controller_election import Election
+from odradek.broker.cluster.metadata.controller_commands import LocalReplicas
+from odradek.broker.cluster.metadata.controller_election import Election
 from odradek.broker.controlling import alter_partition_jobs, topic_jobs
 from odradek.broker.controlling.channels.controller_channel_manager import ControllerChannelManager
 from odradek.broker.controlling.controller_epoch import ControllerEpoch

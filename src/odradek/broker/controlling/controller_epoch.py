@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
-from odradek.broker.cluster.controller_election import ControllerMovedError
+from odradek.broker.cluster.metadata.controller_election import ControllerMovedError
 from odradek.broker.controlling.channels.controller_channel_manager import ControllerChannelManager
 from odradek.broker.cooperation import cooperatively
 from odradek.config import BrokerConfig

@@ -5,7 +5,7 @@ The metadata loop updates the image after a job; the client gets its response af
 
 from collections.abc import Collection, Iterable, Mapping
 
-from odradek.broker.cluster.cluster_view import ClusterView
+from odradek.broker.cluster.metadata.cluster_view import ClusterView
 from odradek.broker.controlling.controller_epoch import ControllerEpoch
 from odradek.controller import (
     Assignment,

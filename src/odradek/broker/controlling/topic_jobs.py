@@ -6,7 +6,7 @@ The metadata loop updates the image after a job; the client gets its response af
 from collections.abc import Mapping, Sequence, Set
 from uuid import UUID
 
-from odradek.broker.cluster.cluster_view import ClusterView
+from odradek.broker.cluster.metadata.cluster_view import ClusterView
 from odradek.broker.controlling.controller_epoch import ControllerEpoch
 from odradek.broker.cooperation import cooperatively
 from odradek.controller import (

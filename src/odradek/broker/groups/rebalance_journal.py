@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from heapq import nlargest, nsmallest
 from typing import Any, Final, Protocol
 
-from odradek.broker.cluster.broker_connections import BrokerConnections
+from odradek.broker.cluster.requests.broker_connections import BrokerConnections
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.replication.partition import ACKS_LEADER, Partition
 from odradek.controller import NewTopic

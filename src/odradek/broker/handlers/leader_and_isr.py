@@ -1,4 +1,4 @@
-"""LeaderAndIsr: the controller's command to lead and follow partitions (`cluster.controller_command_handler`)."""
+"""LeaderAndIsr: the controller's command to lead and follow partitions (`ControllerCommandHandler`)."""
 
 from typing import Any
 

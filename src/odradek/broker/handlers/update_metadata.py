@@ -1,4 +1,4 @@
-"""UpdateMetadata: the controller's update of the metadata that clients get (`cluster.controller_command_handler`)."""
+"""UpdateMetadata: the controller's update of the metadata that clients get (`ControllerCommandHandler`)."""
 
 from typing import Any
 

@@ -36,7 +36,7 @@ class LocalController(Protocol):
 
 
 class ControllerChannel(Protocol):
-    """Requests to the controller, on whichever broker it is (`cluster.controller_requests`)."""
+    """Requests to the controller, on whichever broker it is (`cluster.requests.controller_requests`)."""
 
     def local_controller(self) -> LocalController | None:
         """Return the controller if this broker is elected."""

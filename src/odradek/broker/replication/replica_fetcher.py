@@ -56,7 +56,7 @@ _METADATA_ERRORS: Final = frozenset(
 
 
 class LeaderConnections(Protocol):
-    """Connections to the other brokers (`cluster.broker_connections`)."""
+    """Connections to the other brokers (`cluster.requests.broker_connections`)."""
 
     async def connection(
         self, brokers: Mapping[int, BrokerImage], broker_id: int, *, purpose: str = ""

@@ -9,8 +9,8 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from odradek.broker.cluster.cluster_view import ClusterView
-from odradek.broker.cluster.controller_commands import LocalReplicas
+from odradek.broker.cluster.metadata.cluster_view import ClusterView
+from odradek.broker.cluster.metadata.controller_commands import LocalReplicas
 from odradek.broker.controlling.channels.pending_updates import Change, Stop, compute_changes
 from odradek.broker.controlling.channels.request_sender import RequestSender
 from odradek.broker.controlling.channels.requests import ControllerIdentity, partitions_of

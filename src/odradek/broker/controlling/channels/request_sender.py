@@ -7,7 +7,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from odradek.broker.cluster.inter_broker_requests import connect, encode, send
+from odradek.broker.cluster.requests.inter_broker_requests import connect, encode, send
 from odradek.broker.controlling.channels import requests as messages
 from odradek.broker.controlling.channels.pending_updates import PendingUpdates, Stop
 from odradek.metadata.image import BrokerImage

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from odradek.broker.cluster.controller_commands import FULL, INCREMENTAL, LEADER_DURING_DELETE
+from odradek.broker.cluster.metadata.controller_commands import FULL, INCREMENTAL, LEADER_DURING_DELETE
 from odradek.broker.controlling.channels.pending_updates import PendingUpdates
 from odradek.metadata.image import UNNAMED, BrokerImage, ClusterImage, PartitionImage, TopicImage
 from odradek.model import TopicPartition

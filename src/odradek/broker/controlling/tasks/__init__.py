@@ -13,7 +13,7 @@ it to the other brokers. The next controller finishes what this one leaves half 
 
 from abc import ABC, abstractmethod
 
-from odradek.broker.cluster.cluster_view import ClusterView
+from odradek.broker.cluster.metadata.cluster_view import ClusterView
 from odradek.broker.controlling.controller_epoch import ControllerEpoch
 from odradek.metadata.image import ClusterImage
 

@@ -6,7 +6,7 @@ topic had; otherwise brokers would treat their logs as another topic's.
 
 from uuid import UUID
 
-from odradek.broker.cluster.cluster_view import ClusterView
+from odradek.broker.cluster.metadata.cluster_view import ClusterView
 from odradek.broker.controlling.controller_epoch import ControllerEpoch
 from odradek.broker.controlling.tasks import ControllerTask
 from odradek.controller import needs_initialization

@@ -7,7 +7,7 @@ one requests the state of all logs in any case.
 
 from contextlib import suppress
 
-from odradek.broker.cluster.cluster_view import ClusterView
+from odradek.broker.cluster.metadata.cluster_view import ClusterView
 from odradek.broker.controlling.controller_epoch import ControllerEpoch
 from odradek.broker.controlling.tasks import ControllerTask
 from odradek.metadata import paths

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from typing import Final
 
-from odradek.broker.cluster.cluster_view import ClusterView
+from odradek.broker.cluster.metadata.cluster_view import ClusterView
 from odradek.broker.controlling.controller_epoch import ControllerEpoch
 from odradek.broker.controlling.tasks import ControllerTask
 from odradek.controller import balance_preferred_leaders

@@ -5,7 +5,7 @@ delete their replicas before the nodes are removed. As in KRaft, and unlike with
 for: the tree keeps the broker's and the topic's ids, and the broker deletes its logs when it is back.
 """
 
-from odradek.broker.cluster.controller_commands import EPOCH_DURING_DELETE
+from odradek.broker.cluster.metadata.controller_commands import EPOCH_DURING_DELETE
 from odradek.broker.controlling.tasks import ControllerTask
 from odradek.controller import StopReplicas
 from odradek.metadata.reading import BrokenNodes, read_topics

@@ -14,19 +14,19 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, Generic, TypeVar
 
-from odradek.broker.cluster.broker_session import BrokerSession, prepare_tree
-from odradek.broker.cluster.cluster_view import ClusterView, OnImage
-from odradek.broker.cluster.controller_command_handler import ControllerCommandHandler
-from odradek.broker.cluster.controller_commands import LocalReplicas
-from odradek.broker.cluster.controller_election import (
+from odradek.broker.cluster.metadata.cluster_view import ClusterView, OnImage
+from odradek.broker.cluster.metadata.controller_command_handler import ControllerCommandHandler
+from odradek.broker.cluster.metadata.controller_commands import LocalReplicas
+from odradek.broker.cluster.metadata.controller_election import (
     ControllerMovedError,
     ElectedController,
     Election,
     register_controller,
 )
-from odradek.broker.cluster.fencing import Fence
-from odradek.broker.cluster.job_queue import JobQueue, as_kafka_error
-from odradek.broker.cluster.registration import Endpoints, Prepare, prepare_nothing, unregister
+from odradek.broker.cluster.metadata.job_queue import JobQueue, as_kafka_error
+from odradek.broker.cluster.registration.broker_session import BrokerSession, prepare_tree
+from odradek.broker.cluster.registration.fencing import Fence
+from odradek.broker.cluster.registration.registration import Endpoints, Prepare, prepare_nothing, unregister
 from odradek.broker.config_changes import ConfigChange, write_changes
 from odradek.config import BrokerConfig
 from odradek.controller import next_producer_id_block

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
-from odradek.broker.cluster.controller_requests import ControllerRequests
-from odradek.broker.cluster.inter_broker_requests import encode, send
+from odradek.broker.cluster.requests.controller_requests import ControllerRequests
+from odradek.broker.cluster.requests.inter_broker_requests import encode, send
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError

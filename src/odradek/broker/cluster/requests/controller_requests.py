@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
-from odradek.broker.cluster.broker_connections import BrokerConnections
+from odradek.broker.cluster.requests.broker_connections import BrokerConnections
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.metadata.image import NO_CONTROLLER, ClusterImage
 from odradek.model import UnavailableError

@@ -7,8 +7,8 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 
-from odradek.broker.cluster.fencing import Fence
-from odradek.broker.cluster.registration import Endpoints, Prepare, Registration, in_live_session
+from odradek.broker.cluster.registration.fencing import Fence
+from odradek.broker.cluster.registration.registration import Endpoints, Prepare, Registration, in_live_session
 from odradek.config import BrokerConfig
 from odradek.metadata import paths
 from odradek.metadata.nodes import ClusterIdNode, encode_topic_id

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from odradek.broker.cluster.controller_commands import EPOCH_DURING_DELETE, FULL, LEADER_DURING_DELETE
+from odradek.broker.cluster.metadata.controller_commands import EPOCH_DURING_DELETE, FULL, LEADER_DURING_DELETE
 from odradek.config import ListenerAddress
 from odradek.metadata.image import UNNAMED, BrokerImage, ClusterImage, PartitionImage, TopicImage
 from odradek.metadata.nodes import RECOVERED

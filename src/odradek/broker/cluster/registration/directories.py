@@ -21,8 +21,8 @@ from functools import partial
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from odradek.broker.cluster.registration import in_live_session
-from odradek.broker.cluster.unclean_registration import leave_isrs
+from odradek.broker.cluster.registration.registration import in_live_session
+from odradek.broker.cluster.registration.unclean_registration import leave_isrs
 from odradek.log.directories.log_directories import LogDirectories
 from odradek.log.directories.log_manager import LogManager
 from odradek.metadata import paths

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from odradek.broker.cluster.controller_election import ControllerMovedError
+from odradek.broker.cluster.metadata.controller_election import ControllerMovedError
 from odradek.metadata.store import SessionExpired
 from odradek.model import ErrorCode, KafkaError, OdradekError, UnavailableError
 

@@ -7,16 +7,16 @@ Connections are not authenticated here, so each command is checked against the t
 from collections.abc import Callable
 from typing import Any, Final
 
-from odradek.broker.cluster.broker_session import BrokerSession
-from odradek.broker.cluster.cluster_view import ClusterView
-from odradek.broker.cluster.controller_commands import FULL, LocalReplicas
-from odradek.broker.cluster.image_updates import (
+from odradek.broker.cluster.metadata.cluster_view import ClusterView
+from odradek.broker.cluster.metadata.controller_commands import FULL, LocalReplicas
+from odradek.broker.cluster.metadata.image_updates import (
     apply_leader_and_isr,
     apply_update_metadata,
     local_topics,
     replicas_to_stop,
     without_replicas,
 )
+from odradek.broker.cluster.registration.broker_session import BrokerSession
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
 

@@ -6,8 +6,8 @@ Every broker stands for election; the controller itself is `broker.controlling`,
 from collections.abc import Awaitable, Callable, Set
 from typing import Protocol, TypeVar
 
-from odradek.broker.cluster.cluster_view import ClusterView
-from odradek.broker.cluster.fencing import Fence
+from odradek.broker.cluster.metadata.cluster_view import ClusterView
+from odradek.broker.cluster.registration.fencing import Fence
 from odradek.metadata import paths
 from odradek.metadata.image import ClusterImage
 from odradek.metadata.nodes import ControllerNode, decode_integer, encode_integer

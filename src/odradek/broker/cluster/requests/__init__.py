@@ -1,0 +1,1 @@
+"""Requests between brokers: the connections, the requests to the controller, and the controlled shutdown."""

@@ -137,8 +137,8 @@ def test_a_broker_registers_again_and_serves_when_the_tree_is_back(play, caplog)
 
     caplog.set_level(logging.INFO, "odradek")
     play(scene)
-    assert caplog.text.count("leading nothing until one is alive") == 1
-    assert caplog.text.count("this broker leads its partitions again") == 1
+    assert caplog.text.count("leads no partition until it has a session") == 1
+    assert caplog.text.count("leads its partitions again") == 1
 
 
 def test_a_connection_that_comes_back_in_time_is_not_noticed(play) -> None:

@@ -108,4 +108,4 @@ def test_without_a_controller_it_says_so_in_the_end(caplog: pytest.LogCaptureFix
 
     with caplog.at_level(logging.WARNING):
         play(scene)
-    assert len([line for line in caplog.messages if "was not shut down cleanly" in line]) == 1
+    assert len([line for line in caplog.messages if "after an unclean shutdown" in line]) == 1

@@ -233,7 +233,7 @@ class Broker:
         try:
             await self.server.open()
             await self._load_logs()
-            self.server.let_controller_in()
+            self.server.accept_controller_requests()
             await self.metadata_loop.start(prepare=self._prepare_registration)
             await self.partitions.settled()
             self.groups.start()
@@ -243,7 +243,7 @@ class Broker:
         self.partitions.start_maintenance()
         self.alter_partition_manager.start(self.partitions)
         self.cleaning.start()
-        self.server.let_clients_in()
+        self.server.accept_client_requests()
         self.phase = Phase.RUNNING
         _log.info("broker %d serves at %s", self.broker_id, ", ".join(map(str, self.endpoints)))
 

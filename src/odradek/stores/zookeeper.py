@@ -289,7 +289,7 @@ class ZookeeperStore(SingleOperations):
                 try:
                     await asyncio.to_thread(self._stop_client)
                 except RuntimeError as error:
-                    _log.warning("the session with ZooKeeper ends without saying so: %s", error)
+                    _log.warning("Failed to close the session with ZooKeeper; it expires after its time-out: %s", error)
                     self._drop_client()
 
     def abandon(self) -> None:

@@ -35,7 +35,7 @@ class LogDirEvents:
         """Notify the controller that a log stopped, or came back."""
         self._is_pending = True
         if self._task is None and not self._has_stopped:
-            name = f"telling of failed logs of broker {self._node.broker_id}"
+            name = f"log directory events of broker {self._node.broker_id}"
             self._task = asyncio.get_running_loop().create_task(self._notify(), name=name)
 
     async def _notify(self) -> None:
@@ -48,7 +48,7 @@ class LogDirEvents:
                     await self._store.create(paths.log_dir_event(), self._node.encode(), sequence=True)
                     pause_s = _PAUSE_S
                 except OdradekError as error:
-                    _log.warning("the controller does not know yet which logs can be used: %s", error)
+                    _log.warning("Failed to notify the controller of a log directory event, retrying: %s", error)
                     self._is_pending = True
                     pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
                 await asyncio.sleep(pause_s)

@@ -1,4 +1,4 @@
-"""Requests about topics: planned here, and written by the `ControllerEpoch`, each topic or not at all.
+"""Jobs for CreateTopics, CreatePartitions and DeleteTopics. `ControllerEpoch` writes each topic atomically.
 
 The metadata loop updates the image after a job; the client gets its response after that.
 """

@@ -379,8 +379,8 @@ class _Fetch(PendingReply):
 def _fetch_params(broker: HasImage, request: Any, version: int) -> FetchParams:
     """Return the reader that a request comes from.
 
-    A follower's fetch counts if the broker is registered, by this registration as far as both are known: what a broker
-    knows from the controller's commands does not say which registrations the others have.
+    A fetch moves the high watermark only if the broker is registered, and with this broker epoch if both epochs are
+    known: the controller's requests do not have the epochs of other brokers.
     """
     state = request.replica_state if version >= _REPLICA_STATE_FROM else None
     replica = int(request.replica_id if state is None else state.replica_id)

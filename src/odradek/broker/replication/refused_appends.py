@@ -1,4 +1,4 @@
-"""Batches that a broker refuses because the leader of a partition changed, and the order in which they come again.
+"""Batches that a broker refused because the leader of a partition changed, and the order in which clients resend them.
 
 A client may learn of a new leader before that broker itself does, and its first batches are refused. When the broker
 leads, it must not append the client's later batches before the refused ones (`odradek.log.producers.refused_batches`).

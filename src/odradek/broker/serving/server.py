@@ -120,7 +120,7 @@ class Server:
         return self.meter
 
     async def open(self) -> None:
-        """Listen on every address of `listeners`; clients wait until `let_clients_in`.
+        """Listen on every address of `listeners`; clients wait until `accept_client_requests`.
 
         The free port that a listener with port 0 gets is stored, and used again at the next start. Raises
         `ConfigurationError` if a port cannot be opened.
@@ -217,12 +217,12 @@ class Server:
             endpoints.append(address._replace(host=host, port=port))
         return tuple(endpoints)
 
-    def let_controller_in(self) -> None:
+    def accept_controller_requests(self) -> None:
         """Serve the controller's commands, without which the broker does not know its partitions."""
         self._dispatcher.serve_controller()
         self._serve_waiting()
 
-    def let_clients_in(self) -> None:
+    def accept_client_requests(self) -> None:
         """Serve every client, also those that connected while the broker was starting."""
         self._dispatcher.serve_clients()
         self._serve_waiting()
@@ -254,13 +254,13 @@ class Server:
 
     # Connections
 
-    def admit(self, connection: Connection, listener: str) -> bool:
-        """Return whether a new connection may stay."""
+    def connection_opened(self, connection: Connection, listener: str) -> bool:
+        """Register a new connection and return whether it may stay open."""
         counters, config = self.counters[listener], self._metadata.config
         refusal = self._quotas.admit(config, connection.peer_host)
         if refusal is not None:
             counters.rejected += 1
-            self._group.rate_limited_log.log(logging.WARNING, "turning a client away: %s", refusal)
+            self._group.rate_limited_log.log(logging.WARNING, "Rejected a connection: %s", refusal)
             return False
         counters.admitted += 1
         session = Session(
@@ -277,7 +277,7 @@ class Server:
             asyncio.get_running_loop().call_later(delay_s, connection.resume_writing)
         return True
 
-    def dismiss(self, connection: Connection) -> None:
+    def connection_closed(self, connection: Connection) -> None:
         """Remove a closed connection."""
         session = self._connections.pop(connection, None)
         if session is not None:
@@ -294,10 +294,10 @@ class _ListenerService:
         self._listener = listener
         self._server = server
         self.serve = server.serve
-        self.closed = server.dismiss
+        self.closed = server.connection_closed
 
     def opened(self, connection: Connection) -> bool:
-        return self._server.admit(connection, self._listener)
+        return self._server.connection_opened(connection, self._listener)
 
 
 def _most_bytes(queued_max_request_bytes: int) -> int:

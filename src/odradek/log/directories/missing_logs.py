@@ -1,4 +1,7 @@
-"""Logs that a broker had and does not find: an empty one would claim that nothing was ever acknowledged."""
+"""Logs that the metadata assigns to this broker and no directory contains.
+
+An empty log there would hide a loss of records.
+"""
 
 from collections.abc import Iterable, Mapping, Set
 

@@ -99,7 +99,7 @@ class BrokerSession:
                 if node is not None and node.owner == self._store.session_id:
                     await self._store.delete(path, node.version)
         except (StoreError, UnavailableError, StorageError) as error:
-            _log.warning("left the cluster without saying so: %s", error)
+            _log.warning("Failed to delete the registration; it expires with the session: %s", error)
 
     def stop(self) -> None:
         """Stop watching the registration."""

@@ -91,7 +91,7 @@ class Fence:
             return
         self._is_closed, self._has_notified, self._alive_until = True, False, -math.inf
         self.closures += 1
-        _log.warning("the session with the metadata tree may be over: leading nothing until one is alive")
+        _log.warning("Session may have expired: the broker is fenced and leads no partition until it has a session")
         for closed in self._on_closed:
             closed()
         self._check_after(_CHECK_AGAIN_S)
@@ -113,7 +113,7 @@ class Fence:
         self._session, self._is_closed = session, False
         self._alive_again.clear()
         if self._was_open:
-            _log.info("the session with the metadata tree is alive: this broker leads its partitions again")
+            _log.info("The session is alive: the broker is unfenced and leads its partitions again")
         self._was_open = True
         for opened in self._on_opened:
             opened()

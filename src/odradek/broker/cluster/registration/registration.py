@@ -165,7 +165,7 @@ class Registration:
                 if taken.endpoints != tuple(self._endpoints()):
                     raise taken
                 _log.warning(
-                    "broker %d is still registered, as after a crash: waiting up to %.0f s for that session to end",
+                    "Broker id %d is still registered; waiting up to %.0f s for the old session to expire",
                     self._broker_id,
                     timeout_s,
                 )

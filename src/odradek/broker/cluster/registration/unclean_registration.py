@@ -51,16 +51,16 @@ async def wait_until_out_of_isrs(store: Reader, broker_id: int, *, timeout_s: fl
                     for place in doubted[:_MOST_WATCHED]:
                         watch = store.watch_data(paths.partition_state(place), changed.set)
                         watches.callback(watch.cancel)
-                    was_told = bool(doubted)
+                    was_logged = bool(doubted)
                     doubted = await _in_sync_with_others(store, broker_id, topics, broken)
                     if not doubted:
                         return
-                    if was_told:
+                    if was_logged:
                         await changed.wait()
                     else:
                         _log.warning(
-                            "broker %d was not shut down cleanly and still counts as in sync, in %s and %d more: "
-                            "waiting for the controller to see to that",
+                            "Waiting for the controller to remove broker %d from the ISR of %s and %d more, after an "
+                            "unclean shutdown",
                             broker_id, doubted[0], len(doubted) - 1,
                         )  # fmt: skip
                 topics = sorted({place.topic for place in doubted})

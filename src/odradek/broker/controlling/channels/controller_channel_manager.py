@@ -86,7 +86,7 @@ class ControllerChannelManager:
     def _send(self, sender: RequestSender, change: Change) -> None:
         """Send a change.
 
-        A broker that receives a partition again follows it again, so it no longer counts as stopped.
+        Drop earlier StopReplica responses of its partitions: the broker starts those replicas again.
         """
         sender.pending.add(change)
         sender.wake()
@@ -178,7 +178,7 @@ class ControllerChannelManager:
     def _stopped_by(self, broker: BrokerImage) -> dict[TopicPartition, Stop]:
         return self._stopped.setdefault((broker.broker_id, broker.epoch), {})
 
-    # ---- what channels tell -------------------------------------------------------------------------------------
+    # ---- responses of brokers ------------------------------------------------------------------------------------
 
     def on_refused(self, error: ErrorCode) -> None:
         """Handle a refused request: STALE_CONTROLLER_EPOCH means that there may be a newer controller."""

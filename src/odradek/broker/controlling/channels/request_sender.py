@@ -78,10 +78,10 @@ class RequestSender:
                 continue
             except (KafkaError, UnavailableError) as error:
                 level = logging.INFO if delay_s == _LONGEST_RETRY_S else logging.DEBUG
-                _log.log(level, "broker %d has not heard the controller: %s", self.broker.broker_id, error)
+                _log.log(level, "Broker %d is unreachable from the controller: %s", self.broker.broker_id, error)
             except Exception:
                 # A repeated request does no harm; a broker that gets no more requests would.
-                _log.exception("telling broker %d failed", self.broker.broker_id)
+                _log.exception("Failed to send a request to broker %d", self.broker.broker_id)
             self.pending.restore(batch)
             self._in_flight = PendingUpdates()
             self._wakeup.set()

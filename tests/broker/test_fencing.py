@@ -61,7 +61,7 @@ def test_a_broker_that_is_cut_off_acknowledges_until_its_time_is_up_and_not_long
         await world.pass_time(end - broker.runtime.clock.monotonic())
         answer = await client.produce("a", world.batch(b"2"), acks=acks)
         assert answer.error_code == ErrorCode.not_leader_or_follower
-        assert broker.partitions.led("a", 0) is None
+        assert broker.partitions.leader_or_none("a", 0) is None
         assert broker.fence.is_closed
         await broker.stop()
 
@@ -146,14 +146,14 @@ def test_a_connection_that_comes_back_in_time_is_not_noticed(play) -> None:
         broker = await world.start()
         client = await world.client()
         await client.create_topic("a")
-        partition = broker.partitions.led("a", 0)
+        partition = broker.partitions.leader_or_none("a", 0)
         for _ in range(3):
             broker.store.disconnect()
             await world.pass_time(SESSION_S - 1)
             broker.store.reconnect()
             assert (await client.produce("a", world.batch(b"1"))).error_code == 0
             await world.pass_time(SESSION_S - 1)
-        assert broker.partitions.led("a", 0) is partition
+        assert broker.partitions.leader_or_none("a", 0) is partition
         await broker.stop()
 
     play(scene)
@@ -284,7 +284,7 @@ def test_a_broker_that_stops_while_it_is_fenced_ends_cleanly(play, caplog) -> No
         stopping = asyncio.ensure_future(broker.stop())
         broker.store.reconnect()
         await stopping
-        assert broker.partitions.led("a", 0) is None
+        assert broker.partitions.leader_or_none("a", 0) is None
 
     play(scene)
     assert "ERROR" not in caplog.text

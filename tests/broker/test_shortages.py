@@ -134,7 +134,7 @@ def test_a_client_that_cannot_be_answered_is_no_reason_to_forget_the_others(play
         broker = await world.start()
         client = await world.client()
         await client.create_topic("t")
-        partition = broker.partitions.led("t", 0)
+        partition = broker.partitions.leader_or_none("t", 0)
 
         def fail(error: object) -> None:
             raise KeyError("oh")
@@ -153,7 +153,7 @@ def test_a_sync_that_finds_no_thread_is_done_later(play: Play) -> None:
         broker = await world.start(log_flush_offset_checkpoint_interval_ms=1000)
         client = await world.client()
         await client.create_topic("t", config={"segment.bytes": "2000", "retention.ms": "-1"})
-        log = broker.partitions.led("t", 0).log
+        log = broker.partitions.leader_or_none("t", 0).log
         disk = world.runtime.disk
         disk.has_threads = False
         for _ in range(4):

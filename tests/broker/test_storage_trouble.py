@@ -216,7 +216,7 @@ def test_many_partitions_are_opened_while_clients_are_served(play: Play) -> None
         creation = asyncio.create_task(client.create_topic("many", partitions=50))
         while not creation.done():
             assert (await other.produce("t", world.batch(b"a"))).error_code == 0
-        assert all(broker.partitions.led("many", number) for number in range(50))
+        assert all(broker.partitions.leader_or_none("many", number) for number in range(50))
 
     play(scene)
 
@@ -228,7 +228,7 @@ def test_a_segment_is_synced_when_the_next_one_begins(play: Play) -> None:
         broker = await world.start()
         client = await world.client()
         await client.create_topic("t", config={"segment.bytes": "2000"})
-        log = broker.partitions.led("t", 0).log
+        log = broker.partitions.leader_or_none("t", 0).log
         for _ in range(3):
             assert (await client.produce("t", world.batch(b"a" * 900))).error_code == 0
         await broker.partitions.writer.drain()

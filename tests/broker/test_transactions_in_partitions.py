@@ -209,7 +209,7 @@ def test_markers_are_answered_partition_by_partition(play: Play, version: int) -
             (3, "u", 1): ErrorCode.not_enough_replicas,
             (-4, "t", 0): ErrorCode.invalid_request,
         }
-        assert broker.partitions.led("t", 0).log.log_end_offset == 5
+        assert broker.partitions.leader_or_none("t", 0).log.log_end_offset == 5
 
     play(scene)
 
@@ -233,9 +233,9 @@ def test_transactions_of_version_2_have_an_epoch_each(play: Play) -> None:
 
         assert await end(0) == ErrorCode.invalid_producer_epoch
         assert await end(1) == ErrorCode.none
-        assert broker.partitions.led("t", 0).log.log_end_offset == 2
+        assert broker.partitions.leader_or_none("t", 0).log.log_end_offset == 2
         assert await end(1) == ErrorCode.none, "said again, it is not written again"
-        assert broker.partitions.led("t", 0).log.log_end_offset == 2
+        assert broker.partitions.leader_or_none("t", 0).log.log_end_offset == 2
         assert (await producer.write(b"late")).error_code == ErrorCode.invalid_producer_epoch
         producer.epoch, producer.sequence = 1, 0
         assert (await producer.write(b"next")).error_code == ErrorCode.none
@@ -429,7 +429,7 @@ def test_an_open_transaction_is_counted_once_it_is_late(play: Play) -> None:
         producer = Producer(world, client, 5)
         batch = producer.batch(b"a", b"b")
         assert numbers() == (0, 0)
-        partition = broker.partitions.led("t", 0)
+        partition = broker.partitions.leader_or_none("t", 0)
         partition.append_records(memoryview(_at(batch, now_ms)), acks=1, now_ms=now_ms, transactional=True)
         await world.pass_time(360)
         assert numbers() == (0, 2)

@@ -33,7 +33,7 @@ class NoReplicas:
     def is_offline(self, topic_partition: TopicPartition) -> bool:
         return topic_partition in self.offline
 
-    async def settled(self) -> None:
+    async def wait_until_applied(self) -> None:
         await asyncio.sleep(0)
 
 

@@ -57,7 +57,7 @@ def heartbeat_message(joined: Any) -> dict[str, Any]:
 
 def recorded(world: Any) -> list[GroupMetadataValue | None]:
     """Every record of the group `g`, as it is in the log."""
-    log = world.broker.partitions.led(OFFSETS_TOPIC, partition_for("g", 2)).log
+    log = world.broker.partitions.leader_or_none(OFFSETS_TOPIC, partition_for("g", 2)).log
     data = log.read(log.log_start_offset, 1 << 20)
     values: list[GroupMetadataValue | None] = []
     for position, header in iterate_batches(data):

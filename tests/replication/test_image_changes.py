@@ -62,7 +62,7 @@ def test_offline_partitions_are_updated_with_each_change_of_their_topic() -> Non
         assert partitions.offline_count == 1
         other = next(number for number in range(6) if TopicPartition("t", number) != key)
         partitions.apply(old, old.with_topics({"t": with_smaller_isr(old.topics["t"], other)}))
-        await partitions.settled()
+        await partitions.wait_until_applied()
         assert (partitions.offline_count, key in partitions.followers) == (0, True)
 
     World(1, brokers=2).play(scene)

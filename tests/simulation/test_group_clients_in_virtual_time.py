@@ -224,7 +224,7 @@ class Scene:
 def leader_of(scene: Scene, topic: str, number: int = 0) -> int | None:
     """Return the running broker that leads a partition."""
     running = scene.world.running.items()
-    return next((each for each, broker in running if broker.partitions.led(topic, number) is not None), None)
+    return next((each for each, broker in running if broker.partitions.leader_or_none(topic, number) is not None), None)
 
 
 async def restart(scene: Scene, number: int | None) -> None:

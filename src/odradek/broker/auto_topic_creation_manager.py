@@ -21,18 +21,18 @@ class TopicCreator(Protocol):
 
 
 class AutoTopicCreationManager:
-    """Creates a topic once for all concurrent requests that need it. `settled` waits until it has leaders."""
+    """Creates a topic once for all requests that need it. `wait_until_applied` returns when it has leaders."""
 
     def __init__(
         self,
         metadata: MetadataCache,
         requests: ControllerRequests[TopicCreator],
         *,
-        settled: Callable[[], Awaitable[None]],
+        wait_until_applied: Callable[[], Awaitable[None]],
     ) -> None:
         self._metadata = metadata
         self._requests = requests
-        self._settled = settled
+        self._wait_until_applied = wait_until_applied
         self._creations: dict[str, asyncio.Task[None]] = {}
         self._awaited: list[tuple[str, asyncio.Future[None]]] = []
 
@@ -51,7 +51,7 @@ class AutoTopicCreationManager:
         controller = self._requests.local_controller()
         if controller is not None:
             (created,) = await controller.create_topics([topic])
-            await self._settled()
+            await self._wait_until_applied()
             error = created.error
         else:
             error = await self._ask(topic)

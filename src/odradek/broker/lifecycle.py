@@ -129,7 +129,7 @@ class Broker:
         )
         self.producer_ids = ProducerIds(self.metadata_loop.allocate_producer_ids)
         self.auto_topic_creation_manager = AutoTopicCreationManager(
-            self.metadata, self.controller_requests, settled=self.partitions.settled
+            self.metadata, self.controller_requests, wait_until_applied=self.partitions.wait_until_applied
         )
         self.controlled_shutdown = ControlledShutdown(
             self.metadata, self.controller_requests, lambda: self.metadata_loop.broker_epoch
@@ -235,7 +235,7 @@ class Broker:
             await self._load_logs()
             self.server.accept_controller_requests()
             await self.metadata_loop.start(prepare=self._prepare_registration)
-            await self.partitions.settled()
+            await self.partitions.wait_until_applied()
             self.groups.start()
         except BaseException:
             self.kill()
@@ -363,7 +363,7 @@ class Broker:
         Those created are led and accept records. Raises `KafkaError` NOT_CONTROLLER, and the controller's errors.
         """
         created = await self.controller.create_topics(wanted, validate_only=validate_only) if wanted else []
-        await self.partitions.settled()
+        await self.partitions.wait_until_applied()
         return created
 
     async def create_partitions(
@@ -374,5 +374,5 @@ class Broker:
         They are led and accept records. Raises `KafkaError` NOT_CONTROLLER, and the controller's errors.
         """
         results = await self.controller.create_partitions(wanted, validate_only=validate_only) if wanted else []
-        await self.partitions.settled()
+        await self.partitions.wait_until_applied()
         return results

@@ -23,7 +23,7 @@ def leader_of(world: World) -> int:
 
 
 def is_led(broker: Broker) -> bool:
-    return broker.partitions.led("t", 0) is not None
+    return broker.partitions.leader_or_none("t", 0) is not None
 
 
 async def lose_ten_records(world: World, consumer: Consumer) -> None:

@@ -380,7 +380,7 @@ def _fetch_params(broker: HasImage, request: Any, version: int) -> FetchParams:
     """Return the reader that a request comes from.
 
     A fetch moves the high watermark only if the broker is registered, and with this broker epoch if both epochs are
-    known: the controller's requests do not have the epochs of other brokers.
+    known, that is not -1.
     """
     state = request.replica_state if version >= _REPLICA_STATE_FROM else None
     replica = int(request.replica_id if state is None else state.replica_id)

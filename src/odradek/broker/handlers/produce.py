@@ -178,7 +178,7 @@ class _Produce(PendingReply):
         count_rejection(broker.counters, broker.partitions.traffic.get(name or ""), error, records)
         partition = None
         if name is not None and error.code not in _UNAUTHORIZED:
-            partition = broker.partitions.led(name, number)
+            partition = broker.partitions.leader_or_none(name, number)
         if partition is None and records and topic is not None and error.code in _NOT_LED:
             broker.partitions.refused.note((topic, number), records, error, self._now_ms)
         leader = None

@@ -42,7 +42,7 @@ class DamagedLogs:
         logs: LogManager,
         config: BrokerConfig,
         image: Callable[[], ClusterImage],
-        led: Callable[[TopicPartition], Partition | None],
+        leader_or_none: Callable[[TopicPartition], Partition | None],
         when_found: Callable[[], None],
     ) -> None:
         self._disk = runtime.disk
@@ -52,7 +52,7 @@ class DamagedLogs:
         self._heard_ms = 4 * config.replica_fetch_wait_max_ms
         """A follower that has not fetched for so long may be dead, though it is still registered."""
         self._image = image
-        self._led = led
+        self._leader_or_none = leader_or_none
         self._when_found = when_found
         self._epochs: dict[TopicPartition, int] = {}
         """The leader epoch in which the damage was found."""
@@ -92,7 +92,7 @@ class DamagedLogs:
 
     def _look_later(self, key: TopicPartition) -> None:
         """Look again, while the partition is led here: no follower may have fetched lately."""
-        if self._led(key) is not None and self.is_damaged(key):
+        if self._leader_or_none(key) is not None and self.is_damaged(key):
             asyncio.get_running_loop().call_later(_LOOK_S, self._look, key)
 
     def _look(self, key: TopicPartition) -> None:
@@ -113,11 +113,11 @@ class DamagedLogs:
 
     def _has_successor(self, key: TopicPartition, partition: PartitionImage) -> bool:
         others = [each for each in partition.isr if each != self._broker_id and each in self._image().brokers]
-        led = self._led(key)
-        if led is None:
+        leader = self._leader_or_none(key)
+        if leader is None:
             return bool(others)
         since_ms = int(self._clock.monotonic() * 1000) - self._heard_ms
-        remotes = led.replication.remotes
+        remotes = leader.replication.remotes
         return any(each in remotes and remotes[each].last_fetch_ms >= max(since_ms, 0) for each in others)
 
     def may_be_copied(self, key: TopicPartition, partition: PartitionImage) -> bool:

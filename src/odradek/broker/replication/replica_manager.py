@@ -1,8 +1,8 @@
 """The partitions that this broker leads or follows, by the cluster's image.
 
-Opening a log takes milliseconds, so many are opened over many turns of the event loop; `settled` waits for them.
-A log is deleted only if the controller commands it, or if a note in the tree says so (`stray_logs`). A log whose topic
-has another id than the image's is put aside, in a folder whose name ends with `-stray`.
+Opening a log takes milliseconds, so many are opened over many turns of the event loop; `wait_until_applied` waits for
+them. A log is deleted only if the controller commands it, or if a note in the tree says so (`stray_logs`). A log whose
+topic has another id than the image's is put aside, in a folder whose name ends with `-stray`.
 """
 
 import asyncio
@@ -67,11 +67,11 @@ class ReplicaManager:
         """The partitions that were led when the fence closed, and are not led again yet."""
         self._by_topic: dict[str, dict[int, Partition]] = {}
         self.traffic: dict[str, TopicTraffic] = {}
-        self._offline = OfflineLogs(try_again=self._begin_again)
+        self._offline = OfflineLogs(try_again=self._open_again)
         self.damaged = DamagedLogs(runtime, logs, config, lambda: self._image, self.get, when_logs_change)
         self._followers: dict[TopicPartition, Follower] = {}
-        self._to_begin: deque[TopicPartition] = deque()
-        self._settled: list[asyncio.Future[None]] = []
+        self._to_open: deque[TopicPartition] = deque()
+        self._waiters: list[asyncio.Future[None]] = []
         self._callbacks: list[LeadershipCallback] = []
         self._maintenance_timer: asyncio.TimerHandle | None = None
         self._prepared: MaintenanceJob | None = None
@@ -80,9 +80,9 @@ class ReplicaManager:
 
     def get(self, topic_partition: TopicPartition) -> Partition | None:
         """Return the partition, if this broker leads it."""
-        return self.led(*topic_partition)
+        return self.leader_or_none(*topic_partition)
 
-    def led(self, topic: str, partition: int) -> Partition | None:
+    def leader_or_none(self, topic: str, partition: int) -> Partition | None:
         """Return the partition, if this broker leads it."""
         partitions = self._by_topic.get(topic)
         return None if partitions is None else partitions.get(partition)
@@ -95,7 +95,7 @@ class ReplicaManager:
         partitions = self._by_topic.get(topic)
         found = None if partitions is None else partitions.get(partition)
         if found is None:
-            raise self._absence(TopicPartition(topic, partition))
+            raise self._absence_error(TopicPartition(topic, partition))
         return found
 
     def replica(self, topic: str, partition: int) -> Partition | Follower:
@@ -143,7 +143,7 @@ class ReplicaManager:
         for partition in tuple(self):
             callback(partition.topic_partition, partition)
 
-    def _absence(self, topic_partition: TopicPartition) -> KafkaError:
+    def _absence_error(self, topic_partition: TopicPartition) -> KafkaError:
         offline = self._offline.get(topic_partition)
         if offline is not None:
             return KafkaError(ErrorCode.kafka_storage_error, str(offline))
@@ -178,8 +178,8 @@ class ReplicaManager:
         if old.brokers.keys() - new.brokers.keys():
             for partition in tuple(self):
                 partition.brokers_changed()
-        if self._to_begin:
-            self._begin_some()
+        if self._to_open:
+            self._open_next_replicas()
 
     def fence(self) -> None:
         """Lead nothing until `unfence`, whatever the image says: other brokers may consider this one dead."""
@@ -194,37 +194,37 @@ class ReplicaManager:
             self._is_fenced = False
             for topic in self._image.topics.values():
                 self._apply_topic(topic)
-            self._begin_some()
+            self._open_next_replicas()
 
-    async def settled(self) -> None:
+    async def wait_until_applied(self) -> None:
         """Return when every partition of the image is led or followed; later images do not prolong the wait."""
-        if self._to_begin:
+        if self._to_open:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._settled.append(waiter)
+            self._waiters.append(waiter)
             await waiter
 
-    def _begin_again(self, keys: Sequence[TopicPartition]) -> None:
-        self._to_begin.extend(keys)
-        self._begin_some()
+    def _open_again(self, keys: Sequence[TopicPartition]) -> None:
+        self._to_open.extend(keys)
+        self._open_next_replicas()
 
-    def _begin_some(self) -> None:
+    def _open_next_replicas(self) -> None:
         """Open logs for as long as a turn may take, and the rest in later ones."""
         clock = self._runtime.clock
         until = clock.monotonic() + TURN_S
-        while self._to_begin:
-            self._begin(self._to_begin.popleft())
-            if clock.monotonic() >= until and self._to_begin:
-                asyncio.get_running_loop().call_soon(self._begin_some)
+        while self._to_open:
+            self._open_replica(self._to_open.popleft())
+            if clock.monotonic() >= until and self._to_open:
+                asyncio.get_running_loop().call_soon(self._open_next_replicas)
                 return
-        waiting, self._settled = self._settled, []
+        waiting, self._waiters = self._waiters, []
         for waiter in waiting:
             if not waiter.done():
                 waiter.set_result(None)
 
     def _apply_topic(self, topic: TopicImage, before: TopicImage | None = None) -> None:
         """Apply a topic's image; partitions that are the same in `before` are skipped, unless they are offline."""
-        led = self._by_topic.get(topic.name, {})
-        for number in sorted(led.keys() - topic.partitions.keys()):
+        leader_partitions = self._by_topic.get(topic.name, {})
+        for number in sorted(leader_partitions.keys() - topic.partitions.keys()):
             self._resign(TopicPartition(topic.name, number), KafkaError(ErrorCode.unknown_topic_or_partition))
         known: Mapping[int, PartitionImage] = {}
         if before is not None and before.has_same_config(topic):
@@ -243,38 +243,38 @@ class ReplicaManager:
         if self._is_leader(image):
             partition = self.get(key)
             if partition is None:
-                self._unfollow(key)
-                self._to_begin.append(key)
+                self._remove_follower(key)
+                self._to_open.append(key)
             else:
                 partition.min_insync_replicas = self._min_insync_replicas(topic)
                 partition.update(image)
             return
         self._resign(key, KafkaError(ErrorCode.not_leader_or_follower))
         if not self._is_follower(image):
-            self._unfollow(key)
+            self._remove_follower(key)
         elif (follower := self._followers.get(key)) is None or self.damaged.may_be_copied(key, image):
-            self._unfollow(key)
-            self._to_begin.append(key)
+            self._remove_follower(key)
+            self._to_open.append(key)
         else:
             follower.update(image)
             self._fetchers.add_fetcher(follower)
 
-    def _begin(self, key: TopicPartition) -> None:
-        """Start to lead or to follow, if the image still says so."""
+    def _open_replica(self, key: TopicPartition) -> None:
+        """Open the log of a replica and make it a leader or follower, if the image still says so."""
         topic, image = self._image.topics.get(key.topic), self._image.partition(key)
         if topic is None or image is None:
             return
         if self._is_leader(image) and self.get(key) is None:
-            self._unfollow(key)
-            log = self._open(key, topic, image)
+            self._remove_follower(key)
+            log = self._open_log(key, topic, image)
             if log is not None:
-                self._lead(key, topic, image, log)
+                self._make_leader(key, topic, image, log)
         elif self._is_follower(image) and key not in self._followers:
-            log = self._open(key, topic, image)
+            log = self._open_log(key, topic, image)
             if log is not None:
-                self._follow(key, topic, image, log)
+                self._make_follower(key, topic, image, log)
 
-    def _open(self, key: TopicPartition, topic: TopicImage, image: PartitionImage) -> Log | None:
+    def _open_log(self, key: TopicPartition, topic: TopicImage, image: PartitionImage) -> Log | None:
         """Return the partition's log, or None and count the partition as offline."""
         is_copied = image.has_leader and self._config.broker_id not in (image.leader, *image.isr)
         topic_id = None if topic.topic_id == UNNAMED else topic.topic_id
@@ -297,7 +297,7 @@ class ReplicaManager:
             self._when_logs_change()
         return log
 
-    def _lead(self, key: TopicPartition, topic: TopicImage, image: PartitionImage, log: Log) -> None:
+    def _make_leader(self, key: TopicPartition, topic: TopicImage, image: PartitionImage, log: Log) -> None:
         self.refused.move(key, (topic.topic_id, key.partition), to=log.refused)
         partition = Partition(
             topic_partition=key,
@@ -314,7 +314,7 @@ class ReplicaManager:
         for callback in self._callbacks:
             callback(key, partition)
 
-    def _follow(self, key: TopicPartition, topic: TopicImage, image: PartitionImage, log: Log) -> None:
+    def _make_follower(self, key: TopicPartition, topic: TopicImage, image: PartitionImage, log: Log) -> None:
         follower = self._followers[key] = Follower(
             topic_partition=key,
             topic_id=topic.topic_id,
@@ -326,7 +326,7 @@ class ReplicaManager:
         )
         self._fetchers.add_fetcher(follower)
 
-    def _unfollow(self, key: TopicPartition) -> None:
+    def _remove_follower(self, key: TopicPartition) -> None:
         """Stop following a partition, if this broker does."""
         follower = self._followers.pop(key, None)
         if follower is not None:
@@ -336,7 +336,7 @@ class ReplicaManager:
     def _follower_failed(self, follower: Follower, error: StorageError) -> None:
         """Take a follower offline until the broker restarts: its disk has failed."""
         _log.error("Partition %s is offline: %s", follower.topic_partition, error)
-        self._unfollow(follower.topic_partition)
+        self._remove_follower(follower.topic_partition)
         self._offline.add(follower.topic_partition, error)
         self._when_logs_change()
 
@@ -344,7 +344,7 @@ class ReplicaManager:
         """Stop leading and following partitions until the broker restarts: the disk of their logs has failed."""
         for key in partitions:
             self._resign(key, KafkaError(ErrorCode.kafka_storage_error, str(error)))
-            self._unfollow(key)
+            self._remove_follower(key)
             if (image := self._image.partition(key)) is not None and self._config.broker_id in image.replicas:
                 self._offline.add(key, error)
 
@@ -382,7 +382,7 @@ class ReplicaManager:
     def stop_replica(self, topic_partition: TopicPartition, *, delete: bool) -> None:
         """Stop leading and following a partition until the next image with it, and delete its log if commanded."""
         self._resign(topic_partition, KafkaError(ErrorCode.unknown_topic_or_partition))
-        self._unfollow(topic_partition)
+        self._remove_follower(topic_partition)
         self._offline.drop(topic_partition)
         self._fenced.pop(topic_partition, None)
         if delete:
@@ -462,8 +462,8 @@ class ReplicaManager:
         reason = KafkaError(ErrorCode.not_leader_or_follower)
         self._offline.stop()
         self.damaged.stop()
-        self._to_begin.clear()
-        self._begin_some()
+        self._to_open.clear()
+        self._open_next_replicas()
         prepared = self._stop_maintenance()
         for partition in self:
             partition.refuse_appends(reason)
@@ -475,12 +475,12 @@ class ReplicaManager:
         for partition in tuple(self):
             self._resign(partition.topic_partition, reason)
         for key in tuple(self._followers):
-            self._unfollow(key)
+            self._remove_follower(key)
 
     def kill(self) -> None:
         """Stop without writing anything."""
-        self._to_begin.clear()
-        self._begin_some()
+        self._to_open.clear()
+        self._open_next_replicas()
         self._offline.stop()
         self.damaged.stop()
         self._stop_maintenance()

@@ -203,7 +203,9 @@ class Cluster:
         if not known:
             return None
         latest = max(known, key=lambda image: image.leader_epoch)
-        leads = any(b.broker_id == latest.leader and b.partitions.led(topic, partition) for b in self._serving())
+        leads = any(
+            b.broker_id == latest.leader and b.partitions.leader_or_none(topic, partition) for b in self._serving()
+        )
         return latest.leader if leads else None
 
     def wait_for_leader(

@@ -69,7 +69,7 @@ class ControllerCommandHandler:
             await self._publish(lambda: apply_leader_and_isr(view.image, message, view.broker_watcher.configs), message)
         except KafkaError as error:
             return {"error_code": error.code, "topics": []}
-        await self._replicas.settled()
+        await self._replicas.wait_until_applied()
         sent = message.broker_epoch, message.controller_epoch
         if message.type == FULL and self._full_metadata_from == sent:
             self._full_leadership_from = sent

@@ -17,7 +17,7 @@ EPOCH_DURING_DELETE: Final = -2
 
 
 class LocalReplicas(Protocol):
-    """A broker's own replicas, as the controller's commands use them; implemented by `Partitions`."""
+    """A broker's own replicas, as the controller's commands use them; implemented by `ReplicaManager`."""
 
     def stop_replica(self, topic_partition: TopicPartition, *, delete: bool) -> None:
         """Stop leading or following a replica, and with `delete` delete its log; does nothing if there is none."""
@@ -25,5 +25,5 @@ class LocalReplicas(Protocol):
     def is_offline(self, topic_partition: TopicPartition) -> bool:
         """Return whether the replica's log cannot be used."""
 
-    async def settled(self) -> None:
+    async def wait_until_applied(self) -> None:
         """Return when the replicas have followed the present image."""

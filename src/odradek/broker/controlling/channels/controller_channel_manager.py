@@ -103,7 +103,7 @@ class ControllerChannelManager:
     async def _check_local_logs(self) -> None:
         """Check the logs of the controller's own broker, which gets no LeaderAndIsr."""
         while self._unchecked_topics:
-            await self._replicas.settled()
+            await self._replicas.wait_until_applied()
             names, self._unchecked_topics = self._unchecked_topics, set()
             me, is_news = self.identity.broker_id, False
             async for name in cooperatively(names):

@@ -145,7 +145,7 @@ async def test_a_topic_to_be_deleted_is_hidden_at_once() -> None:
     await it.store.create(paths.delete_topic("never was"))
     image = await it.changed()
     assert (dict(image.topics), image.deleting) == ({}, {"a"})
-    assert it.watcher.deletion_wishes == {"a", "never was"}
+    assert it.watcher.requested_deletions == {"a", "never was"}
     await it.store.delete(paths.delete_topic("a"))
     image = await it.changed()
     assert ("a" in image.topics, image.deleting) == (True, frozenset())

@@ -324,13 +324,13 @@ def test_a_follower_joining_the_isr_when_the_fence_closed_may_have_joined(seed: 
         await world.kill(joining)
         await until(lambda: joining not in partition.isr)
         broker, heard = world.running[number], asyncio.Event()
-        ask = broker.alter_partition_manager._requests.ask
+        send = broker.alter_partition_manager._requests.send
 
         async def late(changes: dict[Any, IsrChange]) -> Any:
             await heard.wait()
-            return await ask(changes)
+            return await send(changes)
 
-        broker.alter_partition_manager._requests.ask = late  # type: ignore[method-assign,assignment]
+        broker.alter_partition_manager._requests.send = late  # type: ignore[method-assign,assignment]
         await world.start(joining)
         await until(lambda: joining in partition.replication.maximal_isr)
         members = []

@@ -54,12 +54,12 @@ class AutoTopicCreationManager:
             await self._wait_until_applied()
             error = created.error
         else:
-            error = await self._ask(topic)
+            error = await self._request_creation(topic)
         if error is not None and error.code is not ErrorCode.topic_already_exists:
             raise error
         await self._seen(topic.name)
 
-    async def _ask(self, topic: NewTopic) -> KafkaError | None:
+    async def _request_creation(self, topic: NewTopic) -> KafkaError | None:
         wanted = {
             "name": topic.name,
             "num_partitions": topic.num_partitions,

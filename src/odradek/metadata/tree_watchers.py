@@ -165,7 +165,7 @@ class ControllerTreeWatcher(_BaseTreeWatcher):
         deletes: bool = True,
     ) -> None:
         super().__init__(store, wake=wake, on_controller=on_controller)
-        self.deletion_wishes: frozenset[str] = frozenset()
+        self.requested_deletions: frozenset[str] = frozenset()
         """Names below `/admin/delete_topics`, of existing topics and of others."""
         self.listed_deletions: tuple[tuple[str, ...], int] | None = None
         """Existing topics listed in the data of `/admin/delete_topics`, as old tools do, and the data's version."""
@@ -241,9 +241,9 @@ class ControllerTreeWatcher(_BaseTreeWatcher):
     async def _refresh_names(self, image: ClusterImage) -> ClusterImage:
         """Find topics that were created, deleted, or are to be deleted."""
         names = set(await self._store.children(paths.TOPICS))
-        self.deletion_wishes = frozenset(await self._store.children(paths.DELETE_TOPICS))
+        self.requested_deletions = frozenset(await self._store.children(paths.DELETE_TOPICS))
         self.listed_deletions = await self._read_listed_deletions(names)
-        deleting = self.deletion_wishes & names if self._deletes else frozenset()
+        deleting = self.requested_deletions & names if self._deletes else frozenset()
         known = self._topics.keys() | image.topics.keys()
         self._changed |= (names - self._topics.keys()) | (known - names) | (deleting ^ image.deleting)
         return image if deleting == image.deleting else replace(image, deleting=deleting)

@@ -21,12 +21,12 @@ class TopicDeletionTask(ControllerTask):
         if watcher.listed_deletions is not None:
             names, version = watcher.listed_deletions
             await epoch.request_deletions(names, listed_version=version)
-        elif not watcher.deletion_wishes:
+        elif not watcher.requested_deletions:
             return False
         elif not self.view.config.delete_topic_enable:
-            await epoch.refuse_deletions(watcher.deletion_wishes)
+            await epoch.refuse_deletions(watcher.requested_deletions)
         else:
-            stopped = [name for name in sorted(watcher.deletion_wishes) if await self._is_deleted_on_brokers(name)]
+            stopped = [name for name in sorted(watcher.requested_deletions) if await self._is_deleted_on_brokers(name)]
             if not stopped:
                 return False
             for name in stopped:

@@ -110,7 +110,7 @@ def test_records_older_than_the_maximum_lag_are_compacted_without_appends() -> N
     assert room.compact() == 0
     room.now_ms += 1001
     assert room.compact() == 0, "the segment is rolled, and not synced yet"
-    assert room.manager.cleaner.figures.max_delay_ms == 0
+    assert room.manager.cleaner.stats.max_delay_ms == 0
     room.manager.maintenance.run(room.now_ms)
     assert room.compact() == 1
     assert room.texts() == [(1, "a", "2")]

@@ -280,15 +280,15 @@ def test_the_dirtiest_log_is_first_and_figures_are_kept() -> None:
     second = room.manager.cleaner.begin(NOW, CleanerSettings(threads=2), stable_offsets={T0: 5, other: 4})
     assert second is not None
     assert second.partition == T0
-    assert room.manager.cleaner.figures.max_dirty_ratio == 0.5
+    assert room.manager.cleaner.stats.max_dirty_ratio == 0.5
     for each in (job, second):
         each.run()
         while room.manager.cleaner.finish_slice(each, NOW + 70):
             each.run()
-    figures = room.manager.cleaner.figures
-    assert (figures.clean_ms, figures.last_run_ms) == (70, NOW)
-    assert figures.total_removed_records == 3 + 3 + 1
-    assert figures.total_read_bytes > figures.total_written_bytes > 0
+    stats = room.manager.cleaner.stats
+    assert (stats.clean_ms, stats.last_run_ms) == (70, NOW)
+    assert stats.total_removed_records == 3 + 3 + 1
+    assert stats.total_read_bytes > stats.total_written_bytes > 0
 
 
 @pytest.mark.parametrize("cleaned_offset", [3, 0])

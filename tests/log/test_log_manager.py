@@ -184,7 +184,7 @@ def test_a_log_is_put_aside_although_its_new_name_could_not_be_synced(
     manager.load(NOW)
     manager.get_or_create(T0, topic_id=TOPIC_ID, now_ms=NOW)
     monkeypatch.setattr(disk, "sync_directory", fail_once)
-    manager.put_aside(T0, "of another topic")
+    manager.rename_to_stray(T0, "of another topic")
     manager.get_or_create(T0, topic_id=uuid.UUID(int=10), now_ms=NOW)
     ((aside, (partition, topic_id)),) = manager.deleted.strays.items()
     assert (partition, topic_id) == (T0, TOPIC_ID)

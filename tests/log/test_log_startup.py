@@ -110,11 +110,11 @@ def test_a_long_start_logs_its_progress_and_what_was_truncated(caplog: pytest.Lo
     lines = [record.getMessage() for record in caplog.records]
     assert lines[0] == "/data had an unclean shutdown: recovering its 20 logs, up to 0 MiB to check"
     assert next(line for line in lines if " of 20 logs are open" in line).startswith(
-        "5 of 20 logs are open; 0 of 0 MiB checked in 5 s"
+        "Loading logs: 5 of 20 logs are open; 0 of 0 MiB checked in 5 s"
     )
     assert len(lines) == 7
     assert lines[-1] == (
-        "20 logs are open after 20.5 s: 20 recovered, 0 MiB checked; 1 truncated by 4 bytes and 0 segments"
+        "Loaded logs: 20 logs are open after 20.5 s: 20 recovered, 0 MiB checked; 1 truncated by 4 bytes and 0 segments"
     )
 
 
@@ -128,7 +128,7 @@ def test_a_clean_start_logs_only_its_duration(caplog: pytest.LogCaptureFixture) 
     manager.directories.lock()
     with caplog.at_level(logging.INFO, "odradek.log"):
         manager.load(NOW, monotonic=Ticks(0.1))
-    assert [record.getMessage() for record in caplog.records] == ["1 logs are open after 0.2 s"]
+    assert [record.getMessage() for record in caplog.records] == ["Loaded logs: 1 logs are open after 0.2 s"]
 
 
 def test_a_start_that_is_stopped_keeps_what_it_recovered() -> None:

@@ -260,9 +260,9 @@ class LogWriter:
             self.on_failure(error)
 
     def give_up(self, message: str, error: OSError) -> NoReturn:
-        """Raise `LogStorageError` for an operation that will be repeated.
+        """Stop the log, unless the process has run out of file descriptors, and raise `LogStorageError`.
 
-        Stop the log unless descriptors are lacking.
+        The caller repeats the operation after a shortage of descriptors.
         """
         if is_out_of_descriptors(error):
             self._local.pool.give_back()

@@ -1,6 +1,6 @@
-"""Which segments retention deletes: whole, committed ones, the oldest first.
+"""Selects segments for deletion: whole, committed, oldest first.
 
-Those before the log start offset, and with `delete` in `cleanup.policy` those beyond `retention.bytes` or
+They are those before the log start offset, and with `delete` in `cleanup.policy` those beyond `retention.bytes` or
 `retention.ms`.
 """
 

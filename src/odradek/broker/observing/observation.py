@@ -273,18 +273,18 @@ def _logs(broker: ObservedBroker) -> Iterator[Family | None]:
 
 def _cleaner(broker: ObservedBroker) -> Iterator[Family]:
     cleaner, now_ms = broker.logs.cleaner, broker.runtime.clock.now_ms()
-    figures = cleaner.figures
-    yield _one(catalog.MAX_CLEAN_TIME, figures.clean_ms / 1000)
-    yield _one(catalog.MAX_BUFFER_UTILIZATION, 100 * figures.buffer_utilization)
-    yield _one(catalog.CLEANER_RECOPY, 100 * figures.written_bytes / max(figures.read_bytes, 1))
-    yield _one(catalog.MAX_COMPACTION_DELAY, figures.max_delay_ms / 1000)
-    yield _one(catalog.MAX_DIRTY, 100 * figures.max_dirty_ratio)
-    yield _one(catalog.TIME_SINCE_CLEANER_RAN, 0 if figures.last_run_ms is None else now_ms - figures.last_run_ms)
+    stats = cleaner.stats
+    yield _one(catalog.MAX_CLEAN_TIME, stats.clean_ms / 1000)
+    yield _one(catalog.MAX_BUFFER_UTILIZATION, 100 * stats.buffer_utilization)
+    yield _one(catalog.CLEANER_RECOPY, 100 * stats.written_bytes / max(stats.read_bytes, 1))
+    yield _one(catalog.MAX_COMPACTION_DELAY, stats.max_delay_ms / 1000)
+    yield _one(catalog.MAX_DIRTY, 100 * stats.max_dirty_ratio)
+    yield _one(catalog.TIME_SINCE_CLEANER_RAN, 0 if stats.last_run_ms is None else now_ms - stats.last_run_ms)
     yield _one(catalog.UNCLEANABLE_PARTITIONS, len(cleaner.uncleanable))
     yield _one(catalog.UNCLEANABLE_BYTES, cleaner.uncleanable_bytes)
-    yield _one(catalog.CLEANER_READ_BYTES, figures.total_read_bytes)
-    yield _one(catalog.CLEANER_WRITTEN_BYTES, figures.total_written_bytes)
-    yield _one(catalog.CLEANER_REMOVED_RECORDS, figures.total_removed_records)
+    yield _one(catalog.CLEANER_READ_BYTES, stats.total_read_bytes)
+    yield _one(catalog.CLEANER_WRITTEN_BYTES, stats.total_written_bytes)
+    yield _one(catalog.CLEANER_REMOVED_RECORDS, stats.total_removed_records)
 
 
 def _groups(broker: ObservedBroker) -> Iterator[Family]:

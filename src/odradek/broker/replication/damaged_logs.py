@@ -3,11 +3,11 @@
 ```
 a reader, or compaction, meets a batch that cannot be ──► the segment is checked on the background thread ──► damaged
 another replica is in sync    the controller is told that the log cannot be used: another replica leads, and this one
-                              is out of the ISR ──► the log is put aside, and a new one is copied from the leader
+                              is out of the ISR ──► it is renamed to -stray, and a new one copied from the leader
 no other is                   this broker leads on: what is good is served, the damaged place answers CORRUPT_MESSAGE
 ```
 Which of the two holds is asked of the image each time, so that a follower that gets in sync later takes over then.
-A log that is damaged a second time is not copied again: its disk cannot be relied on, and each copy would be put aside.
+A log that is damaged a second time is not copied again: its disk cannot be relied on, and each copy would be renamed.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ class DamagedLogs:
         self._when_found = when_found
         self._epochs: dict[TopicPartition, int] = {}
         """The leader epoch in which the damage was found."""
-        self._put_aside: set[TopicPartition] = set()
+        self._replaced: set[TopicPartition] = set()
         self._has_stopped = False
 
     def suspect(self, key: TopicPartition, log: Log, segment: Segment) -> bool:
@@ -129,18 +129,18 @@ class DamagedLogs:
         is_follower = partition.has_leader and self._broker_id not in (partition.leader, *partition.isr)
         return self.is_damaged(key) and is_follower and partition.leader_epoch > self._epochs.get(key, -1)
 
-    def put_aside(self, key: TopicPartition, partition: PartitionImage) -> None:
-        """Make room for a new log, which is copied from the leader, if it `may_be_copied`. Raises `LogStorageError`."""
+    def rename_to_stray(self, key: TopicPartition, partition: PartitionImage) -> None:
+        """Rename the log to `-stray` if it `may_be_copied` anew from the leader. Raises `LogStorageError`."""
         if not self.may_be_copied(key, partition):
             return
         damage = self._logs.logs[key].damage
-        if key in self._put_aside:
+        if key in self._replaced:
             raise LogStorageError(
                 f"{damage}: the log was copied anew since this broker started, and is damaged again; check its disk, "
                 "then restart the broker"
             )
-        self._logs.put_aside(key, f"damaged: {damage}")
-        self._put_aside.add(key)
+        self._logs.rename_to_stray(key, f"damaged: {damage}")
+        self._replaced.add(key)
 
     def _report(self, key: TopicPartition, log: Log) -> None:
         damage = log.damage

@@ -2,7 +2,7 @@
 
 Opening a log takes milliseconds, so many are opened over many turns of the event loop; `wait_until_applied` waits for
 them. A log is deleted only if the controller commands it, or if a note in the tree says so (`stray_logs`). A log whose
-topic has another id than the image's is put aside, in a folder whose name ends with `-stray`.
+topic has another id than the image's is renamed to a folder whose name ends with `-stray`.
 """
 
 import asyncio
@@ -281,8 +281,8 @@ class ReplicaManager:
         now_ms = self._runtime.clock.now_ms()
         try:
             if topic_id is not None and self._logs.topic_id(key) not in (None, topic_id):
-                self._logs.put_aside(key, "of another topic than the metadata's of the same name")
-            self.damaged.put_aside(key, image)
+                self._logs.rename_to_stray(key, "of another topic than the metadata's of the same name")
+            self.damaged.rename_to_stray(key, image)
             log = self._logs.get_or_create(key, topic_id=topic_id, now_ms=now_ms, is_copied=is_copied)
             if log.failure is not None:
                 raise LogStorageError(log.failure)
@@ -389,7 +389,7 @@ class ReplicaManager:
             try:
                 self._logs.delete(topic_partition, self._runtime.clock.now_ms())
             except StorageError as error:
-                _log.error("%s", error)
+                _log.error("Failed to delete the log of %s: %s", topic_partition, error)
 
     def is_offline(self, topic_partition: TopicPartition) -> bool:
         """Return whether the log of a replica cannot be opened, or has stopped."""
@@ -453,7 +453,7 @@ class ReplicaManager:
 
     def _checkpoints_written(self, writing: "asyncio.Future[None]") -> None:
         if not writing.cancelled() and (error := writing.exception()) is not None:
-            _log.warning("%s", error)
+            _log.warning("Failed to write checkpoints: %s; recovery after a crash takes longer", error)
             if isinstance(error, CheckpointError):
                 self._logs.checkpoints.write_failed(error)
 

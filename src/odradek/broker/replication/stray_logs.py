@@ -14,7 +14,7 @@ there, is a reason: a directory may come from Kafka, and the tree may be an olde
 
 A log without a topic id is left alone, too. Folders are removed after `file.delete.delay.ms`; Kafka leaves the removal
 of `-stray` folders to the operator. After a restart, the first rule applies to renamed folders, too; others are for an
-operator, such as logs that were put aside because they are damaged.
+operator, such as logs that were renamed because they are damaged.
 """
 
 import asyncio
@@ -100,7 +100,7 @@ class StrayLogs:
             elif is_moved and self._is_dispensable(key, topic_id, topics):
                 self._delete(key, "it was moved to other brokers while this broker was away", is_stray=False)
             elif not is_moved and self._is_another(topic_id, topics.get(key.topic)):
-                self._put_aside(key)
+                self._rename_to_stray(key)
             elif key.topic not in deletions:
                 left.append(str(key))
             waits = waits or (is_moved and self._logs.topic_id(key) == topic_id)
@@ -185,10 +185,10 @@ class StrayLogs:
         try:
             self._logs.delete(key, self._clock.now_ms(), is_stray=is_stray)
         except StorageError as error:
-            _log.error("%s", error)
+            _log.error("Failed to delete the log of %s: %s", key, error)
 
-    def _put_aside(self, key: TopicPartition) -> None:
+    def _rename_to_stray(self, key: TopicPartition) -> None:
         try:
-            self._logs.put_aside(key, "of another topic than the metadata's of the same name")
+            self._logs.rename_to_stray(key, "of another topic than the metadata's of the same name")
         except StorageError as error:
-            _log.error("%s", error)
+            _log.error("Failed to rename the log of %s: %s", key, error)

@@ -15,8 +15,8 @@ from odradek.model.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dirtiness:
-    """The dirtiness of one log. `segments` can be compacted, clean or dirty.
+class LogToClean:
+    """The clean and dirty part of one log. `segments` can be compacted.
 
     `delay_ms` is how much longer than `max.compaction.lag.ms` the dirty part has waited.
     """
@@ -35,7 +35,7 @@ class Dirtiness:
         return self.dirty_bytes / total if total else 0.0
 
 
-def measure(log: Log, cleaned_offset: int | None, *, stable_offset: int, now_ms: int) -> Dirtiness:
+def measure(log: Log, cleaned_offset: int | None, *, stable_offset: int, now_ms: int) -> LogToClean:
     """Return how dirty `log` is. Raises `OSError`.
 
     `cleaned_offset` is the end of the last compaction, `stable_offset` the last stable offset.
@@ -60,7 +60,7 @@ def measure(log: Log, cleaned_offset: int | None, *, stable_offset: int, now_ms:
     clean = sum(segment.size for segment in segments if segment.next_offset <= first_dirty)
     dirty = sum(segment.size for segment in segments) - clean
     delay_ms = max(now_ms - config.max_compaction_lag_ms - oldest_ms, 0)
-    return Dirtiness(
+    return LogToClean(
         first_dirty_offset=first_dirty,
         segments=segments,
         clean_bytes=clean,
@@ -76,9 +76,9 @@ def _first_dirty_offset(log: Log, cleaned_offset: int | None) -> int:
     return cleaned_offset
 
 
-def plan(log: Log, dirtiness: Dirtiness, *, now_ms: int, io_bytes: int) -> CompactionPlan:
+def plan(log: Log, to_clean: LogToClean, *, now_ms: int, io_bytes: int) -> CompactionPlan:
     """Return the plan for a log that is due. Raises `OSError` and `CorruptBatchError`."""
-    first_dirty, segments = dirtiness.first_dirty_offset, dirtiness.segments
+    first_dirty, segments = to_clean.first_dirty_offset, to_clean.segments
     holder = next(segment for segment in segments if segment.next_offset > first_dirty)
     return CompactionPlan(
         directory=log.directory,

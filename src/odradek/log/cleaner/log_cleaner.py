@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from odradek.config import BrokerConfig
-from odradek.log.cleaner.cleanable import Dirtiness, measure, plan
+from odradek.log.cleaner.cleanable import LogToClean, measure, plan
 from odradek.log.cleaner.compaction import Compaction
 from odradek.log.cleaner.record_filter import PlainRecordFilter, RecordFilter
 from odradek.log.errors import DamagedFileError, LogStorageError, is_passing
@@ -67,7 +67,7 @@ class CleanerSettings:
 
 
 @dataclass(slots=True, kw_only=True)
-class CleanerFigures:
+class CleanerStats:
     """Metrics: the first four of the last compaction, the others of all; times in ms."""
 
     clean_ms: int = 0
@@ -134,7 +134,7 @@ class LogCleaner:
         """The end of the compacted part of each log."""
         self.uncleanable: dict[TopicPartition, str] = {}
         """Logs that are not compacted any more, with the reason."""
-        self.figures = CleanerFigures()
+        self.stats = CleanerStats()
         self._disk = disk
         self._entropy = entropy
         self._logs = logs
@@ -213,20 +213,20 @@ class LogCleaner:
         dirty_bytes: dict[TopicPartition, int] = {}
         due: list[tuple[float, TopicPartition]] = []
         for partition in tuple(self._logs):
-            dirtiness = self._measure(partition, stable_offset(partition), now_ms, dirty_bytes)
-            if dirtiness is not None:
-                max_dirty_ratio = max(max_dirty_ratio, dirtiness.ratio)
-                max_delay_ms = max(max_delay_ms, dirtiness.delay_ms)
-                if dirtiness.is_due:
-                    due.append((dirtiness.ratio, partition))
+            to_clean = self._measure(partition, stable_offset(partition), now_ms, dirty_bytes)
+            if to_clean is not None:
+                max_dirty_ratio = max(max_dirty_ratio, to_clean.ratio)
+                max_delay_ms = max(max_delay_ms, to_clean.delay_ms)
+                if to_clean.is_due:
+                    due.append((to_clean.ratio, partition))
             yield None
         self._dirty_bytes = dirty_bytes
-        self.figures.last_run_ms = now_ms
-        self.figures.max_dirty_ratio, self.figures.max_delay_ms = max_dirty_ratio, max_delay_ms
+        self.stats.last_run_ms = now_ms
+        self.stats.max_dirty_ratio, self.stats.max_delay_ms = max_dirty_ratio, max_delay_ms
         for _, partition in sorted(due, key=lambda each: -each[0]):
-            dirtiness = self._measure(partition, stable_offset(partition), now_ms, dirty_bytes)
-            if dirtiness is not None and dirtiness.is_due:
-                yield self._new_job(partition, dirtiness, now_ms, settings)
+            to_clean = self._measure(partition, stable_offset(partition), now_ms, dirty_bytes)
+            if to_clean is not None and to_clean.is_due:
+                yield self._new_job(partition, to_clean, now_ms, settings)
                 return
 
     def _measure(
@@ -235,7 +235,7 @@ class LogCleaner:
         stable_offset: int | None,
         now_ms: int,
         dirty_bytes: dict[TopicPartition, int],
-    ) -> Dirtiness | None:
+    ) -> LogToClean | None:
         """Return how dirty a log is, and note it in `dirty_bytes`; None to skip it now."""
         log = self._logs.get(partition)
         if log is None or stable_offset is None or log.failure is not None or log.config.discard_writes:
@@ -247,23 +247,23 @@ class LogCleaner:
             return None
         try:
             log.roll_for_compaction(now_ms)
-            dirtiness = measure(log, self.offsets.get(partition), stable_offset=stable_offset, now_ms=now_ms)
+            to_clean = measure(log, self.offsets.get(partition), stable_offset=stable_offset, now_ms=now_ms)
         except (OSError, CorruptBatchError) as error:
             self._failed(partition, log, error, now_ms)
             return None
-        dirty_bytes[partition] = dirtiness.dirty_bytes
-        return None if partition in self.uncleanable else dirtiness
+        dirty_bytes[partition] = to_clean.dirty_bytes
+        return None if partition in self.uncleanable else to_clean
 
     def _new_job(
-        self, partition: TopicPartition, dirtiness: Dirtiness, now_ms: int, settings: CleanerSettings
+        self, partition: TopicPartition, to_clean: LogToClean, now_ms: int, settings: CleanerSettings
     ) -> CompactionJob | None:
         log = self._logs[partition]
         try:
-            what = plan(log, dirtiness, now_ms=now_ms, io_bytes=settings.io_buffer_bytes // settings.threads // 2)
+            what = plan(log, to_clean, now_ms=now_ms, io_bytes=settings.io_buffer_bytes // settings.threads // 2)
         except (OSError, LogStorageError, CorruptBatchError) as error:
             self._failed(partition, log, error, now_ms)
             return None
-        size = dirtiness.clean_bytes + dirtiness.dirty_bytes
+        size = to_clean.clean_bytes + to_clean.dirty_bytes
         secret = self._entropy.randbytes(_SECRET_BYTES)
         compaction = Compaction(self._disk, what, lambda: _new_filter(size, settings, secret))
         slice_bytes = _FAST_SLICE_BYTES if size >= settings.worthwhile_bytes else _SLICE_BYTES
@@ -318,19 +318,19 @@ class LogCleaner:
             job.is_cancelled = True  # the log has logged it, and stopped
 
     def _succeeded(self, job: CompactionJob, now_ms: int) -> None:
-        figures, stats, compaction = self.figures, job.compaction.stats, job.compaction
+        metrics, stats, compaction = self.stats, job.compaction.stats, job.compaction
         first, end = compaction.plan.first_dirty_offset, compaction.next_dirty_offset
         self.offsets[job.partition] = end
-        figures.clean_ms = now_ms - job.begun_ms
-        figures.read_bytes, figures.written_bytes = stats.read_bytes, stats.written_bytes
-        figures.buffer_utilization = stats.map_utilization
-        figures.total_read_bytes += stats.indexed_bytes + stats.read_bytes
-        figures.total_written_bytes += stats.written_bytes
-        figures.total_removed_records += stats.read_records - stats.written_records
+        metrics.clean_ms = now_ms - job.begun_ms
+        metrics.read_bytes, metrics.written_bytes = stats.read_bytes, stats.written_bytes
+        metrics.buffer_utilization = stats.map_utilization
+        metrics.total_read_bytes += stats.indexed_bytes + stats.read_bytes
+        metrics.total_written_bytes += stats.written_bytes
+        metrics.total_removed_records += stats.read_records - stats.written_records
         _logger.info(
             "%s: compacted from offset %d up to %d; %d of %d records and %.1f of %.1f MiB are left, in %.1f s",
             job.log.directory, first, end, stats.written_records, stats.read_records, stats.written_bytes / (1 << 20),
-            stats.read_bytes / (1 << 20), figures.clean_ms / 1000,
+            stats.read_bytes / (1 << 20), metrics.clean_ms / 1000,
         )  # fmt: skip
 
     def _failed(self, partition: TopicPartition, log: Log, error: Exception, now_ms: int) -> None:

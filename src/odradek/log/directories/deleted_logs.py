@@ -1,4 +1,4 @@
-"""Folders of logs that are deleted (`-delete`) or put aside (`-stray`): renamed at once, and removed later."""
+"""Folders of logs that are deleted (`-delete`) or stray (`-stray`): renamed at once, and removed later."""
 
 import logging
 import uuid
@@ -59,7 +59,7 @@ class DeletedLogs:
                 raise
             self._folders.append((due_ms, target))
 
-    def put_aside(self, partition: TopicPartition, folder: str, reason: str) -> str:
+    def rename_to_stray(self, partition: TopicPartition, folder: str, reason: str) -> str:
         """Rename a log's folder to `-stray`, and return the new path. Raises `LogStorageError`."""
         target = stray_folder(partition, uuid4(self._entropy).hex)
         _logger.warning("%s is %s; renaming it to %s", folder, reason, target)

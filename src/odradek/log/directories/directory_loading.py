@@ -187,7 +187,7 @@ def _read_checkpoint(disk: Disk, directory: str, name: str) -> dict[TopicPartiti
     except FileNotFoundError:
         return {}
     except StorageError as error:
-        _logger.warning("%s; ignoring it", error)
+        _logger.warning("Ignoring an unreadable checkpoint: %s", error)
         return {}
 
 
@@ -253,7 +253,7 @@ def read_topic_id(disk: Disk, folder: str) -> uuid.UUID | None:
     except FileNotFoundError:
         return None
     except StorageError as error:
-        _logger.warning("%s; it is rewritten when the topic's id is known", error)
+        _logger.warning("Ignoring an unreadable partition.metadata until the topic's id is known: %s", error)
         return None
 
 

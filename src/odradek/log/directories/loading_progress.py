@@ -1,8 +1,8 @@
 """The progress of opening a broker's logs, logged every few seconds.
 
 ```
-310 of 1000 logs are open; 3100 of 10000 MiB checked in 5 s, about 11 s to go
-1000 logs are open after 16.1 s: 998 recovered, 9981 MiB checked; 2 truncated by 4711 bytes and 0 segments
+Loading logs: 310 of 1000 logs are open; 3100 of 10000 MiB checked in 5 s, about 11 s to go
+Loaded logs: 1000 logs are open after 16.1 s: 998 recovered, 9981 MiB checked; 2 truncated by 4711 bytes and 0 segments
 ```
 """
 
@@ -73,7 +73,7 @@ class LoadingProgress:
         if self._checked:
             to_go = max(size - self._checked, 0) / self._checked * passed
             text += f"; {self._checked >> 20} of {size >> 20} MiB checked in {passed:.0f} s, about {to_go:.0f} s to go"
-        _logger.info("%s", text)
+        _logger.info("Loading logs: %s", text)
 
     def end(self) -> None:
         """Log the totals."""
@@ -83,4 +83,4 @@ class LoadingProgress:
         if self._truncated:
             lost, segments = sum(each.size for each in self._truncated), sum(each.segments for each in self._truncated)
             text += f"; {len(self._truncated)} truncated by {lost} bytes and {segments} segments"
-        _logger.info("%s", text)
+        _logger.info("Loaded logs: %s", text)

@@ -178,7 +178,7 @@ class LogManager:
         partition = opened.found.partition
         if opened.log is None:
             assert opened.error is not None
-            _logger.error("%s; the partition is offline", opened.error)
+            _logger.error("Failed to open the log of %s: %s; the partition is offline", partition, opened.error)
             self._unopened.offline[partition] = opened.error
             return
         self._unopened.discard(opened.found.folder)
@@ -201,7 +201,7 @@ class LogManager:
     def _add_lost_records(self, lost: LostRecords) -> None:
         self.were_closed = False
         self.lost_records.add(lost)
-        _logger.error("%s", lost)
+        _logger.error("A log has lost records: %s", lost)
 
     def stop_loading(self) -> None:
         """End `load`, which runs on another thread, soon."""
@@ -261,7 +261,7 @@ class LogManager:
         return self._unopened.duplicates
 
     def resolve_duplicates(self, topic_ids: Mapping[str, uuid.UUID], now_ms: int) -> None:
-        """Open the log of each of `duplicates` that has the topic's id, and put those with another id aside.
+        """Open the log of each of `duplicates` that has the topic's id, and rename those with another id to `-stray`.
 
         Such logs remain of a topic that was deleted and created again while a directory was offline. Blocks.
         """
@@ -270,9 +270,9 @@ class LogManager:
             try:
                 right, others = choose_duplicate(self._disk, found, topic_ids.get(partition.topic))
                 for each in others:
-                    self.deleted.put_aside(each.partition, each.folder, "of another topic of the same name")
+                    self.deleted.rename_to_stray(each.partition, each.folder, "of another topic of the same name")
             except (OSError, LogStorageError) as error:
-                _logger.error("%s; the partition stays offline", error)
+                _logger.error("Failed to open a log of %s: %s; the partition stays offline", partition, error)
                 continue
             if right is not None:
                 del self._unopened.offline[partition]
@@ -397,13 +397,13 @@ class LogManager:
         due_ms = now_ms + config.file_delete_delay_ms
         self.deleted.delete(partition, folders, due_ms, is_stray=is_stray, offline=self.directories.offline)
 
-    def put_aside(self, partition: TopicPartition, reason: str) -> None:
+    def rename_to_stray(self, partition: TopicPartition, reason: str) -> None:
         """Rename the partition's log to `-stray`, for an operator to decide about.
 
         Raises `LogStorageError`; nothing has changed then.
         """
         log = self._logs[partition]
-        folder = self.deleted.put_aside(partition, log.directory, reason)
+        folder = self.deleted.rename_to_stray(partition, log.directory, reason)
         del self._logs[partition]
         self.deleted.strays[folder] = partition, self._topic_ids.get(partition)
         self._forget(partition)

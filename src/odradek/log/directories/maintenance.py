@@ -143,7 +143,7 @@ class LogMaintenance:
         try:
             return self._checkpoints.plan()
         except CheckpointError as error:
-            _logger.warning("%s; a recovery would read more", error)
+            _logger.warning("Failed to write checkpoints: %s; recovery after a crash takes longer", error)
             return None
 
     def run(self, now_ms: int, *, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
@@ -156,7 +156,7 @@ class LogMaintenance:
                 if plan is not None:
                     self._checkpoints.write(plan)
             except CheckpointError as error:
-                _logger.warning("%s; a recovery would read more", error)
+                _logger.warning("Failed to write checkpoints: %s; recovery after a crash takes longer", error)
                 self._checkpoints.write_failed(error)
 
     def abandon(self) -> None:

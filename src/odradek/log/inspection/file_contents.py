@@ -330,7 +330,7 @@ def _logged(record: Record, timestamp_type: str, sequence: int, *, is_control: b
 def read_pairs(data: bytes, path: str, layout: struct.Struct) -> Iterator[Pair]:
     """Yield the entries of an `.index` or `.timeindex`. Raises `TruncatedFileError` if the last one is incomplete.
 
-    Zeros up to the end are no entries: Kafka allocates the file in advance.
+    Zeros up to the end are not entries: Kafka allocates the file in advance.
     """
     width = layout.size
     end = len(data) - len(data) % width

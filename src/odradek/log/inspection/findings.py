@@ -47,7 +47,7 @@ class DirectoryState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class LogContext:
     """The promises of a data directory's checkpoints about one log.
 
     From `recovery_point` on only `.log` files count; the next flush or start rewrites others. Up to `cleaned_offset`
@@ -104,8 +104,8 @@ class Report:
         elif check.damage is not None:
             others = f"; {check.others} more things in it are wrong" if check.others else ""
             self.damage(check.path, check.damage.reason + others, check.damage.byte)
-        elif check.oddity is not None:
-            byte, reason = check.oddity
+        elif check.warning is not None:
+            byte, reason = check.warning
             self.note(check.path, reason, byte)
 
     def unreadable(self, path: str, error: OSError, state: DirectoryState) -> None:

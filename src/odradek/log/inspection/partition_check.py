@@ -10,7 +10,7 @@ from odradek.log.checkpoints.checkpoint_file import decode_lines
 from odradek.log.checkpoints.leader_epoch_cache import LeaderEpochs
 from odradek.log.errors import DamagedFileError, TruncatedFileError
 from odradek.log.inspection.file_contents import inspect_snapshot
-from odradek.log.inspection.findings import Finding, Report, Surroundings
+from odradek.log.inspection.findings import Finding, LogContext, Report
 from odradek.log.inspection.segment_check import (
     Chain,
     EpochCheck,
@@ -34,7 +34,7 @@ class PartitionCheck:
         self,
         report: Report,
         directory: str,
-        surroundings: Surroundings,
+        context: LogContext,
         *,
         records: bool,
         advance: Callable[[int], object],
@@ -43,8 +43,8 @@ class PartitionCheck:
         self._report = report
         self._disk = report.disk
         self._directory = directory
-        self._surroundings = surroundings
-        self._state = surroundings.state
+        self._context = context
+        self._state = context.state
         self._records = records
         self._advance = advance
         self._is_live = self._state.holder is not None
@@ -64,7 +64,7 @@ class PartitionCheck:
         self._is_swapping = any(name.endswith(SWAP) for name in names)
         if self._is_swapping:
             # The next start completes an interrupted compaction; until then there may be a gap.
-            self._surroundings = replace(self._surroundings, recovery_point=0, cleaned_offset=MAX_OFFSET)
+            self._context = replace(self._context, recovery_point=0, cleaned_offset=MAX_OFFSET)
         bases = sorted(parsed[0] for name in names if (parsed := parse_offset_file(name)) and parsed[1] == LOG)
         epochs = self._read_epochs()
         if meta_properties.PARTITION_METADATA in names:
@@ -79,7 +79,7 @@ class PartitionCheck:
             is_whole = segment.check(chain, epochs)
             yield from report.take()
         self.end_offset = chain.next_offset if bases and is_whole else None
-        report.add(epochs, is_settled=self._surroundings.is_settled(chain.next_offset))
+        report.add(epochs, is_settled=self._context.is_settled(chain.next_offset))
         self._check_strays(bases)
         yield from report.take()
 
@@ -89,11 +89,11 @@ class PartitionCheck:
             chain.producers = None
         if base < due:
             self._report.damage(path, f"begins at offset {base}, and the segment before it ends at {due}", 0)
-        elif base > max(due, self._surroundings.cleaned_offset):
+        elif base > max(due, self._context.cleaned_offset):
             self._report.damage(path, f"comes after a gap: offsets {due} to {base - 1} are in no file", 0)
 
     def _read_epochs(self) -> EpochCheck:
-        path, start = f"{self._directory}/{leader_epoch_cache.FILE_NAME}", self._surroundings.log_start_offset
+        path, start = f"{self._directory}/{leader_epoch_cache.FILE_NAME}", self._context.log_start_offset
         is_complete = self._state.is_clean
         if leader_epoch_cache.FILE_NAME not in self._names:
             return EpochCheck(path, 0, (), log_start_offset=start, is_complete=is_complete)
@@ -116,7 +116,7 @@ class PartitionCheck:
             path = f"{self._directory}/{name}"
             if parsed[1] == SNAPSHOT:
                 data = self._report.read(path, self._state, lambda data, _: data)
-                is_settled = self._surroundings.is_settled(parsed[0] + 1)
+                is_settled = self._context.is_settled(parsed[0] + 1)
                 check_snapshot(self._report, path, data, parsed[0], is_settled=is_settled)
             elif not self._is_live and not self._is_swapping:
                 self._report.damage(path, "has no .log beside it")
@@ -131,7 +131,7 @@ class _SegmentFiles:
         self._state = partition._state
         self._base_offset = base_offset
         self._is_growing = partition._is_live and following is None
-        settled = partition._surroundings.is_settled
+        settled = partition._context.is_settled
         self._is_settled = settled(MAX_OFFSET if following is None else following)
         self._is_snapshot_settled = settled(base_offset + 1)
         self._path = offset_file(partition._directory, base_offset, LOG)
@@ -145,13 +145,13 @@ class _SegmentFiles:
             self._path,
             base,
             chain,
-            cleaned_offset=self._partition._surroundings.cleaned_offset,
+            cleaned_offset=self._partition._context.cleaned_offset,
             records=self._partition._records,
         )
         index = OffsetIndexCheck(paths[INDEX], data[INDEX] or b"", base)
         times = TimeIndexCheck(paths[TIME_INDEX], data[TIME_INDEX] or b"", base)
         begin_segment(chain, base, data[SNAPSHOT])
-        is_cleaned = base < self._partition._surroundings.cleaned_offset
+        is_cleaned = base < self._partition._context.cleaned_offset
         transactions = TransactionCheck(
             paths[TRANSACTION_INDEX], data[TRANSACTION_INDEX] or b"", base, chain, is_cleaned=is_cleaned
         )

@@ -30,19 +30,19 @@ class Chain:
 class FileCheck:
     """The result for one file: `damage` is the first error, `others` the number of more.
 
-    `oddity` is the first thing that may be an error, or not.
+    `warning` is the first thing that may be an error.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.damage: DamagedFileError | None = None
         self.others = 0
-        self.oddity: tuple[int, str] | None = None
+        self.warning: tuple[int, str] | None = None
 
-    def note_oddity(self, byte: int, reason: str) -> None:
+    def warn(self, byte: int, reason: str) -> None:
         """Note something that Kafka writes in some cases, and that is wrong in others."""
-        if self.oddity is None:
-            self.oddity = byte, reason
+        if self.warning is None:
+            self.warning = byte, reason
 
     def fail(self, byte: int, reason: str) -> None:
         """Note an error; the first one in the file is kept."""
@@ -81,7 +81,7 @@ class LogCheck(FileCheck):
         if not self._is_in_its_place(header):
             return False
         if header.base_offset > max(chain.next_offset, self._cleaned_offset):
-            self.note_oddity(
+            self.warn(
                 position,
                 f"has no batch with offsets {chain.next_offset} to {header.base_offset - 1}: "
                 "compaction took them, here or where they were copied from, or they are lost",
@@ -160,7 +160,7 @@ class OffsetIndexCheck(FileCheck):
                 self._disagree(self._awaited)
             else:
                 indexed = self._indexed(self._awaited)
-                self.note_oddity(self._awaited.byte, f"has an entry that stands for several batches: {indexed}")
+                self.warn(self._awaited.byte, f"has an entry that stands for several batches: {indexed}")
             self._awaited = None
         while self._next < len(self._entries) and self._entries[self._next].second <= position:
             entry = self._entries[self._next]

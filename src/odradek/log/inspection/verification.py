@@ -23,7 +23,7 @@ from odradek.log.checkpoints.checkpoint_file import (
     decode_offset_lines,
 )
 from odradek.log.inspection.file_contents import OFFSET_CHECKPOINTS, partition_directories
-from odradek.log.inspection.findings import DirectoryState, Finding, Report, Surroundings, Totals, directory_state
+from odradek.log.inspection.findings import DirectoryState, Finding, LogContext, Report, Totals, directory_state
 from odradek.log.inspection.partition_check import PartitionCheck
 from odradek.log.inspection.segment_check import FileCheck
 from odradek.log.names import parse_folder
@@ -51,18 +51,18 @@ class Verification:
         """Check every log of a data directory, and its own files. Raises `OSError`."""
         report, disk = self._report, self._report.disk
         state = directory_state(disk, directory)
-        self._tell(directory, state)
+        self._report_state(directory, state)
         checkpoints = self._read_checkpoints(directory, state)
         self._check_identity(directory, state)
         if disk.is_directory(path := f"{directory}/{meta_properties.CLEAN_SHUTDOWN}"):
             report.damage(path, "is a directory: no broker starts")
         yield from report.take()
         ends: dict[TopicPartition, int | None] = {}
-        surroundings = _surroundings(state, checkpoints)
+        contexts = _contexts(state, checkpoints)
         for folder in partition_directories(disk, directory):
             partition = parse_folder(folder.rpartition("/")[2])
             assert partition is not None
-            check = self._partition(folder, surroundings(partition))
+            check = self._partition(folder, contexts(partition))
             yield from check.run()
             ends[partition] = check.end_offset
         for name in (RECOVERY_POINTS, LOG_START_OFFSETS):
@@ -74,15 +74,15 @@ class Verification:
         disk = self._report.disk
         parent, _, name = disk.absolute(directory).rstrip("/").rpartition("/")
         state = directory_state(disk, parent)
-        self._tell(directory, state)
+        self._report_state(directory, state)
         checkpoints = self._read_checkpoints(parent, state)
         yield from self._report.take()
-        yield from self._partition(directory, _surroundings(state, checkpoints)(parse_folder(name))).run()
+        yield from self._partition(directory, _contexts(state, checkpoints)(parse_folder(name))).run()
 
-    def _partition(self, directory: str, surroundings: Surroundings) -> PartitionCheck:
-        return PartitionCheck(self._report, directory, surroundings, records=self._records, advance=self._advance)
+    def _partition(self, directory: str, context: LogContext) -> PartitionCheck:
+        return PartitionCheck(self._report, directory, context, records=self._records, advance=self._advance)
 
-    def _tell(self, directory: str, state: DirectoryState) -> None:
+    def _report_state(self, directory: str, state: DirectoryState) -> None:
         if state.lock_error is not None:
             reason = state.lock_error.strerror or state.lock_error
             path = f"{directory}/{meta_properties.LOCK}"
@@ -121,13 +121,11 @@ class Verification:
         self._report.add(check)
 
 
-def _surroundings(
-    state: DirectoryState, checkpoints: Mapping[str, Lines]
-) -> Callable[[TopicPartition | None], Surroundings]:
+def _contexts(state: DirectoryState, checkpoints: Mapping[str, Lines]) -> Callable[[TopicPartition | None], LogContext]:
     points, cleaned, starts = (
         _offsets_in(checkpoints.get(name)) for name in (RECOVERY_POINTS, CLEANER_OFFSETS, LOG_START_OFFSETS)
     )
-    return lambda partition: Surroundings(
+    return lambda partition: LogContext(
         state=state,
         recovery_point=points.get(partition, 0),
         cleaned_offset=cleaned.get(partition, 0),

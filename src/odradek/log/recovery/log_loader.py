@@ -187,7 +187,7 @@ def load_producers(
             state, start = decode_snapshot(disk.read_file(path), path), offset
             _add_recent_batches(state, segments, start)
         except StorageError as error:
-            _logger.warning("%s; using an older one", error)
+            _logger.warning("Ignoring an unreadable producer snapshot, using an older one: %s", error)
             disk.remove(path)
         else:
             break
@@ -291,8 +291,8 @@ def _remove_left_overs(pool: FilePool, directory: str) -> list[str]:
         if is_stray and stem not in reported:
             reported.add(stem)
             _logger.warning(
-                "%s/%s has no .log beside it and is removed: unless retention was taking that segment when its broker "
-                "died, its records are lost",
+                "%s/%s has no .log beside it and is removed: its records are lost, unless the broker crashed while it "
+                "deleted the segment",
                 directory,
                 name,
             )
@@ -311,7 +311,7 @@ def _load_epochs(pool: FilePool, directory: str, synced: list[Segment]) -> Leade
     except FileNotFoundError:
         return _epochs_of(synced)
     except StorageError as error:
-        _logger.warning("%s; rebuilding it from the batches", error)
+        _logger.warning("Rebuilding leader epochs from the batches: %s", error)
     epochs = _epochs_of(synced)
     epochs.is_dirty = True
     return epochs
@@ -330,7 +330,7 @@ def _has_latest_epoch(epochs: LeaderEpochs, segments: list[Segment], log_start_o
             for _, header in last.scan((last.offset_index.entries.last or (0, 0))[1]):
                 last.end_batch = header.last_offset, header.partition_leader_epoch
         except CorruptBatchError as error:
-            _logger.error("%s: its last leader epoch is unknown", error)
+            _logger.error("Last leader epoch is unknown: %s", error)
         last.close()
     offset, epoch = last.end_batch or (NO_OFFSET, NO_EPOCH)
     return epoch == NO_EPOCH or offset < log_start_offset or epochs.epoch_at(offset) == epoch
@@ -344,7 +344,7 @@ def _epochs_of(segments: list[Segment]) -> LeaderEpochs:
                 epochs.assign(header.partition_leader_epoch, header.base_offset)
             segment.close()
     except CorruptBatchError as error:
-        _logger.error("%s: the leader epochs from there on are unknown", error)
+        _logger.error("Later leader epochs are unknown: %s", error)
     return epochs
 
 
@@ -405,7 +405,7 @@ def _rebuild_indexes(segment: Segment, next_offset: int, producers: ProducerStat
             if aborted is not None:
                 segment.add_aborted(aborted)
     except CorruptBatchError as error:
-        _logger.error("%s; the rest of this file is not indexed", error)
+        _logger.error("The rest of a segment is not indexed: %s", error)
     else:
         segment.is_truncated = segment.size != size
     is_known_by_index = offset_beyond is not None and offset_beyond >= segment.next_offset

@@ -348,8 +348,8 @@ class Segment:
         """Return up to `max_bytes` from `position`, nothing behind `end`; the last batch may be truncated.
 
         A larger first batch is returned whole with `at_least_one`, else not at all. Raises `DamagedSegmentError` if
-        its checksum is wrong; later ones are not checked (1 µs each): a reader that rejects one requests it as the
-        first.
+        its checksum is wrong; later ones are not checked (1 µs each): a reader that rejects one requests it again,
+        as the first.
         """
         if not at_least_one and max_bytes < end - position:
             # Usually the rest of a response that other partitions have filled: too little for a batch.

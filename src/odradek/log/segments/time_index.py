@@ -31,7 +31,7 @@ class TimeIndex:
 
     @property
     def is_full(self) -> bool:
-        """Whether the segment must roll; one entry stays free for the one at the roll."""
+        """Whether the segment must roll. The last slot is kept for the entry that is written at the roll."""
         return len(self.entries) >= self.limit - 1
 
     @property

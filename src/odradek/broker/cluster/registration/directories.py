@@ -81,7 +81,7 @@ async def check_directories(store: Store, broker_id: int, logs: LogManager, *, t
             reason = _missing_reason(broker_id, missing, expected, own)
             if expected & own.alone:
                 logs.refuse_new_directories(reason)
-            _log.error("%s", reason)
+            _log.error("Log directories are missing: %s", reason)
             # Returned directories are used from now on, and what is missing may have older logs when it comes back.
             stored = {key: replace(each, is_old=each.is_old or bool(returned)) for key, each in gone.items()}
         replaced = {each.path for each in gone.values()}

@@ -115,7 +115,7 @@ def create_replica_selector(name: str) -> ReplicaSelector:
                 f"class of your own ({error})"
             ) from error
     if not callable(getattr(made, "select", None)):
-        raise ConfigurationError(f"replica.selector.class {name!r} is no replica selector: it has no method select")
+        raise ConfigurationError(f"replica.selector.class {name!r} is not a replica selector: it has no method select")
     try:
         return cast("ReplicaSelector", made() if isinstance(made, type) else made)
     except Exception as error:  # the user's constructor
@@ -127,7 +127,7 @@ def create_replica_selector(name: str) -> ReplicaSelector:
 def _imported(path: str) -> Any:
     module, separator, name = path.rpartition(":" if ":" in path else ".")
     if not separator:
-        raise ValueError("it is no import path")
+        raise ValueError("it is not an import path")
     return getattr(import_module(module), name)
 
 

@@ -31,7 +31,6 @@ ABSENT_KEYS: Final = {
     "socket.connection.setup.timeout.max.ms": "every attempt may take socket.connection.setup.timeout.ms",
 }
 """Kafka's keys that no client of this package has, with the reason. Keys of `ssl.` and `sasl.` are absent, too."""
-_INTEGERS = {ConfigType.INT, ConfigType.SHORT, ConfigType.LONG}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

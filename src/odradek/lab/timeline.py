@@ -63,16 +63,12 @@ class Timeline:
         """The time without an owner, summed over the partitions."""
         return sum(gap.to_ms - gap.from_ms for gap in self.gaps)
 
-    def owned_by(self, member: str | None) -> list[Span]:
-        """Return the spans of a member, or those without an owner."""
-        return [span for span in self.spans if span.member == member]
-
     def _repr_html_(self) -> str:
         return html(self)
 
 
 class TimelineBuilder:
-    """Spans, from owners as they are noted; a time before the last one is raised to it."""
+    """Builds spans from changes of owners. A time earlier than the previous one counts as the previous one."""
 
     def __init__(self) -> None:
         self._open: dict[TopicPartition, tuple[str | None, int]] = {}
@@ -102,7 +98,7 @@ class TimelineBuilder:
             self.note(partition, owners.get(partition), at_ms)
 
     def close(self, at_ms: int, *, gaps_since_ms: int | None = None) -> None:
-        """End all spans, as for a group without members; a gap that began before `gaps_since_ms` is no gap."""
+        """End all spans, as for a group without members; a gap that began before `gaps_since_ms` is not a gap."""
         for partition, (member, since_ms) in self._open.items():
             if member is not None or (gaps_since_ms is not None and since_ms >= gaps_since_ms):
                 self._add(partition, member, since_ms, max(at_ms, since_ms))

@@ -10,9 +10,8 @@ from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
-CONFLUENT: Final = "confluent"
-"""The framing of Confluent's serializers: a zero byte, and the schema's id in four bytes. The id is not looked up."""
 _CONFLUENT_BYTES: Final = 5
+"""The framing of Confluent's serializers: a zero byte, and the schema's id in four bytes. The id is not looked up."""
 
 
 class Decoder(Protocol):

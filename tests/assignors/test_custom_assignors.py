@@ -122,7 +122,7 @@ def test_some_of_the_optional_parts_are_refused_without_the_others() -> None:
         ({"a": [("t", 0), ("t", 1), ("t", 2)]}, "partition t-2, which does not exist"),
         ({"a": [("t", 0), ("t", 1), ("v", 0)]}, "partition v-0, which does not exist"),
         ({"a": [("t", 0), ("t", 1), ("u", 0)]}, "partition u-0 to a, which does not subscribe"),
-        ({"c": [("t", 0)]}, "to c, which is no member"),
+        ({"c": [("t", 0)]}, "to c, which is not a member"),
     ],
 )
 def test_an_invalid_assignment_is_refused_and_the_partition_named(result: Partitions, message: str) -> None:

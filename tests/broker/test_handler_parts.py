@@ -22,7 +22,7 @@ def protocol_of(function: Callable[..., Any]) -> type:
     """Return the protocol of the parameter `broker`, which is a class at run time, too."""
     protocol = inspect.signature(function).parameters["broker"].annotation
     assert isinstance(protocol, type), f"{protocol!r} is a name that is known to mypy only"
-    assert getattr(protocol, "_is_protocol", False), f"{protocol} is no protocol"
+    assert getattr(protocol, "_is_protocol", False), f"{protocol} is not a protocol"
     return protocol
 
 

@@ -69,7 +69,7 @@ def test_the_offsets_of_partitions_are_shown_for_both_ends_and_for_a_time(odrade
     ]
     assert odradek.objects("partitions", "offsets", f"{topic}:0", "--at", "max-timestamp")[0]["offset"] == 9
     assert odradek.rows("partitions", "offsets", f"{topic}:0", "--at", "2030-01-01")[1] == [topic, "0", "-"]
-    assert "is no time such as" in odradek.run("partitions", "offsets", topic, "--at", "soon", fails=2).stderr
+    assert "is not a time such as" in odradek.run("partitions", "offsets", topic, "--at", "soon", fails=2).stderr
 
 
 def test_records_are_deleted_before_an_offset_and_refused_partitions_are_named(

@@ -197,8 +197,8 @@ def test_groups_that_do_not_exist_are_named_after_what_is_known_of_the_others(
         (["reset", "g", "-t", "t", "--to-latest", "--export", "--json"], "--export and --json exclude"),
         (["reset", "g", "-t", "t:-1", "--to-latest"], "'t:-1' is not TOPIC or TOPIC:N,N,…"),
         (["reset", "g", "-t", "t", "--to-offset", "-1"], "-1 is not in the range"),
-        (["reset", "g", "-t", "t", "--by-duration", "1h"], "'1h' is no duration such as P7D"),
-        (["reset", "g", "-t", "t", "--to-datetime", "noon"], "'noon' is no time such as"),
+        (["reset", "g", "-t", "t", "--by-duration", "1h"], "'1h' is not a duration such as P7D"),
+        (["reset", "g", "-t", "t", "--to-datetime", "noon"], "'noon' is not a time such as"),
         (["reset", "g", "--from-file", "/nowhere/at/all"], "No such file or directory"),
     ],
 )
@@ -304,7 +304,7 @@ def test_exported_offsets_of_two_groups_are_restored_from_the_file(
     [
         (
             "{t},0,1\n{t},1,x\n\n{t},2\n",
-            "line 2 has the offset 'x', which is no number from 0; line 4 has 2 instead of 3 or 4 fields; each",
+            "line 2 has the offset 'x', which is not a number from 0; line 4 has 2 instead of 3 or 4 fields; each",
         ),
         ("{t},0,1\n{t},9,1\n", "line 2: there is no partition {t}-9: {t} has 0 to 2"),
         ("{t},0,1\nnope,0,1\n", "line 2: there is no topic 'nope'"),

@@ -93,7 +93,7 @@ def test_a_directory_in_use_is_refused(data: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (lambda data: (data / "meta.properties").unlink(), "is no data directory of a broker"),
+        (lambda data: (data / "meta.properties").unlink(), "is not a data directory of a broker"),
         (lambda data: (data / "meta.properties").write_text("version=1\n"), "does not say whose"),
         (lambda data: (data / "t-0").rename(data / "t-5"), "only the partitions [1, 5]"),
         (

@@ -46,13 +46,13 @@ def test_a_duration_is_iso_8601(text: str, expected: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "P", "PT", "P1DT", "1h", "P1M", "P-1D", "PT1H1D", "P1D "])
 def test_other_durations_are_refused(text: str) -> None:
-    with pytest.raises(click.BadParameter, match="is no duration such as P7D"):
+    with pytest.raises(click.BadParameter, match="is not a duration such as P7D"):
         duration_ms(text)
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "2025-13-01T00:00:00", "12:00"])
 def test_other_times_are_refused(text: str) -> None:
-    with pytest.raises(click.BadParameter, match="is no time such as"):
+    with pytest.raises(click.BadParameter, match="is not a time such as"):
         time_ms(text)
 
 
@@ -74,8 +74,8 @@ def test_a_plan_has_a_partition_a_line_with_or_without_its_group() -> None:
 @pytest.mark.parametrize(
     ("text", "groups", "said"),
     [
-        ("t,0,1\nt,one,2", ["g"], "line 2 has the partition 'one', which is no number from 0"),
-        ("t,0,-1", ["g"], "line 1 has the offset '-1', which is no number from 0"),
+        ("t,0,1\nt,one,2", ["g"], "line 2 has the partition 'one', which is not a number from 0"),
+        ("t,0,-1", ["g"], "line 1 has the offset '-1', which is not a number from 0"),
         ("t,2147483648,1", ["g"], "line 1 has the partition '2147483648'"),
         ("t,0,9223372036854775808", ["g"], "line 1 has the offset '9223372036854775808'"),
         ("t,²,1", ["g"], "line 1 has the partition '²'"),

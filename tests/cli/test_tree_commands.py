@@ -97,8 +97,8 @@ def test_get_shows_json_in_lines_and_other_data_as_text_or_base64(directory: Pat
     [
         (("get", "/nowhere"), "there is no node /nowhere"),
         (("ls", "/nowhere"), "there is no node /nowhere"),
-        (("get", "/a//b"), "is no path of a metadata tree"),
-        (("ls", "brokers"), "is no path of a metadata tree"),
+        (("get", "/a//b"), "is not a path of a metadata tree"),
+        (("ls", "brokers"), "is not a path of a metadata tree"),
     ],
 )
 def test_a_missing_node_is_reported_in_one_sentence(directory: Path, arguments, words) -> None:

@@ -5,7 +5,7 @@
 libFuzzer takes over its process, and an input that kills the interpreter must not kill the tests. So `fuzz` starts
 this file as a program, with a corpus made by the target's own encoders.
 
-A fuzzer that makes no progress finds nothing and looks the same. libFuzzer's coverage is no measure, because it
+A fuzzer that makes no progress finds nothing and looks the same. libFuzzer's coverage is not a measure, because it
 differs between runs of one seed. So `reached` measures, line by line, the code that the `examples` run, which are
 always the same, and a run of libFuzzer must have executed inputs and found new coverage.
 """

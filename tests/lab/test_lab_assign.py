@@ -150,24 +150,24 @@ def test_a_long_list_of_partitions_is_cut_and_says_by_how_many() -> None:
         (("-t", "t=4", "-m", "c0=u"), "member c0 subscribes to the topic u, which does not exist: the topics are t"),
         (("-t", "t=4", "-m", "2", "-s", "stiky"), "unknown assignor 'stiky' (did you mean sticky?): use one of range"),
         (("-t", "t", "-m", "2"), "'t' is not a topic: write TOPIC=PARTITIONS"),
-        (("-t", "t=x", "-m", "2"), "'x' is no number of partitions"),
+        (("-t", "t=x", "-m", "2"), "'x' is not a number of partitions"),
         (("-t", "t=0", "-m", "2"), "topic t has 0 partitions"),
         (("-t", "a/b=1", "-m", "2"), "a topic's name has only ASCII letters"),
         (("-t", "t=1000001", "-m", "2"), "the topics have 1,000,001 partitions: use at most 1,000,000"),
-        (("-t", "t=1", "-m", "1000001"), "1000001 is no number of members"),
-        (("-t", "t=1", "-m", "0"), "0 is no number of members"),
+        (("-t", "t=1", "-m", "1000001"), "1000001 is not a number of members"),
+        (("-t", "t=1", "-m", "0"), "0 is not a number of members"),
         (("-t", "t=1", "-m", "2", "--threads", "1001"), "has 1001 threads"),
         (("-t", "t=1", "-m", "20000", "--threads", "100"), "the members have 2,000,000 threads"),
-        (("-t", "t=1", "-m", "2", "--threads", "x"), "'x' is no number of threads"),
+        (("-t", "t=1", "-m", "2", "--threads", "x"), "'x' is not a number of threads"),
         (("-t", "t=1"), "the case has no member"),
         (("-m", "1"), "the case has no topic"),
         (("-t", "t=4", "-m", "2", "--owned", "c0=t:4"), "member c0 owns t-4, which does not exist: t has 4 partitions"),
         (("-t", "t=4", "-m", "2", "--owned", "c7=t:1"), "there is no member c7: name it with --member c7"),
-        (("-t", "t=4", "-m", "2", "--owned", "c0=3"), "'3' is no list of partitions"),
+        (("-t", "t=4", "-m", "2", "--owned", "c0=3"), "'3' is not a list of partitions"),
         (("-t", "t=4", "-m", "2", "--owned", "c0=t:3-1"), "write the lower number first"),
         (("-t", "t=4", "-m", "2", "--rack", "a,,b"), "has an empty place among its racks"),
         (("-t", "t=4", "-m", "2", "--replica-rack", "u=a"), "racks are given for the replicas of the topic u"),
-        (("-t", "t=4", "-m", "=t"), "'=t' is no member"),
+        (("-t", "t=4", "-m", "=t"), "'=t' is not a member"),
     ],
 )  # fmt: skip
 def test_wrong_arguments_are_one_clear_sentence(arguments: tuple[str, ...], message: str) -> None:
@@ -208,7 +208,7 @@ def test_a_file_describes_a_case_and_options_add_to_it(tmp_path: Path) -> None:
         ("rack =", "rak =", ":9: unknown key members.c1.rak: use topics, rack"),
         ("generation = 3", "generation = 'x'", ":9: generation of member c1 is 'x': give a number"),
         ("t:0-1,u:1", "t:9", ":9: member c1 owns t-9, which does not exist"),
-        ("t:0-1,u:1", "9", ":9: '9' is no list of partitions"),
+        ("t:0-1,u:1", "9", ":9: '9' is not a list of partitions"),
         ('["t"]', '"t"', ":8: members.c0 is 't'"),
         ("[members]", "[member]", ":7: unknown key member: use strategy, topics, members"),
         ('"roundrobin"', "1", ":1: strategy is 1: give the name of one"),
@@ -232,7 +232,9 @@ def test_a_file_that_is_not_there_or_no_text_is_an_error(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("text", ["-1", "2.5", "1_0", "0"])
 def test_a_text_like_a_number_is_no_name_of_a_member(text: str) -> None:
-    assert f"{text} is no number of members: use from 1 to 1,000,000" in lab("assign", "-t", "t=3", "-m", text, code=1)
+    assert f"{text} is not a number of members: use from 1 to 1,000,000" in lab(
+        "assign", "-t", "t=3", "-m", text, code=1
+    )
 
 
 def test_the_racks_of_a_file_count_for_a_number_of_members_too(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def test_a_dry_run_counts_and_writes_nothing(tmp_path: Path) -> None:
     ("options", "error"),
     [
         (("--limit", "1"), "1 is less than the 2 strategies"),
-        (("--by", "member"), "'member' is no axis of"),
+        (("--by", "member"), "'member' is not an axis of"),
         (("--conf", "spark.executor.memory"), "'spark.executor.memory' is not KEY=VALUE"),
     ],
 )

@@ -105,7 +105,7 @@ _CREATION: Final = [
     one("a negative partition's assignment", create(topic(partitions=-1, replicas=-1, assignments={-1: [0]}))),
     one("a configuration", create(topic(retention_ms="5000", cleanup_policy="compact,delete"))),
     one("an unknown key", create(topic(no_such_key="1"))),
-    one("a value that is no number", create(topic(retention_ms="soon"))),
+    one("a value that is not a number", create(topic(retention_ms="soon"))),
     one("a value out of range", create(topic(retention_ms="-2"))),
     one("no value", create(topic(retention_ms=None))),
     one("an empty value", create(topic(retention_ms=""))),
@@ -250,7 +250,7 @@ _CHANGES: Final = [
     one("a topic that is not there", change(("retention.ms", SET, "1"), name="nobody-made-it")),
     one("an illegal topic", change(("retention.ms", SET, "1"), name="a b")),
     one("a broker that is not there", change(("log.retention.ms", SET, "1000000"), kind=BROKER, name="77")),
-    one("a broker that is no number", change(("log.retention.ms", SET, "1000000"), kind=BROKER, name="x")),
+    one("a broker that is not a number", change(("log.retention.ms", SET, "1000000"), kind=BROKER, name="x")),
     one("a broker's fixed key", change(("log.dirs", SET, "/tmp/x"), kind=BROKER, name="0")),
     one(
         "a broker's unknown key",

@@ -133,5 +133,5 @@ def test_a_schema_file_that_is_not_there_or_no_text_is_named(tmp_path: Path) -> 
     with pytest.raises(ConfigurationError, match=r"order\.avsc: No such file or directory"):
         parse_values(None, orders, [], None)
     (tmp_path / "order.avsc").write_bytes(b"\xff")
-    with pytest.raises(ConfigurationError, match=r"order\.avsc is no Avro schema: it is not UTF-8"):
+    with pytest.raises(ConfigurationError, match=r"order\.avsc is not an Avro schema: it is not UTF-8"):
         parse_values(None, orders, [], None)

@@ -146,7 +146,7 @@ def test_an_incomplete_commit_log_removes_nothing(place: Place, fault: str) -> N
 @pytest.mark.parametrize(
     "others",
     [
-        "report/",  # a folder that is no partition
+        "report/",  # a folder that is not a partition
         "report/_spark_metadata/0",  # the sink of another query
         "kind=a/_spark_metadata/0",
         "kind=a/_SUCCESS",

@@ -1,6 +1,6 @@
 """Three pipelines over real hours of two cities, the package vega_datasets: exact results beside restarts (M11).
 
-The values have fields named `timestamp` and `offset`, as every record has, a text that is no number, and a tombstone.
+The values have fields named `timestamp` and `offset`, as every record has, a text instead of a number, and a tombstone.
 """
 
 import csv

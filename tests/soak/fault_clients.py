@@ -427,7 +427,7 @@ def read_logs(servers: str, topic: str, partitions: int) -> dict[TopicPartition,
                 if error is None:
                     log.append((message.offset(), message.value()))
                 elif error.code() == confluent_kafka.KafkaError._PARTITION_EOF:
-                    reached = message.offset()  # behind the last transaction's marker, which is no message
+                    reached = message.offset()  # behind the last transaction's marker, which is not a message
                 else:
                     raise AssertionError(str(error))
     consumer.close()

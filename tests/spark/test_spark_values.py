@@ -200,7 +200,7 @@ def test_bytes_that_are_no_message_have_a_reason():
     at = timestamp_pb2.Timestamp(seconds=253_402_300_800).SerializeToString()
     year_10000 = bytes([0x32, len(at)]) + at
     found = rows(decoder(), b"\xff", b'{"id": 1}', year_10000)
-    assert found == [no_message, no_message, "field at is no moment between the years 1 and 9999"]
+    assert found == [no_message, no_message, "field at is not a moment between the years 1 and 9999"]
 
 
 @pytest.mark.parametrize("indexes", [b"\0", b"\x02\x04", b"\x04\x02\x00"])

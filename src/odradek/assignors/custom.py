@@ -17,7 +17,7 @@ class CheckedAssignor(Assignor):
     """A user's assignor. Its `assign` raises `InvalidAssignmentError` for an invalid assignment."""
 
     def __init__(self, custom: Any, origin: str) -> None:
-        """Raise `ValueError` if `custom` is no assignor; `origin` says in the message where it is from.
+        """Raise `ValueError` if `custom` is not an assignor; `origin` says in the message where it is from.
 
         An object with a name and `assign` alone is one, too; with some of the optional parts it must have all.
         """
@@ -72,7 +72,7 @@ def check_assignment(
         claims = {(topic, number): member for member, each in group.members.items() for topic, number in each.owned}
     for member, partitions in assignment.items():
         if member not in group.members:
-            raise InvalidAssignmentError(f"assignor {name} assigns partitions to {member}, which is no member")
+            raise InvalidAssignmentError(f"assignor {name} assigns partitions to {member}, which is not a member")
         topics = set(group.members[member].topics)
         for topic, number in partitions:
             partition = (topic, number)

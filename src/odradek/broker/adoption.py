@@ -126,7 +126,7 @@ def _identity(disk: Disk, directory: str) -> tuple[int, str]:
     try:
         found = meta_properties.decode_meta_properties(disk.read_file(path), path)
     except FileNotFoundError:
-        raise StorageError(f"{path} is missing: {directory} is no data directory of a broker") from None
+        raise StorageError(f"{path} is missing: {directory} is not a data directory of a broker") from None
     if found.broker_id is None or found.cluster_id is None:
         raise StorageError(f"{path} does not say whose directory it is")
     return found.broker_id, found.cluster_id

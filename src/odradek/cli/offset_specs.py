@@ -28,7 +28,7 @@ def time_ms(text: str) -> int:
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
-        raise click.BadParameter(f"{text!r} is no time such as 2025-01-31T23:59:00 (UTC) or …+01:00") from None
+        raise click.BadParameter(f"{text!r} is not a time such as 2025-01-31T23:59:00 (UTC) or …+01:00") from None
     return round((time if time.tzinfo is not None else time.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
@@ -37,7 +37,7 @@ def duration_ms(text: str) -> int:
     found = _DURATION.fullmatch(text)
     parts = {} if found is None else {name: part for name, part in found.groupdict().items() if part is not None}
     if not parts or text[-1] in "tT":
-        raise click.BadParameter(f"{text!r} is no duration such as P7D, PT12H or P1DT2H30M")
+        raise click.BadParameter(f"{text!r} is not a duration such as P7D, PT12H or P1DT2H30M")
     return round(sum(float(part) * _UNIT_MS[name] for name, part in parts.items()))
 
 
@@ -99,9 +99,9 @@ def _planned(line: int, fields: Sequence[str], groups: Sequence[str] | None) -> 
     if groups is not None and group not in groups:
         raise ValueError(f"is for group {group!r}, which the command line does not name")
     if not _is_number(number, 2**31):
-        raise ValueError(f"has the partition {number!r}, which is no number from 0")
+        raise ValueError(f"has the partition {number!r}, which is not a number from 0")
     if not _is_number(offset, 2**63):
-        raise ValueError(f"has the offset {offset!r}, which is no number from 0")
+        raise ValueError(f"has the offset {offset!r}, which is not a number from 0")
     return PlannedOffset(line=line, group=group, partition=TopicPartition(topic, int(number)), offset=int(offset))
 
 

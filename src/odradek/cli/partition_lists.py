@@ -18,7 +18,7 @@ def broker_list(text: str) -> tuple[int, ...]:
     """Parse `1,2,3`, brokers in order, as an option's `type`. Raises `click.BadParameter`."""
     numbers = [each.strip() for each in text.split(",")]
     if not all(each.isascii() and each.isdigit() and int(each) < 2**31 for each in numbers):
-        raise click.BadParameter(f"{text!r} is no list of broker ids, such as 1,2,3")
+        raise click.BadParameter(f"{text!r} is not a list of broker ids, such as 1,2,3")
     brokers = tuple(map(int, numbers))
     twice = [broker for broker, times in Counter(brokers).items() if times > 1]
     if twice:

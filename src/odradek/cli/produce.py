@@ -181,7 +181,7 @@ async def _records(files: Sequence[str], end: bytes, *, lines: bool) -> AsyncIte
             yield record
         if len(rest) > _MOST_RECORD_BYTES:
             raise OdradekError(
-                f"{_MOST_RECORD_BYTES >> 20} MiB without a delimiter are no record: choose another --delimiter"
+                f"{_MOST_RECORD_BYTES >> 20} MiB without a delimiter are not a record: choose another --delimiter"
             )
     if rest:
         yield rest

@@ -49,7 +49,7 @@ def instances_of(kind: type[T], values: Iterable[T]) -> list[T]:
 
 
 def addresses_of(servers: str | Iterable[str]) -> str | tuple[str, ...]:
-    """Return `bootstrap_servers` as a setting. Raises `ConfigurationError` if it is no string and no list."""
+    """Return `bootstrap_servers` as a setting. Raises `ConfigurationError` if it is neither a string nor a list."""
     if isinstance(servers, str):
         return servers
     try:

@@ -258,7 +258,7 @@ class Cluster:
                 try:
                     await self.refresh()
                 except OdradekError as error:  # another broker may answer without this error
-                    _log.warning("%s", error)
+                    _log.warning("Failed to refresh metadata, will retry: %s", error)
                     pause = self._refresh_backoff.failed()
                 else:
                     break

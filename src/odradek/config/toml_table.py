@@ -93,7 +93,7 @@ class TomlTable:
             elif isinstance(item, str | int | float):
                 found[name] = str(item)
             else:
-                raise self.error(key, f"has {name!r}, which is no text, number or boolean; are its dots in quotes?")
+                raise self.error(key, f"has {name!r}, which is not a text, number or boolean; are its dots in quotes?")
         return found
 
     def table(self, key: str) -> Self:

@@ -330,7 +330,7 @@ def check_static(properties: Mapping[str, str], known: Iterable[str]) -> None:
 
 
 def check_dynamic(name: str, text: str, *, for_all: bool) -> None:
-    """Raise `ConfigurationError` if a key that is no field of `BrokerConfig` may not have this value.
+    """Raise `ConfigurationError` if a key that is not a field of `BrokerConfig` may not have this value.
 
     Unknown keys are kept, as in Kafka, which does it for plugins. `for_all`: set for all brokers at once.
     """
@@ -349,7 +349,7 @@ def check_dynamic(name: str, text: str, *, for_all: bool) -> None:
 
 
 def why_ignored(name: str, text: str) -> str | None:
-    """Return why a key that is no field of `BrokerConfig` has no effect; None if that makes no difference."""
+    """Return why a key that is not a field of `BrokerConfig` has no effect; None if that makes no difference."""
     if name in IGNORED_KEYS:
         return IGNORED_KEYS[name]
     definition = unimplemented_keys()[name].definition

@@ -104,7 +104,7 @@ def _check_members(partition: PartitionImage, broker_id: int, isr: tuple[int, ..
     elif not_replicas := [
         replica for replica in isr if replica not in partition.replicas and replica not in partition.isr
     ]:
-        problem = f"brokers {not_replicas} are no replicas"
+        problem = f"brokers {not_replicas} are not replicas"
     elif recovery_state not in (RECOVERED, partition.leader_recovery_state):
         problem = "a leader that has recovered does not begin to again"
     elif recovery_state != RECOVERED and len(isr) > 1:

@@ -67,7 +67,7 @@ def topic_and_count(text: str) -> tuple[str, int]:
     """Parse `t=12`. Raises `LabError`."""
     topic, count = _pair(text, "a topic", "TOPIC=PARTITIONS, such as t=12")
     if not _NUMBER.fullmatch(count):
-        raise LabError(f"{count!r} is no number of partitions: write TOPIC=PARTITIONS, such as t=12")
+        raise LabError(f"{count!r} is not a number of partitions: write TOPIC=PARTITIONS, such as t=12")
     return topic, int(count)
 
 
@@ -80,11 +80,11 @@ def partitions_of_text(text: str) -> tuple[TopicPartition, ...]:
         topic = named if colon else topic
         match = _NUMBERS.fullmatch(numbers)
         if match is None or not topic:
-            raise LabError(f"{text!r} is no list of partitions: write TOPIC:0-3,7, and for several topics t:0-3,u:1")
+            raise LabError(f"{text!r} is not a list of partitions: write TOPIC:0-3,7, and for several topics t:0-3,u:1")
         first = int(match[1])
         last = int(match[2] or first)
         if last < first or last - first >= MAX_PARTITIONS:
-            raise LabError(f"{part!r} is no range of partitions: write the lower number first, such as 0-3")
+            raise LabError(f"{part!r} is not a range of partitions: write the lower number first, such as 0-3")
         found += [TopicPartition(topic, number) for number in range(first, last + 1)]
     return tuple(found)
 
@@ -126,7 +126,7 @@ def member_of_text(text: str, every: tuple[str, ...]) -> tuple[str, Member]:
     """Parse `c0=t,u`, or `c0`, which subscribes to `every` topic. Raises `LabError`."""
     name, equals, topics = text.partition("=")
     if not name.strip():
-        raise LabError(f"{text!r} is no member: write MEMBER=TOPIC,TOPIC, or MEMBER alone for all topics")
+        raise LabError(f"{text!r} is not a member: write MEMBER=TOPIC,TOPIC, or MEMBER alone for all topics")
     words = _words(topics, "topics", "MEMBER=TOPIC,TOPIC") if equals and topics.strip() else ()
     return name.strip(), Member(topics=tuple(words) if equals else every)
 
@@ -135,7 +135,7 @@ def _members(text: str, every: tuple[str, ...]) -> dict[str, Member]:
     if not _LIKE_A_NUMBER.fullmatch(text.strip()):
         return dict([member_of_text(text, every)])
     if not _NUMBER.fullmatch(text) or not 1 <= int(text) <= MAX_MEMBERS:
-        raise LabError(f"{text} is no number of members: use from 1 to {MAX_MEMBERS:,}")
+        raise LabError(f"{text} is not a number of members: use from 1 to {MAX_MEMBERS:,}")
     member = Member(topics=every)
     return {f"c{number}": member for number in range(int(text))}
 
@@ -145,7 +145,7 @@ def _threads(texts: Sequence[str], members: Iterable[str]) -> dict[str, int]:
     for text in texts:
         name, equals, count = text.rpartition("=")
         if not _NUMBER.fullmatch(count):
-            raise LabError(f"{text!r} is no number of threads: write N for all members, or MEMBER=N")
+            raise LabError(f"{text!r} is not a number of threads: write N for all members, or MEMBER=N")
         found |= {name: int(count)} if equals else dict.fromkeys(members, int(count))
     return found
 

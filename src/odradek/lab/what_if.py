@@ -213,7 +213,7 @@ def _new_members(text: str, members: Mapping[str, Member], every: tuple[str, ...
     """Return new members; `members` are those whose names are taken, also by members that leave."""
     if text.isdecimal():
         if not (len(text) < 8 and 1 <= int(text) <= MAX_MEMBERS):
-            raise LabError(f"{text} is no number of new members: use from 1 to {MAX_MEMBERS:,}")
+            raise LabError(f"{text} is not a number of new members: use from 1 to {MAX_MEMBERS:,}")
         found: dict[str, Member] = {}
         number = 0
         while len(found) < int(text):

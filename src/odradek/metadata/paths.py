@@ -116,7 +116,7 @@ def group_config(group_id: str) -> str:
 
 
 def group_of_config(name: str) -> str | None:
-    """Return the group of a node below `/config/groups`; None if this is no such node."""
+    """Return the group of a node below `/config/groups`; None if this is not such a node."""
     group_id = unquote(name)
     return group_id if group_id and group_config(group_id) == f"{GROUP_CONFIGS}/{name}" else None
 

@@ -39,7 +39,7 @@ class BrokenNodes:
         written = node.created, node.version
         if self._logged.get(error.path) != written:
             self._logged[error.path] = written
-            _log.error("%s", error)
+            _log.error("Failed to read metadata: %s", error)
 
 
 async def read_brokers(store: Reader, broken: BrokenNodes) -> dict[int, BrokerImage]:

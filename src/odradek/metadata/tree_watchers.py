@@ -37,7 +37,7 @@ def _ignore() -> None:
 class _ConfigNodes(Generic[K]):
     """The configurations below one node, each of a broker or of a group.
 
-    `key` reads a child's name, None if it is no such node. `mark` is called when a configuration changes.
+    `key` reads a child's name, None if it is not such a node. `mark` is called when a configuration changes.
     """
 
     def __init__(

@@ -64,8 +64,8 @@ class AdaptivePartitioner:
     ) -> None:
         """Count the bytes of a record that this partitioner placed without using its key.
 
-        The partition changes after `batch_size` bytes if `batch_ready`, and always after twice as many: a change while
-        a batch is open would leave that batch small, but a longer wait would unbalance the partitions.
+        The partition changes after `batch_size` bytes if `batch_ready`, so that no small batch stays behind, and
+        always after twice as many bytes, so that the partitions stay balanced.
         """
         state = self._topics.get(topic)
         if state is None or state.partition != partition:

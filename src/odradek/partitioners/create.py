@@ -26,7 +26,7 @@ def create_partitioner(
     Import paths are `package.module:Class` or `package.module.Class`.
     `batch_size`, `ignore_keys` (`partitioner.ignore.keys`) and `adaptive` (`partitioner.adaptive.partitioning.enable`)
     are settings of `adaptive`. A class given by import path is called without arguments. Raises `ConfigurationError`
-    for an unknown name, for a class that cannot be created, and for an object that is no partitioner.
+    for an unknown name, for a class that cannot be created, and for an object that is not a partitioner.
     """
     if not isinstance(partitioner, str):
         return _checked(partitioner, repr(partitioner))
@@ -59,7 +59,7 @@ def _imported(path: str) -> Partitioner:
 
 def _checked(instance: object, what: str) -> Partitioner:
     if isinstance(instance, type) or not callable(getattr(instance, "partition", None)):
-        raise ConfigurationError(f"{what} is no object with a method partition(topic, key, value, cluster)")
+        raise ConfigurationError(f"{what} is not an object with a method partition(topic, key, value, cluster)")
     return cast("Partitioner", instance)
 
 

@@ -93,7 +93,7 @@ def _decoder(stream: Stream) -> Decoder:
     except OSError as error:
         raise ConfigurationError(f"{stream.schema}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise ConfigurationError(f"{stream.schema} is no Avro schema: it is not UTF-8") from None
+        raise ConfigurationError(f"{stream.schema} is not an Avro schema: it is not UTF-8") from None
 
 
 def _json(stream: Stream) -> tuple[list[Any], Any, Any, Any]:

@@ -145,7 +145,7 @@ class LeaderReplication:
         return moved
 
     def fetched(self, replica: int, offset: int, *, log_start_offset: int, now_ms: int, broker_epoch: int = -1) -> None:
-        """Record a follower's fetch from `offset`, unless it is no replica or of an earlier registration.
+        """Record a follower's fetch from `offset`, unless it is not a replica or of an earlier registration.
 
         `broker_epoch` is that of its registration, -1 if unknown.
         """

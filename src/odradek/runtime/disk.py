@@ -126,7 +126,7 @@ class Disk(Protocol):
         """Return the names in a directory, sorted."""
 
     def make_directories(self, path: str) -> None:
-        """Create a directory and its parents; an existing directory is no error."""
+        """Create a directory and its parents; an existing directory is not an error."""
 
     def rename(self, source: str, target: str) -> None:
         """Rename a file within a directory atomically; an existing target is replaced."""

@@ -200,7 +200,7 @@ def remote_session(url: str) -> Any:
     except (PySparkException, ValueError, RuntimeError) as error:
         raise UnavailableError(f"no Spark Connect server answers at {url}: {str(error).splitlines()[0]}") from error
     except Exception as error:
-        # Errors of gRPC, whose package may be missing here, are no PySparkExceptions.
+        # Errors of gRPC, whose package may be missing here, are not PySparkExceptions.
         if type(error).__module__.partition(".")[0] != "grpc":
             raise
         raise UnavailableError(f"no Spark Connect server answers at {url}: {type(error).__name__}") from error

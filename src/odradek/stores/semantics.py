@@ -66,7 +66,7 @@ def check_path(path: str) -> str:
     """Return `path`, or raise `StoreError` if it is not a valid path."""
     parts = path.split("/")[1:] if path.startswith("/") else [""]
     if path != ROOT and ("\0" in path or any(part in {"", ".", ".."} for part in parts)):
-        raise StoreError(path, f"{path!r} is no path of a metadata tree")
+        raise StoreError(path, f"{path!r} is not a path of a metadata tree")
     return path
 
 

@@ -75,7 +75,7 @@ def parse_zookeeper_url(url: str) -> tuple[str, str]:
     try:
         check_path(chroot or ROOT)
     except StoreError:
-        raise ConfigurationError(f"{chroot!r} in {url} is no path of a ZooKeeper tree") from None
+        raise ConfigurationError(f"{chroot!r} in {url} is not a path of a ZooKeeper tree") from None
     return ",".join(hosts), chroot
 
 

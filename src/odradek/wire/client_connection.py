@@ -280,7 +280,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         reason = f"the connection was lost ({exc})" if exc else "it closed the connection"
         if any(each.api_key == ApiKey.API_VERSIONS for each in self._pending.values()):
-            reason += " before it answered ApiVersions: it is no Kafka broker, or expects TLS"
+            reason += " before it answered ApiVersions: it is not a Kafka broker, or expects TLS"
         self._fail(reason)
 
     def close(self, reason: str = "the client is closed") -> None:
@@ -359,8 +359,8 @@ async def open_connection(
             raise UnavailableError(f"broker {address}: no connection within {setup_timeout_ms} ms") from None
         connection.close()
         raise UnavailableError(
-            f"broker {address}: it did not answer ApiVersions within {setup_timeout_ms} ms: it is too slow, no Kafka "
-            "broker, or expects TLS"
+            f"broker {address}: it did not answer ApiVersions within {setup_timeout_ms} ms: it is too slow, is not "
+            "a Kafka broker, or expects TLS"
         ) from None
     except OSError as error:
         raise UnavailableError(f"broker {address}: {_reason(error)}") from error
@@ -386,7 +386,7 @@ def _not_kafka(first_bytes: bytes) -> str:
     if first_bytes[:2] in {b"\x15\x03", b"\x16\x03"}:
         return "it expects TLS: use a listener of the security protocol PLAINTEXT"
     if first_bytes[:4] in {b"HTTP", b"SSH-"}:
-        return f"it is no Kafka broker: it answers in {first_bytes[:4].decode().rstrip('-')}"
+        return f"it is not a Kafka broker: it answers in {first_bytes[:4].decode().rstrip('-')}"
     return ""
 
 

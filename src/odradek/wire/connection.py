@@ -131,7 +131,7 @@ class Connection(asyncio.BufferedProtocol):
         self.read_at = 0.0
         self.session: object = None
 
-    # What the transport calls
+    # Methods that the transport calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports do not inherit from asyncio's.
@@ -207,7 +207,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._opened:
             self._service.closed(self)
 
-    # What the service calls
+    # Methods that the service calls
 
     @property
     def is_open(self) -> bool:

@@ -33,13 +33,13 @@ class Foreign(asyncio.Protocol):
 @pytest.mark.parametrize(
     ("answer", "sentence"),
     [
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "it is no Kafka broker: it answers in HTTP"),
-        (b"SSH-2.0-OpenSSH_9.6\r\n", "it is no Kafka broker: it answers in SSH"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "it is not a Kafka broker: it answers in HTTP"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "it is not a Kafka broker: it answers in SSH"),
         (b"\x15\x03\x03\x00\x02\x02\x16", "it expects TLS: use a listener of the security protocol PLAINTEXT"),
         (b"\x16\x03\x01\x00\x05hello", "it expects TLS"),
         (b"-ERR unknown command\r\n", "it sent a frame of"),
-        ("close", "it closed the connection before it answered ApiVersions: it is no Kafka broker, or expects TLS"),
-        (None, "it did not answer ApiVersions within 1000 ms: it is too slow, no Kafka broker, or expects TLS"),
+        ("close", "it closed the connection before it answered ApiVersions: it is not a Kafka broker, or expects TLS"),
+        (None, "it did not answer ApiVersions within 1000 ms: it is too slow, is not a Kafka broker, or expects TLS"),
     ],
 )
 def test_a_server_that_is_no_plain_kafka_broker_is_named_with_the_reason(

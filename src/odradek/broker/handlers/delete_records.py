@@ -63,7 +63,7 @@ def _delete(partitions: ReplicaManager, topic: str, number: int, offset: int) ->
     if offset == HIGH_WATERMARK:
         offset = partition.high_watermark
     if offset < 0:
-        raise KafkaError(ErrorCode.offset_out_of_range, f"{offset} is no offset")
+        raise KafkaError(ErrorCode.offset_out_of_range, f"{offset} is not an offset")
     before = log.log_start_offset
     log.advance_log_start_offset(offset, high_watermark=partition.high_watermark)
     return before, log.log_start_offset

@@ -1,6 +1,6 @@
 """OffsetCommit: a member, or a consumer without a group membership, stores the next offsets to read.
 
-A consumer that is no member commits with generation -1, while the group has no members. Versions: 2 to 4 a retention
+A consumer that is not a member commits with generation -1, while the group has no members. Versions: 2 to 4 a retention
 time, 6 leader epochs (KIP-320), 7 static members (KIP-345), 8 flexible, 9 GROUP_ID_NOT_FOUND (KIP-848), 10 topic ids
 in place of names.
 """

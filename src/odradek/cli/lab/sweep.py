@@ -60,7 +60,7 @@ def sweep(
     by = tuple(dict.fromkeys(by)) or ("strategy",)
     for axis in by:
         if axis not in (known := ("strategy", *described.axes)):
-            raise click.BadParameter(f"{axis!r} is no axis of {file}: use {', '.join(known)}", param_hint="--by")
+            raise click.BadParameter(f"{axis!r} is not an axis of {file}: use {', '.join(known)}", param_hint="--by")
     options = dict(map(key_and_value, settings))
     count = _settings_within(described, limit)
     results = Results(SystemDisk(), described)

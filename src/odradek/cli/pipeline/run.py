@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     default=10.0,
     show_default=True,
     metavar="SECONDS",
-    help="Between two lines of progress when stderr is no terminal; 0: none.",
+    help="Between two lines of progress when stderr is not a terminal; 0: none.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One object per line, one line per pipeline, at the end.")
 def run(files: tuple[Path, ...], spark_choice: SparkChoice, every: float, as_json: bool) -> None:  # noqa: FBT001

@@ -25,7 +25,7 @@ class NewTopic:
     assignments: Mapping[int, Iterable[int]] = field(default_factory=dict)
 
     def message(self) -> dict[str, Any]:
-        """Return the topic's entry of a CreateTopics request. Raises `TypeError` for a value that is no string."""
+        """Return the topic's entry of a CreateTopics request. Raises `TypeError` for a value that is not a string."""
         for name, value in self.configs.items():
             if not isinstance(value, str):
                 raise TypeError(f"values of configurations are strings: {name} of topic {self.name!r} is {value!r}")

@@ -71,7 +71,7 @@ def create_subscription(
     try:
         compiled = re.compile(pattern) if pattern is not None else None
     except re.error as error:
-        raise ValueError(f"the pattern {pattern!r} is no regular expression: {error}") from error
+        raise ValueError(f"the pattern {pattern!r} is not a regular expression: {error}") from error
     return Subscription(
         type=SubscriptionType.AUTO_TOPICS if compiled is None else SubscriptionType.AUTO_PATTERN,
         topics=names,

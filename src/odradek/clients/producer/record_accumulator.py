@@ -26,8 +26,8 @@ TIMER_SLACK_S: Final = 0.001
 class PartitionQueue:
     """The batches of one partition; `waiting` ends with the batch that is still open.
 
-    `connection` is the connection of the batches in flight. Later batches are not sent on another one: a broker
-    recognises only the last few batches of a producer as duplicates, should those in flight have to be sent again.
+    `connection` is the connection of the batches in flight. Later batches are sent on the same one, because batches in
+    flight may have to be sent again, and a broker recognises only the last few batches of a producer as duplicates.
     """
 
     __slots__ = ("connection", "in_flight", "partition", "retrying", "waiting")

@@ -392,7 +392,7 @@ class Sender:
         try:
             await self._cluster.connection(node_id)
         except UnavailableError as error:
-            _log.debug("%s", error)
+            _log.debug("Failed to connect to broker %d: %s", node_id, error)
             for queue in self._accumulator.queues.values():
                 if queue.waiting and self._cluster.metadata.leader(queue.partition) == node_id:
                     queue.waiting[0].last_error = error

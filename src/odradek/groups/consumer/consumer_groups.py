@@ -362,7 +362,7 @@ def _reason(kind: str, member: ConsumerGroupMember) -> str:
 def validate_member_epoch(group: ConsumerGroup, member_id: str, epoch: int) -> ErrorCode:
     """Return the error for a commit or fetch of offsets of a member in an epoch, `none` if it is right.
 
-    A client that is no member commits with epoch -1, while the group has no members.
+    A client that is not a member commits with epoch -1, while the group has no members.
     """
     if epoch < 0 and not group.members:
         return ErrorCode.none

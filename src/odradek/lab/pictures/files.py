@@ -16,7 +16,7 @@ def check_file(name: str) -> str:
     """Return the format of a picture's file. Raises `LabError` for another ending, and without matplotlib."""
     ending = PurePath(name).suffix.lower().removeprefix(".")
     if ending not in FORMATS:
-        raise LabError(f"{name} is no name of a picture: let it end in .svg or .png")
+        raise LabError(f"{name} is not a name of a picture: let it end in .svg or .png")
     if not _can_draw():
         raise LabError("pictures need matplotlib, which is not installed: pip install 'odradek[lab]'")
     return ending

@@ -35,7 +35,7 @@ class Table(TomlTable):
             if isinstance(item, bool) or not isinstance(item, int | float) or not math.isfinite(item):
                 raise self.error(
                     key,
-                    f"has {item!r}, which is no number: write a number, a list of numbers, or "
+                    f"has {item!r}, which is not a number: write a number, a list of numbers, or "
                     "{ from = 10, to = 100, step = 10 }",
                 )
         return tuple(items)

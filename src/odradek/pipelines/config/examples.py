@@ -45,7 +45,7 @@ path = "out/delays"
 '''
 
 _OFFLINE: Final = """\
-# What is in the topic now, to files; run again, it adds what has come since.
+# The present records of the topic, as files; run again, it adds newer ones.
 kind = "offline"
 name = "archive"
 checkpoint = "state/archive"

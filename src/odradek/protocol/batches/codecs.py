@@ -171,7 +171,7 @@ def _lz4_bound(data: Buffer) -> int:
             position += 4 + _UINT32.unpack_from(data, position)[0]
             continue
         if magic != _LZ4_MAGIC:
-            raise ValueError("it is no lz4 frame")
+            raise ValueError("it is not an lz4 frame")
         flags, block = data[position], (data[position + 1] >> 4) & 7
         block_bytes = 1 << (8 + 2 * block)
         position += 3 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)
@@ -194,7 +194,7 @@ def _zstd_bound(data: Buffer) -> int:
             position += 4 + _UINT32.unpack_from(data, position)[0]
             continue
         if magic != _ZSTD_MAGIC:
-            raise ValueError("it is no zstd frame")
+            raise ValueError("it is not a zstd frame")
         descriptor = data[position]
         single_segment = bool(descriptor & 0x20)
         size_bytes = (int(single_segment), 2, 4, 8)[descriptor >> 6]

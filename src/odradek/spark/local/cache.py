@@ -25,7 +25,7 @@ def cache_directory(environment: Mapping[str, str] = os.environ) -> Path:
 def cached_script(kind: str, path: str, text: str) -> Path:
     """Return an executable file `path` with this text, in a folder of its own.
 
-    Raise `OSError`, also for a file of another user, who could change it, and `ValueError` for a text that is no UTF-8.
+    Raise `OSError`, also for a file of another user, who could change it. Raise `ValueError` for a text not in UTF-8.
     """
     content = text.encode()
     script = cache_directory() / f"{kind}-{hashlib.sha256(content).hexdigest()[:16]}" / path

@@ -238,7 +238,7 @@ async def _after_loss(
     """Return where the log continues, or the range's end if it does not."""
     if options.fail_on_data_loss:
         raise DataLossError(f"{error}; set failOnDataLoss=false to read the rest") from error
-    _log.warning("%s", error)
+    _log.warning("Lost records of %s: %s", range_.partition, error)
     answer = await list_offsets(
         cluster, {range_.partition: EARLIEST}, timeout_ms=cluster.settings.default_api_timeout_ms
     )

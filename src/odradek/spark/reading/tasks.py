@@ -46,4 +46,4 @@ def _report(losses: Sequence[str], options: ReadOptions) -> None:
         more = f" (and {len(losses) - 1} more losses)" if len(losses) > 1 else ""
         raise DataLossError(f"{losses[0]}{more}; set failOnDataLoss=false to read the rest")
     for loss in losses:
-        _log.warning("%s", loss)
+        _log.warning("Lost records: %s", loss)

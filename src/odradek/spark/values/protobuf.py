@@ -158,7 +158,7 @@ def _single_reader(field: Any) -> _Reader:
         try:
             return _EPOCH + datetime.timedelta(seconds=value.seconds, microseconds=value.nanos // 1000)
         except OverflowError:
-            raise ValueError(f"field {field.name} is no moment between the years 1 and 9999") from None
+            raise ValueError(f"field {field.name} is not a moment between the years 1 and 9999") from None
 
     return moment
 

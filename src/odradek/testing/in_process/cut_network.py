@@ -34,7 +34,7 @@ class Cuts:
             self._pairs = frozenset()
 
     def between(self, source: int, port: int) -> tuple[bool, bool]:
-        """Return whether `source`'s way to the broker at `port` is cut, and whether the way back is."""
+        """Return `(is_sending_cut, is_receiving_cut)` of the connection from `source` to the broker at `port`."""
         pairs, target = self._pairs, self.brokers.get(port)
         if not pairs or target is None:
             return False, False
@@ -71,7 +71,7 @@ class CutNetwork:
         self._gates.add(gate)
         self._ports.add(gate.near_port)
         gate.cut(*self._cuts.between(self._broker_id, port))
-        # uvloop's transports are no subclasses of asyncio's either.
+        # uvloop's transports are not subclasses of asyncio's either.
         return cast("asyncio.Transport", gate), protocol
 
     def _closed(self, gate: "_Gate") -> None:

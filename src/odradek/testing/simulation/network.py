@@ -162,7 +162,7 @@ class MemoryNetwork:
         return self._entropy.uniform(*self.latency_s)
 
     def cut_point(self, size: int) -> int:
-        """Return where to cut a piece of `size` bytes in two: three times out of four at `size`, which is no cut."""
+        """Return where to cut a piece of `size` bytes in two: three times out of four at `size`, which is not a cut."""
         return self._entropy.randrange(1, size) if size > 1 and self._entropy.random() < 0.25 else size
 
     def is_blocked(self, source: str, target: str) -> bool:

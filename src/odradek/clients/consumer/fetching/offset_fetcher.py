@@ -53,7 +53,7 @@ class OffsetFetcher:
             await self.update_fetch_positions(states)
         except (KafkaError, UnavailableError) as error:
             if error.retriable or not states:
-                _log.warning("%s", error)
+                _log.warning("Failed to update fetch positions, will retry: %s", error)
             else:
                 states[0].error = error
             await asyncio.sleep(self._settings.retry_backoff_ms / 1000)

@@ -32,7 +32,7 @@ from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
 
 JOINING_EPOCH: Final = 0
 NO_EPOCH: Final = -1
-"""The epoch in commits of a consumer that is no member."""
+"""The epoch in commits of a consumer that is not a member."""
 Assignment = Mapping[UUID, frozenset[int]]
 
 
@@ -106,7 +106,7 @@ class ConsumerMembershipManager:
 
     @property
     def generation_id(self) -> int:
-        """Return the member's epoch; negative if it is no member."""
+        """Return the member's epoch; negative if it is not a member."""
         return self.epoch if self.epoch > JOINING_EPOCH else NO_EPOCH
 
     @property
@@ -205,7 +205,7 @@ class ConsumerMembershipManager:
             self._transition("joined")
         self.epoch = answer.epoch
         self._heartbeat_interval_s = answer.heartbeat_interval_ms / 1000
-        # What changed while the request was on its way is sent at once.
+        # Changes since the request was sent are sent at once.
         if not (self._says_all or self._says_owned):
             self._next_heartbeat_at = now + self._heartbeat_interval_s
         if answer.assignment is not None:

@@ -18,7 +18,7 @@ class Membership(Protocol):
 
     @property
     def generation_id(self) -> int:
-        """Return the generation or the member's epoch, as commits have it; negative if it is no member."""
+        """Return the generation or the member's epoch, as commits have it; negative if it is not a member."""
 
     @property
     def error(self) -> OdradekError | None:

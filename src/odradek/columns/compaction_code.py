@@ -104,7 +104,7 @@ def _file_name(llvm: Any) -> str:
 
     machine = (__version__, llvm.get_process_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
     digest = hashlib.sha256("\n".join(machine).encode())
-    for source in [*sorted(_HERE.glob("*.py")), _HERE.parent / "protocol" / "record_batch.py"]:
+    for source in [*sorted(_HERE.glob("*.py")), _HERE.parent / "protocol" / "batches" / "record_batch.py"]:
         digest.update(source.read_bytes())
     return f"compaction.{digest.hexdigest()[:16]}.object"
 

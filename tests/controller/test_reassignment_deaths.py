@@ -19,7 +19,7 @@ EVENTS = (
 )
 
 
-class World:
+class ReassignedPartition:
     """One partition: what the tree says of it, and how many records each broker has."""
 
     def __init__(self, chance: random.Random) -> None:
@@ -131,36 +131,36 @@ class World:
 @settings(max_examples=300)
 @given(seed=st.integers(0, 2**32), events=st.lists(st.sampled_from(EVENTS), max_size=80))
 def test_a_reassignment_ends_in_the_target_and_loses_no_acknowledged_record(seed, events):
-    world = World(random.Random(seed))
+    reassigned = ReassignedPartition(random.Random(seed))
     for event in events:
-        world.happen(event)
-    world.cluster = with_live(world.cluster, set(BROKERS))
-    world.check()
+        reassigned.happen(event)
+    reassigned.cluster = with_live(reassigned.cluster, set(BROKERS))
+    reassigned.check()
     for _ in range(20):
-        for replica in world.now.replicas:
-            world.records[replica] = world.records[world.now.leader]
-            world.ask((*world.now.isr, *({replica} - set(world.now.isr))))
-        world.check()
-        world.step()
-        world.check()
-    assert not world.step()
-    assert reassignments(world.cluster) == {}
-    assert world.now.replicas == world.target
-    assert set(world.now.isr) == set(world.target)
-    assert world.now.leader in world.target
+        for replica in reassigned.now.replicas:
+            reassigned.records[replica] = reassigned.records[reassigned.now.leader]
+            reassigned.ask((*reassigned.now.isr, *({replica} - set(reassigned.now.isr))))
+        reassigned.check()
+        reassigned.step()
+        reassigned.check()
+    assert not reassigned.step()
+    assert reassignments(reassigned.cluster) == {}
+    assert reassigned.now.replicas == reassigned.target
+    assert set(reassigned.now.isr) == set(reassigned.target)
+    assert reassigned.now.leader in reassigned.target
 
 
 def test_the_events_reach_every_phase():
     """Else the property above would say little."""
     seen = set()
     for seed in range(200):
-        world = World(random.Random(seed))
+        reassigned = ReassignedPartition(random.Random(seed))
         for _ in range(60):
-            world.happen(world.chance.choice(EVENTS))
-            now = world.now
+            reassigned.happen(reassigned.chance.choice(EVENTS))
+            now = reassigned.now
             withdrawn = set(now.adding_replicas) & set(now.removing_replicas)
             seen.add("withdrawn" if withdrawn else "adding" if now.adding_replicas else "idle")
-            step = advance(replace(world.cluster.topics["t"]), world.live, CONTROLLER_EPOCH)
+            step = advance(replace(reassigned.cluster.topics["t"]), reassigned.live, CONTROLLER_EPOCH)
             if step is not None:
                 seen.add("finish" if step.stop else "move")
             if withdrawn and set(now.isr) <= withdrawn:

@@ -28,7 +28,7 @@ Asked = tuple[str, str, int]
 
 
 @dataclass
-class World:
+class SimulatedGroup:
     """A group, its log, its clients, and a record of all requests and replies."""
 
     settings: GroupSettings
@@ -168,21 +168,21 @@ class Client:
         self.name = name
         self.must = "join"
 
-    def act(self, world: World) -> None:
-        asked = world.last.get(self.name)
-        if asked is not None and not world.answered[asked]:
+    def act(self, simulated: SimulatedGroup) -> None:
+        asked = simulated.last.get(self.name)
+        if asked is not None and not simulated.answered[asked]:
             return
-        error = world.errors.get(asked, ErrorCode.none)
+        error = simulated.errors.get(asked, ErrorCode.none)
         if error in {ErrorCode.unknown_member_id, ErrorCode.fenced_instance_id}:
-            world.ids.pop(self.name, None)
+            simulated.ids.pop(self.name, None)
         if error is not ErrorCode.none or self.must == "join":
             self.must = "sync"
-            world.join(self.name, b"x", static=self.name == "d", old=False)
+            simulated.join(self.name, b"x", static=self.name == "d", old=False)
         elif self.must == "sync":
             self.must = "beat"
-            world.sync(self.name)
+            simulated.sync(self.name)
         else:
-            world.beat(self.name, self.name if self.name == "d" else None)
+            simulated.beat(self.name, self.name if self.name == "d" else None)
 
 
 steps = st.one_of(
@@ -205,40 +205,40 @@ def test_every_request_is_answered_once_and_every_generation_is_announced_once(
     script: list[tuple[object, ...]], delay_ms: int, max_size: int
 ) -> None:
     """M6. A generation is announced after its commit, with one leader; members get the recorded assignment."""
-    world = World(GroupSettings(initial_rebalance_delay_ms=delay_ms, max_size=max_size))
+    simulated = SimulatedGroup(GroupSettings(initial_rebalance_delay_ms=delay_ms, max_size=max_size))
     for verb, *rest in script:
         if verb == "join":
             name, metadata, old = rest
             assert isinstance(name, str)
             assert isinstance(metadata, bytes)
-            world.join(name, metadata, static=name == "d", old=bool(old))
+            simulated.join(name, metadata, static=name == "d", old=bool(old))
         else:
-            getattr(world, str(verb))(*rest)
-        assert world.generation >= max(world.told, default=0), "a generation that was told is forgotten"
-    world.move()
+            getattr(simulated, str(verb))(*rest)
+        assert simulated.generation >= max(simulated.told, default=0), "a generation that was told is forgotten"
+    simulated.move()
 
 
 @hypothesis.settings(max_examples=100)
 @hypothesis.given(st.lists(steps, max_size=40))
 def test_a_group_of_live_members_becomes_stable_after_any_faults(script: list[tuple[object, ...]]) -> None:
     """M6. Once appends commit and clients follow the protocol, all have assignments of one generation."""
-    world = World(GroupSettings(initial_rebalance_delay_ms=0))
+    simulated = SimulatedGroup(GroupSettings(initial_rebalance_delay_ms=0))
     for verb, *rest in script:
         if verb == "join":
-            world.join(str(rest[0]), b"x", static=rest[0] == "d", old=bool(rest[2]))
+            simulated.join(str(rest[0]), b"x", static=rest[0] == "d", old=bool(rest[2]))
         else:
-            getattr(world, str(verb))(*rest)
-    world.refuse(False)
+            getattr(simulated, str(verb))(*rest)
+    simulated.refuse(False)
     clients = {name: Client(name) for name in NAMES}
     for _ in range(40):
         for client in clients.values():
-            client.act(world)
-            world.log.commit()
-        world.wait(300)
-    group = world.log.group("g")
+            client.act(simulated)
+            simulated.log.commit()
+        simulated.wait(300)
+    group = simulated.log.group("g")
     assert group is not None
     assert group.state is State.STABLE
-    assert {world.generations[name] for name in NAMES} == {group.generation}
+    assert {simulated.generations[name] for name in NAMES} == {group.generation}
     assert len(group.members) == len(NAMES)
     assert all(group.assignment(member.member_id) for member in group.members)
 

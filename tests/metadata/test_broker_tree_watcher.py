@@ -27,7 +27,7 @@ class LateAnswers(MemoryStore):
         return nodes
 
 
-class World:
+class FollowedTree:
     """A tree that a test writes to, and a member that follows it."""
 
     def __init__(self) -> None:
@@ -54,70 +54,70 @@ class World:
             await asyncio.sleep(0)
 
 
-def in_world(scenario: Callable[[World], Coroutine[Any, Any, None]]) -> Callable[[int], None]:
-    """A test that plays `scenario` in virtual time."""
+def with_tree(scenario: Callable[[FollowedTree], Coroutine[Any, Any, None]]) -> Callable[[int], None]:
+    """Return a test that runs `scenario` in virtual time."""
 
     def test(seed: int) -> None:
         async def main() -> None:
-            world = World()
-            await world.begin()
-            await scenario(world)
+            tree = FollowedTree()
+            await tree.begin()
+            await scenario(tree)
 
         Simulation(seed).run(main())
 
     return test
 
 
-@in_world
-async def test_a_change_during_the_first_read_of_a_topic_is_not_lost(world: World) -> None:
-    await world.configure("a", "1")
-    world.store.answer.clear()
-    reading = asyncio.create_task(world.watcher.read_configs(["a"]))
+@with_tree
+async def test_a_change_during_the_first_read_of_a_topic_is_not_lost(tree: FollowedTree) -> None:
+    await tree.configure("a", "1")
+    tree.store.answer.clear()
+    reading = asyncio.create_task(tree.watcher.read_configs(["a"]))
     await asyncio.sleep(0.01)
-    await world.configure("a", "2")
-    looking = asyncio.create_task(world.look_when_woken())
+    await tree.configure("a", "2")
+    looking = asyncio.create_task(tree.look_when_woken())
     await asyncio.sleep(0.01)
-    world.store.answer.set()
+    tree.store.answer.set()
     await reading
     await looking
-    await world.look_when_woken()
-    assert world.watcher.configs == {"a": {"retention.ms": "2"}}
+    await tree.look_when_woken()
+    assert tree.watcher.configs == {"a": {"retention.ms": "2"}}
 
 
-@in_world
-async def test_a_topic_no_longer_followed_when_its_read_ends_is_not_marked_as_followed(world: World) -> None:
+@with_tree
+async def test_a_topic_no_longer_followed_when_its_read_ends_is_not_marked_as_followed(tree: FollowedTree) -> None:
     """Otherwise its changes would never be read when it is followed again."""
-    await world.configure("a", "1")
-    world.store.answer.clear()
-    reading = asyncio.create_task(world.watcher.read_configs(["a"]))
+    await tree.configure("a", "1")
+    tree.store.answer.clear()
+    reading = asyncio.create_task(tree.watcher.read_configs(["a"]))
     await asyncio.sleep(0.01)
-    world.watcher.follow_only(())
-    world.store.answer.set()
+    tree.watcher.follow_only(())
+    tree.store.answer.set()
     await reading
-    assert "a" not in world.watcher.configs
-    await world.watcher.read_configs(["a"])
-    await world.configure("a", "2")
-    await world.look_when_woken()
-    assert world.watcher.configs == {"a": {"retention.ms": "2"}}
+    assert "a" not in tree.watcher.configs
+    await tree.watcher.read_configs(["a"])
+    await tree.configure("a", "2")
+    await tree.look_when_woken()
+    assert tree.watcher.configs == {"a": {"retention.ms": "2"}}
 
 
-@in_world
-async def test_a_read_that_began_earlier_does_not_undo_broker_configurations(world: World) -> None:
+@with_tree
+async def test_a_read_that_began_earlier_does_not_undo_broker_configurations(tree: FollowedTree) -> None:
     """Commands have the tree read while it is being read."""
     path = paths.broker_config(1)
-    await world.tool.create(path, ConfigNode(config={"a": "1"}).encode())
-    world.woken.clear()
-    world.watcher.mark(configs=True, controller=True)
-    first_get, world.store.get = world.store.get, _slow(world.store.get)  # type: ignore[method-assign]
-    looking = asyncio.create_task(world.watcher.refresh())
+    await tree.tool.create(path, ConfigNode(config={"a": "1"}).encode())
+    tree.woken.clear()
+    tree.watcher.mark(configs=True, controller=True)
+    first_get, tree.store.get = tree.store.get, _slow(tree.store.get)  # type: ignore[method-assign]
+    looking = asyncio.create_task(tree.watcher.refresh())
     await asyncio.sleep(0.01)
-    world.store.get = first_get  # type: ignore[method-assign]
-    await world.tool.delete(path)
+    tree.store.get = first_get  # type: ignore[method-assign]
+    await tree.tool.delete(path)
     await asyncio.sleep(0)
-    await world.look_when_woken()
+    await tree.look_when_woken()
     await looking
-    await world.look_when_woken()
-    assert not world.watcher.patch(ClusterImage()).broker_configs
+    await tree.look_when_woken()
+    assert not tree.watcher.patch(ClusterImage()).broker_configs
 
 
 def _slow(get: Callable[[str], Awaitable[Node | None]]) -> Callable[[str], Awaitable[Node | None]]:

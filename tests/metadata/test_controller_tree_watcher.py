@@ -28,7 +28,7 @@ def state(leader: int = 0) -> bytes:
     return PartitionStateNode(leader=leader, leader_epoch=leader, isr=(leader,), controller_epoch=1).encode()
 
 
-class World:
+class WatchedTree:
     """A tree that a test writes to, and a watcher that reads it."""
 
     def __init__(self, *, deletes: bool = True) -> None:
@@ -64,36 +64,36 @@ class World:
         return await self.look()
 
 
-async def world(*, deletes: bool = True) -> World:
-    made = World(deletes=deletes)
+async def watched_tree(*, deletes: bool = True) -> WatchedTree:
+    made = WatchedTree(deletes=deletes)
     await made.begin()
     return made
 
 
 async def test_brokers_and_the_controller_come_and_go() -> None:
-    it = await world()
+    watched = await watched_tree()
     endpoint = ListenerAddress("PLAINTEXT", "host", 1)
     broker = BrokerNode(endpoints=(endpoint,), timestamp_ms=1, rack="r").encode()
-    other = MemoryStore(it.tree)
+    other = MemoryStore(watched.tree)
     await other.create(paths.broker(3), broker, ephemeral=True)
     await other.create(paths.CONTROLLER_EPOCH, b"7")
     await other.create(paths.CONTROLLER, ControllerNode(broker_id=3, timestamp_ms=1).encode(), ephemeral=True)
-    image = await it.changed()
+    image = await watched.changed()
     assert (image.brokers[3].endpoints, image.brokers[3].rack) == ((endpoint,), "r")
     assert (image.controller_id, image.controller_epoch) == (3, 7)
     first = image.brokers[3].epoch
     await other.close()
-    image = await it.changed()
+    image = await watched.changed()
     assert (dict(image.brokers), image.controller_id) == ({}, -1)
-    await it.store.create(paths.broker(3), broker, ephemeral=True)
-    assert (await it.changed()).brokers[3].epoch > first
+    await watched.store.create(paths.broker(3), broker, ephemeral=True)
+    assert (await watched.changed()).brokers[3].epoch > first
 
 
 async def test_a_topic_image_has_the_content_of_its_nodes() -> None:
-    it = await world()
-    await it.create_topic("a", topic_id=9)
-    await it.store.create(paths.topic_config("a"), ConfigNode(config={"retention.ms": "5"}).encode())
-    topic = (await it.changed()).topics["a"]
+    watched = await watched_tree()
+    await watched.create_topic("a", topic_id=9)
+    await watched.store.create(paths.topic_config("a"), ConfigNode(config={"retention.ms": "5"}).encode())
+    topic = (await watched.changed()).topics["a"]
     assert (topic.topic_id, dict(topic.config)) == (UUID(int=9), {"retention.ms": "5"})
     assert (topic.partitions[0].leader, topic.partitions[0].state_version) == (0, 0)
     missing = topic.partitions[1]
@@ -103,94 +103,96 @@ async def test_a_topic_image_has_the_content_of_its_nodes() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        lambda it: it.store.create(paths.topic_config("a"), ConfigNode(config={"x": "y"}).encode()),
-        lambda it: it.store.set(paths.topic("a"), TopicNode(replicas={0: (1,)}, topic_id=UUID(int=1)).encode()),
+        lambda watched: watched.store.create(paths.topic_config("a"), ConfigNode(config={"x": "y"}).encode()),
+        lambda watched: watched.store.set(
+            paths.topic("a"), TopicNode(replicas={0: (1,)}, topic_id=UUID(int=1)).encode()
+        ),
     ],
 )
 async def test_a_change_of_a_topic_is_seen_and_others_are_left_alone(change) -> None:
-    it = await world()
-    await it.create_topic("a", topic_id=1)
-    await it.create_topic("b", topic_id=2)
-    old = await it.changed()
-    await change(it)
-    new = await it.changed()
+    watched = await watched_tree()
+    await watched.create_topic("a", topic_id=1)
+    await watched.create_topic("b", topic_id=2)
+    old = await watched.changed()
+    await change(watched)
+    new = await watched.changed()
     assert list(new.changed_topics(old)) == ["a"]
     assert new.topics["b"] is old.topics["b"]
 
 
 async def test_partition_states_are_read_again_when_the_topic_node_changes() -> None:
-    it = await world()
-    await it.create_topic("a")
-    await it.changed()
-    await it.store.set(paths.partition_state(TopicPartition("a", 0)), state(4))
+    watched = await watched_tree()
+    await watched.create_topic("a")
+    await watched.changed()
+    await watched.store.set(paths.partition_state(TopicPartition("a", 0)), state(4))
     await asyncio.sleep(0)
-    assert not it.woken.is_set()
-    it.watcher.mark(topics=["a"])
-    assert (await it.changed()).topics["a"].partitions[0].leader == 4
+    assert not watched.woken.is_set()
+    watched.watcher.mark(topics=["a"])
+    assert (await watched.changed()).topics["a"].partitions[0].leader == 4
 
 
 async def test_without_changes_the_image_is_the_same_object() -> None:
-    it = await world()
-    await it.create_topic("a")
-    old = await it.changed()
-    it.watcher.mark_all_changed()
-    assert await it.look() is old
+    watched = await watched_tree()
+    await watched.create_topic("a")
+    old = await watched.changed()
+    watched.watcher.mark_all_changed()
+    assert await watched.look() is old
 
 
 async def test_a_topic_to_be_deleted_is_hidden_at_once() -> None:
-    it = await world()
-    await it.create_topic("a")
-    await it.changed()
-    await it.store.create(paths.delete_topic("a"))
-    await it.store.create(paths.delete_topic("never was"))
-    image = await it.changed()
+    watched = await watched_tree()
+    await watched.create_topic("a")
+    await watched.changed()
+    await watched.store.create(paths.delete_topic("a"))
+    await watched.store.create(paths.delete_topic("never was"))
+    image = await watched.changed()
     assert (dict(image.topics), image.deleting) == ({}, {"a"})
-    assert it.watcher.requested_deletions == {"a", "never was"}
-    await it.store.delete(paths.delete_topic("a"))
-    image = await it.changed()
+    assert watched.watcher.requested_deletions == {"a", "never was"}
+    await watched.store.delete(paths.delete_topic("a"))
+    image = await watched.changed()
     assert ("a" in image.topics, image.deleting) == (True, frozenset())
 
 
 async def test_a_topic_is_not_hidden_where_deletion_is_forbidden() -> None:
-    it = await world(deletes=False)
-    await it.create_topic("a")
-    await it.store.create(paths.delete_topic("a"))
-    image = await it.changed()
+    watched = await watched_tree(deletes=False)
+    await watched.create_topic("a")
+    await watched.store.create(paths.delete_topic("a"))
+    image = await watched.changed()
     assert ("a" in image.topics, image.deleting) == (True, frozenset())
 
 
 async def test_deletions_listed_in_the_old_form_are_found() -> None:
-    it = await world()
-    await it.create_topic("a")
-    await it.changed()
-    await it.store.set(paths.DELETE_TOPICS, DeleteTopicsNode(topics=("a", "b")).encode())
-    await it.changed()
-    assert it.watcher.listed_deletions == (("a",), 1)
+    watched = await watched_tree()
+    await watched.create_topic("a")
+    await watched.changed()
+    await watched.store.set(paths.DELETE_TOPICS, DeleteTopicsNode(topics=("a", "b")).encode())
+    await watched.changed()
+    assert watched.watcher.listed_deletions == (("a",), 1)
 
 
 async def test_a_deleted_topic_is_removed_and_may_be_recreated() -> None:
-    it = await world()
-    await it.create_topic("a", topic_id=1)
-    await it.changed()
-    for path in reversed(await read_subtree(it.store, paths.topic("a"))):
-        await it.store.delete(path)
-    assert dict((await it.changed()).topics) == {}
-    await it.create_topic("a", topic_id=2)
-    assert (await it.changed()).topics["a"].topic_id == UUID(int=2)
+    watched = await watched_tree()
+    await watched.create_topic("a", topic_id=1)
+    await watched.changed()
+    for path in reversed(await read_subtree(watched.store, paths.topic("a"))):
+        await watched.store.delete(path)
+    assert dict((await watched.changed()).topics) == {}
+    await watched.create_topic("a", topic_id=2)
+    assert (await watched.changed()).topics["a"].topic_id == UUID(int=2)
 
 
 async def test_broken_nodes_are_named_in_the_log_and_left_alone(caplog) -> None:
-    it = await world()
-    await it.create_topic("good")
-    await it.store.create(paths.topic("bad"), b"{")
-    await it.create_topic("worse")
-    await it.store.set(paths.partition_state(TopicPartition("worse", 0)), b"?")
-    await it.store.create(paths.topic_config("worse"), b"[]")
-    await it.store.create(paths.broker(1), b"nonsense")
-    await it.store.create(f"{paths.BROKER_IDS}/x", b"")
-    await it.store.create(paths.CONTROLLER, b"1")
-    await it.store.set(paths.DELETE_TOPICS, b"everything")
-    image = await it.changed()
+    watched = await watched_tree()
+    await watched.create_topic("good")
+    await watched.store.create(paths.topic("bad"), b"{")
+    await watched.create_topic("worse")
+    await watched.store.set(paths.partition_state(TopicPartition("worse", 0)), b"?")
+    await watched.store.create(paths.topic_config("worse"), b"[]")
+    await watched.store.create(paths.broker(1), b"nonsense")
+    await watched.store.create(f"{paths.BROKER_IDS}/x", b"")
+    await watched.store.create(paths.CONTROLLER, b"1")
+    await watched.store.set(paths.DELETE_TOPICS, b"everything")
+    image = await watched.changed()
     assert sorted(image.topics) == ["good", "worse"]
     broken = image.topics["worse"].partitions[0]
     assert (broken.leader, broken.leader_epoch, broken.state_version) == (-1, -1, 1)
@@ -204,62 +206,62 @@ async def test_broken_nodes_are_named_in_the_log_and_left_alone(caplog) -> None:
     ):
         assert f"node {path} is broken" in caplog.text
     said = len(caplog.records)
-    it.watcher.mark_all_changed()
-    await it.look()
+    watched.watcher.mark_all_changed()
+    await watched.look()
     assert len(caplog.records) == said, "once is enough"
-    await it.store.set(paths.topic("bad"), b"[")
-    await it.changed()
+    await watched.store.set(paths.topic("bad"), b"[")
+    await watched.changed()
     assert caplog.text.count("node /brokers/topics/bad is broken") == 2, "unless somebody wrote it again"
-    assert (await it.store.get(paths.topic("bad"))).data == b"["
-    await it.store.set(paths.topic("bad"), TopicNode(replicas={0: (0,)}).encode())
-    assert (await it.changed()).topics["bad"].topic_id == UNNAMED
+    assert (await watched.store.get(paths.topic("bad"))).data == b"["
+    await watched.store.set(paths.topic("bad"), TopicNode(replicas={0: (0,)}).encode())
+    assert (await watched.changed()).topics["bad"].topic_id == UNNAMED
 
 
 async def test_the_last_known_state_stays_when_a_node_is_broken() -> None:
     """An unreadable topic must not be treated as deleted: its logs would be deleted."""
-    it = await world()
-    await it.create_topic("a", topic_id=1)
-    await it.store.create(paths.topic_config("a"), ConfigNode(config={"retention.ms": "-1"}).encode())
-    await it.store.create(paths.broker_config(None), ConfigNode(config={"log.retention.ms": "-1"}).encode())
-    await it.store.create(paths.CONTROLLER_EPOCH, b"7")
-    before = await it.changed()
-    await it.store.set(paths.topic("a"), b"{")
-    await it.store.set(paths.topic_config("a"), b"{")
-    await it.store.set(paths.broker_config(None), b"{")
-    await it.store.set(paths.CONTROLLER_EPOCH, b"seven")
-    it.watcher.mark_all_changed()
-    assert await it.look() == before
-    await it.store.set(paths.topic("a"), TopicNode(replicas={0: (0,)}, topic_id=UUID(int=1)).encode())
-    after = (await it.changed()).topics["a"]
+    watched = await watched_tree()
+    await watched.create_topic("a", topic_id=1)
+    await watched.store.create(paths.topic_config("a"), ConfigNode(config={"retention.ms": "-1"}).encode())
+    await watched.store.create(paths.broker_config(None), ConfigNode(config={"log.retention.ms": "-1"}).encode())
+    await watched.store.create(paths.CONTROLLER_EPOCH, b"7")
+    before = await watched.changed()
+    await watched.store.set(paths.topic("a"), b"{")
+    await watched.store.set(paths.topic_config("a"), b"{")
+    await watched.store.set(paths.broker_config(None), b"{")
+    await watched.store.set(paths.CONTROLLER_EPOCH, b"seven")
+    watched.watcher.mark_all_changed()
+    assert await watched.look() == before
+    await watched.store.set(paths.topic("a"), TopicNode(replicas={0: (0,)}, topic_id=UUID(int=1)).encode())
+    after = (await watched.changed()).topics["a"]
     assert (after.config, after.is_config_known) == ({"retention.ms": "-1"}, True)
 
 
 async def test_a_broken_topic_can_be_deleted() -> None:
-    it = await world()
-    await it.create_topic("a", topic_id=1)
-    await it.changed()
-    await it.store.set(paths.topic("a"), b"{")
-    await it.store.create(paths.delete_topic("a"))
-    image = await it.changed()
+    watched = await watched_tree()
+    await watched.create_topic("a", topic_id=1)
+    await watched.changed()
+    await watched.store.set(paths.topic("a"), b"{")
+    await watched.store.create(paths.delete_topic("a"))
+    image = await watched.changed()
     assert (dict(image.topics), image.deleting) == ({}, {"a"})
 
 
 async def test_a_configuration_that_was_never_read_is_marked_as_unknown() -> None:
-    it = await world()
-    await it.create_topic("a", topic_id=1)
-    await it.store.create(paths.topic_config("a"), b"{")
-    assert not (await it.changed()).topics["a"].is_config_known
-    await it.store.set(paths.topic_config("a"), ConfigNode(config={}).encode())
-    assert (await it.changed()).topics["a"].is_config_known
+    watched = await watched_tree()
+    await watched.create_topic("a", topic_id=1)
+    await watched.store.create(paths.topic_config("a"), b"{")
+    assert not (await watched.changed()).topics["a"].is_config_known
+    await watched.store.set(paths.topic_config("a"), ConfigNode(config={}).encode())
+    assert (await watched.changed()).topics["a"].is_config_known
 
 
 async def test_after_an_error_all_changes_are_read_again(monkeypatch) -> None:
-    it = await world()
-    await it.create_topic("a", topic_id=1)
-    await it.changed()
-    await it.create_topic("b", topic_id=2)
-    await it.store.set(paths.partition_state(TopicPartition("a", 0)), state(4))
-    real = it.reader.get_many
+    watched = await watched_tree()
+    await watched.create_topic("a", topic_id=1)
+    await watched.changed()
+    await watched.create_topic("b", topic_id=2)
+    await watched.store.set(paths.partition_state(TopicPartition("a", 0)), state(4))
+    real = watched.reader.get_many
     calls = 0
 
     async def fails_late(wanted):
@@ -269,35 +271,35 @@ async def test_after_an_error_all_changes_are_read_again(monkeypatch) -> None:
             raise UnavailableError("gone for now")
         return await real(wanted)
 
-    monkeypatch.setattr(it.reader, "get_many", fails_late)
+    monkeypatch.setattr(watched.reader, "get_many", fails_late)
     with pytest.raises(UnavailableError):
-        await it.look()
-    image = await it.changed()
+        await watched.look()
+    image = await watched.changed()
     assert sorted(image.topics) == ["a", "b"]
     assert image.topics["a"].partitions[0].leader == 4
 
 
 async def test_a_stopped_follower_publishes_nothing() -> None:
-    it = await world()
-    await it.create_topic("a")
-    await it.changed()
-    it.watcher.stop()
-    await it.store.set(paths.topic("a"), b"")
-    await it.create_topic("b")
+    watched = await watched_tree()
+    await watched.create_topic("a")
+    await watched.changed()
+    watched.watcher.stop()
+    await watched.store.set(paths.topic("a"), b"")
+    await watched.create_topic("b")
     await asyncio.sleep(0)
-    assert not it.woken.is_set()
+    assert not watched.woken.is_set()
 
 
 async def test_broker_configurations_are_added_changed_and_removed() -> None:
-    it = await world()
-    await it.store.create(paths.broker_config(None), ConfigNode(config={"log.roll.ms": "1"}).encode())
-    await it.store.create(paths.broker_config(3), ConfigNode(config={"log.roll.ms": "2"}).encode())
-    await it.store.create(f"{paths.BROKER_CONFIGS}/someone", b"")
-    assert (await it.changed()).broker_configs == {None: {"log.roll.ms": "1"}, 3: {"log.roll.ms": "2"}}
-    await it.store.set(paths.broker_config(3), ConfigNode(config={}).encode())
-    assert (await it.changed()).broker_configs == {None: {"log.roll.ms": "1"}}
-    await it.store.set(paths.broker_config(3), b"not JSON")
-    before = it.image
-    assert await it.changed() is before
-    await it.store.delete(paths.broker_config(None))
-    assert (await it.changed()).broker_configs == {}
+    watched = await watched_tree()
+    await watched.store.create(paths.broker_config(None), ConfigNode(config={"log.roll.ms": "1"}).encode())
+    await watched.store.create(paths.broker_config(3), ConfigNode(config={"log.roll.ms": "2"}).encode())
+    await watched.store.create(f"{paths.BROKER_CONFIGS}/someone", b"")
+    assert (await watched.changed()).broker_configs == {None: {"log.roll.ms": "1"}, 3: {"log.roll.ms": "2"}}
+    await watched.store.set(paths.broker_config(3), ConfigNode(config={}).encode())
+    assert (await watched.changed()).broker_configs == {None: {"log.roll.ms": "1"}}
+    await watched.store.set(paths.broker_config(3), b"not JSON")
+    before = watched.image
+    assert await watched.changed() is before
+    await watched.store.delete(paths.broker_config(None))
+    assert (await watched.changed()).broker_configs == {}

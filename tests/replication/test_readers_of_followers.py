@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from rack_world import RackWorld
 
-from odradek.broker.lifecycle import Broker
 from odradek.broker.replication.reading.replica_selector import (
     ClientMetadata,
     RackAwareReplicaSelector,
@@ -15,21 +15,18 @@ from odradek.broker.replication.reading.replica_selector import (
 )
 from odradek.clients import Admin
 from odradek.model import ConfigurationError, ErrorCode, TopicPartition
-from odradek.testing.world import World, until
+from odradek.testing.world import until
 
 KAFKAS_CLASS = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 T0 = TopicPartition("t", 0)
 
 
-class RackWorld(World):
-    """Brokers of which each has a rack of its own: `rack-0`, `rack-1`, …"""
+class ReadReplicas(RackWorld):
+    """Brokers with racks, and a topic of one partition whose followers serve consumers."""
 
     def __init__(self, seed: int, selector: str = KAFKAS_CLASS, *, brokers: int = 2, **config: str) -> None:
         more = {name.replace("_", "."): value for name, value in config.items()}
-        super().__init__(seed, {"replica.selector.class": selector, **more}, brokers=brokers)
-
-    async def start(self, number: int = 0, **config: Any) -> Broker:
-        return await super().start(number, broker_rack=f"rack-{number}", **config)
+        super().__init__(seed, more, selector=selector, brokers=brokers)
 
     async def create(self) -> tuple[int, int]:
         """Create the topic, and return its leader and a follower, which is not the controller if others are there."""
@@ -63,7 +60,7 @@ async def read(consumer: Any, count: int) -> list[bytes]:
 
 @pytest.mark.parametrize("selector", [KAFKAS_CLASS, "rack-aware", f"{__name__}:Furthest"])
 def test_a_consumer_reads_the_follower_in_its_rack(seed: int, selector: str) -> None:
-    async def scene(world: RackWorld) -> None:
+    async def scene(world: ReadReplicas) -> None:
         leader, follower = await world.create()
         async with world.consumer("reader", client_rack=f"rack-{follower}") as consumer:
             consumer.assign([T0])
@@ -75,7 +72,7 @@ def test_a_consumer_reads_the_follower_in_its_rack(seed: int, selector: str) -> 
             assert world.sent_by(leader) == before
             assert world.sent_by(follower) > 0
 
-    RackWorld(seed, selector).play(scene)
+    ReadReplicas(seed, selector).play(scene)
 
 
 class Furthest:
@@ -98,7 +95,7 @@ class Failing:
     [(KAFKAS_CLASS, None), (KAFKAS_CLASS, "nowhere"), (KAFKAS_CLASS, "leader's"), ("leader", "follower's")],
 )
 def test_without_a_better_replica_a_consumer_reads_the_leader(seed: int, selector: str, rack: str | None) -> None:
-    async def scene(world: RackWorld) -> None:
+    async def scene(world: ReadReplicas) -> None:
         leader, follower = await world.create()
         racks = {"leader's": f"rack-{leader}", "follower's": f"rack-{follower}"}
         async with world.consumer("reader", client_rack=racks.get(rack or "", rack)) as consumer:
@@ -107,13 +104,13 @@ def test_without_a_better_replica_a_consumer_reads_the_leader(seed: int, selecto
             assert await read(consumer, 2) == [b"a", b"b"]
             assert world.sent_by(follower) == 0
 
-    RackWorld(seed, selector).play(scene)
+    ReadReplicas(seed, selector).play(scene)
 
 
 def test_a_selector_that_raises_is_logged_once_and_the_leader_is_read(
     seed: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scene(world: RackWorld) -> None:
+    async def scene(world: ReadReplicas) -> None:
         _, follower = await world.create()
         async with world.consumer("reader", client_rack=f"rack-{follower}") as consumer:
             consumer.assign([T0])
@@ -121,13 +118,13 @@ def test_a_selector_that_raises_is_logged_once_and_the_leader_is_read(
             assert await read(consumer, 3) == [b"a", b"b", b"c"]
             assert world.sent_by(follower) == 0
 
-    RackWorld(seed, f"{__name__}:Failing").play(scene)
+    ReadReplicas(seed, f"{__name__}:Failing").play(scene)
     failures = [each for each in caplog.records if "replica selector" in each.message]
     assert len(failures) == 1
 
 
 def test_a_consumer_goes_back_to_the_leader_when_its_replica_dies(seed: int) -> None:
-    async def scene(world: RackWorld) -> None:
+    async def scene(world: ReadReplicas) -> None:
         _, follower = await world.create()
         async with world.consumer("reader", client_rack=f"rack-{follower}", metadata_max_age_ms=600_000) as consumer:
             consumer.assign([T0])
@@ -138,11 +135,11 @@ def test_a_consumer_goes_back_to_the_leader_when_its_replica_dies(seed: int) -> 
             await world.write(b"b")
             assert await read(consumer, 1) == [b"b"]
 
-    RackWorld(seed).play(scene)
+    ReadReplicas(seed).play(scene)
 
 
 def test_a_replica_that_left_the_isr_is_not_named_and_one_that_caught_up_is(seed: int) -> None:
-    async def scene(world: RackWorld) -> None:
+    async def scene(world: ReadReplicas) -> None:
         leader, follower = await world.create()
         async with world.consumer("reader", client_rack=f"rack-{follower}", metadata_max_age_ms=2_000) as consumer:
             consumer.assign([T0])
@@ -163,13 +160,13 @@ def test_a_replica_that_left_the_isr_is_not_named_and_one_that_caught_up_is(seed
             assert await read(consumer, 1) == [b"c"]
             assert world.sent_by(follower) > before
 
-    RackWorld(seed, brokers=3, replica_lag_time_max_ms="3000").play(scene)
+    ReadReplicas(seed, brokers=3, replica_lag_time_max_ms="3000").play(scene)
 
 
 def test_a_follower_serves_committed_offsets_and_refuses_others(seed: int) -> None:
     """As Kafka's: nothing between the high watermark and the end, OFFSET_OUT_OF_RANGE beyond the log."""
 
-    async def scene(world: RackWorld) -> None:
+    async def scene(world: ReadReplicas) -> None:
         leader, follower = await world.create()
         await world.write(b"a", b"b")
         log = world.running[follower].partitions.followers[T0].log
@@ -208,11 +205,11 @@ def test_a_follower_serves_committed_offsets_and_refuses_others(seed: int) -> No
         assert (await fetch(0, leader_epoch=epoch)).error_code == ErrorCode.fenced_leader_epoch
         world.simulation.network.heal()
 
-    RackWorld(seed).play(scene)
+    ReadReplicas(seed).play(scene)
 
 
 def test_a_fetch_that_waits_at_a_follower_ends_with_new_records_and_with_a_new_leader(seed: int) -> None:
-    async def scene(world: RackWorld) -> None:
+    async def scene(world: ReadReplicas) -> None:
         leader, follower = await world.create()
         await world.write(b"a")
         settings = {"client_rack": f"rack-{follower}", "fetch_max_wait_ms": 60_000, "request_timeout_ms": 100_000}
@@ -231,7 +228,7 @@ def test_a_fetch_that_waits_at_a_follower_ends_with_new_records_and_with_a_new_l
             assert await read(consumer, 1) == [b"c"]
             assert world.now_s - started < 30
 
-    RackWorld(seed).play(scene)
+    ReadReplicas(seed).play(scene)
 
 
 def test_of_replicas_in_one_rack_the_most_caught_up_is_named() -> None:

@@ -8,23 +8,20 @@ from typing import Any
 
 import pytest
 from fault_schedules import BROKERS, CONFIG, TOPIC, create_topic, play_faults
+from rack_world import RackWorld
 from sampling import seeds
 
-from odradek.broker.lifecycle import Broker
 from odradek.clients import Consumer
 from odradek.model import TopicPartition
 from odradek.testing.world import World
 
 
-class RackWorld(World):
-    """Each broker has a rack of its own, and so has the consumer."""
+class RackConsumers(RackWorld):
+    """Each broker has a rack of its own, and so have the consumers that read."""
 
     def __init__(self, seed: int, config: Mapping[str, str], **options: Any) -> None:
-        super().__init__(seed, {**config, "replica.selector.class": "rack-aware"}, **options)
+        super().__init__(seed, config, **options)
         self._rack = f"rack-{seed % BROKERS}"
-
-    async def start(self, number: int = 0, **config: Any) -> Broker:
-        return await super().start(number, broker_rack=f"rack-{number}", **config)
 
     def consumer(self, host: str, *topics: str, **settings: Any) -> Consumer:
         rack = {"client_rack": self._rack} if host.startswith("reader") else {}  # not the auditor
@@ -34,7 +31,7 @@ class RackWorld(World):
 @pytest.mark.parametrize("number", seeds(12))
 def test_a_reader_of_followers_skips_and_repeats_nothing_under_faults(number: int) -> None:
     """M1, M9."""
-    assert play_faults(number, new_world=RackWorld)
+    assert play_faults(number, new_world=RackConsumers)
 
 
 def test_without_faults_the_reader_reads_what_followers_send() -> None:
@@ -54,4 +51,4 @@ def test_without_faults_the_reader_reads_what_followers_send() -> None:
         sent = {number: each.bytes_out for number, each in traffic.items() if each is not None}
         assert [number for number, size in sent.items() if size] == [1], "rack-1 is the reader's"
 
-    RackWorld(1, CONFIG, brokers=BROKERS).play(scene)
+    RackConsumers(1, CONFIG, brokers=BROKERS).play(scene)

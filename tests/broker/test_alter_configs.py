@@ -269,7 +269,7 @@ def test_keys_without_effect_and_unknown_ones_are_kept_and_described(
     ],
 )
 @pytest.mark.parametrize("validate_only", [True, False])
-def test_a_resource_that_cannot_be_altered_says_why_and_the_others_are(
+def test_a_resource_that_cannot_be_altered_has_a_reason_and_the_others_are_altered(
     play: Play, wanted: dict[str, Any], error: ErrorCode, validate_only: bool
 ) -> None:
     async def scene(world: World) -> None:

@@ -92,7 +92,7 @@ def test_a_broker_repairs_its_own_registration(play) -> None:
     play(scene)
 
 
-def test_a_broken_block_of_producer_ids_costs_those_who_ask_for_one(play) -> None:
+def test_a_broken_block_of_producer_ids_fails_only_requests_for_an_id(play) -> None:
     async def scene(world: World) -> None:
         broker = await world.start()
         client, store = await world.client(), MemoryStore(world.tree)

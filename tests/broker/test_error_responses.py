@@ -65,14 +65,14 @@ def test_metadata_fails_per_topic_and_names_it():
     assert answer.topics[0].topic_id == TOPIC_ID
 
 
-def test_a_coordinator_is_refused_per_key_in_the_versions_that_ask_for_many():
+def test_a_coordinator_is_refused_per_key_in_the_versions_with_many_keys():
     alone = answer_to(ApiKey.FIND_COORDINATOR, 3)
     assert (alone.error_code, alone.node_id, alone.host, alone.port) == (ERROR, -1, "", -1)
     (one,) = answer_to(ApiKey.FIND_COORDINATOR, 4).coordinators
     assert (one.key, one.error_code, one.error_message) == (TOPIC, ERROR, "because")
 
 
-def test_a_group_that_is_asked_for_is_the_one_that_fails():
+def test_the_requested_group_is_the_one_that_fails():
     (group,) = answer_to(ApiKey.OFFSET_FETCH, 8).groups
     assert (group.group_id, group.error_code, group.topics) == (TOPIC, ERROR, ())
     assert answer_to(ApiKey.OFFSET_FETCH, 7).error_code == ERROR

@@ -68,7 +68,7 @@ def test_a_broker_that_is_cut_off_acknowledges_until_its_time_is_up_and_not_long
     play(scene)
 
 
-def test_without_acknowledgement_the_connection_says_it(play) -> None:
+def test_an_unacknowledged_produce_to_a_fenced_broker_closes_the_connection(play) -> None:
     async def scene(world: World) -> None:
         broker = await world.start()
         client = await world.client()

@@ -30,7 +30,7 @@ def test_every_version_reads(play: Play, version: int) -> None:
     play(scene)
 
 
-def test_a_batch_is_given_whole_when_one_asks_from_its_middle(play: Play) -> None:
+def test_a_fetch_from_the_middle_of_a_batch_returns_the_whole_batch(play: Play) -> None:
     async def scene(world: World) -> None:
         await world.start()
         client = await world.client()
@@ -249,7 +249,7 @@ def test_a_produce_on_a_connection_that_polls_is_done_at_once(play: Play) -> Non
     play(scene)
 
 
-def test_a_deleted_topic_answers_those_who_wait_for_it(play: Play) -> None:
+def test_the_deletion_of_a_topic_completes_waiting_fetches(play: Play) -> None:
     async def scene(world: World) -> None:
         await world.start()
         reader, admin = await world.client(), await world.client()

@@ -24,7 +24,7 @@ def go_on(sessions: FetchSessions, session_id: int, epoch: int, now: float, *wan
     return sessions.open(session_id, epoch, wanted, (), uses_topic_ids=False, now=now)
 
 
-def test_a_full_cache_gives_no_session_to_those_who_come_early() -> None:
+def test_a_full_cache_opens_no_further_session() -> None:
     sessions = sessions_of(slots=2)
     assert begin(sessions, 5, 0).session_id
     assert begin(sessions, 5, 1).session_id
@@ -127,7 +127,7 @@ def test_a_follower_gets_the_high_watermark_again_after_its_leader_epoch_changed
     assert [each.high_watermark for each in again.targets.values()] == [7, -1]
 
 
-def test_a_session_that_forgets_everything_is_over() -> None:
+def test_a_session_without_partitions_is_closed() -> None:
     sessions = sessions_of(slots=1)
     session_id = begin(sessions, 1, 0).session_id
     over = sessions.open(session_id, 1, (), [PartitionKey("t", 0)], uses_topic_ids=False, now=1)

@@ -38,11 +38,11 @@ def parts_used(module: str) -> set[str]:
     return {node.attr for node in attributes if ast.unparse(node.value) in {"broker", "self._broker"}}
 
 
-def test_mypy_sees_the_handler_of_every_api():
+def test_mypy_checks_the_handler_of_every_api():
     assert {each.__module__ for each in HANDLERS} == {f"{PACKAGE}.{api.module}" for api in apis().values()}
 
 
-def test_a_broker_has_every_part_that_is_asked_for(play: Play):
+def test_a_broker_has_every_part_that_a_handler_names(play: Play):
     async def scene(world: World) -> None:
         broker = await world.start()
         missing = {
@@ -54,7 +54,7 @@ def test_a_broker_has_every_part_that_is_asked_for(play: Play):
 
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda each: each.__module__.rpartition(".")[2])
-def test_every_part_that_is_asked_for_is_used(function: Callable[..., Any]):
+def test_every_part_that_a_handler_names_is_used(function: Callable[..., Any]):
     declared_in = protocol_of(function).__module__
     user = function.__module__ if declared_in == parts.__name__ else declared_in
     assert parts_of(function) <= parts_used(user)

@@ -75,7 +75,7 @@ def test_wrong_questions_have_their_errors(play: Play) -> None:
     play(scene)
 
 
-def test_replicas_and_debuggers_see_what_is_not_committed(play: Play) -> None:
+def test_replicas_and_debuggers_get_uncommitted_offsets(play: Play) -> None:
     async def scene(world: World) -> None:
         broker = await world.start()
         client = await world.client()

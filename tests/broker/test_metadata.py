@@ -55,7 +55,7 @@ def test_every_version_returns_brokers_and_partitions(play: Play, version: int) 
     play(old_versions_have_no_nulls if version in (10, 11) else scene)
 
 
-def test_all_topics_are_asked_for_with_null_and_in_version_0_with_nothing(play: Play) -> None:
+def test_all_topics_are_requested_by_null_and_in_version_0_by_an_empty_list(play: Play) -> None:
     async def scene(world: World) -> None:
         await world.start()
         client = await world.client()
@@ -113,7 +113,7 @@ def test_names_that_can_not_be_and_ids_that_are_not_have_their_errors(play: Play
     play(scene)
 
 
-def test_topics_that_collide_in_metrics_are_not_created_by_asking(play: Play) -> None:
+def test_topics_that_collide_in_metrics_are_not_created_automatically(play: Play) -> None:
     async def scene(world: World) -> None:
         await world.start()
         client = await world.client()
@@ -154,7 +154,7 @@ def test_authorized_operations_are_returned_if_requested(play: Play) -> None:
     play(scene)
 
 
-def test_creation_by_asking_is_done_once_for_many_who_ask_at_once(play: Play) -> None:
+def test_automatic_creation_is_done_once_for_concurrent_requests(play: Play) -> None:
     async def scene(world: World) -> None:
         await world.start()
         clients = [await world.client() for _ in range(10)]

@@ -54,7 +54,7 @@ def test_new_partitions_take_records_when_the_answer_comes(play: Play, version: 
     play(scene)
 
 
-def test_each_topic_gets_its_partitions_or_says_why_not(play: Play) -> None:
+def test_each_topic_gets_its_partitions_or_an_error(play: Play) -> None:
     async def scene(world: World) -> None:
         broker, client = await world.start(), await world.client()
         for name in "abcdef":
@@ -156,7 +156,7 @@ def test_nothing_of_a_topic_that_the_metadata_does_not_know_goes(play: Play) -> 
     play(scene)
 
 
-def test_records_that_cannot_be_deleted_say_why(play: Play) -> None:
+def test_records_that_cannot_be_deleted_have_a_reason(play: Play) -> None:
     async def scene(world: World) -> None:
         await world.start()
         client = await world.client()
@@ -362,7 +362,7 @@ def test_describe_topic_partitions_returns_partitions_in_pages(play: Play) -> No
     play(scene)
 
 
-def test_a_page_shows_who_leads_and_who_has_a_partition(play: Play) -> None:
+def test_a_page_shows_the_leader_and_the_replicas_of_a_partition(play: Play) -> None:
     async def scene(world: World) -> None:
         broker, client = await world.start(), await world.client()
         created = await client.create_topic("t")

@@ -85,7 +85,7 @@ def test_a_free_port_is_kept_by_a_restart(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("port", ["99999", "-1", "9" * 5000])
-def test_a_remembered_port_that_is_none_is_not_asked_for(tmp_path: Path, port: str) -> None:
+def test_an_invalid_remembered_port_is_not_used(tmp_path: Path, port: str) -> None:
     (tmp_path / "listener.ports").write_text(f"PLAINTEXT={port}\n")
     with serving("--listen", "127.0.0.1:0", "--data-dir", str(tmp_path)) as (_, address):
         assert address != "127.0.0.1:34463"  # the last sixteen bits of 99999
@@ -107,7 +107,7 @@ def test_a_port_in_use_is_refused_in_one_line(tmp_path: Path) -> None:
     assert "another process has that port" in line
 
 
-def test_a_listener_beyond_the_machine_must_be_asked_for(tmp_path: Path) -> None:
+def test_a_listener_beyond_the_machine_must_be_configured(tmp_path: Path) -> None:
     arguments = ("--listen", "0.0.0.0:0", "--data-dir", str(tmp_path))
     assert "--allow-anonymous-network" in refused(*arguments)
     with serving(*arguments, "--allow-anonymous-network", "--advertise", "127.0.0.1:1") as (_, address):
@@ -145,7 +145,7 @@ def test_metadata_of_another_cluster_is_refused(tmp_path: Path) -> None:
     assert "cluster" in line
 
 
-def test_a_broker_id_that_is_taken_is_refused_naming_who_has_it(tmp_path: Path) -> None:
+def test_a_broker_id_that_is_taken_is_refused_naming_its_broker(tmp_path: Path) -> None:
     tree = ("--metadata", f"sqlite:///{tmp_path}/metadata.sqlite", "--listen", "127.0.0.1:0", "--broker-id", "7")
     with serving(*tree, "--data-dir", str(tmp_path / "one")) as (_, address):
         line = refused(*tree, "--data-dir", str(tmp_path / "two"))
@@ -204,7 +204,7 @@ def test_a_server_serves_metrics_and_logs_json_if_configured(tmp_path: Path) -> 
     assert address
 
 
-def test_only_who_wants_metrics_loads_them(tmp_path: Path) -> None:
+def test_the_serve_command_imports_no_metrics_server(tmp_path: Path) -> None:
     code = (
         "import sys; from odradek.cli.serve import command\n"
         "loaded = [name for name in sys.modules if name.startswith(('prometheus', 'odradek.metrics'))]\n"

@@ -129,7 +129,7 @@ def test_a_fence_that_cannot_be_checked_acknowledges_nothing_until_it_can(play: 
     play(scene)
 
 
-def test_a_client_that_cannot_be_answered_is_no_reason_to_forget_the_others(play: Play) -> None:
+def test_a_failed_answer_to_one_client_does_not_stop_those_to_others(play: Play) -> None:
     async def scene(world: World) -> None:
         broker = await world.start()
         client = await world.client()

@@ -38,7 +38,7 @@ def test_an_operation_expires_once_unless_it_is_released(play: Play) -> None:
     play(scene)
 
 
-def test_many_who_ask_at_once_get_ids_of_their_own_and_no_block_is_wasted(play: Play) -> None:
+def test_concurrent_requests_get_ids_of_their_own_and_no_block_is_wasted(play: Play) -> None:
     async def scene(world: World) -> None:
         blocks = iter([range(10), range(30, 32), range(5), range(40, 50)])
 

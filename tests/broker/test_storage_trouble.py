@@ -111,7 +111,7 @@ def expected_of(number: int) -> ErrorCode:
     return ErrorCode.none if number == errno.EACCES else ErrorCode.kafka_storage_error
 
 
-def test_when_the_last_directory_has_failed_the_broker_says_that_it_can_do_nothing_more(
+def test_a_broker_whose_last_directory_failed_reports_that_it_cannot_continue(
     play: Play, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scene(world: World) -> None:

@@ -78,7 +78,7 @@ def committed_values(world: World, fetched: Any) -> list[bytes | None]:
 # ---- who may write --------------------------------------------------------------------------------------------------
 
 
-def test_a_transactional_batch_needs_a_coordinator_unless_nobody_is_to_be_asked(play: Play) -> None:
+def test_a_transactional_batch_needs_a_coordinator_unless_verification_is_disabled(play: Play) -> None:
     async def scene(world: World) -> None:
         await world.start()
         client = await world.client()

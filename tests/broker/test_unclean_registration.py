@@ -99,7 +99,7 @@ def test_registration_stops_waiting_when_the_other_replicas_are_gone():
     play(scene)
 
 
-def test_without_a_controller_it_says_so_in_the_end(caplog: pytest.LogCaptureFixture):
+def test_registration_without_a_controller_fails_in_the_end(caplog: pytest.LogCaptureFixture):
     async def scene() -> None:
         tree = Tree(1, 2)
         await tree.fill((0, 1, 2))

@@ -125,7 +125,7 @@ def test_names_that_come_twice_are_found_in_time(play: Play) -> None:
     play(scene)
 
 
-def test_asking_creates_a_hundred_topics_a_time(play: Play) -> None:
+def test_metadata_requests_create_a_hundred_topics_at_a_time(play: Play) -> None:
     async def scene(world: World) -> None:
         broker = await world.start()
         client = await world.client()
@@ -185,7 +185,7 @@ def test_metadata_of_members_is_limited_for_each_and_in_total(play: Play) -> Non
     play(scene)
 
 
-def test_members_that_wait_for_others_hold_nobody_else_up(play: Play) -> None:
+def test_members_that_wait_for_others_delay_no_other_client(play: Play) -> None:
     """Their metadata counts for the group, which has its own limit: members may wait for minutes."""
 
     async def scene(world: World) -> None:
@@ -225,7 +225,7 @@ def test_a_long_client_id_is_cut_in_the_ids_of_its_members(play: Play) -> None:
     play(scene)
 
 
-def test_any_api_and_version_may_be_asked_for_and_none_is_remembered() -> None:
+def test_any_api_and_version_may_be_requested_and_none_is_remembered() -> None:
     for number in range(20_000):
         request_is_flexible(number % 30_000 - 10_000, number)
     assert request_is_flexible.cache_info().currsize <= 4096

@@ -246,7 +246,7 @@ def test_transactions_and_their_markers_are_decoded(tmp_path: Path) -> None:
     assert " headerKeys: [] endTxnMarker: COMMIT coordinatorEpoch: 4\n" in shown.stdout
 
 
-def test_a_copied_file_is_decoded_when_asked_for_and_others_never_are(tmp_path: Path) -> None:
+def test_a_copied_file_is_decoded_by_option_and_others_never_are(tmp_path: Path) -> None:
     manager = new_manager(tmp_path)
     append(manager, "copied", *COMMIT)
     append(manager, "__consumer_offsets", *COMMIT)

@@ -227,7 +227,7 @@ def describe(simulation: Simulation, broker: Any, pages: Callable[[Any], dict[st
     return simulation.run(main())
 
 
-def test_a_broker_without_pages_is_asked_for_metadata(simulation: Simulation, broker: Any) -> None:
+def test_a_broker_without_pages_gets_a_metadata_request(simulation: Simulation, broker: Any) -> None:
     """Kafka has pages since 3.8."""
     assert list(describe(simulation, broker, None).partitions) == [0, 1]
 
@@ -238,6 +238,6 @@ def test_a_topic_that_is_created_again_between_two_pages_is_described_anew(simul
     assert (found.topic_id, list(found.partitions)) == (UUID(int=2), [0, 1, 2])
 
 
-def test_a_broker_that_repeats_a_page_is_not_asked_without_end(simulation: Simulation, broker: Any) -> None:
+def test_a_broker_that_repeats_a_page_gets_no_endless_requests(simulation: Simulation, broker: Any) -> None:
     with pytest.raises(KafkaError, match="the broker repeats the page"):
         describe(simulation, broker, lambda _: page("t", 1, [0], ("t", 1)))

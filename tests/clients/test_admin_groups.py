@@ -272,7 +272,7 @@ def test_a_partition_whose_leader_dies_meanwhile_is_described_without_its_end(se
 # ---- offsets --------------------------------------------------------------------------------------------------------
 
 
-def test_offsets_that_an_open_transaction_may_change_delay_only_those_who_require_stable_ones(seed: int) -> None:
+def test_offsets_that_an_open_transaction_may_change_delay_only_requests_for_stable_ones(seed: int) -> None:
     """KIP-447."""
 
     async def scene(admin: Admin, world: World) -> None:

@@ -259,7 +259,7 @@ def test_an_assignor_that_fails_is_an_error_of_one_poll_and_the_round_is_tried_a
 
 
 @classic_only
-def test_a_partition_that_changes_hands_is_revoked_before_it_is_given_and_nobody_else_stops(world: World) -> None:
+def test_a_partition_that_moves_is_revoked_before_it_is_assigned_and_other_members_continue(world: World) -> None:
     """M3, M12 (KIP-429): the callbacks wait for a second each."""
 
     async def scene() -> None:

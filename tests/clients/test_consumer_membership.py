@@ -94,7 +94,7 @@ def stable(*numbers: int) -> Client:
     return client
 
 
-def test_the_first_heartbeat_says_everything_and_later_ones_nothing_new() -> None:
+def test_the_first_heartbeat_has_all_fields_and_later_ones_only_changed_ones() -> None:
     client = Client()
     assert client.member.subscribe(0.0) == [FindCoordinator()]
     assert client.member.tick(0.0) == []
@@ -194,7 +194,7 @@ def test_an_error_that_no_retry_mends_is_raised(code: ErrorCode) -> None:
     assert client.member.error.code is code
 
 
-def test_a_coordinator_that_loads_is_asked_again_after_the_back_off() -> None:
+def test_a_request_to_a_coordinator_that_loads_is_retried_after_the_backoff() -> None:
     client = Client().found()
     assert client.fail(client.sent(), ErrorCode.coordinator_load_in_progress) == []
     assert client.member.next_at() == pytest.approx(0.1)

@@ -99,7 +99,7 @@ def test_any_buffer_will_do(kind, codec):
 
 
 @pytest.mark.parametrize("names", [("value",), ("headers",), ("offset", "key"), ("timestamp_type", "topic"), ()])
-def test_only_the_columns_asked_for_are_made_in_their_order(names):
+def test_only_the_requested_columns_are_made_in_their_order(names):
     buffer = buffer_of([(RECORDS, Codec.LZ4)])
     columns = decode_batches(buffer, RecordColumns(names=names), topic="t")
     assert tuple(columns.schema.names) == names

@@ -38,7 +38,7 @@ def test_a_key_takes_its_default_in_a_file_and_says_nothing_of_it(key: Unimpleme
 
 
 @pytest.mark.parametrize("key", KEYS, ids=lambda key: key.definition.name)
-def test_a_key_changes_while_the_broker_runs_where_kafka_lets_it(key: UnimplementedKey) -> None:
+def test_a_key_changes_while_the_broker_runs_where_kafka_allows_it(key: UnimplementedKey) -> None:
     name, text = key.definition.name, default_text(key)
     if key.mode == "read-only" or key.definition.type.name == "PASSWORD":
         for source in (OWN, ALL):

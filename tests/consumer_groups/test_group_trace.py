@@ -42,7 +42,7 @@ def test_the_first_member_is_reported_at_once() -> None:
     assert (report.moved, report.unowned_ms) == ((), {})
 
 
-def test_a_report_says_who_was_waited_for_and_which_revocation_held_it_up() -> None:
+def test_a_report_names_the_awaited_members_and_the_revocation_that_delayed_it() -> None:
     journal = Journal()
     at, one, two = journal.at, Member("one", ["t"]), Member("two", ["t"])
     one.heartbeat(at)

@@ -103,7 +103,7 @@ def test_a_new_partition_is_assigned_at_the_next_heartbeat() -> None:
     assert (one.numbers("t"), one.numbers("later")) == ([0, 1], [0])
 
 
-def test_a_change_of_a_topic_that_nobody_reads_changes_no_epoch() -> None:
+def test_a_change_of_a_topic_without_subscribers_changes_no_epoch() -> None:
     at = Coordinator({"t": 1})
     one = Member("one", ["t"])
     one.heartbeat(at)
@@ -158,7 +158,7 @@ def test_ten_thousand_topics_may_match_one_expression() -> None:
     assert one.count == 10_000
 
 
-def test_a_static_member_that_returns_finds_its_partitions_and_nobody_else_moves() -> None:
+def test_a_static_member_that_returns_gets_its_partitions_and_no_others_move() -> None:
     at = Coordinator({"t": 4})
     one, two = Member("one", ["t"], instance_id="i"), Member("two", ["t"])
     settle(at, [one, two])

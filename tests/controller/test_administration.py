@@ -41,7 +41,7 @@ async def by_request(world: Brokers, *target: int) -> None:
 
 
 @pytest.mark.parametrize("ask", [by_node, by_request])
-def test_a_partition_gets_other_replicas_however_it_is_asked_for(play, ask):
+def test_a_partition_gets_other_replicas_by_request_and_by_node(play, ask):
     """M9, M10: the node and the request do the same, and end in the same tree."""
 
     async def scenario(world: Brokers) -> None:
@@ -84,7 +84,7 @@ def test_the_node_s_entries_stay_until_they_are_done_and_progress_is_listed(play
     play(scenario)
 
 
-def test_broken_json_is_named_once_and_left_alone_and_read_again_when_somebody_writes(play, caplog):
+def test_broken_json_is_logged_once_and_read_again_after_the_next_write(play, caplog):
     """M9."""
 
     async def scenario(world: Brokers) -> None:
@@ -216,7 +216,7 @@ def test_a_target_that_dies_is_waited_for_and_a_leader_that_dies_is_replaced(pla
 
 
 @pytest.mark.parametrize("way", ["node", "request", "all"])
-def test_the_preferred_replica_leads_again_however_it_is_asked_for(play, way, caplog):
+def test_the_preferred_replica_leads_again_by_request_and_by_node(play, way, caplog):
     """M9, M10."""
 
     async def scenario(world: Brokers) -> None:
@@ -243,7 +243,7 @@ def test_the_preferred_replica_leads_again_however_it_is_asked_for(play, way, ca
     play(scenario)
 
 
-def test_an_unclean_election_lets_whoever_is_alive_lead(play):
+def test_an_unclean_election_elects_any_live_replica(play):
     """M10."""
 
     async def scenario(world: Brokers) -> None:

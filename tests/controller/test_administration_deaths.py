@@ -133,7 +133,7 @@ def test_a_reassignment_that_is_given_up_stays_given_up_with_the_next_controller
     assert "False True" in answers
 
 
-def test_elections_that_a_node_asks_for_are_finished_by_the_next_controller(seed, monkeypatch):
+def test_elections_of_a_node_are_finished_by_the_next_controller(seed, monkeypatch):
     """M9, M10."""
     monkeypatch.setattr("odradek.broker.controlling.controller_epoch.STEP_OPERATIONS", 1)
 

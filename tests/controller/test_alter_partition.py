@@ -68,7 +68,7 @@ def test_invalid_requests_are_refused_with_kafka_s_code(asked, code):
     assert raised.value.code is code
 
 
-def test_a_leader_that_was_elected_uncleanly_has_recovered_when_it_says_so():
+def test_a_request_with_the_recovered_state_ends_the_recovery_of_a_leader():
     """KIP-704."""
     cluster = image({1, 2, 3}, topic(partition(1, 2, 3, isr=(1,), leader_recovery_state=RECOVERING)))
     assert ask(cluster, isr=(1,), leader_recovery_state=RECOVERING) is None
@@ -85,7 +85,7 @@ def test_a_joining_replica_has_the_broker_epoch_that_the_leader_knows():
     assert ask(isr=(1, 2, 3), epochs=103) is not None
 
 
-def test_a_leader_that_is_about_to_stop_lets_others_in():
+def test_a_leader_that_shuts_down_adds_others_to_the_isr():
     alone = image({1, 2}, topic(partition(1, 2, isr=(1,))))
     assert ask(alone, isr=(1, 2), shutting_down={1}).state.isr == (1, 2)
 
@@ -104,7 +104,7 @@ def test_a_replica_that_is_to_go_does_not_come_back_once_the_others_are_there():
     assert advance(moved.topics["t"], {1, 2, 3}, CONTROLLER_EPOCH).stop[0].brokers == (2,)
 
 
-def test_a_broker_is_believed_in_its_present_registration_only():
+def test_requests_of_earlier_registrations_are_refused():
     check_broker_epoch(CLUSTER, 1, 101)
     for broker_id, epoch in ((1, 100), (1, 102), (1, -1), (4, 104)):
         with pytest.raises(KafkaError) as raised:

@@ -38,7 +38,7 @@ def test_more_partitions_are_led_when_the_answer_comes(play) -> None:
     play(scenario)
 
 
-def test_each_topic_gets_its_partitions_or_says_why_not_and_a_validation_changes_nothing(play) -> None:
+def test_each_topic_gets_its_partitions_or_an_error_and_a_validation_changes_nothing(play) -> None:
     async def scenario(world) -> None:
         broker = await world.started()
         await broker.create_topics([NewTopic(name="a"), NewTopic(name="b")])
@@ -76,7 +76,7 @@ def test_only_the_controller_adds_partitions(play) -> None:
     play(scenario)
 
 
-def test_any_broker_changes_a_configuration_and_all_learn_of_it(play) -> None:
+def test_any_broker_changes_a_configuration_of_all(play) -> None:
     async def scenario(world) -> None:
         first, second = await world.started(0), await world.started(1)
         await first.create_topics([NewTopic(name="t", config={"retention.ms": "5"})])

@@ -44,7 +44,7 @@ def test_a_created_topic_is_in_the_tree_and_in_the_image_when_the_answer_comes(p
     play(scenario)
 
 
-def test_each_topic_of_a_request_is_created_or_says_why_not(play) -> None:
+def test_each_topic_of_a_request_is_created_or_has_an_error(play) -> None:
     async def scenario(world) -> None:
         broker = await world.started()
         await broker.create_topics([NewTopic(name="old.one")])
@@ -133,7 +133,7 @@ def test_deletion_may_be_forbidden(play) -> None:
     play(scenario)
 
 
-def test_writing_the_nodes_does_what_asking_does(play) -> None:
+def test_writing_the_nodes_has_the_effect_of_requests(play) -> None:
     """M10: an operator's tool creates a topic, adds a partition, and deletes in both of Kafka's forms."""
 
     async def scenario(world) -> None:

@@ -65,7 +65,7 @@ def test_a_broker_that_shuts_down_is_not_elected():
         ({3}, partition(1, 2, isr=(1,)), ErrorCode.eligible_leaders_not_available),
     ],
 )
-def test_an_unclean_election_takes_who_is_alive(live, each, decided):
+def test_an_unclean_election_elects_a_live_replica(live, each, decided):
     assert ask(live, each, UNCLEAN) == decided
 
 
@@ -90,7 +90,7 @@ def test_an_election_of_all_partitions_returns_those_that_needed_one():
     }
 
 
-def test_the_node_asks_for_preferred_leaders_and_goes_last():
+def test_the_node_requests_preferred_leaders_and_is_deleted_last():
     cluster = image({1, 2}, topic(partition(1, 2, leader=2), partition(1, 2, isr=(2,))))
     data = b'{"version":1,"partitions":[{"topic":"t","partition":0},{"topic":"t","partition":1}]}'
     node = PreferredReplicaElectionNode.decode("", data)
@@ -118,7 +118,7 @@ def test_a_broker_that_stops_hands_over_what_it_leads_and_leaves_every_isr():
     assert stop(after).changes == ()
 
 
-def test_a_partition_that_nobody_else_can_lead_keeps_its_leader():
+def test_a_partition_without_another_possible_leader_keeps_its_leader():
     alone, single = partition(1, 2, isr=(1,)), partition(1)
     decided = stop(image({1, 2}, topic(alone, single)))
     assert (decided.changes, decided.stop, decided.remaining) == ((), (), (KEY,))

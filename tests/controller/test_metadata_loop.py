@@ -149,7 +149,7 @@ def test_a_tree_in_which_no_session_lasts_is_an_error_that_says_so(play) -> None
     play(scenario)
 
 
-def test_only_the_controller_creates_and_every_broker_sees_it(play) -> None:
+def test_only_the_controller_creates_topics_and_every_broker_has_them(play) -> None:
     """M1."""
 
     async def scenario(world) -> None:
@@ -244,7 +244,7 @@ def test_a_session_lost_in_the_middle_of_a_request_is_reported_and_survived(play
     play(scenario)
 
 
-def test_a_registration_that_somebody_removed_is_made_again(play) -> None:
+def test_a_removed_registration_is_made_again(play) -> None:
     async def scenario(world) -> None:
         broker = await world.started()
         await broker.create_topics([NewTopic(name="a")])

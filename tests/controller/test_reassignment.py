@@ -173,7 +173,7 @@ def test_cancelling_does_not_wait_for_replicas_that_were_dead_anyway():
     assert replicas_of(cluster) == ((1, 2), (), ())
 
 
-def test_cancelling_keeps_who_alone_has_the_records():
+def test_cancelling_keeps_the_only_replicas_with_the_records():
     """M1: the others died after the new replica had come into the ISR."""
     cluster = with_isr(begun(image({1, 2, 3}, topic(partition(1, 2))), (3,)), (1, 3))
     cluster = begun(with_live(with_isr(cluster, (1, 3)), {2, 3}), None)

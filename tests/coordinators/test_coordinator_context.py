@@ -86,7 +86,7 @@ async def code_of(future: "asyncio.Future[object]") -> ErrorCode:
     return caught.value.code
 
 
-def test_a_reply_leaves_when_its_records_are_committed_and_requests_behind_it_see_them_at_once() -> None:
+def test_a_reply_waits_for_the_commit_of_its_records_which_later_requests_read_at_once() -> None:
     async def scene(at: Scene) -> None:
         await at.start()
         added, seen, again = (
@@ -358,7 +358,7 @@ def test_a_marker_that_is_appended_while_the_end_of_a_replay_is_not_committed_is
     play(scene)
 
 
-def test_killing_answers_nobody() -> None:
+def test_a_killed_shard_answers_no_request() -> None:
     async def scene(at: Scene) -> None:
         await at.start()
         added, waiting = at.context.submit("a", Add(1)), at.context.submit("a", Await(10))

@@ -20,7 +20,7 @@ def test_inputs_like_those_run_most_of_what_is_fuzzed(name: str) -> None:
 
 @pytest.mark.needs("atheris")
 @pytest.mark.parametrize("name", MODULES)
-def test_a_bounded_run_breaks_nothing_and_learns_on_its_way(name: str) -> None:
+def test_a_bounded_run_breaks_nothing_and_finds_new_paths(name: str) -> None:
     target = load(name)
     run = fuzz(name, runs=target.runs)
     assert run.failure is None, run.failure

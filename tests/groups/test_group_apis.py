@@ -135,7 +135,7 @@ def test_a_member_joins_syncs_heartbeats_and_leaves_in_every_version(play: Play,
     play(scenario)
 
 
-def test_a_second_member_starts_a_rebalance_that_the_first_learns_of_by_heartbeat(play: Play) -> None:
+def test_a_second_member_starts_a_rebalance_that_the_first_gets_by_heartbeat(play: Play) -> None:
     """M6."""
 
     async def scenario(world: Any) -> None:

@@ -45,7 +45,7 @@ async def members(world: World, group: str, count: int) -> list[Member]:
     return joined
 
 
-def test_every_rebalance_of_a_group_is_in_the_journal_whoever_leads_it(seed: int) -> None:
+def test_rebalances_of_coordinators_on_several_brokers_are_in_one_journal(seed: int) -> None:
     """Three groups have their coordinators on three brokers, and the journal is led by one of them."""
 
     async def scenario(world: World) -> None:

@@ -161,7 +161,7 @@ def test_a_dead_member_s_partitions_have_no_owner_since_its_last_heartbeat() -> 
     assert report.unowned_ms[TopicPartition("t", 0)] == 100
 
 
-def test_a_member_that_leaves_says_why_and_its_partitions_are_without_an_owner_at_once() -> None:
+def test_a_member_that_leaves_has_a_reason_and_its_partitions_no_owner_at_once() -> None:
     scene = Scene()
     scene.stable()
     scene.leave("b", 2_000, "scaled down")

@@ -158,7 +158,7 @@ def test_a_record_that_the_journal_has_lost_changes_the_owner_at_the_next_one() 
     assert spans == [("a", 1_050, 9_000), ("b", 9_000, 9_010), (None, 9_010, 9_020)]
 
 
-def test_a_partition_that_nobody_gets_any_more_has_no_gap_unless_the_last_rebalance_goes_on() -> None:
+def test_a_partition_without_a_next_owner_has_no_gap_unless_the_last_rebalance_goes_on() -> None:
     lost = record(1_000, {"a": [0]}, [change(50, "a", loses=[1])])
     assert [gap.from_ms for gap in replay("g", [lost]).gaps] == [1_050]
     assert replay("g", [lost, record(5_000, {"a": [0, 2]}, [change(10, "a", gets=[2])])]).gaps == ()

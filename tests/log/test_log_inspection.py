@@ -93,7 +93,7 @@ def test_a_batch_is_shown_with_its_header() -> None:
     assert (second.position, second.base_sequence) == (first.size, 2)
 
 
-def test_records_follow_their_batch_when_they_are_asked_for() -> None:
+def test_requested_records_follow_their_batch() -> None:
     disk = data_directory()
     batch, first, second, *_ = rows(disk, f"{FIRST}.log", records=True)
     assert isinstance(batch, Batch)

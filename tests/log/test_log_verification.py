@@ -216,7 +216,7 @@ def test_a_leader_epoch_that_falls_is_named() -> None:
     assert (found[path].byte, "of leader epoch 1, after one of 2" in found[path].reason) == (position, True)
 
 
-def test_a_record_that_cannot_be_read_is_found_when_records_are_asked_for() -> None:
+def test_an_unreadable_record_is_found_when_records_are_requested() -> None:
     disk, _ = data_directory()
     path = f"{FIRST}.log"
     position, header = batches(disk, path)[4]

@@ -96,7 +96,7 @@ def test_anything_else_is_not_allowed(seed: int, head: bytes) -> None:
     assert b"Allow: GET, HEAD\r\n" in answer
 
 
-def test_an_answer_that_fails_is_said_in_the_log_only(seed: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_answer_that_fails_is_only_logged(seed: int, caplog: pytest.LogCaptureFixture) -> None:
     answer = ask(seed, b"GET /broken HTTP/1.1\r\n\r\n")
     assert answer.startswith(f"HTTP/1.1 {HTTPStatus.INTERNAL_SERVER_ERROR} ".encode())
     assert b"luck" not in answer
@@ -151,7 +151,7 @@ def test_a_head_is_taken_apart() -> None:
     assert parse_head(b"GET\r\n") == ("GET", "", "")
 
 
-def test_clients_that_say_nothing_never_keep_out_one_that_asks(seed: int) -> None:
+def test_silent_clients_never_keep_out_one_that_sends_a_request(seed: int) -> None:
     async def scene(_: HttpService, connect: Connect) -> None:
         silent = [await connect() for _ in range(200)]
         silent[150].transport.write(b"GET / HTTP/1.1\r\n")

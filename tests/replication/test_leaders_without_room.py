@@ -20,7 +20,7 @@ OUT_OF_RANGE = (ApiKey.FETCH, ErrorCode.offset_out_of_range)
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_its_followers_ask_at_most_every_second_and_go_on_when_there_is_room(seed: int) -> None:
+def test_followers_of_a_leader_without_room_fetch_at_most_every_second_until_there_is_room(seed: int) -> None:
     """It refuses the offset at which its log ends, which is in the range that it names."""
 
     async def scene(world: World) -> None:

@@ -44,9 +44,7 @@ def test_the_java_of_the_path_comes_second(monkeypatch: pytest.MonkeyPatch, tmp_
     assert find_java().home == tmp_path / "new"
 
 
-def test_a_java_without_a_release_file_is_asked_for_its_version(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_java_without_a_release_file_is_run_for_its_version(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     home = install(tmp_path / "jdk", "0")
     (home / "release").unlink()
     (home / "bin" / "java").write_text("#!/bin/sh\necho 'openjdk version \"18.0.2\" 2022-07-19' >&2\n")

@@ -182,7 +182,7 @@ def test_a_partition_has_no_more_pieces_than_offsets() -> None:
     ]
 
 
-def test_no_piece_is_longer_than_asked() -> None:
+def test_no_piece_is_longer_than_requested() -> None:
     parts = split_ranges([piece(A0, 0, 10), piece(A1, 0, 3)], min_partitions=None, max_records_per_partition=4)
     assert [part.size for part in parts] == [3, 3, 4, 3]
 

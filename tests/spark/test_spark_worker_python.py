@@ -123,7 +123,7 @@ def test_a_path_that_a_shell_would_change_is_not_put_into_a_script(
     assert worker_python() == program
 
 
-def test_each_task_asks_for_quick_acknowledgements(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_task_requests_quick_acknowledgements(monkeypatch: pytest.MonkeyPatch) -> None:
     """The command's bytes come in several packets; Linux forgets the option, so the second task asks again."""
     asked = []
     monkeypatch.setattr(worker_daemon, "_work", lambda sock, authenticated: asked.append((sock, authenticated)) or 7)

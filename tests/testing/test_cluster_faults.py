@@ -49,7 +49,7 @@ def metadata(cluster: Cluster, broker_id: int, *topics: str, create: bool = Fals
     return [(topic.name, topic.error_code.name) for topic in answer.topics]  # type: ignore[attr-defined]
 
 
-def test_the_next_requests_fail_as_often_as_is_said_and_at_the_broker_that_is_said():
+def test_the_next_requests_fail_as_often_as_given_and_at_the_given_broker():
     with Cluster(brokers=2) as cluster:
         cluster.create_topic("t")
         cluster.fail_next("Metadata", "LEADER_NOT_AVAILABLE", times=2, broker=1)
@@ -65,7 +65,7 @@ def test_a_failed_request_has_no_effect():
         assert metadata(cluster, 0, "t") == [("t", "unknown_topic_or_partition")]
 
 
-def test_a_producer_sees_the_error_and_one_that_may_be_tried_again_is():
+def test_a_producer_gets_the_error_and_retries_a_retriable_one():
     with Cluster() as cluster:
         cluster.create_topic("t")
         errors: list[object] = []
@@ -91,7 +91,7 @@ def consumer_of(cluster: Cluster) -> confluent_kafka.Consumer:
     )
 
 
-def test_a_producer_that_wants_no_answers_loses_its_connection_as_in_kafka():
+def test_a_producer_without_acknowledgements_loses_its_connection_as_in_kafka():
     with Cluster() as cluster:
         cluster.fail_next("PRODUCE", "NOT_LEADER_OR_FOLLOWER")
         message = {"transactional_id": None, "acks": 0, "timeout": 1000, "topic_data": []}

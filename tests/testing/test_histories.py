@@ -107,7 +107,7 @@ def test_two_consumers_that_saw_different_values_at_one_offset_cannot_both_agree
     assert kinds(history) == [Kind.MISPLACED]
 
 
-def test_an_acknowledgement_without_an_offset_asks_for_the_record_only():
+def test_an_acknowledgement_without_an_offset_requires_only_the_record():
     history = written(b"1", acknowledged=False)
     history.sends[0].acknowledge(None, now=1.0)
     history.audit(T0, [(7, b"1")])
@@ -115,7 +115,7 @@ def test_an_acknowledgement_without_an_offset_asks_for_the_record_only():
 
 
 @pytest.mark.parametrize("refused", [False, True])
-def test_a_value_that_nobody_sent_or_whose_sender_was_refused_is_never_sent(refused: bool):
+def test_values_of_no_sender_or_of_a_refused_one_count_as_never_sent(refused: bool):
     history = written(b"1")
     if refused:
         history.send("a", T0, b"2", now=2.0).refuse()
@@ -137,7 +137,7 @@ def test_a_reading_that_goes_past_a_record_has_skipped_it_and_gaps_in_the_log_ar
     assert kinds(history) == []
 
 
-def test_a_reading_that_goes_back_has_repeated_and_another_reading_starts_where_it_likes():
+def test_a_reading_that_goes_back_has_repeated_and_another_reading_starts_anywhere():
     history = written(b"1", b"2")
     for offset, value in ((1, b"2"), (0, b"1")):
         history.poll("reader", T0, offset, value)
@@ -192,7 +192,7 @@ def test_one_fault_anywhere_in_a_long_history_is_found(fault: str, seed: int):
     assert set(kinds(history)) == expected[fault]
 
 
-def test_the_longest_pause_is_of_one_client_in_one_partition_and_in_the_time_that_is_asked_for():
+def test_the_longest_pause_is_of_one_client_in_one_partition_and_in_the_given_time():
     history = History()
     for producer, partition, times in (
         ("a", T0, (0.0, 1.0, 4.0)),

@@ -240,7 +240,7 @@ def test_a_buffer_that_changes_before_the_turn_ends_is_found_out():
     assert any("unheeded" in event for event in run(scenario)[1].last())
 
 
-def test_connecting_where_nobody_listens_is_refused():
+def test_a_connection_to_a_port_without_a_listener_is_refused():
     async def scenario(network: MemoryNetwork) -> None:
         host = network.host("c")
         listener = await host.listen(Streaming, "0.0.0.0", 9092)
@@ -269,7 +269,7 @@ def test_a_partition_holds_bytes_back_until_it_heals():
     run(scenario)
 
 
-def test_a_block_in_one_direction_lets_the_other_pass():
+def test_a_block_in_one_direction_leaves_the_other_open():
     async def scenario(network: MemoryNetwork) -> None:
         client, server = await pair(network)
         network.block("s", "c")
@@ -353,7 +353,7 @@ def test_each_end_knows_the_address_of_the_other():
     run(scenario)
 
 
-def test_waiting_for_an_answer_that_nobody_sends_is_a_deadlock():
+def test_waiting_for_an_answer_that_is_never_sent_is_a_deadlock():
     async def scenario(network: MemoryNetwork) -> None:
         client, _ = await pair(network)
         await client.gone.wait()

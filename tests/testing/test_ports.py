@@ -50,7 +50,7 @@ def listening(port: int) -> socket.socket:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is held")
-def test_a_held_port_is_its_servers_who_comes_and_goes_and_nobody_elses() -> None:
+def test_a_held_port_stays_reserved_for_its_server_between_runs() -> None:
     held = ports.HeldPort()
     for _ in range(2):
         with listening(held.number), socket.create_connection(("127.0.0.1", held.number), timeout=60):

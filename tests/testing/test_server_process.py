@@ -46,7 +46,7 @@ def test_a_server_is_ready_when_it_says_so_and_what_it_says_is_kept(server_of, l
     assert log.read_text() == "ends\n"
 
 
-def test_a_killed_server_says_nothing_and_can_be_started_again(server_of, log: Path):
+def test_a_killed_server_writes_nothing_and_can_be_started_again(server_of, log: Path):
     server = server_of(SERVER)
     server.start()
     first = server.pid
@@ -56,7 +56,7 @@ def test_a_killed_server_says_nothing_and_can_be_started_again(server_of, log: P
         assert server.pid != first
 
 
-def test_a_server_that_somebody_else_killed_can_be_started_again(server_of):
+def test_a_server_killed_from_outside_can_be_started_again(server_of):
     with server_of(SERVER) as server:
         os.kill(server.pid, signal.SIGKILL)
         assert eventually(lambda: not server.runs, what="its end")

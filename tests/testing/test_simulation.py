@@ -33,7 +33,7 @@ def test_random_numbers_of_one_host_do_not_shift_those_of_another():
     assert quiet.runtime("b").entropy.random() == busy.runtime("b").entropy.random()
 
 
-def test_an_exception_in_a_task_that_nobody_awaits_fails_the_run():
+def test_an_exception_in_a_task_that_is_not_awaited_fails_the_run():
     async def fail() -> None:
         raise ValueError("unheard")
 

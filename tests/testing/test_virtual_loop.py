@@ -117,7 +117,7 @@ def test_tasks_that_a_set_would_order_are_ordered_by_the_seed_alone():
     assert all(order == orders[0] for order in orders)
 
 
-def test_waiting_for_what_nobody_will_do_is_an_error_that_names_the_waiting_line():
+def test_waiting_for_an_event_that_cannot_happen_is_an_error_that_names_the_waiting_line():
     async def wait_in_vain() -> None:
         await asyncio.get_running_loop().create_future()
 

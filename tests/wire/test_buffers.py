@@ -34,7 +34,7 @@ def test_searching_for_a_free_buffer_does_not_change_its_content() -> None:
     assert len(buffer) == SMALLEST_BUFFER_BYTES
 
 
-def test_sizes_are_powers_of_two_at_least_as_large_as_asked() -> None:
+def test_sizes_are_powers_of_two_at_least_as_large_as_requested() -> None:
     pool = BufferPool()
     assert len(pool.take(SMALLEST_BUFFER_BYTES + 1)) == 2 * SMALLEST_BUFFER_BYTES
     assert len(pool.take(1)) == SMALLEST_BUFFER_BYTES

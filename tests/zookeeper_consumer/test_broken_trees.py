@@ -75,7 +75,7 @@ def test_a_broken_topic_stops_no_other_topic(play: Play) -> None:
     play(scenario)
 
 
-def test_a_broken_broker_is_not_asked(play: Play) -> None:
+def test_a_broken_broker_gets_no_requests(play: Play) -> None:
     async def scenario(world: World) -> None:
         await world.create_topic("t")
         await produce(world, "t", (0, b"a"))

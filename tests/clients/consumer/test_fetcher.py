@@ -137,7 +137,7 @@ def test_a_refused_session_is_followed_by_a_full_fetch_at_once(
     play(simulation, [broker], scene)
 
 
-def test_a_broker_that_refuses_full_fetches_too_is_not_asked_in_a_busy_loop(
+def test_a_broker_that_refuses_full_fetches_too_gets_no_requests_in_a_busy_loop(
     simulation: Simulation, broker: Any, answer_fetch: Any
 ) -> None:
     code = ErrorCode.fetch_session_id_not_found.value
@@ -381,7 +381,7 @@ def test_a_consumer_returns_to_the_leader_when_the_follower_is_down(
     play(simulation, [broker, other_broker], scene, client_rack="here")
 
 
-def test_a_follower_that_left_the_cluster_is_not_asked(
+def test_a_follower_that_left_the_cluster_gets_no_fetches(
     simulation: Simulation, broker: Any, other_broker: Any, answer_fetch: Any
 ) -> None:
     far = FetchedPartition(0, high_watermark=10, preferred_read_replica=9)

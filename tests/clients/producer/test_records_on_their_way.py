@@ -63,7 +63,7 @@ def test_interceptors_see_and_change_records_in_order(
     assert messages.count("Interceptor Fails failed for an acknowledgement") == 2
 
 
-def test_interceptors_learn_of_records_that_fail(play: Any, new_log: Any) -> None:
+def test_interceptors_get_records_that_failed(play: Any, new_log: Any) -> None:
     diary = Diary("")
 
     async def scene(producer: Producer) -> None:

@@ -188,7 +188,7 @@ class ByValue:
         return value[-1] % 2
 
 
-def test_a_partitioner_of_a_users_own_is_asked_for_each_row(play: Any, values: Any, new_log: Any) -> None:
+def test_a_partitioner_of_a_users_own_is_called_for_each_row(play: Any, values: Any, new_log: Any) -> None:
     """M2: if it raises, nothing of the call is sent."""
     log = new_log()
 
@@ -217,7 +217,7 @@ class Even:
         return 0
 
 
-def test_a_partitioner_with_a_key_rule_is_asked_for_many_rows_together(play: Any, new_log: Any) -> None:
+def test_a_partitioner_with_a_key_rule_is_called_for_many_rows_together(play: Any, new_log: Any) -> None:
     partitioner = Even()
 
     async def scene(producer: Producer) -> None:

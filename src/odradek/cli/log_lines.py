@@ -25,7 +25,10 @@ _UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def configure(format_name: str, level: str) -> None:
-    """Send the log of this process to standard error in one of `FORMATS`, from one of `LEVELS` on; warnings, too."""
+    """Write this process's log to standard error, in `format_name` (one of `FORMATS`), from `level` (of `LEVELS`) up.
+
+    Python's warnings and uncaught exceptions are logged as well.
+    """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if format_name == "json" else TextLines(_TEXT))
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)

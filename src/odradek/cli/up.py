@@ -87,7 +87,8 @@ def command(
 def _internal_topics(brokers: int, config: str | None, options: Sequence[str]) -> list[str]:
     """Return options for replicated internal topics, unless the user has set their replication factors.
 
-    These topics are created when so many brokers are there; no consumer can join a group before.
+    An internal topic is created when as many brokers are up as its replication factor, and no consumer can join a group
+    before. So the factor is never above `brokers`.
     """
     loaded = load(config, dict(map(key_and_value, options)))
     return [f"{key}={min(_REPLICAS, brokers)}" for key in _INTERNAL_REPLICATION if not loaded.is_explicit(key)]

@@ -165,7 +165,7 @@ def _start_compiler() -> "subprocess.Popen[bytes]":
 
 
 def compile_in_background() -> None:
-    """Write the file. The entry point of the compiling process."""
+    """Compile with low priority and a time limit, and write the file: the main function of the compiling process."""
     import signal
 
     signal.alarm(_COMPILED_WITHIN_S)
@@ -177,7 +177,7 @@ def compile_in_background() -> None:
 
 
 def compile_now() -> None:
-    """Write the file. It takes seconds."""
+    """Compile `compaction_kernel`, and write the object code to its file. It takes seconds."""
     import numba
 
     from odradek.columns.compaction_kernel import SIGNATURES

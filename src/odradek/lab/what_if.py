@@ -31,7 +31,7 @@ changed, and joins again; a member whose configuration changes is restarted, and
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A change as texts of `notation`; `strategy` replaces the one before."""
+    """A change of a group, written in the notation of `lab.notation`. With `strategy` None, the strategy stays."""
 
     add_members: tuple[str, ...] = ()
     """A number of members, or `NAME` or `NAME=TOPIC,…`."""

@@ -299,12 +299,12 @@ class ProducerIdBlockNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogDirEventNode:
-    """`/log_dir_event_notification/log_dir_event_{number}`: some logs of a broker went offline (KIP-112)."""
+    """`/log_dir_event_notification/log_dir_event_{number}`: logs of a broker went offline or came back (KIP-112)."""
 
     broker_id: int
 
     def encode(self) -> bytes:
-        """Encode Kafka's version 1. Its only kind of event is 1: a log directory has failed."""
+        """Encode Kafka's version 1. Its only event, 1, is also sent when logs came back."""
         return _encode({"version": 1, "broker": self.broker_id, "event": 1})
 
     @classmethod

@@ -115,7 +115,7 @@ class Cork:
                 connection.flush()
 
     def add(self, connection: GroupedConnection) -> None:
-        """Have `connection` flushed at the end. Call it once per connection."""
+        """Flush `connection` when the outermost `with` block ends. Call it once per connection and block."""
         self._connections.append(connection)
 
 

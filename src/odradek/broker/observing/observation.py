@@ -67,7 +67,7 @@ class ObservedBroker(
 
     @property
     def fetchers(self) -> "ReplicaFetcherManager":
-        """The fetchers of followers."""
+        """The tasks that fetch records from other brokers, for the partitions that this broker follows."""
 
     @property
     def phase(self) -> Phase:

@@ -1,4 +1,4 @@
-"""The ISR changes of the partitions that this broker leads: lagging followers are removed, and the controller decides.
+"""Submits the ISR changes that led partitions propose to the controller, and logs what it wrote.
 
 The changes (`IsrChange`) of many partitions are sent in one AlterPartition request, one request at a time. A change
 without a response is sent again until the controller answers or the partition has another leader.

@@ -142,7 +142,7 @@ class Follower:
         self._on_log_failed(self, error)
 
     def written(self, size: int) -> None:
-        """Update the offsets, and complete the append if all of it is written."""
+        """Advance the high watermark and the log start offset; complete the append when all of it is written."""
         del size
         if self.is_over:
             return

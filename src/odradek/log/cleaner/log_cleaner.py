@@ -42,9 +42,10 @@ _SLICES_PER_SECOND: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanerSettings:
-    """The broker's keys `log.cleaner.*`; `threads` logs are compacted at a time, and share the buffers.
+    """The broker's keys `log.cleaner.*`. At most `threads` logs are compacted at a time, and they share the buffers.
 
-    From `worthwhile_bytes` on, a compaction uses compiled code, which takes 50 ms and 50 MB to load (measured).
+    A compaction of `worthwhile_bytes` or more (clean and dirty) uses compiled code; loading it takes 50 ms and 50 MB
+    (measured).
     """
 
     threads: int = 1

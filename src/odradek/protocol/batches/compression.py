@@ -1,5 +1,7 @@
 """The four compression codecs of record batches; decompression never produces more than `max_bytes`.
 
+A new codec is also named in `log.validation`, `config.broker`, `clients.producer.settings` and `spark.settings`.
+
 `codecs` does the work and is imported with the first compression: it takes a megabyte and a half that a broker of
 uncompressed topics does not need.
 """

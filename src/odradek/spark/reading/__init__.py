@@ -1,5 +1,6 @@
 """Reads from Kafka: batches, streams, and streams that are members of a consumer group.
 
-On the driver the readers get offsets from `lookup`, and `planning` (pure) divides them among tasks; `filters` are the
-conditions that Spark pushes to a batch. In a task, `scan` fetches record batches and returns them as Arrow.
+On the driver the readers get offsets from `lookup`; `planning` (pure) limits them to a batch (`maxOffsetsPerTrigger`)
+and divides them among tasks. `filters` are the conditions that Spark pushes to a batch. In a task, `scan` fetches
+record batches and returns them as Arrow.
 """

@@ -1,4 +1,4 @@
-"""A micro-batch stream read: how far each batch goes (`maxOffsetsPerTrigger`); Spark's checkpoint stores the offsets.
+"""A micro-batch stream read, as Spark calls it: `planning` limits each batch, Spark's checkpoint stores the offsets.
 
 One reader lives on the driver as long as the query. Spark calls:
 

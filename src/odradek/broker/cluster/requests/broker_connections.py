@@ -92,7 +92,10 @@ class BrokerConnections:
 
 
 async def _opened(opening: "asyncio.Task[ClientConnection]") -> ClientConnection:
-    """Return the connection when it is open. A caller is not cancelled with it."""
+    """Wait for `opening`, and return its connection.
+
+    If `opening` was cancelled, the caller is not: it gets `UnavailableError`.
+    """
     await asyncio.wait([opening])
     if opening.cancelled():
         raise UnavailableError("the connection was abandoned before it was open")

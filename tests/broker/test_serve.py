@@ -107,7 +107,7 @@ def test_a_port_in_use_is_refused_in_one_line(tmp_path: Path) -> None:
     assert "another process has that port" in line
 
 
-def test_a_listener_beyond_the_machine_must_be_configured(tmp_path: Path) -> None:
+def test_a_listener_beyond_the_machine_needs_an_explicit_option(tmp_path: Path) -> None:
     arguments = ("--listen", "0.0.0.0:0", "--data-dir", str(tmp_path))
     assert "--allow-anonymous-network" in refused(*arguments)
     with serving(*arguments, "--allow-anonymous-network", "--advertise", "127.0.0.1:1") as (_, address):

@@ -96,7 +96,7 @@ def test_anything_else_is_not_allowed(seed: int, head: bytes) -> None:
     assert b"Allow: GET, HEAD\r\n" in answer
 
 
-def test_an_answer_that_fails_is_only_logged(seed: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_cause_of_a_failed_answer_is_only_logged(seed: int, caplog: pytest.LogCaptureFixture) -> None:
     answer = ask(seed, b"GET /broken HTTP/1.1\r\n\r\n")
     assert answer.startswith(f"HTTP/1.1 {HTTPStatus.INTERNAL_SERVER_ERROR} ".encode())
     assert b"luck" not in answer

@@ -76,9 +76,9 @@ def test_the_rate_of_compaction_is_limited_and_a_new_limit_holds_at_once(play: P
         assert broker.logs.logs[T0].size == size
         await world.pass_time(2 * size / 1000 + 10)
         assert broker.logs.logs[T0].size < size / 2
-        figures = broker.logs.cleaner.figures
-        assert figures.total_read_bytes > size  # twice, all but the last segment
-        assert figures.clean_ms > 0.95 * (figures.total_read_bytes + figures.total_written_bytes)
+        stats = broker.logs.cleaner.stats
+        assert stats.total_read_bytes > size  # twice, all but the last segment
+        assert stats.clean_ms > 0.95 * (stats.total_read_bytes + stats.total_written_bytes)
 
     play(scene)
 

@@ -122,7 +122,7 @@ def test_an_invalid_file_is_reported_in_one_sentence(three, tmp_path: Path, plan
     [
         ((), "no partitions named"),
         (("--topic", "t", "--replicas", "1"), "no partitions named"),
-        (("--topic", "t", "--partition", "0", "--replicas", "1,x"), "no list of broker ids"),
+        (("--topic", "t", "--partition", "0", "--replicas", "1,x"), "not a list of broker ids"),
         (("--topic", "t", "--partition", "0", "--replicas", "1,1"), "has broker 1 twice"),
         (("--partition", "0"), "--partition needs its --topic"),
         (("--file", "-", "--topic", "t"), "--file says it all"),

@@ -123,13 +123,13 @@ def test_a_changed_source_or_another_machine_has_a_file_of_its_own(
         patch.setattr(module._llvm(), "get_host_cpu_name", lambda: "another")
         names.add(name())
     package = tmp_path / "odradek"
-    for folder in ("columns", "protocol"):
+    for folder in ("columns", "protocol/batches"):
         (package / folder).mkdir(parents=True)
         for source in (module._HERE.parent / folder).glob("*.py"):
             (package / folder / source.name).write_bytes(source.read_bytes())
     monkeypatch.setattr(module, "_HERE", package / "columns")
     assert name() in names
-    for source in ("columns/memory.py", "protocol/record_batch.py"):
+    for source in ("columns/memory.py", "protocol/batches/record_batch.py"):
         (package / source).write_text("changed")
         names.add(name())
     assert len(names) == 4

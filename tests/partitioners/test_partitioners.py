@@ -240,7 +240,7 @@ def test_an_unknown_name_is_refused_and_the_names_are_listed(name: str) -> None:
 
 @pytest.mark.parametrize("given", [EvenOrOdd, 5, None])
 def test_a_class_and_other_objects_are_no_partitioners(given: object) -> None:
-    with pytest.raises(ConfigurationError, match="no object with a method partition"):
+    with pytest.raises(ConfigurationError, match="not an object with a method partition"):
         create_partitioner(given, entropy=Random())  # type: ignore[arg-type]
 
 
@@ -250,5 +250,5 @@ def test_a_class_by_import_path_that_needs_arguments_is_refused() -> None:
 
 
 def test_a_class_that_is_no_partitioner_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="no object with a method partition"):
+    with pytest.raises(ConfigurationError, match="not an object with a method partition"):
         create_partitioner("collections:OrderedDict", entropy=Random())

@@ -69,12 +69,17 @@ class Process:
     def __init__(self, world: World, host: str, path: Path, dies_at: int = sys.maxsize) -> None:
         self.world = world
         self.host = host
-        self.database = open_database(path, Killing)
-        assert isinstance(self.database, Killing)
-        self.database.dies_at = self.database.count + dies_at
+        database = open_database(path, Killing)
+        assert isinstance(database, Killing)
+        self.database = database
+        self.die_at(dies_at)
         settings = {"enable_auto_commit": False, "auto_offset_reset": "none", "max_poll_records": 5}
         self.consumer = world.consumer(host, group_id="balances", session_timeout_ms=10_000, **settings)
         self.task = asyncio.create_task(self._run(), name=host)
+
+    def die_at(self, number: int) -> None:
+        """Let it die instead of executing the statement after the next `number`."""
+        self.database.dies_at = self.database.count + number
 
     async def _run(self) -> bool:
         """Return whether it was killed."""
@@ -132,8 +137,9 @@ def test_the_other_member_takes_over_from_one_that_was_killed(seed: int, tmp_pat
     path = tmp_path / "balances.sqlite"
 
     async def scene(world: World) -> None:
-        both = [Process(world, "first", path, dies_at), Process(world, "second", path)]
+        both = [Process(world, "first", path), Process(world, "second", path)]
         await until(lambda: all(len(each.consumer.assignment()) == 1 for each in both))
+        both[0].die_at(dies_at)
         await pay(world)
         await until(lambda: is_complete(path))
         assert [await each.end() for each in both] == [True, False]

@@ -460,7 +460,7 @@ class Cluster:
             self._connection_backoff.connection_failed(address)
             raise
         self._connection_backoff.connected(address)
-        connection.on_late = partial(self._on_late_response, connection)
+        connection.on_late(partial(self._on_late_response, connection))
         return connection
 
     def _on_late_response(self, connection: ClientConnection) -> None:

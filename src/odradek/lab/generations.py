@@ -175,8 +175,13 @@ def measure(generation: Generation, change: Change, *, members: int, partitions:
         "group.consumer.heartbeat.interval.ms": str(_HEARTBEAT_MS),
         "offsets.topic.num.partitions": "1",
     }
-    world = World(seed, config, tree_s=_TREE_S, limit_s=10 * _LIMIT_S)
-    world.prepare = lambda broker: broker.server.measure_requests()
+    world = World(
+        seed,
+        config,
+        tree_s=_TREE_S,
+        limit_s=10 * _LIMIT_S,
+        before_start=lambda broker: broker.server.measure_requests(),
+    )
     found: list[Measured] = []
 
     async def scenario(world: World) -> None:

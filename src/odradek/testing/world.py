@@ -57,6 +57,7 @@ class World:
         noticed_at_once: bool = True,
         tree_s: float = 0.0,
         limit_s: float = 3600.0,
+        before_start: Callable[[Broker], object] = lambda broker: None,
     ) -> None:
         self.simulation = Simulation(seed, limit_s=limit_s)
         self.hosts = ["broker"] if brokers == 1 else [f"broker-{number}" for number in range(brokers)]
@@ -64,8 +65,7 @@ class World:
         self.tree = MemoryTree()
         self.new_store: Callable[[MemoryTree], MemoryStore] = MemoryStore
         """Opens a broker's session of a tree that is not slow."""
-        self.prepare: Callable[[Broker], object] = lambda broker: None
-        """Called with each broker before it starts."""
+        self._before_start = before_start
         self._config = dict(config or {})
         self._noticed_at_once = noticed_at_once
         self._tree_s = tree_s
@@ -105,7 +105,7 @@ class World:
         store = self._open_session(host)
         settings = BrokerConfig.parse({**own, **self._config, **more})
         broker = Broker(settings, self.simulation.runtime(host), store, admission=admission)
-        self.prepare(broker)
+        self._before_start(broker)
         try:
             await broker.start()
         except BaseException:

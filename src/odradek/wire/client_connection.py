@@ -63,11 +63,10 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.closed = False
         self.writable = True
         """Whether the socket takes data at once; otherwise what is sent waits in memory."""
-        self.on_writable: Callable[[], None] | None = None
+        self._when_writable: Callable[[], None] | None = None
         self.is_late = False
         """Whether a response is late and none has arrived since."""
-        self.on_late: Callable[[], None] | None = None
-        """Called whenever a response is late, for requests that are sent while this is set."""
+        self._when_late: Callable[[], None] | None = None
         self._reason = ""
         self._client_id = client_id
         self._request_timeout_ms = request_timeout_ms
@@ -153,7 +152,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         correlation_id = self._write(api_key, version, body)
         limit_ms = self._request_timeout_ms if timeout_ms is None else timeout_ms
         first_ms = limit_ms
-        if self.on_late is not None:
+        if self._when_late is not None:
             first_ms = min(max(limit_ms - self._request_timeout_ms, 0) + LATE_MS, limit_ms)
         timer = self._loop.call_later(first_ms / 1000, self._overdue, correlation_id, first_ms, limit_ms)
         self._pending[correlation_id] = _Pending(api_key, version, future, timer)
@@ -271,8 +270,8 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self.writable = True
-        if self.on_writable is not None:
-            self.on_writable()
+        if self._when_writable is not None:
+            self._when_writable()
 
     def eof_received(self) -> bool:
         return False
@@ -292,6 +291,14 @@ class ClientConnection(asyncio.BufferedProtocol):
             # sent.
             self._transport.abort() if silent else self._transport.close()
 
+    def on_writable(self, callback: Callable[[], None]) -> None:
+        """Call `callback()` each time when the socket takes data again; it replaces an earlier callback."""
+        self._when_writable = callback
+
+    def on_late(self, callback: Callable[[], None]) -> None:
+        """Call `callback()` each time when a response to a request sent from now on is late (`LATE_MS`)."""
+        self._when_late = callback
+
     def on_close(self, callback: Callable[[object], object]) -> None:
         """Call `callback(future)` when the connection is closed, for any reason."""
         self._closed.add_done_callback(callback)
@@ -306,8 +313,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             more_ms / 1000, self._overdue, correlation_id, waited_ms + more_ms, limit_ms
         )
         self.is_late = True
-        if self.on_late is not None:
-            self.on_late()
+        if self._when_late is not None:
+            self._when_late()
 
     def _fail(self, reason: str) -> None:
         if self.closed:

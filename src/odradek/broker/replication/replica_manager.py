@@ -437,8 +437,8 @@ class ReplicaManager:
             self._run_maintenance(job)
 
     def _run_maintenance(self, job: MaintenanceJob) -> None:
-        job.monotonic = self._runtime.clock.monotonic
-        self._maintaining = self._runtime.disk.submit(job.run, background=True)
+        run = partial(job.run, self._runtime.clock.monotonic)
+        self._maintaining = self._runtime.disk.submit(run, background=True)
         self._maintaining.add_done_callback(partial(self._finish_maintenance, job))
 
     def _finish_maintenance(self, job: MaintenanceJob, running: "asyncio.Future[None] | None" = None) -> None:

@@ -169,8 +169,15 @@ class RecordAccumulator:
             limit = HEADER_SIZE + int((self._batch_size - HEADER_SIZE) / ratio)
             builder = BatchBuilder(limit)
             builder.append(timestamp, key, value, headers)
-            batch = ProducerBatch(partition, self._next_number(), now, builder, limit, ratio)
-            batch.on_acknowledgement = self._on_acknowledgement
+            batch = ProducerBatch(
+                partition,
+                self._next_number(),
+                now,
+                builder,
+                limit,
+                ratio,
+                on_acknowledgement=self._on_acknowledgement,
+            )
             self._enqueue(batch)
         assert batch.builder is not None
         batch.futures.append(future)

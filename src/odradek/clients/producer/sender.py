@@ -135,7 +135,7 @@ class Sender:
         self, connection: ClientConnection, queues: list[PartitionQueue], now: float, *, immediate: bool
     ) -> float:
         """Send requests with one batch per partition; return when one of `queues` is due again."""
-        connection.on_writable = self.wake
+        connection.on_writable(self.wake)
         queues = [queue for queue in queues if queue.can_send_on(connection)]
         while self._has_capacity(connection):
             batches: list[ProducerBatch] = []

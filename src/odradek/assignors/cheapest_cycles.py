@@ -42,7 +42,7 @@ def cancel_negative_cycles(counts: Counts, kept: Counts, subscribed: Flags, mism
 
 
 def _weights(members: int, groups: int) -> _Weights:
-    """Return weights such that no cycle's sum of lower costs outweighs a higher one: a cycle has few arcs."""
+    """Return weights by which one unit of a higher cost outweighs all lower costs of a cycle, as it has few arcs."""
     arcs = 2 * min(members, groups) + 2
     return _Weights(rack=arcs + 1, load=arcs * (arcs + 2) + 1)
 

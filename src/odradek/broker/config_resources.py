@@ -79,7 +79,7 @@ async def describe(broker: ConfigurableBroker, resource_type: int, name: str) ->
 
 
 def acl_resource(config_type: int, name: str) -> tuple[ResourceType, str]:
-    """Return the type and the name of the resource that is authorized for a configuration resource."""
+    """Return the type and name of the ACL resource for a configuration resource; a broker's is the cluster."""
     if config_type == ConfigResourceType.TOPIC:
         return ResourceType.TOPIC, name
     if config_type == ConfigResourceType.GROUP:

@@ -30,7 +30,7 @@ def elect(
     """Return the leader and the ISR that `partition` should have, or `None` if it has them.
 
     A registered ISR member without a usable log has to leave the ISR: a member that returns after a crash registers
-    only when no live broker is in the ISR with it (`broker.cluster.unclean_registration`).
+    only when no live broker is in the ISR with it (`broker.cluster.registration.unclean_registration`).
     """
     in_sync = tuple(replica for replica in partition.isr if replica in live)
     if partition.leader in in_sync:

@@ -182,7 +182,7 @@ class GroupCoordinatorMachine:
         return self._decided(self.classic.rebuild(group, partition_counts, now))
 
     def on_image(self, old: ClusterImage, new: ClusterImage, now: Now) -> Iterator[_Result]:
-        """Remove the offsets of deleted topics, even if a topic of the same name was created since."""
+        """Delete the offsets of deleted topics, also of those created again, and mark consumer groups for a refresh."""
         del now
         self._image = new
         self.consumer.on_image(old, new)

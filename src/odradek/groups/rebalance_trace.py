@@ -131,7 +131,7 @@ class Ownership:
         owned &= kept
 
     def removed(self, member_id: str, since_ms: int) -> None:
-        """Take everything from a member; it may have read until `since_ms`."""
+        """Take all partitions from a removed member; they have no owner from `since_ms` on."""
         self.keep(member_id, frozenset(), since_ms)
         self._owned.pop(member_id, None)
 

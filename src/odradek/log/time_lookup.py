@@ -1,6 +1,7 @@
-"""Offsets by time for ListOffsets: the first record since a time, and the latest record. Raises `OSError`.
+"""Offsets by time for ListOffsets: the first record since a time, and the record with the largest timestamp.
 
 Headers show in which batch to look; if its records cannot be read, its header is used (docs/decisions/0005).
+Raises `OSError`.
 """
 
 from collections.abc import Iterator, Sequence

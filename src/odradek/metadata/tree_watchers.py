@@ -2,8 +2,8 @@
 
 A watch is set before its node is read, so no change is missed. The controller watches the whole tree
 (`ControllerTreeWatcher`). It sets no watches on partition states, which it reads after writing them; a broker that
-writes a state before it is registered (`broker.cluster.unclean_registration`) also writes the topic's node. Other
-brokers learn of topics by the controller's requests and watch only the rest (`BrokerTreeWatcher`).
+writes a state before it is registered (`broker.cluster.registration.unclean_registration`) also writes the topic's
+node. Other brokers learn of topics by the controller's requests and watch only the rest (`BrokerTreeWatcher`).
 """
 
 import asyncio

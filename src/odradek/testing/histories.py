@@ -115,7 +115,7 @@ class History:
         self.polls[reading, partition].append(Polled(offset, value))
 
     def audit(self, partition: TopicPartition, log: Sequence[tuple[int, bytes]]) -> None:
-        """Note the final log of a partition, `(offset, value)` by offset."""
+        """Record the final log of a partition: `(offset, value)` pairs in the order of offsets."""
         self.logs[partition] = [Polled(*each) for each in log]
 
     def acknowledged(self, partition: TopicPartition | None = None) -> int:

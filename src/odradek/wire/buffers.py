@@ -83,7 +83,7 @@ class BufferPool:
         return bytearray(size)
 
     def take_small(self) -> bytearray:
-        """Return a buffer of `SMALL_BUFFER_BYTES`, which may exceed the limit."""
+        """Return a buffer of `SMALL_BUFFER_BYTES`, even if the limit is reached."""
         self._used_bytes += SMALL_BUFFER_BYTES
         return bytearray(SMALL_BUFFER_BYTES)
 

@@ -8,7 +8,7 @@ import pytest
 from scenarios import create
 
 from odradek.clients import Consumer
-from odradek.clients.consumer.membership_manager import TRANSITIONS, MemberState
+from odradek.clients.consumer.membership.classic_membership_manager import TRANSITIONS, MemberState
 from odradek.testing.world import World
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "consumer.md").read_text()

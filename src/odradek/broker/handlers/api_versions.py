@@ -1,7 +1,6 @@
-"""ApiVersions: the APIs that this broker serves, and their versions.
+"""ApiVersions: the APIs that this broker serves and their versions, also for clients that send a newer ApiVersions.
 
-Versions: 1 throttling, 3 flexible and with the client's software (KIP-511), 4 features that begin at 0 (KIP-1022). Any
-other version gets version 0's answer with UNSUPPORTED_VERSION, from `dispatch`.
+Versions: 1 throttling, 3 flexible and with the client's software (KIP-511), 4 features that begin at 0 (KIP-1022).
 """
 
 import re
@@ -50,3 +49,12 @@ def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply
         context.session.client_software = " ".join(each[:_LONGEST_NAME] for each in software)
     told = [(api.key, api.advertised.start, api.advertised.stop - 1) for api in apis().values() if api.advertised]
     return response_frame(header, encode_api_versions_response(version, told))
+
+
+def handle_unsupported_version(broker: object, context: RequestContext, frame: memoryview) -> Reply:
+    """Return version 0's response with UNSUPPORTED_VERSION and the versions of ApiVersions alone (KIP-511)."""
+    del broker, frame
+    versions = apis()[ApiKey.API_VERSIONS].advertised
+    told = [(int(ApiKey.API_VERSIONS), versions.start, versions.stop - 1)]
+    body = encode_api_versions_response(0, told, error_code=ErrorCode.unsupported_version)
+    return response_frame(context.header._replace(api_version=0), body)

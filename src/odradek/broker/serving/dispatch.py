@@ -14,12 +14,10 @@ from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.serving.admission import Admission
 from odradek.broker.serving.apis import HANDLERS, HIDDEN, Api, apis
 from odradek.broker.serving.context import RequestContext, Session, WhenDone, decoded_bytes
-from odradek.broker.serving.responses import frame as to_frame
 from odradek.broker.serving.responses import message_frame
 from odradek.metrics.counters import BrokerCounters
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey
-from odradek.protocol.messages.api_versions import encode_api_versions_response
 from odradek.protocol.messages.headers import RequestHeader, decode_request_header
 from odradek.protocol.messages.message_codec import decode_request as decode
 from odradek.protocol.messages.message_codec import metered_request_decoder, response_encoder
@@ -152,12 +150,13 @@ class Dispatcher:
     def _find_handler(self, header: RequestHeader, session: Session) -> Handler:
         api = apis().get(header.api_key)
         if api is not None and header.api_version in api.served:
-            module = importlib.import_module(f"{HANDLERS}.{api.module}")
+            module = _import_handler(api)
             handler = module.handle if api.raw else self._message_handler(api, header.api_version, module)
             self._handlers[header.api_key, header.api_version] = handler
             return handler
-        if header.api_key == ApiKey.API_VERSIONS:
-            return _unsupported_api_versions
+        if api is not None and api.key == ApiKey.API_VERSIONS:
+            newer: Handler = _import_handler(api).handle_unsupported_version
+            return newer
         raise KafkaError(ErrorCode.unsupported_version, _unserved(api, header, session))
 
     def _message_handler(self, api: Api, version: int, module: Any) -> Handler:
@@ -212,6 +211,10 @@ class Dispatcher:
         return serve
 
 
+def _import_handler(api: Api) -> Any:
+    return importlib.import_module(f"{HANDLERS}.{api.module}")
+
+
 def _exclusive_reply(meter: Meter) -> PendingReply:
     """Return a reply that later requests of the connection wait for."""
     reply = PendingReply()
@@ -242,15 +245,6 @@ def _error_response(key: ApiKey, version: int, message: Any, error: KafkaError) 
     from odradek.broker.serving.error_responses import error_response
 
     return error_response(key, version, message, error.code, str(error))
-
-
-def _unsupported_api_versions(broker: object, context: RequestContext, frame: memoryview) -> Reply:
-    """Return version 0's answer, with the versions of ApiVersions, to a newer client (KIP-511)."""
-    del broker, frame
-    versions = apis()[ApiKey.API_VERSIONS].advertised
-    told = [(int(ApiKey.API_VERSIONS), versions.start, versions.stop - 1)]
-    body = encode_api_versions_response(0, told, error_code=ErrorCode.unsupported_version)
-    return to_frame(context.header._replace(api_version=0), body)
 
 
 def _unserved(api: Api | None, header: RequestHeader, session: Session) -> str:

@@ -1,4 +1,4 @@
-"""`odradek brokers`: list and describe the brokers of a cluster, drain one, unregister one."""
+"""`odradek brokers`: list and describe the brokers of a cluster, and unregister one; others have their own modules."""
 
 import asyncio
 from collections import Counter
@@ -92,7 +92,7 @@ class _Described:
 
 
 def _brokers_of(cluster: ClusterDescription, ids: Sequence[int]) -> list[BrokerDescription]:
-    """Return the brokers with these ids. Raises `KafkaError` for an id without a live broker."""
+    """Return the brokers with these ids, or all without ids. Raises `KafkaError` for an id without a live broker."""
     by_id = {broker.broker_id: broker for broker in cluster.brokers}
     for broker_id in ids:
         if broker_id not in by_id:

@@ -10,7 +10,15 @@ from odradek.cli.groups.options import GroupSelection, group_option, groups_opti
 from odradek.cli.groups.remove import remove_members
 from odradek.cli.groups.reset import reset
 from odradek.cli.groups.tree import migrate, tree
-from odradek.cli.groups.views import OFFSET_COLUMNS, assignment_text, coordinator_text, described, offset_rows
+from odradek.cli.groups.views import (
+    MEMBER_COLUMNS,
+    OFFSET_COLUMNS,
+    STATE_COLUMNS,
+    described,
+    member_rows,
+    offset_rows,
+    state_row,
+)
 from odradek.cli.groups.waiting import waiting
 from odradek.cli.groups.watch import watch
 from odradek.cli.partition_lists import partitions_of_topics, topic_and_partitions
@@ -108,7 +116,7 @@ def describe(
         for group in groups:
             print_json(described(group))
     elif view == "state":
-        _print_states(groups)
+        _print_table(STATE_COLUMNS, [state_row(each) for each in groups])
     else:
         for group in groups:
             _print_group(group)
@@ -262,24 +270,8 @@ def _print_members(groups: Sequence[GroupDescription], *, verbose: bool, as_json
     for group in groups:
         if not group.members:
             click.echo(f"group {group.group_id} has no members", err=True)
-    columns = ["GROUP", "CONSUMER-ID", "GROUP-INSTANCE-ID", "HOST", "CLIENT-ID", "#PARTITIONS"]
-    rows = [
-        (
-            group.group_id, each.member_id, each.group_instance_id, each.client_host, each.client_id,
-            len(each.assignment), *([assignment_text(each.assignment)] if verbose else []),
-        )
-        for group in groups
-        for each in group.members
-    ]  # fmt: skip
-    _print_table((*columns, "ASSIGNMENT") if verbose else columns, rows)
-
-
-def _print_states(groups: Sequence[GroupDescription]) -> None:
-    rows = [
-        (each.group_id, coordinator_text(each), each.protocol or None, each.group_state or None, len(each.members))
-        for each in groups
-    ]
-    _print_table(("GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS"), rows)
+    columns = (*MEMBER_COLUMNS, "ASSIGNMENT") if verbose else MEMBER_COLUMNS
+    _print_table(columns, [row for group in groups for row in member_rows(group, verbose=verbose)])
 
 
 def _print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

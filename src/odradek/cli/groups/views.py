@@ -9,6 +9,8 @@ from odradek.clients.admin.descriptions import GroupDescription
 OFFSET_COLUMNS: Final = (
     "GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "HOST", "CLIENT-ID",
 )  # fmt: skip
+MEMBER_COLUMNS: Final = ("GROUP", "CONSUMER-ID", "GROUP-INSTANCE-ID", "HOST", "CLIENT-ID", "#PARTITIONS")
+STATE_COLUMNS: Final = ("GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS")
 
 
 def offset_rows(group: GroupDescription) -> list[tuple[object, ...]]:
@@ -20,6 +22,23 @@ def offset_rows(group: GroupDescription) -> list[tuple[object, ...]]:
         )
         for each in group.partitions
     ]  # fmt: skip
+
+
+def member_rows(group: GroupDescription, *, verbose: bool) -> list[tuple[object, ...]]:
+    """Return a row for each member, with its assignment if `verbose`."""
+    return [
+        (
+            group.group_id, each.member_id, each.group_instance_id, each.client_host, each.client_id,
+            len(each.assignment), *([assignment_text(each.assignment)] if verbose else []),
+        )
+        for each in group.members
+    ]  # fmt: skip
+
+
+def state_row(group: GroupDescription) -> tuple[object, ...]:
+    """Return a group's row in the table of states."""
+    protocol, state = group.protocol or None, group.group_state or None
+    return group.group_id, coordinator_text(group), protocol, state, len(group.members)
 
 
 def assignment_text(partitions: Iterable[tuple[str, int]]) -> str | None:

@@ -4,8 +4,8 @@
 `assignment_manager` keeps the assignment at what the subscription and the group say, and runs callbacks.
 `deserializers` and `interceptors` are the application's, `metrics` the counters, `errors` those of `poll`.
 `subscription_state` has the assigned partitions, their positions and fetched records; the room `fetching` fills it.
-`commit_request_manager` commits. `membership_manager` is a pure state machine of the membership, with `actions` in and
-out; `consumer_coordinator` sends its requests and keeps its timers.
+`commit_request_manager` commits. The room `membership` has a pure state machine for each protocol, with `actions` out;
+`consumer_coordinator` sends their requests and keeps their timers.
 """
 
 from odradek.clients.consumer.consumer import Consumer

@@ -27,7 +27,7 @@ class JoinGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PerformAssignment:
-    """Compute the assignment as the group's leader, and pass it to `MembershipManager.assignment_computed`."""
+    """Compute the assignment as the group's leader, and pass it to `ClassicMembershipManager.assignment_computed`."""
 
     protocol: str
     subscriptions: Mapping[str, bytes]

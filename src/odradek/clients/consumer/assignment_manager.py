@@ -17,7 +17,7 @@ _SUBSCRIBED = {SubscriptionType.AUTO_TOPICS, SubscriptionType.AUTO_PATTERN}
 
 
 class AssignmentManager:
-    """Keeps `SubscriptionState` at what `subscription` and the group say.
+    """Updates the partitions in `SubscriptionState` when the subscription, the group or the metadata changes.
 
     `group` and `commits` are None without a group.
     """

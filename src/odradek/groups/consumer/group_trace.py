@@ -90,7 +90,7 @@ class GroupTrace:
                 self._trace.revoked(member_id, now.ms - since_ms)
 
     def members_removed(self, member_ids: Iterable[str], since_ms: int, *, timed_out: bool) -> None:
-        """Note that members are gone, which may have read until `since_ms`; the epoch changes with them."""
+        """Note that members were removed: their partitions have no owner from `since_ms` on. The epoch changes too."""
         for member_id in member_ids:
             self._ownership.removed(member_id, since_ms)
             self._forget(member_id)

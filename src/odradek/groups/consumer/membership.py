@@ -1,4 +1,4 @@
-"""The members of a group: how one is found, joins, returns under its instance id, and leaves (KIP-848, KIP-345)."""
+"""Members of a group: finding one by a request, checking its epoch, joining, returning, leaving (KIP-848, KIP-345)."""
 
 from dataclasses import replace
 

@@ -52,7 +52,7 @@ _LONGEST_RETENTION_MS: Final = 1 << 61
 
 
 class LastBatch(NamedTuple):
-    """The batch of a producer that must stay: it ends at `offset`, or if that is -1, is a marker of `epoch`."""
+    """The last batch of a producer, which stays: it ends at `offset`; if that is -1, it is a marker of `epoch`."""
 
     offset: int
     epoch: int

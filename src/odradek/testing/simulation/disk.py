@@ -143,7 +143,7 @@ class MemoryDisk:
         return len(self._content(path).data)
 
     def space(self, path: str) -> DiskSpace:
-        """Return the room; without `capacity_bytes`, more than any test uses."""
+        """Return total and free bytes; without `capacity_bytes`, more than any test uses."""
         self._directory(path)
         total = _BOUNDLESS_BYTES if self.capacity_bytes is None else self.capacity_bytes
         return DiskSpace(total, max(total - self.used_bytes(), 0))

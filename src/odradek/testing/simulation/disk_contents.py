@@ -119,7 +119,10 @@ class Directory:
 
 
 def _torn(old: bytes, new: bytes, start: int, entropy: random.Random) -> bytes:
-    """Return the rest of a tail that was `old`, became `new` and was not synced; it begins at `start` in its file."""
+    """Return what a power cut leaves of an unsynced tail: each sector is from `old` or from `new`.
+
+    The tail begins at `start` in its file; its length is random, between those of the two.
+    """
     shorter, longer = sorted((len(old), len(new)))
     result = bytearray(entropy.randint(shorter, longer))
     position = 0

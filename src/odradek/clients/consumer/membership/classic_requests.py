@@ -1,6 +1,6 @@
 """JoinGroup, SyncGroup, Heartbeat and LeaveGroup requests of a member of a classic group, and the leader's assignment.
 
-`MembershipManager` decides; each of its actions becomes a request here, and the response is passed back to it.
+`ClassicMembershipManager` decides; each of its actions becomes a request here, and the response is passed back to it.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from odradek.clients.consumer.actions import (
     SyncGroup,
     SyncGroupResponse,
 )
-from odradek.clients.consumer.membership_manager import MembershipManager, MemberState
+from odradek.clients.consumer.membership.classic_membership_manager import ClassicMembershipManager, MemberState
 from odradek.clients.consumer.settings import ConsumerSettings
 from odradek.clients.group_offsets import find_coordinator
 from odradek.model import ConfigurationError, ErrorCode, KafkaError, TopicPartition, UnavailableError
@@ -66,7 +66,7 @@ class ClassicGroupRequests:
         self._topics: tuple[str, ...] = ()
         self._assignment_snapshot: dict[str, int] | None = None
         """The partition counts that the leader's assignment was computed from."""
-        self.member = MembershipManager(
+        self.member = ClassicMembershipManager(
             GroupRebalanceConfig(
                 session_timeout_ms=settings.session_timeout_ms,
                 heartbeat_interval_ms=settings.heartbeat_interval_ms,

@@ -80,7 +80,7 @@ _RETRIABLE_JOIN_ERRORS: Final = {ErrorCode.coordinator_load_in_progress, ErrorCo
 _FENCED_ERRORS: Final = {ErrorCode.illegal_generation, ErrorCode.unknown_member_id}
 
 
-class MembershipManager:
+class ClassicMembershipManager:
     """The state machine of one member. Every input returns the actions to carry out, in order."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""`MembershipManager` without a network: inputs and times in, requests and callbacks out (M6, M12)."""
+"""`ClassicMembershipManager` without a network: inputs and times in, requests and callbacks out (M6, M12)."""
 
 from collections.abc import Iterable
 
@@ -20,7 +20,11 @@ from odradek.clients.consumer.actions import (
     SyncGroup,
     SyncGroupResponse,
 )
-from odradek.clients.consumer.membership_manager import TRANSITIONS, MembershipManager, MemberState
+from odradek.clients.consumer.membership.classic_membership_manager import (
+    TRANSITIONS,
+    ClassicMembershipManager,
+    MemberState,
+)
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 
 TIMING = GroupRebalanceConfig(
@@ -37,7 +41,7 @@ def synced(*partitions: TopicPartition, code: ErrorCode = ErrorCode.none) -> Syn
     return SyncGroupResponse(error_code=code, assignment=frozenset(partitions))
 
 
-def join_in(member: MembershipManager, partitions: Iterable[TopicPartition], now: float = 0.0) -> None:
+def join_in(member: ClassicMembershipManager, partitions: Iterable[TopicPartition], now: float = 0.0) -> None:
     """Join a group and take over `partitions`."""
     member.subscribe(["t"], now)
     member.coordinator_found(now)
@@ -47,7 +51,7 @@ def join_in(member: MembershipManager, partitions: Iterable[TopicPartition], now
     assert member.state is MemberState.STABLE
 
 
-def take(member: MembershipManager, now: float) -> list[Action]:
+def take(member: ClassicMembershipManager, now: float) -> list[Action]:
     work = member.pending_callback
     assert isinstance(work, PartitionsAssigned)
     member.callback_started(work)
@@ -55,7 +59,7 @@ def take(member: MembershipManager, now: float) -> list[Action]:
 
 
 def test_the_first_member_joins_as_leader_and_is_assigned_partitions() -> None:
-    member = MembershipManager(TIMING)
+    member = ClassicMembershipManager(TIMING)
     assert member.subscribe(["t"], 0.0) == [FindCoordinator()]
     assert member.coordinator_found(0.1) == [JoinGroup(member_id="", generation_id=-1, owned=frozenset())]
     # KIP-394: the broker hands out a member id first.
@@ -79,7 +83,7 @@ def test_the_first_member_joins_as_leader_and_is_assigned_partitions() -> None:
 
 
 def test_a_follower_syncs_without_assignments() -> None:
-    member = MembershipManager(TIMING)
+    member = ClassicMembershipManager(TIMING)
     member.subscribe(["t"], 0.0)
     member.coordinator_found(0.0)
     assert member.join_group_answered(joined(leader="other"), 0.0) == [
@@ -89,7 +93,7 @@ def test_a_follower_syncs_without_assignments() -> None:
 
 def test_a_static_leader_that_comes_back_skips_the_assignment() -> None:
     """KIP-814: the group is unchanged, so its leader need not compute an assignment."""
-    member = MembershipManager(TIMING, group_instance_id="i")
+    member = ClassicMembershipManager(TIMING, group_instance_id="i")
     member.subscribe(["t"], 0.0)
     member.coordinator_found(0.0)
     answer = JoinGroupResponse(
@@ -99,7 +103,7 @@ def test_a_static_leader_that_comes_back_skips_the_assignment() -> None:
 
 
 def test_heartbeats_are_due_after_their_interval_one_at_a_time() -> None:
-    member = MembershipManager(TIMING)
+    member = ClassicMembershipManager(TIMING)
     join_in(member, [T0])
     assert member.next_at() == 3.0
     assert member.tick(2.9) == []
@@ -110,7 +114,7 @@ def test_heartbeats_are_due_after_their_interval_one_at_a_time() -> None:
 
 
 def test_a_member_joins_a_rebalance_after_its_revoked_callback() -> None:
-    member = MembershipManager(TIMING)
+    member = ClassicMembershipManager(TIMING)
     join_in(member, [T0])
     assert member.heartbeat_answered(ErrorCode.rebalance_in_progress, 1, 4.0) == []
     work = member.pending_callback
@@ -122,7 +126,7 @@ def test_a_member_joins_a_rebalance_after_its_revoked_callback() -> None:
 
 
 def test_a_member_without_partitions_joins_again_at_once() -> None:
-    member = MembershipManager(TIMING)
+    member = ClassicMembershipManager(TIMING)
     join_in(member, [])
     (action,) = member.heartbeat_answered(ErrorCode.rebalance_in_progress, 1, 4.0)
     assert isinstance(action, JoinGroup)
@@ -130,7 +134,7 @@ def test_a_member_without_partitions_joins_again_at_once() -> None:
 
 def test_a_cooperative_member_revokes_only_partitions_that_move() -> None:
     """KIP-429: moving partitions are revoked and assigned by a second rebalance."""
-    member = MembershipManager(TIMING, is_cooperative=True)
+    member = ClassicMembershipManager(TIMING, is_cooperative=True)
     join_in(member, [T0, T1])
     assert member.heartbeat_answered(ErrorCode.rebalance_in_progress, 1, 4.0) == [
         JoinGroup(member_id="me", generation_id=1, owned=frozenset({T0, T1}))
@@ -145,7 +149,7 @@ def test_a_cooperative_member_revokes_only_partitions_that_move() -> None:
     ("code", "member_id"), [(ErrorCode.illegal_generation, "me"), (ErrorCode.unknown_member_id, "")]
 )
 def test_a_fenced_member_has_lost_its_partitions(code: ErrorCode, member_id: str) -> None:
-    member = MembershipManager(TIMING)
+    member = ClassicMembershipManager(TIMING)
     join_in(member, [T0])
     assert member.heartbeat_answered(code, 1, 4.0) == []
     work = member.pending_callback
@@ -154,7 +158,7 @@ def test_a_fenced_member_has_lost_its_partitions(code: ErrorCode, member_id: str
 
 
 def test_a_member_fenced_during_its_assigned_callback_loses_the_assigned_partitions() -> None:
-    member = MembershipManager(TIMING)
+    member = ClassicMembershipManager(TIMING)
     member.subscribe(["t"], 0.0)
     member.coordinator_found(0.0)
     member.join_group_answered(joined(), 0.0)
@@ -170,7 +174,7 @@ def test_a_member_fenced_during_its_assigned_callback_loses_the_assigned_partiti
 
 def test_a_member_without_heartbeat_responses_keeps_reading_and_finds_its_coordinator() -> None:
     """SPEC 6: a lost connection or a silent coordinator starts re-discovery; only the group takes partitions away."""
-    member = MembershipManager(TIMING)
+    member = ClassicMembershipManager(TIMING)
     join_in(member, [T0])
     member.tick(3.0)
     assert member.tick(10.0) == [FindCoordinator()]
@@ -182,7 +186,7 @@ def test_a_member_without_heartbeat_responses_keeps_reading_and_finds_its_coordi
 
 
 def test_a_member_whose_coordinator_moves_finds_the_new_one_and_stays() -> None:
-    member = MembershipManager(TIMING)
+    member = ClassicMembershipManager(TIMING)
     join_in(member, [T0])
     assert member.heartbeat_answered(ErrorCode.not_coordinator, 1, 4.0) == [FindCoordinator()]
     assert member.coordinator_lost() == []
@@ -191,7 +195,7 @@ def test_a_member_whose_coordinator_moves_finds_the_new_one_and_stays() -> None:
 
 def test_a_member_leaves_after_max_poll_interval_and_rejoins_with_the_next_poll() -> None:
     """KIP-62: `max.poll.interval.ms`."""
-    member = MembershipManager(TIMING)
+    member = ClassicMembershipManager(TIMING)
     join_in(member, [T0])
     member.poll_finished(1.0)
     for now in (3.0, 6.0, 9.0):
@@ -210,7 +214,7 @@ def test_a_member_leaves_after_max_poll_interval_and_rejoins_with_the_next_poll(
 
 
 def test_waiting_in_poll_does_not_exceed_max_poll_interval() -> None:
-    member = MembershipManager(TIMING)
+    member = ClassicMembershipManager(TIMING)
     join_in(member, [T0])
     member.poll_finished(1.0)
     member.poll_started()
@@ -220,7 +224,7 @@ def test_waiting_in_poll_does_not_exceed_max_poll_interval() -> None:
 
 
 def test_a_subscription_changed_during_a_join_causes_another_join() -> None:
-    member = MembershipManager(TIMING)
+    member = ClassicMembershipManager(TIMING)
     member.subscribe(["t"], 0.0)
     member.coordinator_found(0.0)
     assert member.subscribe(["t", "u"], 0.0) == []
@@ -231,21 +235,21 @@ def test_a_subscription_changed_during_a_join_causes_another_join() -> None:
 
 
 def test_an_unchanged_subscription_causes_no_rebalance() -> None:
-    member = MembershipManager(TIMING)
+    member = ClassicMembershipManager(TIMING)
     join_in(member, [T0])
     assert member.subscribe(["t"], 1.0) == []
     assert member.state is MemberState.STABLE
 
 
 def test_heartbeat_responses_of_an_older_generation_are_ignored() -> None:
-    member = MembershipManager(TIMING)
+    member = ClassicMembershipManager(TIMING)
     join_in(member, [T0])
     assert member.heartbeat_answered(ErrorCode.unknown_member_id, 0, 1.0) == []
     assert member.state is MemberState.STABLE
 
 
 def test_a_join_is_retried_after_a_backoff_while_the_coordinator_loads() -> None:
-    member = MembershipManager(TIMING)
+    member = ClassicMembershipManager(TIMING)
     member.subscribe(["t"], 0.0)
     member.coordinator_found(0.0)
     assert member.join_group_answered(joined(code=ErrorCode.coordinator_load_in_progress), 1.0) == []
@@ -254,7 +258,7 @@ def test_a_join_is_retried_after_a_backoff_while_the_coordinator_loads() -> None
 
 
 def test_a_rebalance_that_starts_during_a_sync_is_joined_at_once() -> None:
-    member = MembershipManager(TIMING)
+    member = ClassicMembershipManager(TIMING)
     member.subscribe(["t"], 0.0)
     member.coordinator_found(0.0)
     member.join_group_answered(joined(), 0.0)
@@ -264,7 +268,7 @@ def test_a_rebalance_that_starts_during_a_sync_is_joined_at_once() -> None:
 
 
 def test_an_error_that_is_not_retriable_is_kept_for_the_application() -> None:
-    member = MembershipManager(TIMING)
+    member = ClassicMembershipManager(TIMING)
     member.subscribe(["t"], 0.0)
     member.coordinator_found(0.0)
     assert member.join_group_answered(joined(code=ErrorCode.inconsistent_group_protocol), 0.0) == []
@@ -274,7 +278,7 @@ def test_an_error_that_is_not_retriable_is_kept_for_the_application() -> None:
 
 def test_a_dynamic_member_sends_leave_group_and_a_static_one_does_not() -> None:
     """KIP-345: a static member that restarts finds its partitions again."""
-    dynamic, static = MembershipManager(TIMING), MembershipManager(TIMING, group_instance_id="i")
+    dynamic, static = ClassicMembershipManager(TIMING), ClassicMembershipManager(TIMING, group_instance_id="i")
     for member in (dynamic, static):
         join_in(member, [T0])
     assert dynamic.leave("done") == [LeaveGroup(member_id="me", reason="done")]
@@ -284,7 +288,7 @@ def test_a_dynamic_member_sends_leave_group_and_a_static_one_does_not() -> None:
 
 def test_a_member_id_that_arrives_after_leaving_is_removed_from_the_group() -> None:
     """KIP-394: the group would wait for it."""
-    member, static = MembershipManager(TIMING), MembershipManager(TIMING, group_instance_id="i")
+    member, static = ClassicMembershipManager(TIMING), ClassicMembershipManager(TIMING, group_instance_id="i")
     named = JoinGroupResponse(error_code=ErrorCode.member_id_required, member_id="late")
     for each in (member, static):
         each.subscribe(["t"], 0.0)
@@ -341,7 +345,7 @@ inputs = st.sampled_from(
 
 
 def feed(
-    member: MembershipManager, step: str, code: ErrorCode, partitions: set[TopicPartition], now: float
+    member: ClassicMembershipManager, step: str, code: ErrorCode, partitions: set[TopicPartition], now: float
 ) -> list[Action]:
     match step:
         case "coordinator found":
@@ -374,7 +378,7 @@ def test_an_eager_member_never_joins_before_revoking_its_partitions(
     is_cooperative: bool, steps: list[tuple[str, ErrorCode, set[TopicPartition]]]
 ) -> None:
     """No order of events leaves the table of transitions."""
-    member, now, begun = MembershipManager(TIMING, is_cooperative=is_cooperative), 0.0, None
+    member, now, begun = ClassicMembershipManager(TIMING, is_cooperative=is_cooperative), 0.0, None
     member.subscribe(["t"], now)
     for step, code, partitions in steps:
         now += 1.7

@@ -72,12 +72,14 @@ def test_overrides_beat_the_file(tmp_path) -> None:
         ("delete.topic.enable", "yes", "true or false"),
         ("log.cleanup.policy", "delete,forget", "one of compact, delete"),
         ("log.flush.mode", "always", "one of none, group"),
+        ("log.cleaner.min.cleanable.ratio", "half", "is a number, not 'half'"),
         ("log.cleaner.min.cleanable.ratio", "nan", "finite"),
         ("log.cleaner.dedupe.buffer.size", "1048576", "more than 1 MiB for each cleaner thread"),
         ("log.cleaner.threads", "128", "more than 1 MiB for each cleaner thread"),
         ("log.cleaner.min.cleanable.ratio", "1.5", "at most 1"),
         ("zookeeper.connect", "localhost:2181", "--metadata"),
         ("listeners", "PLAINTEXT//nowhere", "HOST:PORT"),
+        ("listeners", "PLAIN TEXT://localhost:9092", "NAME://HOST:PORT, not 'PLAIN TEXT"),
         ("listeners", "", "listeners needs a value"),
         ("log.dirs", "a,b,a", "log.dirs names a directory twice: a, b, a"),
         ("queued.max.request.bytes", "5", "socket.request.max.bytes"),
@@ -142,6 +144,8 @@ def test_a_broker_starts_with_kafka_s_zookeeper_properties_but_for_the_address_o
 def test_values_given_directly_are_checked_too() -> None:
     with pytest.raises(ConfigurationError, match=r"num\.partitions"):
         BrokerConfig(num_partitions=0)
+    with pytest.raises(ConfigurationError, match=r"num\.partitions needs a value"):
+        BrokerConfig(num_partitions=None)
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,12 @@ def test_a_broken_escape_is_named() -> None:
         parse_properties("a=\\u12")
 
 
+def test_half_of_an_escaped_character_is_refused() -> None:
+    assert parse_properties("a=\\ud83d\\ude00") == {"a": "😀"}
+    with pytest.raises(ConfigurationError, match="half a character"):
+        parse_properties("a=\\ud83d")
+
+
 @given(st.text())
 def test_any_text_is_read_or_refused(text) -> None:
     try:

@@ -288,7 +288,7 @@ class BrokerConfig:
         "log.cleaner.min.cleanable.ratio", 0.5, "The share of a log that must be dirty.", minimum=0, maximum=1
     )
     log_segment_delete_delay_ms: int = long(
-        "log.segment.delete.delay.ms", 60_000, "How long a deleted segment's files stay.", minimum=0
+        "log.segment.delete.delay.ms", 60_000, "How long deleted segments and partitions stay on disk.", minimum=0
     )
     log_index_size_max_bytes: int = integer(
         "log.index.size.max.bytes", 10_485_760, "An index's largest size.", minimum=4

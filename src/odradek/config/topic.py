@@ -90,7 +90,7 @@ class TopicConfig:
     file_delete_delay_ms: int = long(
         "file.delete.delay.ms",
         60_000,
-        "How long a deleted segment's files stay.",
+        "How long deleted segments and partitions stay on disk.",
         minimum=0,
         synonyms=_like("log.segment.delete.delay.ms"),
     )

@@ -1,4 +1,4 @@
-"""The committed offsets of all groups of one `__consumer_offsets` partition, as its records define them.
+"""The committed offsets of all groups of one `__consumer_offsets` partition; handlers check requests.
 
 A committed offset is the next offset to read (SPEC 7). Offsets of open transactions are kept apart until the
 transaction's marker. Times are in ms since 1970.

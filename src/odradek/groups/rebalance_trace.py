@@ -196,19 +196,19 @@ class RebalanceTrace:
         self._revoked_ms: dict[str, int] = {}
 
     def joined(self, member_id: str, now_ms: int) -> None:
-        """Note when a member joined, or reached the group's epoch; only its last request counts."""
+        """Record when a member joined, or reached the group's epoch; only its last request counts."""
         self._joined_ms[member_id] = now_ms - self._started.ms
 
     def timed_out(self, member_id: str) -> None:
-        """Note that a member was removed because it did not join."""
+        """Record that a member was removed because it did not join."""
         self._timed_out.append(member_id)
 
     def join_phase_completed(self, now_ms: int) -> None:
-        """Note that all members have joined, or that those that have not were removed."""
+        """Record that all members have joined, or that those that have not were removed."""
         self._join_ms = now_ms - self._started.ms
 
     def assigned(self, now_ms: int) -> None:
-        """Note that the leader has sent the assignment."""
+        """Record that the leader has sent the assignment."""
         self._assign_ms = now_ms - self._started.ms - (self._join_ms or 0)
 
     def synced(self, moved: Iterable[TopicPartition], unowned_ms: Mapping[TopicPartition, int]) -> None:
@@ -217,7 +217,7 @@ class RebalanceTrace:
         self._unowned_ms.update(unowned_ms)
 
     def revoked(self, member_id: str, took_ms: int) -> None:
-        """Note how long a member took to give partitions up."""
+        """Record how long a member took to give partitions up."""
         self._revoked_ms[member_id] = max(took_ms, self._revoked_ms.get(member_id, 0))
 
     def completed(

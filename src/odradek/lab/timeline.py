@@ -79,7 +79,7 @@ class TimelineBuilder:
         return self._open.get(partition, (None, 0))[0]
 
     def note(self, partition: TopicPartition, member: str | None, at_ms: int) -> None:
-        """Note the owner of a partition from now on; no owner is a gap only if it had one before."""
+        """Record the owner of a partition from now on; no owner is a gap only if it had one before."""
         known = self._open.get(partition)
         if known is None:
             if member is not None:
@@ -93,12 +93,12 @@ class TimelineBuilder:
         self._open[partition] = (member, at_ms)
 
     def note_all(self, owners: Mapping[TopicPartition, str], at_ms: int) -> None:
-        """Note the owners of all partitions; those that are not named have none."""
+        """Record the owners of all partitions; those that are not named have none."""
         for partition in [*self._open, *owners]:
             self.note(partition, owners.get(partition), at_ms)
 
     def close(self, at_ms: int, *, gaps_since_ms: int | None = None) -> None:
-        """End all spans, as for a group without members; a gap that began before `gaps_since_ms` is not a gap."""
+        """End all spans at `at_ms`. A span without an owner is kept only if it began at `gaps_since_ms` or later."""
         for partition, (member, since_ms) in self._open.items():
             if member is not None or (gaps_since_ms is not None and since_ms >= gaps_since_ms):
                 self._add(partition, member, since_ms, max(at_ms, since_ms))

@@ -98,7 +98,7 @@ class Durability:
         return self._job
 
     def finish(self, job: "FlushJob") -> Exception | None:
-        """Note what is synced, unless the log was truncated since; return the job's error."""
+        """Record what is synced, unless the log was truncated since; return the job's error."""
         if job.error is not None:
             job.give_back_epochs()
         if self._job is not job:
@@ -112,7 +112,7 @@ class Durability:
         return job.error
 
     def truncate(self, offset: int, active: Segment) -> None:
-        """Note that the log ends at `offset`, in `active`."""
+        """Record that the log ends at `offset`, in `active`."""
         self._job = self._closed_at = None
         self.unsynced_paths.update((self._directory, parent_of(self._directory)))
         self.synced_offset = min(self.synced_offset, offset)

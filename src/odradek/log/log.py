@@ -238,7 +238,7 @@ class Log:
         return self._appender.find_duplicate(batch)
 
     def begin_epoch(self, leader_epoch: int) -> None:
-        """Note that `leader_epoch` begins at the log end offset (KIP-101)."""
+        """Record that `leader_epoch` begins at the log end offset (KIP-101)."""
         self._appender.begin_epoch(leader_epoch)
 
     def write(self) -> None:
@@ -253,7 +253,7 @@ class Log:
         return self._writer.begin_flush(now_ms=now_ms, include_active=include_active)
 
     def finish_flush(self, job: FlushJob) -> None:
-        """Note what `job` has synced."""
+        """Record what `job` has synced."""
         self._writer.finish_flush(job)
 
     def flush(self) -> None:

@@ -193,7 +193,7 @@ class LogAppender:
                 local.segments.active.add_aborted(aborted)
 
     def begin_epoch(self, leader_epoch: int) -> None:
-        """Note that `leader_epoch` begins at the log end offset, even if its leader appends nothing (KIP-101)."""
+        """Record that `leader_epoch` begins at the log end offset, even if its leader appends nothing (KIP-101)."""
         self._local.epochs.begin(leader_epoch, self._local.log_end_offset)
 
     def _epoch_too_old(self, leader_epoch: int) -> LogStorageError:

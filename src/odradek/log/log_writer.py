@@ -159,7 +159,7 @@ class LogWriter:
             return None
 
     def finish_flush(self, job: FlushJob) -> None:
-        """Note what `job` has synced. Raises `LogStorageError` if a sync failed: the log stops then."""
+        """Record what `job` has synced. Raises `LogStorageError` if a sync failed: the log stops then."""
         error, directory = self._local.durability.finish(job), self._local.directory
         if error is not None and is_passing(error) and not job.failed_sync:
             _logger.warning("Failed to flush %s, will retry: %s", directory, describe(error))

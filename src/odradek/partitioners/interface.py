@@ -39,7 +39,7 @@ class BatchAware(Protocol):
     """An optional interface of partitioners that are notified of new batches (KIP-480)."""
 
     def on_new_batch(self, topic: str, cluster: ClusterView, previous: int) -> None:
-        """Note that the record would open a new batch on `previous`; `partition` is then called again."""
+        """Handle a record that would open a new batch on `previous`; `partition` is then called again."""
 
 
 @runtime_checkable
@@ -49,10 +49,10 @@ class LoadAware(Protocol):
     def on_appended(
         self, topic: str, partition: int, appended_bytes: int, cluster: ClusterView, *, batch_ready: bool
     ) -> None:
-        """Note that a record was appended to `partition`'s queue; `batch_ready`: a full batch waits there.
+        """Handle a record that was appended to `partition`'s queue; `batch_ready`: a full batch waits there.
 
         Called only for records that `partition` placed without using a key.
         """
 
     def update_load(self, topic: str, queue_sizes: dict[int, int], *, partition_count: int) -> None:
-        """Note the waiting batches of each partition that has a leader and whose broker is ready."""
+        """Record the waiting batches of each partition that has a leader and whose broker is ready."""

@@ -73,11 +73,11 @@ class Send:
     refused: bool = False
 
     def acknowledge(self, offset: int | None, *, now: float) -> None:
-        """Note that the cluster has acknowledged the record, at `offset` if it is known."""
+        """Record that the cluster has acknowledged the record, at `offset` if it is known."""
         self.acknowledged_at, self.offset = now, offset
 
     def refuse(self) -> None:
-        """Note that the record will never be in the log: it is too large, or its transaction was aborted.
+        """Record that the record will never be in the log: it is too large, or its transaction was aborted.
 
         Not for time-outs.
         """
@@ -102,13 +102,13 @@ class History:
         """Producers without idempotence: their records may be duplicated, and in any order."""
 
     def send(self, producer: str, partition: TopicPartition, value: bytes, *, now: float) -> Send:
-        """Note that `producer` passes a record to its client."""
+        """Record that `producer` passes a record to its client."""
         send = Send(producer=producer, partition=partition, value=value, sent_at=now)
         self.sends.append(send)
         return send
 
     def poll(self, reading: str, partition: TopicPartition, offset: int, value: bytes) -> None:
-        """Note that a consumer polled a record.
+        """Record that a consumer polled a record.
 
         A reading goes forward only: after a seek or a rebalance, it has another name.
         """

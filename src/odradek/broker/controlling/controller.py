@@ -104,7 +104,7 @@ class Controller:
     # ---- requests ------------------------------------------------------------------------------------------------
 
     async def do(self, work: Callable[[ControllerEpoch], Awaitable[T]]) -> T:
-        """Run `work` in its turn, and return when what it marked is in the image.
+        """Run `work` in its turn, and return when what it marked as changed has been read again.
 
         Raises `KafkaError` if this broker is not the controller, or the tree cannot be reached.
         """

@@ -1,4 +1,4 @@
-"""Fetch: records from an offset on, at once or when there are enough of them; for consumers and for followers.
+"""Fetch: records from an offset on, at once or when enough are there; byte limits of consumers and followers.
 
 A fetch that finds less than `min_bytes` waits in the purgatory; appends to its partitions count down the missing
 bytes, and at zero it completes. At least one batch is returned, however large, so that readers make progress (KIP-74).
@@ -157,7 +157,7 @@ class _Fetch(PendingReply):
         self._missing_bytes = 0
 
     def _authorize(self, params: FetchParams) -> FetchParams:
-        """Note the topics that the principal may not read; followers need a permission on the cluster instead."""
+        """Record the topics that the principal may not read; followers need a permission on the cluster instead."""
         context = self._context
         if params.is_from_follower:
             self._is_refused = not context.allows(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)

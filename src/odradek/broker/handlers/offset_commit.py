@@ -1,4 +1,4 @@
-"""OffsetCommit: a member, or a consumer without a group membership, stores the next offsets to read.
+"""OffsetCommit: stores the next offsets to read, of members and others; checks topics and the metadata's length.
 
 A consumer that is not a member commits with generation -1, while the group has no members. Versions: 2 to 4 a retention
 time, 6 leader epochs (KIP-320), 7 static members (KIP-345), 8 flexible, 9 GROUP_ID_NOT_FOUND (KIP-848), 10 topic ids

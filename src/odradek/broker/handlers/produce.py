@@ -233,7 +233,7 @@ class _Produce(PendingReply):
     def _acknowledged(
         self, responses: list[PartitionResponse], index: int, traffic: TopicTraffic, error: KafkaError | None
     ) -> None:
-        """Note that one partition's records are safe, or that they failed."""
+        """Record that one partition's records are safe, or that they failed."""
         if self.settled:
             return
         if self._awaited is not None:

@@ -46,7 +46,7 @@ class FetcherSession:
         return SessionRequest(session_id=self.session_id, epoch=epoch, positions=positions, forgotten=forgotten)
 
     def answered(self, session_id: int) -> None:
-        """Note the response's session id; with 0, the next request is a full one."""
+        """Record the response's session id; with 0, the next request is a full one."""
         if session_id == 0:
             self.reset()
         else:

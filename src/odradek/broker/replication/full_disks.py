@@ -26,13 +26,13 @@ class FullDisks:
         return bool(self._last_refusal_s)
 
     def refused(self, directory: str, reason: str) -> None:
-        """Note that a write to a log in `directory` failed for lack of space."""
+        """Record that a write to a log in `directory` failed for lack of space."""
         if directory not in self._last_refusal_s:
             _log.error("Data directory %s has no space for writes; reads go on: %s", directory, reason)
         self._last_refusal_s[directory] = self._clock.monotonic()
 
     def written(self, directory: str) -> None:
-        """Note that a write to a log in `directory` succeeded."""
+        """Record that a write to a log in `directory` succeeded."""
         last_s = self._last_refusal_s.get(directory)
         if last_s is not None and self._clock.monotonic() - last_s >= QUIET_S:
             del self._last_refusal_s[directory]

@@ -288,7 +288,7 @@ class Partition:
             self._isr_changed()
 
     def fetched_by(self, replica: int, offset: int, *, log_start_offset: int, broker_epoch: int = -1) -> None:
-        """Note that a follower has everything before `offset`."""
+        """Record that a follower has everything before `offset`."""
         replication = self.replication
         replication.fetched(
             replica,

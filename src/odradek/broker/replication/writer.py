@@ -42,10 +42,10 @@ class Appender(Protocol):
         """The log that is appended to."""
 
     def written(self, size: int) -> None:
-        """Note that the log's `written_offset` has moved past `size` more bytes."""
+        """Record that the log's `written_offset` has moved past `size` more bytes."""
 
     def failed(self, error: KafkaError) -> None:
-        """Note that unwritten appends are lost."""
+        """Record that unwritten appends are lost."""
 
 
 class Writer:

@@ -15,7 +15,7 @@ _BURST_S: Final = 1.0
 
 
 class ConnectionQuotas:
-    """Counts connections. `most_open` is the number that the system's limit for open files has room for."""
+    """Counts open connections, refuses or delays new ones. `most_open`: how many the limit for open files allows."""
 
     def __init__(self, most_open: int) -> None:
         self._most_open = most_open

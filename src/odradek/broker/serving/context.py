@@ -125,5 +125,5 @@ def cluster_operations(context: RequestContext) -> int:
 
 
 def decoded_bytes(meter: Meter) -> int:
-    """Return the bytes that the request that `meter` counted takes until it is answered (`PendingReply`)."""
+    """Return about how many bytes the request's array items take in memory until it is answered (`PendingReply`)."""
     return max(meter.taken - _USUAL_ENTRIES, 0) * _ENTRY_BYTES

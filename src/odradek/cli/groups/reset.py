@@ -66,7 +66,7 @@ def new_offset(goal: Goal, committed: int | None, partition: PartitionOffsets) -
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Scope:
-    """The partitions to reset: those of `topics`, all with committed offsets, or the lines of a plan."""
+    """The partitions to reset: those of `topics`, else those in `file`, else all that have committed offsets."""
 
     selection: GroupSelection
     topics: tuple[str, ...] = ()

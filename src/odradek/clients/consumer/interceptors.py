@@ -18,7 +18,7 @@ class ConsumerInterceptor:
         return records
 
     def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Note that the group's coordinator has stored these offsets."""
+        """Handle offsets that the group's coordinator has stored."""
 
 
 class Interceptors:

@@ -43,7 +43,7 @@ class ConsumerMetrics:
         self._callback_times_ms.add(latency_s * 1000)
 
     def poll_started(self, now: float) -> None:
-        """Note the begin of a call of the application."""
+        """Record the begin of a call of the application."""
         if self.poll_started_at != _NEVER:
             self._times_between_polls_ms.add((now - self.poll_started_at) * 1000)
         self.poll_started_at = now

@@ -133,7 +133,7 @@ class TopicPartitionState:
         )
 
     def update_leader(self, metadata: ClusterMetadata) -> None:
-        """Note the leader by new metadata; the position is to be validated with another one."""
+        """Record the leader by new metadata; the position is to be validated with another one."""
         self.metadata = metadata
         topic = metadata.topics.get(self.partition.topic)
         known = topic.partitions.get(self.partition.partition) if topic is not None else None
@@ -176,7 +176,7 @@ class TopicPartitionState:
         self.reset = timestamp
 
     def update_end(self, answer: FetchedPartition) -> None:
-        """Note the end offsets of a fetch."""
+        """Record the end offsets of a fetch."""
         self.high_watermark = answer.high_watermark
         self.last_stable_offset = answer.last_stable_offset if answer.last_stable_offset >= 0 else None
 

@@ -19,7 +19,7 @@ class BrokerReadiness:
         self._times: dict[int, _Times] = {}
 
     def update(self, node_id: int, now: float, *, is_ready: bool) -> None:
-        """Note that batches are due for a broker, which is connected and has room for a request if `is_ready`."""
+        """Record that batches are due for a broker, which is connected and has room for a request if `is_ready`."""
         times = self._times.get(node_id)
         if times is None:
             times = self._times[node_id] = _Times(now, now)

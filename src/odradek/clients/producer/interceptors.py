@@ -30,7 +30,7 @@ class ProducerInterceptor:
         return record
 
     def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None) -> None:
-        """Note that a record was delivered, or has failed with `error`.
+        """Handle a record that was delivered, or that has failed with `error`.
 
         Of a failed record the offset is -1, and so is the partition if none was chosen.
         """

@@ -43,7 +43,7 @@ class RecordPlacer:
         return partition
 
     def on_new_batch(self, topic: str, metadata: ClusterMetadata, previous: int) -> None:
-        """Note that a record would open a new batch. Raises `KafkaError` INVALID_PARTITIONS if the partitioner does."""
+        """Tell the partitioner that a record would open a new batch. Raises `KafkaError` if it raises."""
         assert self._batch_aware is not None
         try:
             self._batch_aware.on_new_batch(topic, metadata, previous)
@@ -53,7 +53,7 @@ class RecordPlacer:
     def on_appended(
         self, topic: str, partition: int, appended_bytes: int, metadata: ClusterMetadata, *, batch_ready: bool
     ) -> None:
-        """Note an appended record, which is sent whatever the partitioner raises: that is logged, once."""
+        """Tell the partitioner of an appended record. The record is sent whatever it raises, which is logged once."""
         if self._load_aware is not None:
             try:
                 self._load_aware.on_appended(topic, partition, appended_bytes, metadata, batch_ready=batch_ready)
@@ -62,13 +62,13 @@ class RecordPlacer:
                 self._load_aware, self.is_load_aware = None, False
 
     def on_batch(self, topic: str, partition: int, batch_bytes: int, metadata: ClusterMetadata) -> None:
-        """Note a whole batch of records without keys, so that the next one goes elsewhere."""
+        """Tell the partitioner of a whole batch of records without keys, so that the next one goes elsewhere."""
         if self._batch_aware is not None:
             self.on_new_batch(topic, metadata, partition)
         self.on_appended(topic, partition, batch_bytes, metadata, batch_ready=True)
 
     def update_load(self, topic: str, queue_sizes: dict[int, int], *, partition_count: int) -> None:
-        """Note the queues of a topic; what the partitioner raises is logged, once."""
+        """Tell the partitioner of the queues of a topic. An error that it raises is logged once."""
         if self._load_aware is not None:
             try:
                 self._load_aware.update_load(topic, queue_sizes, partition_count=partition_count)

@@ -1,4 +1,4 @@
-"""`GroupTree` reads, writes and watches the nodes of a group for one consumer (SPEC 8)."""
+"""`GroupTree` reads, writes and watches a group's nodes for one consumer; an owner node is a plain thread id."""
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator

@@ -53,13 +53,13 @@ class GroupTrace:
         return overtaken
 
     def assigned(self, assignor: str, now: Now) -> None:
-        """Note that the targets of the epoch are computed."""
+        """Record that the targets of the epoch are computed."""
         self._is_assigned, self._assignor = True, assignor
         if self._trace is not None:
             self._trace.assigned(now.ms)
 
     def member_updated(self, update: MemberUpdate, image: ClusterImage, now: Now) -> list[RebalanceCompleted]:
-        """Note what a member got and gave up; return the rebalance if it was the last one to wait for."""
+        """Record what a member got and gave up; return the rebalance if it was the last one to wait for."""
         member_id, after = update.after.member_id, update.after
         if update.replaced is not None:
             self._forget(update.replaced)
@@ -90,7 +90,7 @@ class GroupTrace:
                 self._trace.revoked(member_id, now.ms - since_ms)
 
     def members_removed(self, member_ids: Iterable[str], since_ms: int, *, timed_out: bool) -> None:
-        """Note that members were removed: their partitions have no owner from `since_ms` on. The epoch changes too."""
+        """Record that members were removed: their partitions have no owner from `since_ms` on. It changes the epoch."""
         for member_id in member_ids:
             self._ownership.removed(member_id, since_ms)
             self._forget(member_id)

@@ -235,7 +235,7 @@ class _UpdatedGroup:
         self._regexes, self._is_refreshed = found, True
 
     def done(self) -> None:
-        """Note that the group has seen the present topics: no assignor failed on the way."""
+        """Record that the group has seen the present topics: no assignor failed on the way."""
         if self._is_refreshed:
             self._group.needs_refresh, self._group.resolved_topics = False, self._image.topics
         if self._resolved_ms is not None:

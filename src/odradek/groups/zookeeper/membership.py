@@ -125,15 +125,15 @@ class Membership:
     # -- what happens at any time --------------------------------------------------------------------------------------
 
     def tree_changed(self) -> None:
-        """Note that a watched node changed."""
+        """Record that a watched node changed."""
         self._has_changed = True
 
     def session_lost(self) -> None:
-        """Note that the session, the registration and all claims are gone; another session has begun."""
+        """Record that the session, the registration and all claims are gone; another session has begun."""
         self._has_lost_session = True
 
     def close(self) -> None:
-        """Note that the consumer shall leave."""
+        """Record that the consumer shall leave."""
         self._is_closing = True
 
     @property

@@ -74,7 +74,7 @@ class Results:
                     self._disk.remove(f"{folder}/{name}")
 
     def check_definition(self) -> None:
-        """Raise `LabError` if the directory has the results of another sweep."""
+        """Raise `LabError` if the directory has the results of another sweep, `StorageError` if that cannot be read."""
         path = f"{self._sweep.directory}/{_DEFINITION}"
         if not self._disk.exists(path):
             return

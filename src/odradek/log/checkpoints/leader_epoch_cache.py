@@ -43,7 +43,7 @@ class LeaderEpochs:
         self.is_dirty = False
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Note that a leader of `epoch` wrote `start_offset`, unless the epoch is known."""
+        """Record that a leader of `epoch` wrote `start_offset`, unless the epoch is known."""
         if epoch <= self.recorded:
             return
         self.begin(epoch, start_offset)
@@ -51,7 +51,7 @@ class LeaderEpochs:
         self.is_dirty = True
 
     def begin(self, epoch: int, start_offset: int) -> None:
-        """Note that a leader of `epoch` writes from `start_offset` on, if it writes anything."""
+        """Record that a leader of `epoch` writes from `start_offset` on, if it writes anything."""
         if epoch <= self.latest:
             return
         while self.entries and self.entries[-1].start_offset >= start_offset:

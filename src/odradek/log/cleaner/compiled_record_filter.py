@@ -161,7 +161,7 @@ class CompiledRecordFilter:
         for piece in pieces:
             rows = self._rows(piece, now_ms=now_ms)
             if isinstance(piece, Run):
-                _mark_last(rows, piece, last_offsets)
+                _keep_last_batches(rows, piece, last_offsets)
             slots = self.offsets.slots
             status = self._code.keep_records(
                 _address(rows), len(rows), self.offsets.latest_offset, horizon_ms, _address(slots), len(slots),
@@ -197,8 +197,8 @@ def _refuse_malformed(rows: Rows, status: int) -> None:
         raise CorruptBatchError(f"the records of the batch at offset {rows[status]['base_offset']} are malformed")
 
 
-def _mark_last(rows: Rows, run: Run, last_offsets: Sequence[int]) -> None:
-    """Mark the batches of a run that end at one of `last_offsets`."""
+def _keep_last_batches(rows: Rows, run: Run, last_offsets: Sequence[int]) -> None:
+    """Set `keep_empty` for the batches whose last offset is in `last_offsets`: they stay even without records."""
     first = bisect_left(last_offsets, run.base_offset)
     here = last_offsets[first : bisect_right(last_offsets, run.last_offset, first)]
     if here:

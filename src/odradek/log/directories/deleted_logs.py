@@ -1,4 +1,4 @@
-"""Folders of logs that are deleted (`-delete`) or stray (`-stray`): renamed at once, and removed later."""
+"""Folders of deleted (`-delete`) and stray (`-stray`) logs: renamed at once, kept until the caller's due time."""
 
 import logging
 import uuid

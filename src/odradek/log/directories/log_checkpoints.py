@@ -41,7 +41,7 @@ class LogCheckpoints:
         """Partitions whose former logs may be in the files, and the last plan that contained them."""
 
     def mark_outdated(self, partitions: Iterable[TopicPartition]) -> None:
-        """Note that the files' entries for these partitions must be replaced before the partitions are used again."""
+        """Record that the files' entries for these partitions must be replaced before the partitions are used again."""
         self._outdated.update(dict.fromkeys(partitions, self._writer.planned))
 
     def update_outdated(self, partition: TopicPartition) -> None:

@@ -1,4 +1,4 @@
-"""All logs of a broker: opened at the start, created, truncated, deleted, and closed.
+"""All logs of a broker: opened at the start, created, truncated, deleted (with what delay), and closed.
 
 `close` leaves a mark, so that the next `open` need not recover; `kill` does not.
 
@@ -398,9 +398,9 @@ class LogManager:
         self.deleted.delete(partition, folders, due_ms, is_stray=is_stray, offline=self.directories.offline)
 
     def rename_to_stray(self, partition: TopicPartition, reason: str) -> None:
-        """Rename the partition's log to `-stray`, for an operator to decide about.
+        """Rename the log's folder to `-stray`. `StrayLogs` may remove it later; else it stays for an operator.
 
-        Raises `LogStorageError`; nothing has changed then.
+        Raises `LogStorageError`; the log is then as before.
         """
         log = self._logs[partition]
         folder = self.deleted.rename_to_stray(partition, log.directory, reason)

@@ -1,4 +1,4 @@
-"""The results of a verification: a `Finding` for each damaged file, and notes."""
+"""The results of a verification: a `Finding` for each damaged file, and notes; `cli.log` prints them."""
 
 from collections.abc import Callable
 from typing import TypeVar

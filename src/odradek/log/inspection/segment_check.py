@@ -40,16 +40,16 @@ class FileCheck:
         self.warning: tuple[int, str] | None = None
 
     def warn(self, byte: int, reason: str) -> None:
-        """Note something that Kafka writes in some cases, and that is wrong in others."""
+        """Record something that Kafka writes in some cases, and that is wrong in others."""
         if self.warning is None:
             self.warning = byte, reason
 
     def fail(self, byte: int, reason: str) -> None:
-        """Note an error; the first one in the file is kept."""
+        """Record an error; the first one in the file is kept."""
         self.found(DamagedFileError(self.path, byte, reason))
 
     def found(self, error: DamagedFileError) -> None:
-        """Note an error that was raised."""
+        """Record an error that was raised."""
         if self.damage is None:
             self.damage = error
         else:

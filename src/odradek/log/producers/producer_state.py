@@ -125,7 +125,7 @@ class ProducerState:
         return next(iter(self._open.values())).last_timestamp if self._open else None
 
     def committed(self, high_watermark: int) -> None:
-        """Note that everything before `high_watermark` is committed."""
+        """Record that everything before `high_watermark` is committed."""
         self.high_watermark = high_watermark
         while self._ended and self._ended[0][1] < high_watermark:
             self._ended.popleft()
@@ -159,7 +159,7 @@ class ProducerState:
     def end_transaction(
         self, marker: EndTransactionMarker, *, producer_id: int, producer_epoch: int, offset: int, timestamp: int
     ) -> AbortedTransaction | None:
-        """Note a marker that was appended at `offset`; return the transaction if it was aborted."""
+        """Record a marker that was appended at `offset`; return the transaction if it was aborted."""
         entry = self._entry(producer_id, producer_epoch)
         entry.last_timestamp = timestamp
         entry.coordinator_epoch = marker.coordinator_epoch
@@ -229,7 +229,7 @@ class ProducerState:
         return found
 
     def update(self, header: BatchHeader, first_offset: int, timestamp: int, *, now_ms: int = -1) -> None:
-        """Note a data batch at `first_offset`; `now_ms` is None if it is read from the log."""
+        """Record a data batch at `first_offset`; `now_ms` is None if it is read from the log."""
         producer_id = header.producer_id
         entry = self._entry(producer_id, header.producer_epoch)
         entry.last_timestamp = timestamp
@@ -244,7 +244,7 @@ class ProducerState:
     def replay(
         self, header: BatchHeader, marker: EndTransactionMarker | None, *, now_ms: int = -1
     ) -> AbortedTransaction | None:
-        """Note a batch from the log; return the transaction if its `marker` aborts it. A follower passes `now_ms`."""
+        """Record a batch from the log; return the transaction if its `marker` aborts it. A follower passes `now_ms`."""
         if header.producer_id < 0:
             return None
         if not header.is_control:

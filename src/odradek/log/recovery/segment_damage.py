@@ -38,7 +38,7 @@ class SuspectedSegments:
                 self._suspected.add(segment)
 
     def checked(self, segment: Segment, size: int, damage: DamagedFileError | None) -> bool:
-        """Note the result of a check of the first `size` bytes; return whether damage is news."""
+        """Record the result of a check of the first `size` bytes; return whether damage is news."""
         self._suspected.discard(segment)
         if damage is None or self.damage is not None or segment not in self._segments or segment.written_size < size:
             return False
@@ -46,7 +46,7 @@ class SuspectedSegments:
         return True
 
     def check_failed(self, segment: Segment) -> None:
-        """Note that a check ended without a result."""
+        """Record that a check ended without a result."""
         self._suspected.discard(segment)
 
     @property

@@ -159,7 +159,7 @@ class Segment:
         )
 
     def add(self, base_offset: int, last_offset: int, size: int, max_timestamp: int, now_ms: int) -> None:
-        """Note that a batch of `size` bytes follows in the file."""
+        """Record that a batch of `size` bytes follows in the file."""
         position = self.size
         if not position:
             self._first_timestamp = max_timestamp
@@ -185,7 +185,7 @@ class Segment:
         self.last_append_ms = now_ms
 
     def add_aborted(self, transaction: AbortedTransaction) -> None:
-        """Note that the last batch aborts a transaction."""
+        """Record that the last batch aborts a transaction."""
         if self.aborted is None:
             self.aborted = TransactionIndex(self.pool.file(self._path(TRANSACTION_INDEX)))
         self.aborted.append(transaction)

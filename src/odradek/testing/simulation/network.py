@@ -170,15 +170,15 @@ class MemoryNetwork:
         return (source, target) in self._blocked
 
     def hold(self, link: Link) -> None:
-        """Note that data of `link` is held back, to release it when the cut heals."""
+        """Record that data of `link` is held back, to release it when the cut heals."""
         self._held[link] = None
 
     def remember(self, host: str, transport: MemoryTransport) -> None:
-        """Note that `host` has this open connection."""
+        """Record that `host` has this open connection."""
         self._transports[transport] = host
 
     def forget(self, transport: MemoryTransport) -> None:
-        """Note that a connection's end is gone."""
+        """Record that a connection's end is gone."""
         self._transports.pop(transport, None)
 
     def close_listener(self, listener: "MemoryListener") -> None:

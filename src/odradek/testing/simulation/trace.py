@@ -21,7 +21,7 @@ class Trace:
         self._last: deque[tuple[float, str]] = deque(maxlen=_KEPT)
 
     def add(self, at_s: float, event: str) -> None:
-        """Note that `event` happened `at_s` seconds after the start."""
+        """Record that `event` happened `at_s` seconds after the start."""
         self._count += 1
         self._crc = zlib.crc32(f"{at_s:.9f} {event}\n".encode(), self._crc)
         self._last.append((at_s, event))

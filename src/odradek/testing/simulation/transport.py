@@ -43,13 +43,13 @@ class Conditions(Protocol):
         """Call `link.release()` when the cut is healed."""
 
     def remember(self, host: str, transport: "MemoryTransport") -> None:
-        """Note that `host` has an open connection, whose `transport.die()` to call if it crashes."""
+        """Record that `host` has an open connection, whose `transport.die()` to call if it crashes."""
 
     def forget(self, transport: "MemoryTransport") -> None:
-        """Note that a connection's end is gone."""
+        """Record that a connection's end is gone."""
 
     def note(self, event: str) -> None:
-        """Note an event."""
+        """Record an event."""
 
 
 class _Mark(enum.Enum):
@@ -245,7 +245,7 @@ class MemoryTransport(asyncio.Transport):
         return True
 
     def acknowledge(self, size: int) -> None:
-        """Note that the other end has read `size` bytes."""
+        """Record that the other end has read `size` bytes."""
         self._outstanding_bytes -= size
         assert self._outstanding_bytes >= 0, "more was read than was written"
         if self._lost:

@@ -22,7 +22,7 @@ class RunInTurn(Protocol):
     """The metadata loop's queue of jobs."""
 
     async def __call__(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Run `work` between two readings of the tree; return when what it marked is in the image."""
+        """Run `work` between two readings of the tree; return when what it marked as changed has been read again."""
 
 
 class ElectedController(Protocol):
@@ -33,7 +33,7 @@ class ElectedController(Protocol):
         """Return the brokers that are about to stop."""
 
     def image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Compare two images; called with every image, and with the first one after the election."""
+        """Pass the previous and the present image to the tasks and channels; called after each refresh of the image."""
 
     async def run_tasks(self) -> bool:
         """Do what is due, and return whether the tree was changed, so that there may be more to do."""

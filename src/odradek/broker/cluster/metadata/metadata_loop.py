@@ -166,9 +166,9 @@ class MetadataLoop(Generic[ControllerT]):
     # ---- requests -----------------------------------------------------------------------------------------------
 
     async def run_in_turn(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Run `work` in the loop's task, and return when what it marked is in the image.
+        """Run `work` in the loop's task; return when the loop has read again what `work` marked as changed.
 
-        Raises `KafkaError` NOT_CONTROLLER if the loop has stopped, and as `JobQueue.submit`.
+        Raises `KafkaError`: NOT_CONTROLLER if the loop has stopped, else the error of `work`.
         """
 
         async def job() -> T:

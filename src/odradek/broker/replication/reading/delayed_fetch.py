@@ -16,7 +16,7 @@ class DelayedFetch(Protocol):
     """A fetch that waits for more records of a partition."""
 
     def advanced(self, size: int) -> None:
-        """Note that `size` more bytes may be read."""
+        """Tell the fetch that it may read `size` more bytes."""
 
     def interrupted(self) -> None:
-        """Note that this broker does not lead the partition any more."""
+        """Tell the fetch to read again and complete: the leader or epoch changed, or a size could not be computed."""

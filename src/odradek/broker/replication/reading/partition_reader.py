@@ -1,9 +1,9 @@
 """Reading records of partitions that this broker leads or follows, for a consumer or a follower.
 
 A consumer gets records up to the high watermark or the last stable offset, a follower all that is written; followers
-read leaders only. A follower's
-fetch also tells how far its log is, which is what commits records. A reader that sends the epoch of its last record
-gets the diverging epoch instead of records where its log and the leader's diverge (KIP-595).
+read leaders only. A follower's fetch also tells how far its log is, which is what commits records. A reader that sends
+the epoch of its last record gets the diverging epoch instead of records where its log and the leader's diverge
+(KIP-595).
 """
 
 from collections.abc import Callable, Sequence

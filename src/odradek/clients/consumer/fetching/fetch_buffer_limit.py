@@ -1,4 +1,4 @@
-"""The memory of prefetched records: `queued.max.messages.kbytes`, shared by the brokers that are fetched from."""
+"""Divides the memory of prefetched records between brokers; `settings` has its size, `queued.max.messages.kbytes`."""
 
 from collections.abc import Iterable, Mapping, Sequence
 

@@ -117,7 +117,7 @@ class Fetcher:
             self._cluster.spawn(self._fetch(node_id, states, max_bytes), f"fetch from broker {node_id}")
 
     def _update_leader(self, state: TopicPartitionState, metadata: ClusterMetadata) -> None:
-        """Note the leader by new metadata. The offsets of a topic that was created again mean other records."""
+        """Record the leader by new metadata. The offsets of a topic that was created again mean other records."""
         before = state.topic_id
         state.update_leader(metadata)
         if before is not None and state.topic_id is not None and before != state.topic_id:

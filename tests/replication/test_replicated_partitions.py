@@ -9,7 +9,7 @@ import pytest
 
 from odradek.broker.lifecycle import Broker
 from odradek.broker.replication.fetcher_session import FetcherSession, SessionRequest
-from odradek.broker.replication.follower import FetchPosition
+from odradek.broker.replication.follower import PartitionFetchState
 from odradek.broker.replication.partition import Partition
 from odradek.clients import Admin
 from odradek.controller import NewTopic
@@ -386,7 +386,7 @@ def test_new_partitions_of_a_fetcher_are_fetched_together(monkeypatch: pytest.Mo
     sizes: list[int] = []
     request = FetcherSession.request
 
-    def counted(self: FetcherSession, wanted: Mapping[TopicPartition, FetchPosition]) -> SessionRequest:
+    def counted(self: FetcherSession, wanted: Mapping[TopicPartition, PartitionFetchState]) -> SessionRequest:
         sizes.append(len(wanted))
         return request(self, wanted)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 from uuid import UUID
 
-from odradek.broker.replication.follower import FetchPosition
+from odradek.broker.replication.follower import PartitionFetchState
 from odradek.model import TopicPartition
 from odradek.model.values import dataclass, field
 
@@ -20,7 +20,7 @@ class SessionRequest:
 
     session_id: int
     epoch: int
-    positions: Mapping[TopicPartition, FetchPosition]
+    positions: Mapping[TopicPartition, PartitionFetchState]
     forgotten: Mapping[TopicPartition, UUID]
 
 
@@ -30,9 +30,9 @@ class FetcherSession:
 
     session_id: int = 0
     epoch: int = 0
-    known: dict[TopicPartition, FetchPosition] = field(default_factory=dict)
+    known: dict[TopicPartition, PartitionFetchState] = field(default_factory=dict)
 
-    def request(self, wanted: Mapping[TopicPartition, FetchPosition]) -> SessionRequest:
+    def request(self, wanted: Mapping[TopicPartition, PartitionFetchState]) -> SessionRequest:
         """Return the next request, which fetches all of `wanted`."""
         known = self.known
         positions = {key: position for key, position in wanted.items() if known.get(key) != position}

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("odradek.broker")
 
 
-class FetchPosition(NamedTuple):
+class PartitionFetchState(NamedTuple):
     """The position of a follower in a Fetch request. `last_epoch` is the epoch of the log's last record."""
 
     topic_id: UUID
@@ -85,10 +85,10 @@ class Follower:
         self._readers: dict[DelayedFetch, FetchIsolation] = {}
 
     @property
-    def position(self) -> FetchPosition:
+    def position(self) -> PartitionFetchState:
         """The position to fetch next."""
         log = self.log
-        return FetchPosition(
+        return PartitionFetchState(
             self.topic_id, log.written_offset, log.epochs.latest, log.log_start_offset, self.leader_epoch
         )
 
@@ -104,11 +104,11 @@ class Follower:
         if is_fenced:
             self._interrupt_readers()
 
-    def is_current_position(self, asked: FetchPosition) -> bool:
+    def is_current_position(self, asked: PartitionFetchState) -> bool:
         """Return whether a response to `asked` continues the log; the log start offset may differ."""
         return self.position == asked._replace(log_start_offset=self.log.log_start_offset)
 
-    def update_high_watermark(self, asked: FetchPosition, answer: FetchedPartition) -> None:
+    def update_high_watermark(self, asked: PartitionFetchState, answer: FetchedPartition) -> None:
         """Apply the offsets of a response that comes too late for its records: a session sends them only once."""
         if (asked.topic_id, asked.leader_epoch) == (self.topic_id, self.leader_epoch):
             self._high_watermark = max(self._high_watermark, answer.high_watermark)

@@ -20,7 +20,7 @@ from zlib import crc32
 
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.replication.fetcher_session import FetcherSession
-from odradek.broker.replication.follower import FetchPosition, Follower
+from odradek.broker.replication.follower import Follower, PartitionFetchState
 from odradek.log.errors import LogStorageError
 from odradek.metadata.image import BrokerImage
 from odradek.metrics.counters import BrokerCounters
@@ -201,7 +201,7 @@ class ReplicaFetcher:
 
     # ---- one fetch ----------------------------------------------------------------------------------------------
 
-    def _wanted(self) -> dict[TopicPartition, FetchPosition]:
+    def _wanted(self) -> dict[TopicPartition, PartitionFetchState]:
         now, retries = self._clock.monotonic(), self._retries
         for key, (at, waited_s) in retries.items():
             if at <= now:
@@ -225,7 +225,7 @@ class ReplicaFetcher:
             delay_s = self._next_backoff_s(waited_s)
             self._retries[key] = self._clock.monotonic() + delay_s, delay_s
 
-    async def _fetch(self, wanted: dict[TopicPartition, FetchPosition]) -> None:
+    async def _fetch(self, wanted: dict[TopicPartition, PartitionFetchState]) -> None:
         await self._wait_for_appends(wanted)
         connection = await self._connection()
         asked = [(wanted, *self._send(connection, wanted))]
@@ -272,7 +272,7 @@ class ReplicaFetcher:
         interval_s = min(count * _INTERVAL_PER_PARTITION_S, self._metadata.config.replica_fetch_wait_max_ms / 1000)
         return max(self._sent_at + interval_s - self._clock.monotonic(), 0.0)
 
-    async def _receive(self, wanted: dict[TopicPartition, FetchPosition], response: FetchResponse) -> None:
+    async def _receive(self, wanted: dict[TopicPartition, PartitionFetchState], response: FetchResponse) -> None:
         """Let every partition handle its part of a response; return when all records are written."""
         if response.error_code:
             self._session.reset()
@@ -297,7 +297,7 @@ class ReplicaFetcher:
                     self._retries.pop(key, None)
 
     def _send(
-        self, connection: ClientConnection, wanted: dict[TopicPartition, FetchPosition]
+        self, connection: ClientConnection, wanted: dict[TopicPartition, PartitionFetchState]
     ) -> "tuple[int, asyncio.Future[RawResponse]]":
         """Send a fetch, and return its version and the future of the response."""
         request = self._session.request(wanted)
@@ -331,7 +331,7 @@ class ReplicaFetcher:
         body = encode_request(ApiKey.FETCH, version, message)
         return version, connection.exchange(ApiKey.FETCH, version, (body,))
 
-    def _encode(self, number: int, position: FetchPosition) -> dict[str, Any]:
+    def _encode(self, number: int, position: PartitionFetchState) -> dict[str, Any]:
         return {
             "partition": number,
             "current_leader_epoch": position.leader_epoch,
@@ -344,7 +344,7 @@ class ReplicaFetcher:
     # ---- one partition's answer ---------------------------------------------------------------------------------
 
     async def _process_partition_data(
-        self, key: TopicPartition, asked: FetchPosition | None, answer: FetchedPartition
+        self, key: TopicPartition, asked: PartitionFetchState | None, answer: FetchedPartition
     ) -> "asyncio.Future[KafkaError | None] | None":
         """Handle a partition's part of a response, if it fits the present position.
 
@@ -393,7 +393,7 @@ class ReplicaFetcher:
             _log.log(level, "Fetch of %s from broker %d failed with %s", key, self._leader, code.name.upper())
         self._delay_partition(key)
 
-    async def _handle_offset_out_of_range(self, follower: Follower, asked: FetchPosition) -> None:
+    async def _handle_offset_out_of_range(self, follower: Follower, asked: PartitionFetchState) -> None:
         """Truncate to the leader's end, after an unclean election, or restart the log at the leader's start."""
         key = follower.topic_partition
         end = await self._list_offset(key, asked, _LATEST)
@@ -409,7 +409,7 @@ class ReplicaFetcher:
             # A leader that contradicts itself, as one without room for a new segment does, is asked again later.
             self._delay_partition(key)
 
-    async def _list_offset(self, key: TopicPartition, asked: FetchPosition, timestamp: int) -> int:
+    async def _list_offset(self, key: TopicPartition, asked: PartitionFetchState, timestamp: int) -> int:
         """Return one end of the leader's log. Raises `KafkaError`, `UnavailableError`."""
         wanted = {
             "partition_index": key.partition,

@@ -40,7 +40,7 @@ class FetchParams(NamedTuple):
         return self.replica_id >= 0
 
 
-class FetchPosition(Protocol):
+class FetchPartition(Protocol):
     """A reader's request for one partition; -1 stands for an epoch that the request does not have."""
 
     @property
@@ -72,7 +72,7 @@ class PartitionReader:
         self._lend = lend
 
     def read(
-        self, partition: Partition | Follower, position: FetchPosition, most_bytes: int, *, at_least_one: bool
+        self, partition: Partition | Follower, position: FetchPartition, most_bytes: int, *, at_least_one: bool
     ) -> tuple[FetchedPartition, bool]:
         """Return what the partition has for the reader, and whether it has any record for it at all.
 

@@ -101,7 +101,11 @@ class MessageRules:
             return header, batch
         is_other_codec = self._codec is not None and header.attributes & CODEC_MASK != self._codec
         # The header breaks a limit, or is implausible.
-        is_suspicious = not (self._are_times_plausible(header, now_ms) and _is_plausible(header))
+        is_suspicious = not _has_room(header)
+        if self._is_create_time:  # retention uses the largest timestamp
+            latest = header.max_timestamp
+            is_in_range = now_ms - _RECENT_MS <= latest <= now_ms + self._after_max_ms
+            is_suspicious = is_suspicious or not is_in_range or header.base_timestamp > latest
         if not (self._looks_inside or is_other_codec or is_suspicious):
             return header, batch
         data = open_records(batch, header, max_bytes=self._limits.max_bytes)
@@ -114,15 +118,8 @@ class MessageRules:
         check_size(len(stored), self._config)
         return read_header(stored), stored
 
-    def _are_times_plausible(self, header: BatchHeader, now_ms: int) -> bool:
-        """Return whether the header's largest timestamp, which retention uses, can be stored without a check."""
-        latest = header.max_timestamp
-        return not self._is_create_time or (
-            now_ms - _RECENT_MS <= latest <= now_ms + self._after_max_ms and header.base_timestamp <= latest
-        )
 
-
-def _is_plausible(header: BatchHeader) -> bool:
+def _has_room(header: BatchHeader) -> bool:
     """Return whether the batch has room for its records."""
     room = header.size - HEADER_SIZE
     if header.attributes & CODEC_MASK:

@@ -20,11 +20,8 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's clocks."""
 
+    monotonic = staticmethod(time.monotonic)
+    busy_s = staticmethod(time.thread_time)
+
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
-
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-    def busy_s(self) -> float:
-        return time.thread_time()

@@ -348,7 +348,7 @@ class Connection(asyncio.BufferedProtocol):
         self._exclusive = False
         self._in_flight_bytes -= answered_bytes
         self._budget.give_back(answered_bytes)
-        if self._stalled or self._eof:
+        if self._eof or (self._stalled and not self._is_scheduled):
             self.continue_serving()
 
     def _write(self, buffers: Buffers) -> None:

@@ -34,6 +34,7 @@ _log = logging.getLogger("odradek.broker")
 ACKS_ALL: Final = -1
 ACKS_LEADER: Final = 1
 _PATIENCE_MS: Final = 500
+_WAITER_FAILED: Final = "Failed to complete a request that waits for an append"
 """The time until a follower is proposed again that the controller refused as a member of the ISR."""
 Waiter = Callable[[KafkaError | None], None]
 
@@ -482,17 +483,16 @@ def _fail(waiters: deque[tuple[int, Waiter]], error: KafkaError, *, beyond: int 
     waiters.clear()
     waiters.extend(kept)
     for waiter in failed:
-        _call(waiter, error)
+        try:
+            waiter(error)
+        except Exception:
+            _log.exception(_WAITER_FAILED)
 
 
 def _call_up_to(waiters: deque[tuple[int, Waiter]], offset: int) -> None:
     while waiters and waiters[0][0] <= offset:
-        _call(waiters.popleft()[1], None)
-
-
-def _call(waiter: Waiter, error: KafkaError | None) -> None:
-    """Call one waiter, and log its exception, so that the others are called too."""
-    try:
-        waiter(error)
-    except Exception:
-        _log.exception("Failed to complete a request that waits for an append")
+        waiter = waiters.popleft()[1]
+        try:
+            waiter(None)
+        except Exception:
+            _log.exception(_WAITER_FAILED)

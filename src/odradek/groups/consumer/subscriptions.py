@@ -1,4 +1,4 @@
-"""Subscriptions of members: topic names, and regular expressions that the coordinator resolves (KIP-848)."""
+"""Subscriptions of members: topic names, and regular expressions that the coordinator checks and resolves (KIP-848)."""
 
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping

@@ -1,4 +1,4 @@
-"""The scenarios of a sweep: how many there are, which one is at which position, what each is called.
+"""The scenarios of a sweep: how many there are, which one is at which position, their names, how many make a batch.
 
 A *setting* is a value of each axis; a *scenario* is a setting and a strategy. Settings are numbered in a fixed order
 that spreads the values of every axis evenly, so that any run of consecutive settings is a sample of the whole: batches

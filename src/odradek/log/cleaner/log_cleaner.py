@@ -1,4 +1,4 @@
-"""The log cleaner: which of a broker's logs is compacted next, in slices, and how far each is compacted.
+"""The log cleaner: which log is compacted next, in slices, how far, and when a failed one is tried again.
 
 ```
 begin ──► job.run ──► finish_slice ──┬─► job.run …

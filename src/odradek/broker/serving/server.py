@@ -69,6 +69,7 @@ class Server:
         """The buffers of records that are read for clients."""
         self._opened: dict[str, ListenerAddress] = {}
         self._emptied: asyncio.Future[None] | None = None
+        self._is_aborted = False
         self._connections: dict[Connection, Session] = {}
         self.counters: dict[str, ListenerCounters] = {}
         """Counters by listener name."""
@@ -248,7 +249,8 @@ class Server:
         self.abort_connections()
 
     def abort_connections(self) -> None:
-        """Reset all connections."""
+        """Reset all connections, also those that were accepted and are not open yet."""
+        self._is_aborted = True
         for connection in tuple(self._connections):
             connection.abort()
 
@@ -256,6 +258,8 @@ class Server:
 
     def connection_opened(self, connection: Connection, listener: str) -> bool:
         """Register a new connection and return whether it may stay open."""
+        if self._is_aborted:
+            return False
         counters, config = self.counters[listener], self._metadata.config
         refusal = self._quotas.admit(config, connection.peer_host)
         if refusal is not None:

@@ -10,9 +10,17 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from typing import Final
 
 from odradek.clients.cluster import Cluster, ConnectionPurpose
-from odradek.clients.consumer.actions import Action, FindCoordinator, LeaveGroup, PerformAssignment, RebalanceCallback
+from odradek.clients.consumer.actions import (
+    Action,
+    FindCoordinator,
+    LeaveGroup,
+    PartitionsRevoked,
+    PerformAssignment,
+    RebalanceCallback,
+)
 from odradek.clients.consumer.membership.interface import GroupRequests, Membership
 from odradek.clients.consumer.settings import ConsumerSettings
 from odradek.clients.group_offsets import (
@@ -27,6 +35,7 @@ from odradek.wire.client_connection import ClientConnection
 
 _log = logging.getLogger("odradek.clients")
 _LEAVE_TIMEOUT_MS = 5_000
+_REMOVED: Final = "UNKNOWN_MEMBER_ID: group {} removed this member, and others may have its partitions by now"
 _COORDINATOR_ERRORS = {ErrorCode.not_coordinator, ErrorCode.coordinator_not_available}
 
 
@@ -47,6 +56,7 @@ class ConsumerCoordinator:
         self._clock = cluster.runtime.clock
         self._requests = requests
         self._on_change = on_change
+        self._lost_memberships = 0
         self._node_id: int | None = None
         self._connection: ClientConnection | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -92,6 +102,8 @@ class ConsumerCoordinator:
 
     def callback_completed(self, callback: RebalanceCallback) -> None:
         """Continue after the application's callback."""
+        if isinstance(callback, PartitionsRevoked) and callback.lost:
+            self._lost_memberships += 1
         self._perform(self.member.callback_completed(callback, self._clock.monotonic()))
 
     async def leave(self, reason: str) -> None:
@@ -112,7 +124,7 @@ class ConsumerCoordinator:
         partitions by now: such a commit must not be retried.
         """
         deadline = self._clock.monotonic() + timeout_ms / 1000
-        backoff = self._cluster.backoff()
+        backoff, lost_memberships = self._cluster.backoff(), self._lost_memberships
         while True:
             try:
                 if self._node_id is None:
@@ -120,11 +132,13 @@ class ConsumerCoordinator:
                 assert self._node_id is not None
                 # The coordinator connection may be blocked by a JoinGroup for the whole rebalance.
                 connection = await self._cluster.connection(self._node_id)
+                if self._lost_memberships != lost_memberships:
+                    raise KafkaError(ErrorCode.unknown_member_id, _REMOVED.format(self.group_id))
                 await commit_once(connection, self.group_id, self._group_metadata(), offsets)
                 return
             except (KafkaError, UnavailableError) as error:
                 code = error.code if isinstance(error, KafkaError) else None
-                if code is not None:
+                if code is not None and self._lost_memberships == lost_memberships:
                     self._perform(self.member.commit_refused(code, self._clock.monotonic()))
                 if code == ErrorCode.rebalance_in_progress:
                     raise

@@ -10,11 +10,13 @@ import pytest
 from zookeeper_world import GROUP, Reader, expect, produce
 
 from odradek.clients import Admin
+from odradek.clients.consumer import consumer_coordinator
+from odradek.clients.group_offsets import commit_once
 from odradek.clients.zookeeper_consumer.group_tree import create_persistent
 from odradek.groups.zookeeper.membership import State
 from odradek.lab.costs import Change, Generation
 from odradek.lab.generations import measure
-from odradek.model import KafkaError, OdradekError, TopicPartition
+from odradek.model import KafkaError, OdradekError, TopicPartition, UnavailableError
 from odradek.stores import MemoryStore
 from odradek.testing.world import Member, World, until
 
@@ -102,6 +104,42 @@ def test_a_late_commit_of_a_member_that_was_replaced_is_refused_in_later_generat
             await committing
         assert await committed(world) == 3
         await second.stop()
+        await first.stop()
+
+    World(seed, CONFIG).play(scenario)
+
+
+@pytest.mark.parametrize("generation", LATER)
+def test_a_commit_is_not_repeated_by_a_member_that_was_removed_and_has_joined_again(
+    generation: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its new epoch would be accepted, and offsets would go back."""
+    is_reachable = True
+
+    async def commit_if_reachable(*arguments: Any) -> None:
+        if not is_reachable:
+            raise UnavailableError("cut off")
+        await commit_once(*arguments)
+
+    monkeypatch.setattr(consumer_coordinator, "commit_once", commit_if_reachable)
+
+    async def scenario(world: World) -> None:
+        nonlocal is_reachable
+        await world.create_topic("t")
+        await produce(world, "t", *((0, value) for value in (b"a", b"b", b"c")))
+        settings = {**LATER[generation], "auto_offset_reset": "earliest", "enable_auto_commit": False}
+        first = await Member(world, "c1", "t", GROUP, **settings).start()
+        await until(lambda: len(first.read) == 3)
+        is_reachable = False
+        committing = asyncio.create_task(first.consumer.commit({FIRST: 1}))
+        world.simulation.network.partition(["c1"], world.hosts)
+        await world.pass_time(10)
+        world.simulation.network.heal()
+        await until(lambda: len(first.read) == 6)
+        is_reachable = True
+        with pytest.raises(KafkaError, match="UNKNOWN_MEMBER_ID"):
+            await committing
+        assert await committed(world) is None
         await first.stop()
 
     World(seed, CONFIG).play(scenario)

@@ -1,6 +1,8 @@
 """The measuring tools of `odradek bench`: turns, medians, ratios, aims, and the C functions of librdkafka."""
 
 import json
+import os
+import time
 
 import pytest
 from click.testing import CliRunner
@@ -8,7 +10,7 @@ from click.testing import CliRunner
 from bench import compare, comparisons
 from bench.clients.librdkafka import CConsumer, CProducer, Messages
 from bench.clients.workloads import create_topic
-from bench.measure import Aim, Row, print_rows, rounds, turns
+from bench.measure import Aim, Row, cpu_seconds, print_rows, rounds, turns
 from bench.peers.sides import Side, odradek_side
 from odradek.cli import main
 from odradek.model import UnavailableError
@@ -49,6 +51,17 @@ def test_each_run_is_announced():
 )
 def test_an_aim_compares_the_rounded_ratio(aim, ratio, met):
     assert row(ratio, 1.0, aim).met is met
+
+
+def test_cpu_is_counted_more_finely_than_in_clock_ticks():
+    before = time.process_time()
+    ours = cpu_seconds(os.getpid())
+    assert before <= ours <= time.process_time()
+
+
+def test_a_process_that_has_ended_has_no_cpu_figure():
+    with pytest.raises(OSError, match="Invalid argument"):
+        cpu_seconds(2**22 + 1)  # beyond Linux's largest process id
 
 
 def test_a_row_without_an_aim_meets_none():

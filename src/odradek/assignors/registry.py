@@ -1,12 +1,12 @@
 """Lookup of assignors by name, entry point or import path, and `assign`, which takes plain dicts."""
 
-import difflib
 from collections.abc import Collection, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from odradek.assignors.custom import CheckedAssignor
 from odradek.assignors.interface import Assignment, Assignor, GroupSubscription, MemberSubscription
+from odradek.model.suggestions import similar_names
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -109,6 +109,6 @@ def _imported(path: str) -> Any:
 
 def _unknown(name: str) -> str:
     names = list(dict.fromkeys([*ASSIGNOR_NAMES, *sorted(each.name for each in _entry_points())]))
-    near = difflib.get_close_matches(name, names, n=1)
+    near = similar_names(name, names)
     hint = f" (did you mean {near[0]}?)" if near else ""
     return f"unknown assignor {name!r}{hint}: use one of {' '.join(names)}, or an import path of your own"

@@ -4,7 +4,6 @@ A dataclass field declared with `integer`, `long`, `double`, `boolean`, `text` o
 metadata; `definitions(cls)` collects them. The text forms are those of Kafka's `ConfigDef`.
 """
 
-import difflib
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
@@ -13,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from odradek.model import ConfigurationError
+from odradek.model.suggestions import similar_names
 from odradek.model.values import dataclass, field
 
 Value = bool | int | float | str | tuple[str, ...] | None
@@ -181,7 +181,7 @@ def parse_all(known: Mapping[str, Definition], properties: Mapping[str, str]) ->
 
 def unknown_key(name: str, known: Iterable[str]) -> ConfigurationError:
     """Return the error for an unknown key, which names similar keys."""
-    close = difflib.get_close_matches(name, list(known), n=3, cutoff=0.7)
+    close = similar_names(name, known, count=3, cutoff=0.7)
     hint = f"; did you mean {' or '.join(close)}?" if close else ""
     return ConfigurationError(f"there is no configuration key {name!r}{hint}")
 

@@ -1,11 +1,11 @@
 """A TOML table whose values are read key by key with a type, and whose unknown keys are errors."""
 
-import difflib
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, Self, TypeVar
 
 from odradek.model import ConfigurationError
+from odradek.model.suggestions import similar_names
 
 T = TypeVar("T")
 
@@ -117,7 +117,7 @@ class TomlTable:
         """Raise for a key that was never read."""
         for key in self._values:
             if key not in self._known:
-                near = difflib.get_close_matches(key, self._known, n=1)
+                near = similar_names(key, self._known)
                 hint = f": did you mean {near[0]}?" if near else f": there are {', '.join(dict.fromkeys(self._known))}"
                 raise self._unknown(key, hint)
 
@@ -141,7 +141,7 @@ class TomlTable:
     def _misspelled(self, key: str) -> str | None:
         """Return a key of the file that no reader knows and that looks like `key`."""
         others = [each for each in self._values if each not in self._known]
-        return next(iter(difflib.get_close_matches(key, others, n=1, cutoff=0.75)), None)
+        return next(iter(similar_names(key, others, cutoff=0.75)), None)
 
     def _unknown(self, key: str, hint: str) -> TomlKeyError:
         return TomlKeyError(self._name(key), f"there is no key {self._name(key)}{hint}")

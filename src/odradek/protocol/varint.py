@@ -29,9 +29,10 @@ def encode_varint(value: int) -> bytes:
     return encode_unsigned_varint((value << 1) ^ (value >> 63))
 
 
+_BYTES: Final = [bytes((each,)) for each in range(0x100)]
 VARINTS: Final = (
-    *(bytes((low,)) for low in range(0, 0x80, 2)),
-    *(bytes((low | 0x80, high)) for high in range(1, 0x80) for low in range(0, 0x80, 2)),
+    *_BYTES[:0x80:2],
+    *(low + high for high in _BYTES[1:0x80] for low in _BYTES[0x80::2]),
 )
 """`encode_varint(n)` of 0 … 8191: the encodings of one and two bytes."""
 

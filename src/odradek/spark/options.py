@@ -4,7 +4,6 @@ Names, defaults and meaning are those of Spark's own Kafka connector, so that a 
 Spark passes option names in lower case; error texts spell them as the documentation does. Pure: no requests.
 """
 
-import difflib
 import json
 import logging
 import re
@@ -13,6 +12,7 @@ from enum import Enum
 from typing import Any, Final, TypeVar
 
 from odradek.model import ConfigurationError, TopicPartition, validate_topic_name
+from odradek.model.suggestions import similar_names
 from odradek.model.values import dataclass
 from odradek.spark.topic_pattern import topic_matcher
 
@@ -239,7 +239,7 @@ def _lowered(options: Mapping[str, str], known: tuple[str, ...]) -> dict[str, st
             raise ConfigurationError(f"{key} can't be set: {_FIXED_BY_SPARK[key]}")
         if key.startswith("kafka.") or key in spelled or key in others:
             continue
-        near = difflib.get_close_matches(key, spelled, n=1, cutoff=0.85)
+        near = similar_names(key, spelled, cutoff=0.85)
         if near:
             raise ConfigurationError(f"there is no option {key!r}: did you mean {spelled[near[0]]}?")
         if key in {"bootstrap.servers", "bootstrapservers", "bootstrap_servers"}:

@@ -1,6 +1,5 @@
 """Subscriptions of members: topic names, and regular expressions that the coordinator checks and resolves (KIP-848)."""
 
-import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final
@@ -72,6 +71,8 @@ def metadata_hash(topics: Collection[str], image: ClusterImage) -> int:
     As in Kafka 4.1 (KIP-1101) it is recorded with the group's epoch, so that a coordinator sees after loading whether
     topics changed. It is not Kafka's number: a group that changes between the two has one rebalance more.
     """
+    import hashlib  # imported here because it loads OpenSSL's digests, 3 ms of a start
+
     digest = hashlib.blake2b(digest_size=_HASH_BYTES)
     has_any = False
     for name in sorted(topics):

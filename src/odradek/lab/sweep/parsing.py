@@ -19,7 +19,6 @@ group = "group.toml"                # a group as `odradek lab assign --file` rea
 ```
 """
 
-import difflib
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -36,6 +35,7 @@ from odradek.lab.sweep.settings import AXES, GROUP_AXES, Sweep, Value, batch_of
 from odradek.lab.sweep.tables import Table
 from odradek.lab.toml_cases import parse_case
 from odradek.model import ConfigurationError
+from odradek.model.suggestions import similar_names
 
 MAX_SCENARIOS: Final = 100_000_000
 _MOST_SUBSCRIPTIONS: Final = 10_000_000
@@ -188,7 +188,7 @@ def _distinct(top: Table, key: str, values: Iterable[Any]) -> tuple[Any, ...]:
 
 
 def _known(name: str, names: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, list(names), n=1)
+    near = similar_names(name, names)
     return f"did you mean {near[0]}?" if near else f"use {', '.join(names)}"
 
 

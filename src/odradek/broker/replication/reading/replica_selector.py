@@ -4,7 +4,6 @@ A leader's response names the follower and has no records (KIP-392); the consume
 follower goes offline, or its metadata are `metadata.max.age.ms` old.
 """
 
-import difflib
 import logging
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -13,6 +12,7 @@ from typing import Any, Final, NamedTuple, Protocol, cast
 from odradek.broker.replication.partition import Partition
 from odradek.metadata.image import ClusterImage
 from odradek.model import ConfigurationError, TopicPartition
+from odradek.model.suggestions import similar_names
 
 _log = logging.getLogger("odradek.broker")
 ENTRY_POINTS: Final = "odradek.replica_selectors"
@@ -108,7 +108,7 @@ def create_replica_selector(name: str) -> ReplicaSelector:
             made = named[name].load() if name in named else _imported(name)
         except (ImportError, AttributeError, ValueError) as error:
             names = [*_BUILT_IN, *sorted(named)]
-            near = difflib.get_close_matches(name, names, n=1)
+            near = similar_names(name, names)
             hint = f" (did you mean {near[0]}?)" if near else ""
             raise ConfigurationError(
                 f"unknown replica.selector.class {name!r}{hint}: use one of {' '.join(names)}, or the import path of a "

@@ -5,8 +5,8 @@
     async with Consumer("greetings", bootstrap_servers="localhost:9092", group_id="readers") as consumer:
         async for record in consumer: ...
 
-`SimpleConsumer` is for applications that keep their own offsets; `blocking` has the same clients without asyncio. Names
-are imported when they are first used, because importing the protocol's modules takes a while.
+`SimpleConsumer` is for applications that keep their own offsets; `blocking` has the same clients without asyncio.
+Names are imported at their first use, because importing the protocol's modules is slow.
 """
 
 from importlib import import_module

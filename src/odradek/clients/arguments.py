@@ -1,4 +1,4 @@
-"""Arguments of clients: partitions as pairs, one name or several, addresses. Errors name anything else."""
+"""Checks and converts arguments of client methods: partitions given as pairs, names, addresses, numbers."""
 
 from collections.abc import Iterable, Mapping
 from operator import index
@@ -10,36 +10,36 @@ T = TypeVar("T")
 
 
 def partition_of(partition: TopicPartition | tuple[str, int]) -> TopicPartition:
-    """Return a partition that is given as a pair. Raises `TypeError`."""
+    """Convert a `(topic, number)` pair. Raises `TypeError`."""
     if isinstance(partition, tuple | list) and len(partition) == 2 and isinstance(partition[0], str):
         return TopicPartition(partition[0], whole_number("a partition", partition[1]))
     raise TypeError(f"a partition is a topic and a number, such as ('flights', 0), not {partition!r}")
 
 
 def partitions_of(partitions: Iterable[TopicPartition | tuple[str, int]]) -> list[TopicPartition]:
-    """Return partitions that are given as pairs. Raises `TypeError`."""
+    """Convert `(topic, number)` pairs. Raises `TypeError`."""
     return [partition_of(each) for each in _listed(partitions)]
 
 
 def by_partition(values: Mapping[Any, T]) -> dict[TopicPartition, T]:
-    """Return values by partition, from those by pair. Raises `TypeError`."""
+    """Convert the keys of `values` from `(topic, number)` pairs. Raises `TypeError`."""
     if not isinstance(values, Mapping):
         raise TypeError(f"values are given by partition, such as {{('flights', 0): 5}}, not as {values!r}")
     return {partition_of(partition): value for partition, value in values.items()}
 
 
 def numbers_by_partition(what: str, values: Mapping[Any, SupportsIndex]) -> dict[TopicPartition, int]:
-    """Return whole numbers by partition, from those by pair. Raises `TypeError` that names what they are."""
+    """Convert keys to partitions and values to ints. Raises `TypeError`, which calls the values `what`."""
     return {partition: whole_number(what, value) for partition, value in by_partition(values).items()}
 
 
 def names_of(names: str | Iterable[str]) -> list[str]:
-    """Return one name or several as a list: a string is one name, not its letters. Raises `TypeError`."""
+    """Return the names as a list; a string is one name. Raises `TypeError`."""
     return instances_of(str, names)
 
 
 def instances_of(kind: type[T], values: Iterable[T]) -> list[T]:
-    """Return `values` as a list. Raises `TypeError` for one that is something else."""
+    """Return `values` as a list. Raises `TypeError` for a value that is not of type `kind`."""
     listed: list[Any] = _listed(values)
     for each in listed:
         if not isinstance(each, kind):
@@ -49,7 +49,7 @@ def instances_of(kind: type[T], values: Iterable[T]) -> list[T]:
 
 
 def addresses_of(servers: str | Iterable[str]) -> str | tuple[str, ...]:
-    """Return `bootstrap_servers` as a setting. Raises `ConfigurationError` if it is neither a string nor a list."""
+    """Return `bootstrap_servers` as a string or tuple. Raises `ConfigurationError` for anything else."""
     if isinstance(servers, str):
         return servers
     try:
@@ -59,7 +59,7 @@ def addresses_of(servers: str | Iterable[str]) -> str | tuple[str, ...]:
 
 
 def whole_number(what: str, number: SupportsIndex) -> int:
-    """Return a number as an int. Raises `TypeError` that names what it is of."""
+    """Convert a number to an int. Raises `TypeError`, which calls the number `what`."""
     try:
         return index(number)
     except TypeError:

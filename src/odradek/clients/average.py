@@ -1,8 +1,8 @@
-"""A running average, as clients' metrics have them: of all values since the start."""
+"""The average of all values since the start, for the metrics of clients."""
 
 
 class Average:
-    """A sum, a count and a maximum."""
+    """The sum, count and maximum of the values added so far."""
 
     __slots__ = ("count", "maximum", "total")
 
@@ -12,7 +12,7 @@ class Average:
         self.maximum = 0.0
 
     def add(self, value: float) -> None:
-        """Count one value."""
+        """Add one value."""
         self.total += value
         self.count += 1
         self.maximum = max(self.maximum, value)

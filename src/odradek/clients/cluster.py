@@ -1,10 +1,10 @@
-"""A client's view of the cluster: its metadata, kept current, and connections to its brokers.
+"""`Cluster`: the metadata refreshes and broker connections of a client.
 
-Every client has one `Cluster`. It refreshes the metadata of the topics in use and keeps one connection per broker and
-purpose: brokers answer a connection's requests in order, so heartbeats and metadata must not wait behind a long poll.
+Every client has one `Cluster`, which refreshes the metadata of the topics in use. It has one connection per broker and
+purpose: brokers respond to a connection's requests in order, so heartbeats must not wait behind a long poll.
 
-A hung broker still accepts connections. Therefore metadata is requested from other brokers while a response is late; a
-late broker that has left the metadata is disconnected, which fails its requests.
+A hung broker still accepts connections. So if a metadata response is late, another broker gets the request too. A late
+broker that is no longer in the metadata is disconnected, which fails its requests.
 """
 
 import asyncio
@@ -30,13 +30,13 @@ _log = logging.getLogger("odradek.clients")
 
 
 class UnusableClientError(UnavailableError):
-    """The client was closed, or is used in another event loop than its own."""
+    """The client was closed, or is used in another event loop than the one that started it."""
 
     retriable = False
 
 
 class NoBrokerError(UnavailableError):
-    """None of the known addresses answered."""
+    """No connection could be opened to any known broker address."""
 
 
 class ConnectionPurpose(StrEnum):
@@ -54,7 +54,7 @@ _TOPIC_NOT_READY: Final = {ErrorCode.unknown_topic_or_partition, ErrorCode.leade
 
 
 class Cluster:
-    """Metadata and connections, for one event loop; call `start` before use and `close` after."""
+    """Metadata and connections of one client, in one event loop; call `start` before use and `close` after."""
 
     def __init__(self, settings: ClientSettings, runtime: Runtime, *, allow_auto_topic_creation: bool = False) -> None:
         self.settings = settings
@@ -84,13 +84,12 @@ class Cluster:
     async def start(self, *, timeout_ms: int | None = None) -> None:
         """Connect to one broker and fetch the metadata.
 
-        Retries for `timeout_ms` (`default.api.timeout.ms` by default). Raises `UnavailableError` if no address answers
-        within that time.
+        Raises `UnavailableError` if no broker responds within `timeout_ms` (`default.api.timeout.ms` by default).
         """
         await self.refresh(timeout_ms=self.settings.default_api_timeout_ms if timeout_ms is None else timeout_ms)
 
     async def close(self) -> None:
-        """Close all connections; requests in flight fail. Raises `UnusableClientError` in another event loop."""
+        """Close all connections; requests in flight fail. Raises `UnusableClientError` in the wrong event loop."""
         self._check_loop()
         self._closed = True
         tasks = list(self._tasks)
@@ -105,7 +104,6 @@ class Cluster:
         await asyncio.sleep(0)
 
     def _check_usable(self) -> None:
-        """Raise `UnusableClientError` after `close`, and in another event loop than that of the connections."""
         if self._closed:
             raise UnusableClientError("the client was closed: create another one")
         self._check_loop()
@@ -117,11 +115,11 @@ class Cluster:
             raise UnusableClientError("the client was started in another event loop: create a client in this one")
 
     def backoff(self) -> Backoff:
-        """Create a backoff with the delays of `retry.backoff.ms`."""
+        """Create a backoff with `retry.backoff.ms` and `retry.backoff.max.ms`."""
         return Backoff(self.settings.retry_backoff_ms, self.settings.retry_backoff_max_ms, self.runtime.entropy)
 
     def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
-        """Create a task that is cancelled by `close`; log its failure."""
+        """Create a task that `close` cancels; log its failure, unless it is an `OdradekError`."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._on_task_done)
@@ -135,15 +133,15 @@ class Cluster:
     # ---- metadata -----------------------------------------------------------------------------------------------
 
     def set_topics(self, topics: Iterable[str] | None) -> None:
-        """Set the topics to refresh; None is all topics."""
+        """Set the topics whose metadata is refreshed; None is all topics."""
         self._all_topics = topics is None
         self._topics = set() if topics is None else set(topics)
 
     async def topic(self, name: str, *, timeout_ms: int) -> TopicMetadata:
-        """Return a topic with its partitions, refreshing until it exists.
+        """Return a topic with its partitions, refreshing the metadata until it exists.
 
-        Raises `KafkaError` UNKNOWN_TOPIC_OR_PARTITION if it does not exist within `timeout_ms`, and other errors of
-        brokers; `UnavailableError` if no broker answers within `timeout_ms`.
+        Raises `KafkaError` UNKNOWN_TOPIC_OR_PARTITION after `timeout_ms`, and at once for other errors of the topic;
+        `UnavailableError` if no broker responds within `timeout_ms`.
         """
         known = self.metadata.topics.get(name)
         if known is not None and known.partitions:
@@ -161,22 +159,22 @@ class Cluster:
             code = (known.error_code if known is not None else None) or ErrorCode.unknown_topic_or_partition
             pause = backoff.failed()
             if code not in _TOPIC_NOT_READY or self.runtime.clock.monotonic() + pause > deadline:
-                # A topic that cannot be found must not be part of every further refresh.
+                # Later refreshes must not request this topic.
                 self._topics.discard(name)
                 raise KafkaError(code, _topic_error(name, code))
             await asyncio.sleep(pause)
 
     async def leader(self, partition: TopicPartition, *, timeout_ms: int) -> int:
-        """Return the broker id of a partition's leader, after a lookup if it is not known.
+        """Return the broker id of a partition's leader, refreshing the metadata if it is unknown.
 
-        Raises the errors of `topic`, `KafkaError` INVALID_PARTITIONS for a number that the topic lacks, and
-        LEADER_NOT_AVAILABLE, which is worth a retry.
+        Raises the errors of `topic`, and `KafkaError` INVALID_PARTITIONS for a partition that the topic lacks, or
+        LEADER_NOT_AVAILABLE, which is retriable.
         """
         leader = self.metadata.leader(partition)
         if leader is None:
             topic = await self.topic(partition.topic, timeout_ms=timeout_ms)
             if partition.partition not in topic.partitions:
-                await self.refresh(timeout_ms=timeout_ms)  # it may have been added since
+                await self.refresh(timeout_ms=timeout_ms)  # the partition may be newer than the metadata
                 topic = self.metadata.topics.get(partition.topic, topic)
             if topic.partitions and partition.partition not in topic.partitions:
                 raise KafkaError(
@@ -190,10 +188,10 @@ class Cluster:
         return leader
 
     async def refresh(self, *, create: bool = False, timeout_ms: int = 0) -> None:
-        """Refresh the metadata from any broker. Raises `UnavailableError` if none answers within `timeout_ms`.
+        """Refresh the metadata from any broker. Raises `UnavailableError` if none responds within `timeout_ms`.
 
-        At least one attempt is made. Topics are created only if this cluster allows it and only with `create` or when
-        first requested: a refresh must not recreate a deleted topic.
+        Makes at least one attempt. With `allow_auto_topic_creation`, the broker may create topics, but only with
+        `create` or at a topic's first request: a refresh must not recreate a deleted topic.
         """
         deadline = self.runtime.clock.monotonic() + timeout_ms / 1000
         backoff = self.backoff()
@@ -214,7 +212,7 @@ class Cluster:
         self._check_usable()
         running = self._refreshing
         if running is not None:
-            # The running refresh may have been sent before the topics of this one were added.
+            # The running refresh may lack topics that were added after it was sent.
             with contextlib.suppress(OdradekError):
                 await asyncio.shield(running)
         if self._refreshing is None or self._refreshing is running:
@@ -222,7 +220,7 @@ class Cluster:
         await asyncio.shield(self._refreshing)
 
     def request_refresh(self, *, at_once: bool = False) -> None:
-        """Schedule a refresh in the background, after a backoff; `at_once` skips the backoff for new topics."""
+        """Schedule a refresh in the background, after a backoff; `at_once` skips the backoff."""
         self._needs_refresh = True
         if self._scheduled_refresh is None and not self._closed:
             pause = 0.0 if at_once else self._refresh_backoff.failed()
@@ -246,11 +244,10 @@ class Cluster:
 
     @property
     def _has_unrequested_topics(self) -> bool:
-        """Return whether topics were added since the last request."""
         return self._requested_topics is not None and (self._all_topics or not self._topics <= self._requested_topics)
 
     async def _refresh_soon(self, pause: float) -> None:
-        """Refresh until a broker answers: no other task notices that the cluster is available again."""
+        """Refresh, retrying without limit: no other task notices that the cluster is available again."""
         try:
             while True:
                 await asyncio.sleep(pause)
@@ -269,8 +266,7 @@ class Cluster:
         elif self._needs_refresh or any(
             topic.error_code in _TOPIC_NOT_READY for topic in self.metadata.topics.values()
         ):
-            # A topic may still be created, or a partition had no leader in this or an earlier response; no other task
-            # requests another refresh.
+            # A topic is still being created, or a caller needs a newer leader; no other task requests this refresh.
             self.request_refresh()
 
     async def _refresh(self, *, create: bool) -> None:
@@ -281,7 +277,7 @@ class Cluster:
         self._requested_topics, self._last_refresh_at = asked, self.runtime.clock.monotonic()
         self.metadata = merge(before, response)
         if self._has_unrequested_topics:
-            # The previous metadata of topics that were not requested stays until the next refresh.
+            # The response lacks topics that were added since the request: keep their previous metadata for now.
             kept = (topic for name, topic in before.topics.items() if self._all_topics or name in self._topics)
             self.metadata = with_topics(self.metadata, kept)
             self.request_refresh(at_once=True)
@@ -294,9 +290,9 @@ class Cluster:
     async def fetch_metadata(
         self, names: Iterable[str] | None, *, create: bool = False, controller: bool = False
     ) -> Any:
-        """Return the Metadata response (kio's) about `names` (None: all) without storing it.
+        """Return the Metadata response (kio's) for `names` (None: all topics) without storing it.
 
-        `controller`: ask the controller first; it knows changes before other brokers.
+        `controller` sends the request to the controller, which learns of changes before other brokers.
         """
         message = {
             "topics": None if names is None else [{"name": name, "topic_id": None} for name in names],
@@ -307,18 +303,18 @@ class Cluster:
         return await self.request_any(ApiKey.METADATA, message, controller=controller)
 
     async def request_any(self, api: ApiKey, message: dict[str, Any], *, controller: bool = False) -> Any:
-        """Return the response (kio's) to a request that any broker answers; the controller's, if it answers in time."""
+        """Return the response (kio's) to a request for any broker; `controller` prefers the controller."""
         try:
             connection = await (self.controller() if controller else self.least_loaded_connection())
             return await self._request_twice_if_late(connection, api, message)
         except NoBrokerError:
-            raise  # every address was tried: the caller decides about another attempt
+            raise  # all addresses have failed: the caller decides about another attempt
         except UnavailableError:
-            # That connection is closed now, so this request goes to another broker.
+            # The connection is closed now: send the request to another broker.
             return await self._request_twice_if_late(await self.least_loaded_connection(), api, message)
 
     async def _request_twice_if_late(self, connection: ClientConnection, api: ApiKey, message: dict[str, Any]) -> Any:
-        """Send a request. If the response is late, send it to another broker too and return the first response."""
+        """Send a request; if the response is late, also to another broker. Return the first response."""
         asking = {self.spawn(connection.request(api, message), "metadata")}
         done, asking = await asyncio.wait(asking, timeout=LATE_MS / 1000)
         if not done:
@@ -333,9 +329,9 @@ class Cluster:
         return next((each for each in done if each.exception() is None), next(iter(done))).result()
 
     def _update_connections(self) -> None:
-        """Assign bootstrap connections to their brokers, and close connections to brokers that moved.
+        """Adapt connections to new metadata: give bootstrap connections their broker id, close outdated ones.
 
-        Connections to brokers that left the cluster are closed if they are late or not open yet.
+        Connections to moved brokers are closed, and those to removed brokers if they are late or not open yet.
         """
         for (node_id, _), opening in self._opening.items():
             if node_id not in self.metadata.nodes:
@@ -366,7 +362,7 @@ class Cluster:
         return None if connection is None or connection.closed else connection
 
     async def connection(self, node_id: int, purpose: ConnectionPurpose = ConnectionPurpose.DATA) -> ClientConnection:
-        """Return a connection to a broker, opened after its backoff if necessary. Raises `UnavailableError`."""
+        """Return the connection to a broker; if necessary, open it after a backoff. Raises `UnavailableError`."""
         self._check_usable()
         opened = self.existing_connection(node_id, purpose)
         if opened is not None:
@@ -382,15 +378,15 @@ class Cluster:
         return opening.result()
 
     async def controller(self) -> ClientConnection:
-        """Return a connection to the controller, or to any broker if it is unknown (KRaft brokers forward requests)."""
+        """Return a connection to the controller, or to any broker if the controller is unknown (KRaft forwards)."""
         if self.metadata.controller_id in self.metadata.nodes:
             return await self.connection(self.metadata.controller_id)
         return await self.least_loaded_connection()
 
     async def least_loaded_connection(self, *, exclude: ClientConnection | None = None) -> ClientConnection:
-        """Return the least loaded open connection, or open one. Raises `UnavailableError` if no broker answers.
+        """Return the open connection with the fewest requests in flight, or open one. Raises `NoBrokerError`.
 
-        Late and unreachable brokers are tried last, as is the broker of `exclude`.
+        Late and unreachable brokers and the broker of `exclude` are tried last.
         """
         self._check_usable()
         opened = [
@@ -414,7 +410,7 @@ class Cluster:
             if opened and node.node_id in last:
                 break
             try:
-                # With an open connection as fallback, a new one must not take long.
+                # If an open connection is the fallback, opening a new one must not take long.
                 async with asyncio.timeout(LATE_MS / 1000 if opened else None):
                     return await self.connection(node.node_id)
             except (UnavailableError, TimeoutError) as error:
@@ -464,7 +460,7 @@ class Cluster:
         return connection
 
     def _on_late_response(self, connection: ClientConnection) -> None:
-        """Request a refresh: the broker may have left the cluster."""
+        """Request a metadata refresh, because the late broker may have left the cluster."""
         self._connection_backoff.response_late(connection)
         if self.runtime.clock.monotonic() - self._last_refresh_at >= LATE_MS / 1000:
             self.request_refresh()
@@ -474,9 +470,9 @@ class Cluster:
 async def open_cluster(
     bootstrap_servers: str | Iterable[str] = "localhost:9092", *, runtime: Runtime | None = None, **settings: object
 ) -> AsyncIterator[Cluster]:
-    """Open a `Cluster` for a block, for code that works below Producer and Consumer.
+    """Open a `Cluster` for the block, for requests that no client class has.
 
-    `settings` are those of `ClientSettings`. Raises `UnavailableError` if none of the addresses answers within
+    `settings` are those of `ClientSettings`. Raises `UnavailableError` if no broker responds within
     `default_api_timeout_ms`.
     """
     made = make_settings(ClientSettings, settings | {"bootstrap_servers": addresses_of(bootstrap_servers)})

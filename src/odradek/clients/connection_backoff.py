@@ -1,7 +1,7 @@
 """Backoff of connections to brokers that are unreachable or hung.
 
-An unreachable broker is connected to after `reconnect.backoff.ms`, and longer each time (KIP-144). A hung broker
-accepts connections, so only a late response on the last connection shows it.
+The delay before connecting to an unreachable broker again begins with `reconnect.backoff.ms` and grows (KIP-144). A
+hung broker accepts connections, so only a late response reveals it.
 """
 
 from odradek.clients.backoff import Backoff
@@ -19,7 +19,7 @@ class _Failures:
 
 
 class ConnectionBackoff:
-    """The state of connections by address (`host:port`)."""
+    """The connection failures and late responses of each address (`host:port`)."""
 
     def __init__(self, settings: ClientSettings, runtime: Runtime) -> None:
         self._settings = settings
@@ -33,7 +33,7 @@ class ConnectionBackoff:
         return address in self._failed_addresses or (late is not None and (late.is_late or late.closed))
 
     def connection_delay_s(self, address: str) -> float:
-        """Return the delay in seconds before the next attempt to connect; 0 or less for none."""
+        """Return the seconds to wait before the next attempt to connect; 0 or less if it may start now."""
         failures = self._failed_addresses.get(address)
         return 0.0 if failures is None else failures.retry_at - self._runtime.clock.monotonic()
 
@@ -47,10 +47,10 @@ class ConnectionBackoff:
         failures.retry_at = self._runtime.clock.monotonic() + failures.backoff.failed()
 
     def connected(self, address: str) -> None:
-        """Record a new connection, which resets the address."""
+        """Clear the failures of an address after a successful connection."""
         self._failed_addresses.pop(address, None)
         self._late_connections.pop(address, None)
 
     def response_late(self, connection: ClientConnection) -> None:
-        """Record a late response: avoid the address until it arrives, or for good if the connection closes first."""
+        """Avoid the address until the late response arrives or, if the connection closes, a new one opens."""
         self._late_connections[connection.address] = connection

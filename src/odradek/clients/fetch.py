@@ -1,6 +1,6 @@
-"""Fetch requests in and outside of sessions, and iteration over the readable batches of its response.
+"""Fetch requests, with or without a session, and iteration over the readable batches of the responses.
 
-Records stay views of the response frame; only batch headers are decoded here.
+Batches stay views of the response; only their headers are decoded here.
 """
 
 import uuid
@@ -23,9 +23,9 @@ _SESSIONLESS_EPOCH: Final = -1
 
 
 class FetchPosition(NamedTuple):
-    """The offset to fetch a partition from, and the maximum of bytes.
+    """The offset from which to fetch a partition, and the maximum of bytes.
 
-    `leader_epoch` is the leader's epoch by the client's metadata (KIP-320), -1 if unknown.
+    `leader_epoch` is the leader's epoch in the client's metadata (KIP-320), -1 if unknown.
     """
 
     offset: int
@@ -38,7 +38,7 @@ class FetchPosition(NamedTuple):
 class FetchLimits:
     """Limits of a fetch: `fetch.max.wait.ms`, `fetch.min.bytes`, `fetch.max.bytes`, `isolation.level`.
 
-    `rack` is `client.rack`: a leader may name a replica in it to fetch from (KIP-392).
+    `rack` is `client.rack`, for which the leader may name a preferred read replica (KIP-392).
     """
 
     max_wait_ms: int = 500
@@ -50,7 +50,7 @@ class FetchLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchRequest:
-    """The content of one request; `forgotten` partitions, with their topic ids, leave the session (KIP-227)."""
+    """The content of one Fetch. `forgotten` are partitions to remove from the session, with topic ids (KIP-227)."""
 
     positions: Mapping[TopicPartition, FetchPosition]
     session_id: int = 0
@@ -65,9 +65,10 @@ async def fetch(
     positions: Mapping[TopicPartition, FetchPosition],
     limits: FetchLimits,
 ) -> dict[TopicPartition, FetchedPartition]:
-    """Fetch from `positions` outside of sessions, with the epochs of the metadata; errors of partitions are returned.
+    """Fetch from `positions` without a session; return each partition's part of the response, which may be an error.
 
-    Raises `KafkaError` for an error of the whole response, `UnavailableError` without a response.
+    Leader epochs and topic ids come from the metadata. Raises `KafkaError` for an error of the whole response,
+    `UnavailableError` without a response.
     """
     complete = {partition: _with_metadata(cluster, partition, each) for partition, each in positions.items()}
     uses_topic_ids = supports_topic_ids(connection, complete)
@@ -86,7 +87,7 @@ async def fetch(
 
 
 def supports_topic_ids(connection: ClientConnection, positions: Mapping[TopicPartition, FetchPosition]) -> bool:
-    """Return whether the broker takes topic ids and all of them are known (KIP-516)."""
+    """Return whether the broker supports topic ids and all of them are known (KIP-516)."""
     return connection.version(ApiKey.FETCH) >= TOPIC_IDS_FROM and all(
         position.topic_id is not None for position in positions.values()
     )
@@ -95,7 +96,7 @@ def supports_topic_ids(connection: ClientConnection, positions: Mapping[TopicPar
 async def send_fetch(
     connection: ClientConnection, request: FetchRequest, limits: FetchLimits, settings: ClientSettings
 ) -> FetchResponse:
-    """Send one Fetch and return its response, whatever errors it has. Raises `UnavailableError` without one."""
+    """Send one Fetch and return its response, without checking error codes. Raises `UnavailableError` without one."""
     version, body = encode_fetch(connection, request, limits)
     timeout_ms = settings.request_timeout_ms + limits.max_wait_ms
     reply = await connection.exchange(ApiKey.FETCH, version, body, timeout_ms=timeout_ms)
@@ -108,7 +109,7 @@ async def send_fetch(
 def encode_fetch(
     connection: ClientConnection, request: FetchRequest, limits: FetchLimits
 ) -> tuple[int, tuple[Buffer, ...]]:
-    """Return the version and the body of a request."""
+    """Return the API version and the encoded body of a Fetch."""
     version = connection.version(ApiKey.FETCH, at_most=None if request.uses_topic_ids else TOPIC_IDS_FROM - 1)
     message = {
         "replica_id": -1,
@@ -133,7 +134,7 @@ def _with_metadata(cluster: Cluster, partition: TopicPartition, position: FetchP
 
 
 def _topics(positions: Mapping[TopicPartition, FetchPosition]) -> list[dict[str, Any]]:
-    """Return the request's topics in the order of `positions`: a full response has the first ones."""
+    """Return the request's topics in the order of `positions`: `max_bytes` may leave the last ones without records."""
     topics: dict[str, list[dict[str, Any]]] = {}
     ids: dict[str, uuid.UUID | None] = {}
     for (topic, number), position in positions.items():
@@ -160,7 +161,7 @@ def _forgotten(partitions: Mapping[TopicPartition, uuid.UUID | None]) -> list[di
 
 
 def out_of_range(partition: TopicPartition, offset: int, answer: FetchedPartition) -> KafkaError:
-    """Return the error of an offset out of range, with the log's first and last offset if the broker returned them."""
+    """Return an OFFSET_OUT_OF_RANGE error, with the log's first and end offset if the broker returned them."""
     ends = (answer.log_start_offset, answer.high_watermark)
     known = f"; it starts at {ends[0]} and ends at {ends[1]}" if min(ends) >= 0 else ""
     return KafkaError(
@@ -171,11 +172,11 @@ def out_of_range(partition: TopicPartition, offset: int, answer: FetchedPartitio
 def readable_batches(
     records: memoryview, aborted: Sequence[tuple[int, int]] | None, *, check_crcs: bool
 ) -> Iterator[tuple[int, BatchHeader, bool]]:
-    """Yield `(position, header, readable)` of each whole batch; markers and aborted transactions are not readable.
+    """Yield each whole batch as `(position, header, readable)`; control and aborted batches are not readable.
 
-    `aborted` is the response's `(producer_id, first_offset)`; such a transaction ends at its producer's next marker.
-    Raises `CorruptBatchError` if the first batch is damaged. A later damaged batch ends the iteration: the next fetch
-    starts with it, and the broker checks it too.
+    `position` is an index of `records`. `aborted` has `(producer_id, first_offset)` of each aborted transaction, which
+    ends at the producer's next marker. Raises `CorruptBatchError` if the first batch is corrupt; a later corrupt batch
+    ends the iteration, so that the next fetch begins with it.
     """
     pending_aborts = sorted(aborted or (), key=lambda each: each[1], reverse=True)
     aborted_producers: set[int] = set()
@@ -192,10 +193,10 @@ def readable_batches(
 def readable_runs(
     records: memoryview, aborted: Sequence[tuple[int, int]] | None, start: int, end: int, *, check_crcs: bool
 ) -> tuple[list[memoryview], int]:
-    """Return the readable batches of `start` ≤ offset < `end` as contiguous buffers, and the offset after all batches.
+    """Return the readable batches of `start` ≤ offset < `end` as contiguous buffers, and the offset to fetch next.
 
     Nothing is copied: the first batch may begin before `start`, the last one may end after `end`. Raises
-    `CorruptBatchError` if the first batch is damaged.
+    `CorruptBatchError` if the first batch is corrupt.
     """
     runs: list[memoryview] = []
     run_start = run_end = 0

@@ -1,7 +1,7 @@
-"""A group's committed offsets, for members and for consumers outside the group.
+"""FindCoordinator, OffsetCommit and OffsetFetch: a group's committed offsets, for its members and for other clients.
 
-A commit with generation -1 and without member id is accepted while the group has no members. A committed offset is the
-next offset to read (SPEC 7).
+A committed offset is the next offset to read (SPEC 7). The coordinator accepts a commit with generation -1 and without
+member id while the group has no members.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,8 +17,7 @@ from odradek.wire.client_connection import ClientConnection
 
 NO_GENERATION: Final = -1
 _TOPIC_IDS_FROM: Final = 10
-"""First version of OffsetCommit and OffsetFetch with topic ids (KIP-848); all brokers support the versions with
-names."""
+"""First version of OffsetCommit and OffsetFetch with topic ids (KIP-848); this module uses earlier ones."""
 _MANY_COORDINATORS_FROM: Final = 4
 """First version of FindCoordinator for several groups (KIP-699)."""
 _MANY_GROUPS_FROM: Final = 8
@@ -26,7 +25,7 @@ _MANY_GROUPS_FROM: Final = 8
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A committed offset (the next to read), its metadata, and the leader epoch of the record before (-1: unknown)."""
+    """A committed offset (the next to read), its metadata, and the previous record's leader epoch (-1: unknown)."""
 
     offset: int
     metadata: str = ""
@@ -34,7 +33,7 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class ConsumerGroupMetadata(NamedTuple):
-    """The member that commits; by default none."""
+    """The member that commits; the default commits without membership."""
 
     generation_id: int = NO_GENERATION
     member_id: str = ""
@@ -53,7 +52,7 @@ async def find_coordinator(cluster: Cluster, group_id: str) -> int:
 
 
 async def find_coordinators(cluster: Cluster, group_ids: Sequence[str]) -> dict[str, int | KafkaError]:
-    """Return the coordinators' broker ids, or errors, by group: one request if the broker supports it (KIP-699)."""
+    """Return each group's coordinator id or error, with a single request if the broker supports it (KIP-699)."""
     connection = await cluster.least_loaded_connection()
     if connection.version(ApiKey.FIND_COORDINATOR) < _MANY_COORDINATORS_FROM:
         requests = {group_id: {"key": group_id, "key_type": 0} for group_id in group_ids}
@@ -82,7 +81,7 @@ async def fetch_group_offsets(
     *,
     timeout_ms: int = DEFAULT_API_TIMEOUT_MS,
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return the group's committed offsets of `partitions` (None: all); partitions without a commit are absent."""
+    """Return a group's committed offsets of `partitions` (None: all), without partitions that have none."""
     wanted = None if partitions is None else list(partitions)
 
     async def attempt() -> dict[TopicPartition, OffsetAndMetadata]:
@@ -109,7 +108,7 @@ async def commit_each(
     committer: ConsumerGroupMetadata,
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
 ) -> dict[TopicPartition, ErrorCode]:
-    """Send one OffsetCommit to the coordinator; return the error codes by partition."""
+    """Send one OffsetCommit to the coordinator; return the error code of each partition."""
     topics = [
         {
             "name": name,
@@ -144,7 +143,7 @@ async def commit_each(
 async def fetch_once(
     connection: ClientConnection, group_id: str, partitions: Iterable[TopicPartition] | None
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Send one OffsetFetch to the coordinator. Raises the first `KafkaError` in its response."""
+    """Send one OffsetFetch for `partitions` (None: all). Raises the first `KafkaError` in its response."""
     topics = None
     if partitions is not None:
         topics = [
@@ -164,9 +163,9 @@ async def fetch_once(
 async def fetch_many(
     connection: ClientConnection, group_ids: Sequence[str], *, require_stable: bool
 ) -> dict[str, dict[TopicPartition, OffsetAndMetadata] | KafkaError]:
-    """Send the groups' coordinator one OffsetFetch for all offsets of all groups; return errors by group.
+    """Return all committed offsets, or an error, of each group with this coordinator.
 
-    Brokers before version 8 of the API (KIP-709) get a request for each group.
+    One OffsetFetch is enough, except for brokers without version 8 (KIP-709), which get one per group.
     """
     version = connection.version(ApiKey.OFFSET_FETCH, at_most=_TOPIC_IDS_FROM - 1)
     if version >= _MANY_GROUPS_FROM:
@@ -190,7 +189,7 @@ def _offsets_or_error(group_id: str, answer: Any) -> dict[TopicPartition, Offset
 
 
 def _offsets(group_id: str, answer: Any) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return the offsets of one group's answer. Raises its first `KafkaError`."""
+    """Return the offsets in one group's response. Raises its first `KafkaError`."""
     _raise(f"group {group_id!r}", optional(answer, "error_code", ErrorCode.none))
     found: dict[TopicPartition, OffsetAndMetadata] = {}
     for topic in answer.topics:

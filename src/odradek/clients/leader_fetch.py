@@ -1,7 +1,7 @@
-"""Fetches from the leaders of partitions, which follow leader changes and stop at a topic that was created again.
+"""Fetches partitions from their leaders for `reader` and `simple_consumer`, with retries and a check of topic ids.
 
-`reader` and `simple_consumer` fetch with it. Their offsets are the caller's, so that offsets of a deleted topic could
-meet a new topic of that name; the topic's id tells them apart.
+Callers keep offsets, so they could use the offsets of a deleted topic for a new topic of that name; the topic id
+reveals that.
 """
 
 import asyncio
@@ -17,18 +17,18 @@ from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableErro
 from odradek.protocol.messages.fetch import FetchedPartition
 
 _RANGE_TIMEOUT_MS = 5_000
-"""Time after which an offset out of range is reported without the range."""
+"""The time limit for finding the log's first and end offset for an `OffsetOutOfRangeError`."""
 
 
 class LeaderAnswer(NamedTuple):
-    """A leader's response for a partition, without an error, and the id of the topic that was requested."""
+    """A leader's response for a partition, and the topic's id in the metadata, None if unknown."""
 
     fetched: FetchedPartition
     topic_id: uuid.UUID | None
 
 
 class OffsetOutOfRangeError(KafkaError):
-    """The log does not hold the offset: its records are from `beginning_offset` to below `end_offset`."""
+    """The offset is not in the log, whose records have `beginning_offset` ≤ offset < `end_offset`."""
 
     def __init__(self, partition: TopicPartition, offset: int, beginning_offset: int, end_offset: int) -> None:
         self.beginning_offset = beginning_offset
@@ -38,7 +38,7 @@ class OffsetOutOfRangeError(KafkaError):
 
 
 class TopicRecreatedError(KafkaError):
-    """The topic was deleted and created again, so that offsets of the old one mean nothing."""
+    """The topic was deleted and created again, so that offsets of the old topic are meaningless."""
 
     retriable = False
 
@@ -59,10 +59,10 @@ async def fetch_from_leaders(
     purpose: ConnectionPurpose = ConnectionPurpose.DATA,
     timeout_ms: int,
 ) -> dict[TopicPartition, LeaderAnswer]:
-    """Fetch each partition once from its leader, retrying for `timeout_ms` those that fail with a retriable error.
+    """Fetch each partition once from its leader, retrying after retriable errors for `timeout_ms`.
 
-    `topic_ids` has the ids that topics must have, where they are known. Raises `TopicRecreatedError` for another id,
-    `OffsetOutOfRangeError`, and other errors of the first partition that cannot be fetched.
+    `topic_ids` has the expected topic ids by name, None or absent if unknown. Raises `TopicRecreatedError` for another
+    id, `OffsetOutOfRangeError`, or another error of one partition.
     """
     found: dict[TopicPartition, LeaderAnswer] = {}
 
@@ -87,7 +87,7 @@ async def fetch_from_leaders(
                     else:
                         found[partition] = one
         if failures:
-            # Errors that are not retriable come first.
+            # An error that is not retriable ends the retries.
             raise min(failures, key=lambda failure: getattr(failure, "retriable", False))
 
     await retrying(cluster, attempt, timeout_ms=timeout_ms)
@@ -103,7 +103,7 @@ async def _fetch(
     purpose: ConnectionPurpose,
 ) -> dict[TopicPartition, LeaderAnswer]:
     connection = await cluster.connection(leader, purpose)
-    # `fetch` takes the ids from the metadata before it waits for anything, so that it requests the checked ids.
+    # `fetch` reads the topic ids from the metadata before its first await, so it requests the ids checked here.
     known = {name: topic.topic_id for name, topic in cluster.metadata.topics.items()}
     for name in {partition.topic for partition in positions}:
         check_topic_id(name, topic_ids.get(name), known.get(name))
@@ -134,6 +134,6 @@ async def _error(
     except (KafkaError, UnavailableError):
         return out_of_range(partition, offset, fetched)
     if beginning <= offset <= end:
-        # The leader has changed, or its log has grown, since it refused the offset.
+        # The leader or its log has changed since the response: retry.
         return KafkaError(ErrorCode.offset_not_available, f"partition {partition}: OFFSET_NOT_AVAILABLE")
     return OffsetOutOfRangeError(partition, offset, beginning, end)

@@ -1,4 +1,4 @@
-"""Immutable cluster metadata: brokers, topics, leaders; `merge` applies a Metadata response."""
+"""Immutable cluster metadata: brokers, topics, partition leaders; `merge` applies a Metadata response."""
 
 import uuid
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ NO_LEADER: Final = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A broker with its address."""
+    """A broker's id, address and rack."""
 
     node_id: int
     host: str
@@ -24,7 +24,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionMetadata:
-    """A partition: `leader` is -1 without a leader, `leader_epoch` -1 if the broker is too old to return it."""
+    """A partition's replicas; `leader` is -1 without a leader, `leader_epoch` -1 from brokers too old to return it."""
 
     leader: int
     leader_epoch: int
@@ -35,7 +35,7 @@ class PartitionMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicMetadata:
-    """A topic, or its error (`error_code`). Partitions are in ascending order."""
+    """A topic. `numbers` are its partition numbers, `available` those with a live leader, both ascending."""
 
     name: str
     topic_id: uuid.UUID | None
@@ -81,9 +81,10 @@ class ClusterMetadata:
 
 
 def merge(old: ClusterMetadata, response: Any) -> ClusterMetadata:
-    """Return the metadata after a Metadata `response` (kio's, any version), without topics that it does not contain.
+    """Return the metadata in a Metadata `response` (kio's, any version), with only its topics.
 
-    A partition of the same topic id keeps the newer leader epoch: brokers may answer with older metadata (KIP-320).
+    A partition in `old` with a newer leader epoch and the same topic id is kept: a broker's metadata may be outdated
+    (KIP-320).
     """
     nodes = {
         broker.node_id: Node(
@@ -101,7 +102,7 @@ def merge(old: ClusterMetadata, response: Any) -> ClusterMetadata:
 
 
 def with_topics(metadata: ClusterMetadata, kept: Iterable[TopicMetadata]) -> ClusterMetadata:
-    """Return `metadata` with those topics of `kept` that it does not contain."""
+    """Return `metadata` with the topics of `kept` that it lacks."""
     return replace(metadata, topics={topic.name: topic for topic in kept} | dict(metadata.topics))
 
 
@@ -124,7 +125,7 @@ def _topic(topic: Any, old: TopicMetadata | None, nodes: Mapping[int, Node]) -> 
 
 
 def partition_metadata(partition: Any) -> PartitionMetadata:
-    """Return a partition of a response (kio's) to Metadata or DescribeTopicPartitions."""
+    """Convert a partition of a Metadata or DescribeTopicPartitions response (kio's)."""
     return PartitionMetadata(
         leader=partition.leader_id,
         leader_epoch=optional(partition, "leader_epoch", -1),

@@ -1,4 +1,4 @@
-"""ListOffsets: offsets of partitions by timestamp, and their beginnings and ends."""
+"""ListOffsets: the first and end offsets of partitions, and offsets by timestamp."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -11,11 +11,11 @@ from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableErro
 from odradek.protocol.api import ApiKey
 
 EARLIEST: Final = -2
-"""Timestamp that stands for the first offset."""
+"""The timestamp that requests the first offset."""
 LATEST: Final = -1
-"""Timestamp that stands for the end: the offset after the last readable record."""
+"""The timestamp that requests the end offset, which is after the last readable record."""
 MAX_TIMESTAMP: Final = -3
-"""Timestamp that stands for the record with the greatest timestamp (KIP-734)."""
+"""The timestamp that requests the offset of the record with the greatest timestamp (KIP-734)."""
 
 ISOLATION_LEVELS: Final = {"read_uncommitted": 0, "read_committed": 1}
 
@@ -35,10 +35,11 @@ async def list_offsets(
     isolation_level: str = "read_uncommitted",
     timeout_ms: int = DEFAULT_API_TIMEOUT_MS,
 ) -> dict[TopicPartition, OffsetAndTimestamp]:
-    """Return offsets by partition. `wanted` has `EARLIEST`, `LATEST` or a time in ms: the first record at or after it.
+    """Return the offset of each partition in `wanted` for `EARLIEST`, `LATEST`, or a time in ms.
 
-    An offset of -1 means that all records are earlier. With `read_committed`, `LATEST` is the last stable offset.
-    Raises `KafkaError` for a partition that does not exist, `UnavailableError` if its leader cannot be reached.
+    A time gives the first record at or after it, offset -1 if all records are earlier. With `read_committed`, `LATEST`
+    is the last stable offset. Raises `KafkaError` for an unknown partition, `UnavailableError` for an unreachable
+    leader.
     """
     found: dict[TopicPartition, OffsetAndTimestamp] = {}
 
@@ -58,7 +59,7 @@ async def list_offsets(
                 found.update(answer[0])
                 failures += answer[1]
         if failures:
-            # Errors that are not retriable come first.
+            # An error that is not retriable ends the retries.
             raise min(failures, key=lambda failure: getattr(failure, "retriable", False))
 
     await retrying(cluster, attempt, timeout_ms=timeout_ms)
@@ -75,7 +76,7 @@ async def partitions_of(
 async def _request_offsets(
     cluster: Cluster, leader: int, wanted: Mapping[TopicPartition, int], isolation_level: str
 ) -> tuple[dict[TopicPartition, OffsetAndTimestamp], list[KafkaError | UnavailableError]]:
-    """Send one ListOffsets to one broker; return offsets and errors."""
+    """Send one ListOffsets to one leader; return the offsets by partition, and the errors of other partitions."""
     connection = await cluster.connection(leader)
     topics = [
         {
@@ -122,5 +123,5 @@ def _leader_epoch(cluster: Cluster, partition: TopicPartition) -> int:
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[TopicPartition]]]:
-    """Group sorted partitions by topic, as most requests need them."""
+    """Return the partitions grouped by topic, sorted."""
     return [(topic, list(some)) for topic, some in groupby(sorted(partitions), key=lambda partition: partition.topic)]

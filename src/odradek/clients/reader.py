@@ -1,10 +1,8 @@
-"""Reads an offset range of a partition as raw record batches, as Spark tasks need it.
+"""`PartitionReader` reads an offset range of a partition as undecoded record batches, for Spark tasks and tools.
 
-    async with open_cluster(bootstrap_servers="localhost:9092") as cluster:
-        async for batches in PartitionReader(cluster, TopicPartition("flights", 0), 1000, 2000):
-            columns.decode_batches(batches, ...)
-
-The next fetch is in flight while a buffer is processed.
+async with open_cluster(bootstrap_servers="localhost:9092") as cluster:
+    async for batches in PartitionReader(cluster, TopicPartition("flights", 0), 1000, 2000):
+        columns.decode_batches(batches, ...)
 """
 
 import asyncio
@@ -20,18 +18,18 @@ from odradek.model import TopicPartition, UnavailableError
 from odradek.protocol.messages.fetch import FetchedPartition
 
 DEFAULT_FETCH_BYTES: Final = 4 << 20
-"""Large enough to amortise the cost of a fetch, small enough for two buffers per task."""
+"""4 MiB amortises the cost of a fetch, and two buffers fit in the memory of a Spark task."""
 
 
 class PartitionReader:
-    """An iterator over buffers of whole record batches that hold every record of `start` ≤ offset < `end`.
+    """An iterator over buffers of whole record batches with all records of `start` ≤ offset < `end`.
 
-    Nothing is copied. The first batch may begin before `start` and the last may end after `end`; the decoder drops
-    those records. With `read_committed`, aborted transactions are skipped and `end` is at most the last stable offset.
-    Control batches are skipped, so a range may yield no buffer.
+    Buffers are views of the responses; the next fetch is in flight while one is processed. The first batch may begin
+    before `start` and the last may end after `end`; the decoder drops those records. Control batches and, with
+    `read_committed`, aborted transactions are skipped, so a range may yield no buffer.
 
-    Raises `OffsetOutOfRangeError` if the log does not hold the whole range, `TopicRecreatedError` if the topic is
-    deleted and created again; the last error or `UnavailableError` if no records arrive for `timeout_ms`.
+    Raises `OffsetOutOfRangeError` if the log lacks a fetched offset, `TopicRecreatedError` if the topic is deleted and
+    created again, and `UnavailableError` or the last retriable error if no records arrive for `timeout_ms`.
     """
 
     def __init__(
@@ -50,9 +48,9 @@ class PartitionReader:
     ) -> None:
         self.partition = partition
         self.topic_id = topic_id
-        """The id that the topic must have; by default, the one that it has in the first fetch."""
+        """The id that the topic must have; by default, its id at the first fetch."""
         self.position = start
-        """The first offset after the buffers so far."""
+        """The offset of the next fetch, after all buffers so far."""
         self.end = end
         self._cluster = cluster
         self._max_bytes = max_bytes
@@ -63,7 +61,7 @@ class PartitionReader:
         self._check_crcs = check_crcs
 
     async def __aiter__(self) -> AsyncGenerator[memoryview, None]:
-        """Iterate once; a second iteration continues from `position`."""
+        """Yield the buffers; a second iteration continues from `position`."""
         if self.position >= self.end:
             return
         next_fetch: asyncio.Task[FetchedPartition] | None = asyncio.ensure_future(self._fetch(self.position))
@@ -82,7 +80,7 @@ class PartitionReader:
                 await asyncio.gather(next_fetch, return_exceptions=True)
 
     def _split_readable(self, fetched: FetchedPartition) -> list[memoryview]:
-        """Move the position past the fetched batches and return the contiguous readable ones."""
+        """Move the position past the fetched batches, and return the readable ones as contiguous buffers."""
         runs, self.position = readable_runs(
             memoryview(fetched.records or b""),
             fetched.aborted_transactions,

@@ -27,15 +27,15 @@ INVALID_METADATA_ERRORS: Final = {
     ErrorCode.not_controller,
     ErrorCode.listener_not_found,
 }
-"""Errors that mean that the client's metadata is out of date."""
+"""Errors after which the client must refresh its metadata."""
 
 
 async def retrying(
     cluster: Cluster, attempt: Callable[[], Awaitable[T]], *, timeout_ms: int = DEFAULT_API_TIMEOUT_MS
 ) -> T:
-    """Return the result of `attempt`, retrying. Raises its last error if it is not retriable or after `timeout_ms`.
+    """Return the result of `attempt`, retrying with backoff and metadata refreshes after retriable errors.
 
-    Attempts are separated by an exponential backoff; metadata is refreshed after errors about it.
+    Raises the last error if it is not retriable, or after `timeout_ms`.
     """
     clock = cluster.runtime.clock
     deadline = clock.monotonic() + timeout_ms / 1000
@@ -49,6 +49,6 @@ async def retrying(
                 raise
             await asyncio.sleep(pause)
             if isinstance(error, UnavailableError) or error.code in INVALID_METADATA_ERRORS:
-                # If no broker answers, the next attempt raises that error.
+                # If no broker responds, the next attempt raises that error.
                 with contextlib.suppress(UnavailableError):
                     await cluster.refresh()

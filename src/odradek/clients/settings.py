@@ -1,7 +1,7 @@
 """Settings of all clients: Kafka's keys, with `_` for `.`, from keyword arguments or a properties file.
 
-Each key is a field of a frozen dataclass, declared as in `odradek.config`. The keys of producer and consumer are in
-their packages.
+Each key is a field of a frozen dataclass, declared as in `odradek.config`. The producer's and consumer's own keys are
+in their packages.
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,12 +30,12 @@ ABSENT_KEYS: Final = {
     "security.providers": _SECURITY,
     "socket.connection.setup.timeout.max.ms": "every attempt may take socket.connection.setup.timeout.ms",
 }
-"""Kafka's keys that no client of this package has, with the reason. Keys of `ssl.` and `sasl.` are absent, too."""
+"""Kafka's keys that no client has → the reason. Keys with the prefixes `ssl.` and `sasl.` are absent, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
-    """The keys that all clients share."""
+    """The configuration keys of all clients."""
 
     bootstrap_servers: tuple[str, ...] = names(
         "bootstrap.servers", ("localhost:9092",), "HOST:PORT of brokers to ask first; one that answers is enough."
@@ -78,13 +78,13 @@ class ClientSettings:
 
     @classmethod
     def absent_keys(cls) -> Mapping[str, str]:
-        """Return Kafka's keys that this client lacks, and why, or what to use instead."""
+        """Return Kafka's keys that this client lacks, each with the reason or a replacement."""
         return ABSENT_KEYS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchSettings(ClientSettings):
-    """The keys of clients that fetch, besides those of all clients."""
+    """The configuration keys of clients that fetch records, in addition to those of `ClientSettings`."""
 
     fetch_min_bytes: int = integer(
         "fetch.min.bytes", 1, "The bytes that a broker collects before it answers.", minimum=0
@@ -109,9 +109,9 @@ S = TypeVar("S", bound=ClientSettings)
 
 
 def make_settings(cls: type[S], values: Mapping[str, object]) -> S:
-    """Create settings from keywords; strings are parsed as in a properties file.
+    """Create settings of class `cls` from keyword arguments; strings are parsed as in a properties file.
 
-    Raises `ConfigurationError` for a key that `cls` lacks (with similar names) and for a value outside its limits.
+    Raises `ConfigurationError` for an unknown key (suggesting similar ones) and for an invalid value.
     """
     known = {definition.attribute: definition for definition in definitions(cls).values()}
     made: dict[str, Any] = {}
@@ -129,9 +129,9 @@ def make_settings(cls: type[S], values: Mapping[str, object]) -> S:
 
 
 def settings_of_properties(properties: Mapping[str, str], *classes: type[ClientSettings]) -> dict[str, str]:
-    """Return keywords for the first of `classes` from a properties file with keys of all of them.
+    """Return the keyword arguments for the first of `classes` from properties, which may have keys of all `classes`.
 
-    Raises `ConfigurationError` for an unknown key, so that a typo does not silently select the default.
+    Raises `ConfigurationError` for a key that no class has, so that a typo does not silently select the default.
     """
     everything = {name for cls in classes for name in definitions(cls)}
     for name in properties:
@@ -142,7 +142,7 @@ def settings_of_properties(properties: Mapping[str, str], *classes: type[ClientS
 
 
 def _no_such_key(key: str, known: Iterable[str], classes: tuple[type[ClientSettings], ...]) -> ConfigurationError:
-    """Return the error for a key that the clients deliberately lack, or for one that Kafka lacks, too."""
+    """Return the error for a key that no class has: the reason in `absent_keys`, or similar keys."""
     name = key.replace("_", ".")
     reasons = [reason for cls in classes if (reason := cls.absent_keys().get(name))]
     if name.startswith(("ssl.", "sasl.")):
@@ -151,7 +151,7 @@ def _no_such_key(key: str, known: Iterable[str], classes: tuple[type[ClientSetti
 
 
 def _value(definition: Definition, value: object) -> Any:
-    """Return the checked value in the field's type."""
+    """Return `value` converted to the field's type. Raises `ConfigurationError`."""
     if isinstance(value, str):
         return definition.parse(value)
     if definition.type is ConfigType.STRING and isinstance(value, int) and not isinstance(value, bool):

@@ -1,7 +1,4 @@
-"""`SimpleConsumer`: reads a partition from a given offset, without a group (SPEC 5).
-
-The caller keeps the offsets. The consumer finds leaders and follows them when they change.
-"""
+"""`SimpleConsumer` reads partitions from offsets that the caller keeps, without a group (SPEC 5)."""
 
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
@@ -37,8 +34,8 @@ Partition = TopicPartition | tuple[str, int]
 class Fetched(Generic[R]):
     """The records of one fetch, and the partition's offsets at that time; -1 is unknown.
 
-    `next_offset` is the offset to fetch next; it is after batches without a readable record, too. `leader_epoch` is
-    that of the last record. `topic_id` is None for brokers before Kafka 2.8.
+    `next_offset` is the offset to fetch next, after any control and aborted batches. `leader_epoch` is the epoch of
+    the last record. `topic_id` is None from brokers before Kafka 2.8.
     """
 
     partition: TopicPartition
@@ -53,7 +50,7 @@ class Fetched(Generic[R]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionLeader:
-    """A partition's leader with its epoch, and the ids of the brokers with replicas and with replicas in sync."""
+    """A partition's leader, its leader epoch, and the broker ids of its replicas and in-sync replicas."""
 
     partition: TopicPartition
     topic_id: uuid.UUID | None
@@ -64,15 +61,15 @@ class PartitionLeader:
 
 
 class SimpleConsumer:
-    """A consumer without a group and without positions, for any Kafka cluster: the offsets are the caller's.
+    """A consumer for applications that keep their own offsets, for any Kafka cluster: no group, no positions.
 
         async with SimpleConsumer("localhost:9092") as consumer:
             fetched = await consumer.fetch(("flights", 0), 1000)
             print(fetched.records, fetched.next_offset)
 
-    Settings are those of `odradek.clients.settings.FetchSettings`. Every call follows leader changes and retries for
-    `default_api_timeout_ms`, then raises the last `KafkaError` or `UnavailableError`. A topic that was deleted and
-    created again since this consumer first fetched it is a `TopicRecreatedError`.
+    Settings are those of `odradek.clients.settings.FetchSettings`. Every call finds the leaders and retries for
+    `default_api_timeout_ms`, then raises the last `KafkaError` or `UnavailableError`. Raises `TopicRecreatedError` if a
+    topic was deleted and created again since this consumer first fetched it.
     """
 
     def __init__(
@@ -123,11 +120,11 @@ class SimpleConsumer:
         min_bytes: int | None = None,
         topic_id: uuid.UUID | None = None,
     ) -> Fetched[tuple[ConsumerRecord, ...]]:
-        """Fetch records from `offset` on: one request, of at most `max_bytes`, but always a whole batch.
+        """Fetch records from `offset` with one request: at most `max_bytes`, but at least one whole batch.
 
-        At the end of the log the broker waits `max_wait_ms` for `min_bytes` (`fetch_max_wait_ms`, `fetch_min_bytes`
-        and `max_partition_fetch_bytes` by default); then `records` is empty. `topic_id` is the id of the topic that the
-        offset belongs to, if the caller has kept it. Raises `OffsetOutOfRangeError`, which has the log's range.
+        The broker waits up to `max_wait_ms` for `min_bytes`; at the end of the log, `records` is then empty. Defaults
+        are `max_partition_fetch_bytes`, `fetch_max_wait_ms` and `fetch_min_bytes`. `topic_id`, if the caller has kept
+        it, is the id of the offset's topic. Raises `OffsetOutOfRangeError`, with the log's first and end offset.
         """
         limits = self._limits(max_wait_ms, min_bytes)
         answer = await self._fetch_one(partition, offset, limits, max_bytes, topic_id)
@@ -141,9 +138,9 @@ class SimpleConsumer:
         max_wait_ms: int | None = None,
         min_bytes: int | None = None,
     ) -> dict[TopicPartition, Fetched[tuple[ConsumerRecord, ...]]]:
-        """Fetch several partitions, each from its offset, with one request to each leader; `max_bytes` is for each.
+        """Fetch partitions from `offsets`, with one request per leader; `max_bytes` limits each partition.
 
-        Raises the error of the first partition that cannot be fetched.
+        Raises the error of one partition that cannot be fetched.
         """
         limits = self._limits(max_wait_ms, min_bytes)
         answers = await self._fetch(offsets, limits, max_bytes, self._topic_ids)
@@ -162,7 +159,7 @@ class SimpleConsumer:
         min_bytes: int | None = None,
         topic_id: uuid.UUID | None = None,
     ) -> "Fetched[pyarrow.Table]":
-        """Fetch as `fetch` does, into an Arrow table of `columns` (`odradek.columns.COLUMNS`; a usual set by default).
+        """Fetch as `fetch` does, into an Arrow table of `columns` (`odradek.columns.COLUMNS`, all by default).
 
         Needs the extra `arrow`.
         """
@@ -176,10 +173,10 @@ class SimpleConsumer:
     async def read(
         self, partition: Partition, start: int, end: int | None = None, *, topic_id: uuid.UUID | None = None
     ) -> AsyncIterator[ConsumerRecord]:
-        """Iterate over the records of `start` ≤ offset < `end`, by default up to the log's end at the first step.
+        """Iterate over the records of `start` ≤ offset < `end`, by default the log's end offset at the first step.
 
-        The next fetch is in flight while records are processed. An `end` beyond the log's is waited for. Raises what
-        `fetch` raises.
+        Waits for records if `end` is beyond the log's end. The next fetch is in flight while records are processed.
+        Raises the errors of `fetch`.
         """
         where = partition_of(partition)
         end = await self._log_end(where, start) if end is None else end
@@ -197,9 +194,9 @@ class SimpleConsumer:
         columns: Iterable[str] | None = None,
         topic_id: uuid.UUID | None = None,
     ) -> "pyarrow.Table":
-        """Return the records of `start` ≤ offset < `end` (by default the log's end) as one Arrow table.
+        """Return the records of `start` ≤ offset < `end` (by default the log's end offset) as one Arrow table.
 
-        Needs the extra `arrow`. The whole range is held in memory.
+        The whole range is in memory. Needs the extra `arrow`.
         """
         where = partition_of(partition)
         end = await self._log_end(where, start) if end is None else end
@@ -209,7 +206,7 @@ class SimpleConsumer:
     # ---- leaders and offsets ------------------------------------------------------------------------------------
 
     async def find_leader(self, partition: Partition) -> PartitionLeader:
-        """Return a partition's present leader and replicas, from any broker."""
+        """Return a partition's leader and replicas from a new metadata response."""
         where = partition_of(partition)
         timeout_ms = self._settings.default_api_timeout_ms
 
@@ -248,7 +245,7 @@ class SimpleConsumer:
     async def offsets_for_times(
         self, timestamps_ms: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return the first record at or after a time, by partition; None where all records are earlier."""
+        """Return, by partition, the first offset at or after its timestamp; None if all records are earlier."""
         found = await self._list_offsets(numbers_by_partition("a time in ms", timestamps_ms))
         return {partition: each if each.offset >= 0 else None for partition, each in found.items()}
 
@@ -284,7 +281,7 @@ class SimpleConsumer:
         return (await self._fetch({where: offset}, limits, max_bytes, ids))[where]
 
     def _expected_ids(self, topic: str, topic_id: uuid.UUID | None) -> Mapping[str, uuid.UUID | None]:
-        """Return the ids that topics must have: the one that the caller gave, or those of the first fetches."""
+        """Return the ids that topics must have, by name: the caller's `topic_id`, or those of the first fetches."""
         return self._topic_ids if topic_id is None else {topic: topic_id}
 
     async def _fetch(
@@ -309,7 +306,7 @@ class SimpleConsumer:
         return answers
 
     async def _log_end(self, partition: TopicPartition, start: int) -> int:
-        """Return the log's end. Raises `OffsetOutOfRangeError` if `start` is beyond it."""
+        """Return the log's end offset. Raises `OffsetOutOfRangeError` if `start` is beyond it."""
         end = (await self.end_offsets([partition]))[partition]
         if start > end:
             await self.fetch(partition, start, max_wait_ms=0)
@@ -332,7 +329,7 @@ class SimpleConsumer:
             check_crcs=settings.check_crcs,
             topic_id=self._expected_ids(partition.topic, topic_id).get(partition.topic),
         )
-        # Closing cancels the reader's fetch in flight now rather than at garbage collection.
+        # `aclosing` cancels the reader's fetch in flight at once, not at garbage collection.
         async with aclosing(aiter(reader)) as buffers:
             async for buffer in buffers:
                 self._topic_ids.setdefault(partition.topic, reader.topic_id)

@@ -1,7 +1,8 @@
-"""Partitioners: the rules for records without a partition, in Kafka's three generations, and users' own.
+"""Partitioners: choose the partition of a record for which the application gives none.
 
-A partitioner is any object with `partition(topic, key, value, cluster)`; `create_partitioner` creates one by name or
-import path. Nothing here depends on a producer: bytes, queues and cluster metadata are arguments.
+`counting`, `sticky` and `adaptive` are Kafka's defaults of three generations. A partitioner is any object with
+`partition(topic, key, value, cluster)`; `create_partitioner` creates one by name or import path. Nothing here depends
+on a producer.
 """
 
 from odradek.partitioners.adaptive import AdaptivePartitioner

@@ -1,7 +1,7 @@
 """The partitioner `adaptive`, Kafka's default since 3.3 (KIP-794): sticky by bytes, weighted by the brokers' speed.
 
-The producer calls `on_appended` after each record, and `update_load` after it has examined its queues. A partition
-with fewer waiting batches is chosen more often, so that a slow broker gets fewer records.
+The producer calls `on_appended` for each record that was placed without its key, and `update_load` when its sender
+runs. A partition with fewer waiting batches is chosen more often, so that a slow broker gets fewer records.
 """
 
 from bisect import bisect_right
@@ -19,7 +19,10 @@ DEFAULT_BATCH_SIZE: Final = 16384
 
 @dataclass(slots=True)
 class _Topic:
-    """The sticky partition and its produced bytes; cumulative weights, or none for a uniform choice."""
+    """A topic's sticky partition and its bytes, and the partition `numbers` with cumulative weights `sums`.
+
+    Without weights, the next choice is uniform.
+    """
 
     partition: int | None = None
     produced_bytes: int = 0
@@ -28,10 +31,7 @@ class _Topic:
 
 
 class AdaptivePartitioner:
-    """By key, unless `ignore_keys`.
-
-    Records without a key go to a sticky partition that changes after `batch_size` bytes.
-    """
+    """Chooses by key, unless `ignore_keys`; without a key, a sticky partition that changes after `batch_size` bytes."""
 
     def __init__(
         self, *, entropy: Random, batch_size: int = DEFAULT_BATCH_SIZE, ignore_keys: bool = False, adaptive: bool = True
@@ -62,10 +62,10 @@ class AdaptivePartitioner:
     def on_appended(
         self, topic: str, partition: int, appended_bytes: int, cluster: ClusterView, *, batch_ready: bool
     ) -> None:
-        """Count the bytes of a record that this partitioner placed without using its key.
+        """Count the bytes of a record that was placed without its key.
 
-        The partition changes after `batch_size` bytes if `batch_ready`, so that no small batch stays behind, and
-        always after twice as many bytes, so that the partitions stay balanced.
+        The sticky partition changes after `batch_size` bytes if `batch_ready`, so that no small batch is left behind,
+        and after twice as many bytes in any case, so that partitions stay balanced.
         """
         state = self._topics.get(topic)
         if state is None or state.partition != partition:
@@ -76,11 +76,10 @@ class AdaptivePartitioner:
             state.produced_bytes = 0
 
     def update_load(self, topic: str, queue_sizes: dict[int, int], *, partition_count: int) -> None:
-        """Weight each partition by `max_queue + 1 - queue`.
+        """Weight each partition by `max_queue + 1 - queue`; if all have the same queue, the choice is uniform.
 
-        `queue_sizes`: waiting batches by partition, without partitions that have no leader or whose broker was not
-        ready for `partitioner.availability.timeout.ms`. `partition_count`: the number of partitions with a leader,
-        including skipped ones; if none was skipped and all queues are equal, the choice is uniform.
+        `queue_sizes` has the waiting batches of each partition with an available broker; other partitions are not
+        chosen. `partition_count` is the number of partitions with a leader, available or not.
         """
         if not self._adaptive:
             return

@@ -10,7 +10,7 @@ _POSITIVE = 0x7FFFFFFF
 
 
 class _Counters:
-    """One counter per topic, starting at `_start()`."""
+    """A round-robin counter for each topic, starting at `_start()`."""
 
     def __init__(self) -> None:
         self._counters: dict[str, count[int]] = {}
@@ -19,7 +19,7 @@ class _Counters:
         return 0
 
     def _next(self, topic: str, cluster: ClusterView) -> int:
-        """Return the next available partition, or the next of all partitions if none is available."""
+        """Return the next partition that has a leader, or the next of all partitions if none has."""
         counter = self._counters.get(topic)
         if counter is None:
             counter = self._counters[topic] = count(self._start())
@@ -28,7 +28,7 @@ class _Counters:
 
 
 class ClassicPartitioner(_Counters):
-    """By key; records without a key go round-robin to the available partitions, starting at a random one."""
+    """Chooses by key; without a key, round-robin over the partitions with a leader, from a random one."""
 
     key_rule = KeyRule.MURMUR2
 
@@ -46,7 +46,7 @@ class ClassicPartitioner(_Counters):
 
 
 class RoundRobinPartitioner(_Counters):
-    """Round-robin to the available partitions, whatever the key, starting at the first one."""
+    """Ignores keys: round-robin over the partitions with a leader, from the first one."""
 
     key_rule = KeyRule.IGNORED
 

@@ -1,4 +1,4 @@
-"""Lookup of partitioners by name or import path."""
+"""`create_partitioner` creates a partitioner by name or import path."""
 
 from importlib import import_module
 from random import Random
@@ -21,12 +21,12 @@ def create_partitioner(
     ignore_keys: bool = False,
     adaptive: bool = True,
 ) -> Partitioner:
-    """Return a partitioner by name or import path, or `partitioner` itself if it is one.
+    """Return the partitioner with a name or import path, or `partitioner` itself if it is an object.
 
-    Import paths are `package.module:Class` or `package.module.Class`.
+    An import path is `package.module:Class` or `package.module.Class`; the class is called without arguments.
     `batch_size`, `ignore_keys` (`partitioner.ignore.keys`) and `adaptive` (`partitioner.adaptive.partitioning.enable`)
-    are settings of `adaptive`. A class given by import path is called without arguments. Raises `ConfigurationError`
-    for an unknown name, for a class that cannot be created, and for an object that is not a partitioner.
+    are for the partitioner `adaptive` only. Raises `ConfigurationError` for an unknown name, a class that cannot be
+    created, and an object that is not a partitioner.
     """
     if not isinstance(partitioner, str):
         return _checked(partitioner, repr(partitioner))

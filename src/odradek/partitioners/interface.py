@@ -1,4 +1,4 @@
-"""The interfaces of partitioners. A user's class matches `Partitioner` without inheriting from it."""
+"""The interfaces of partitioners. A class with the method of `Partitioner` need not inherit from it."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -6,16 +6,16 @@ from typing import Protocol, runtime_checkable
 
 
 class KeyRule(StrEnum):
-    """The optional attribute `key_rule` of a partitioner, with which `send_arrow` need not ask it for each row."""
+    """How a partitioner uses keys: its optional attribute `key_rule`, which spares `send_arrow` a call per row."""
 
     MURMUR2 = "murmur2"
-    """Records with a key go to `partition_for_key`, and those without one may go together."""
+    """Records with a key go to `partition_for_key`; a batch of records without a key may go to one partition."""
     IGNORED = "ignored"
-    """All records may go together."""
+    """Any batch of records may go to one partition."""
 
 
 class ClusterView(Protocol):
-    """The producer's metadata of a topic."""
+    """The producer's cluster metadata, as partitioners get it."""
 
     def partitions_for_topic(self, topic: str) -> Sequence[int]:
         """Return the numbers of all partitions, ascending; never empty when a record is placed."""
@@ -25,10 +25,7 @@ class ClusterView(Protocol):
 
 
 class Partitioner(Protocol):
-    """Chooses the partition of a record without one; other records are not passed to it.
-
-    `key` and `value` are the serialized bytes, or None.
-    """
+    """Chooses the partition of a record for which the application gives none. `key` and `value` are serialized."""
 
     def partition(self, topic: str, key: bytes | None, value: bytes | None, cluster: ClusterView) -> int:
         """Return one of `cluster.partitions_for_topic(topic)`."""
@@ -36,23 +33,26 @@ class Partitioner(Protocol):
 
 @runtime_checkable
 class BatchAware(Protocol):
-    """An optional interface of partitioners that are notified of new batches (KIP-480)."""
+    """An optional interface for partitioners that choose again for each batch (KIP-480)."""
 
     def on_new_batch(self, topic: str, cluster: ClusterView, previous: int) -> None:
-        """Handle a record that would open a new batch on `previous`; `partition` is then called again."""
+        """Handle a record that would open a new batch of partition `previous`; `partition` is called again next."""
 
 
 @runtime_checkable
 class LoadAware(Protocol):
-    """An optional interface of partitioners that use bytes and queue sizes (KIP-794)."""
+    """An optional interface for partitioners that use appended bytes and queue sizes (KIP-794)."""
 
     def on_appended(
         self, topic: str, partition: int, appended_bytes: int, cluster: ClusterView, *, batch_ready: bool
     ) -> None:
-        """Handle a record that was appended to `partition`'s queue; `batch_ready`: a full batch waits there.
+        """Handle a record that was appended to `partition` without using its key.
 
-        Called only for records that `partition` placed without using a key.
+        `batch_ready` says that the partition's first waiting batch is full.
         """
 
     def update_load(self, topic: str, queue_sizes: dict[int, int], *, partition_count: int) -> None:
-        """Record the waiting batches of each partition that has a leader and whose broker is ready."""
+        """Handle new queue sizes: the waiting batches of each partition with a leader and an available broker.
+
+        `partition_count` is the number of the topic's partitions with a leader.
+        """

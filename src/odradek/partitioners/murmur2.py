@@ -5,8 +5,8 @@ h = seed ^ length;  for each little-endian 4-byte block k:  k *= m;  k ^= k >> 2
 the 1 to 3 bytes that are left:  h ^= them (little-endian);  h *= m
 h ^= h >> 13;  h *= m;  h ^= h >> 15
 ```
-All of it modulo 2**32. It is plain Python because a call into numpy costs more than the few blocks of a usual key.
-Short keys recur, so their hashes are cached.
+All arithmetic is modulo 2**32. It is plain Python, because for short keys a numpy call is slower. The hashes of short
+keys are cached.
 """
 
 from functools import lru_cache
@@ -19,13 +19,13 @@ _MASK: Final = 0xFFFFFFFF
 _POSITIVE: Final = 0x7FFFFFFF
 
 _BLOCKS: Final = tuple(Struct(f"<{count}I").unpack_from for count in range(17))
-"""Unpackers of 0 to 16 blocks; longer keys create their own."""
+"""Unpackers of 0 to 16 blocks; longer keys create one per call."""
 _MAX_CACHED_LENGTH: Final = 64
-"""Longest key that is cached: 16,384 of them take 2 MB at most."""
+"""The length of the longest cached key, in bytes: 16,384 keys take at most 2 MB."""
 
 
 def murmur2(data: bytes) -> int:
-    """Return the hash as an unsigned 32-bit number (Java's has the same bits, signed)."""
+    """Return the hash as an unsigned 32-bit number (signed in Java)."""
     m, mask = _M, _MASK
     length = len(data)
     count = length >> 2
@@ -43,6 +43,6 @@ _cached_murmur2 = lru_cache(maxsize=16384)(murmur2)
 
 
 def partition_for_key(key: bytes, partition_count: int) -> int:
-    """Return `(murmur2(key) & 0x7fffffff) % partition_count`, the partition in every Java client (SPEC 2)."""
+    """Return `(murmur2(key) & 0x7fffffff) % partition_count`, as Kafka's Java client does (SPEC 2)."""
     h = _cached_murmur2(key) if len(key) <= _MAX_CACHED_LENGTH else murmur2(key)
     return (h & _POSITIVE) % partition_count

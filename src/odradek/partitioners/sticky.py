@@ -7,7 +7,7 @@ from odradek.partitioners.murmur2 import partition_for_key
 
 
 class UniformStickyPartitioner:
-    """One partition per topic until a batch is full, whatever the key (Kafka's UniformStickyPartitioner)."""
+    """Ignores keys: one partition per topic until a batch is full (Kafka's UniformStickyPartitioner)."""
 
     key_rule = KeyRule.IGNORED
 
@@ -20,7 +20,7 @@ class UniformStickyPartitioner:
         return self._choose(topic, cluster, None) if current is None else current
 
     def on_new_batch(self, topic: str, cluster: ClusterView, previous: int) -> None:
-        """Change the sticky partition, unless it is no longer `previous`: two batches may fill up at once."""
+        """Change the sticky partition, unless a concurrent call has changed it from `previous`."""
         current = self._sticky.get(topic)
         if current is None or current == previous:
             self._choose(topic, cluster, current)
@@ -39,7 +39,7 @@ class UniformStickyPartitioner:
 
 
 class StickyPartitioner(UniformStickyPartitioner):
-    """By key; records without a key go to one partition per topic until a batch is full."""
+    """Chooses by key; without a key, one partition per topic until a batch is full."""
 
     key_rule = KeyRule.MURMUR2
 

@@ -1,4 +1,4 @@
-"""`Admin`: describes and changes topics, groups, offsets, configurations and brokers."""
+"""`Admin`, the public class: describes and changes topics, groups, offsets, configurations and brokers."""
 
 from collections.abc import Collection, Iterable, Mapping
 from types import TracebackType
@@ -74,10 +74,10 @@ class Admin:
         async with Admin("localhost:9092") as admin:
             await admin.create_topic("flights", partitions=8)
 
-    Settings are those of `odradek.clients.settings`. Calls retry retriable errors for `timeout_ms`
-    (`default_api_timeout_ms` by default, 60 s) and raise `KafkaError` with the broker's reason, or `UnavailableError`.
-    A change of several resources changes those that it can; then it raises a `RefusedError` with the `errors` of the
-    others (`results`).
+    Settings are those of `odradek.clients.settings.ClientSettings`. Calls retry retriable errors for `timeout_ms`
+    (`default_api_timeout_ms` by default, 60 s), then raise `KafkaError` with the broker's reason, or
+    `UnavailableError`. A change of several resources that fails for some of them changes the others, and raises a
+    `RefusedError` with the `errors` by resource (`results`).
     """
 
     def __init__(
@@ -124,14 +124,14 @@ class Admin:
         configs: Mapping[str, str] | None = None,
         validate_only: bool = False,
     ) -> None:
-        """Create one topic; -1 is the cluster's default. Raises `KafkaError` TOPIC_ALREADY_EXISTS and others."""
+        """Create one topic; -1 means the cluster's default. Raises `KafkaError` TOPIC_ALREADY_EXISTS and others."""
         topic = NewTopic(name=name, partitions=partitions, replication_factor=replication_factor, configs=configs or {})
         await self.create_topics([topic], validate_only=validate_only)
 
     async def create_topics(self, topics: Iterable[NewTopic], *, validate_only: bool = False) -> None:
-        """Create topics, or with `validate_only` check whether they could be created.
+        """Create topics, or with `validate_only` only check whether they can be created.
 
-        Raises the `KafkaError` of a single topic, and `RefusedTopicsError` if some of several topics were refused.
+        Raises the `KafkaError` of a single topic, `RefusedTopicsError` if some of several topics are refused.
         """
         await create_topics(
             self._cluster, instances_of(NewTopic, topics), validate_only=validate_only, timeout_ms=self._timeout_ms
@@ -140,7 +140,7 @@ class Admin:
     async def delete_topics(self, names: Iterable[str]) -> None:
         """Delete topics and their records.
 
-        Raises the `KafkaError` of a single topic, and `RefusedTopicsError` if some of several topics were refused.
+        Raises the `KafkaError` of a single topic, `RefusedTopicsError` if some of several topics are refused.
         """
         await delete_topics(self._cluster, names_of(names), timeout_ms=self._timeout_ms)
 
@@ -152,9 +152,9 @@ class Admin:
         assignments: Iterable[Iterable[int]] | None = None,
         validate_only: bool = False,
     ) -> None:
-        """Increase a topic's partitions to `total`; `assignments` has the brokers of each new one, in order.
+        """Increase a topic's number of partitions to `total`; `assignments` has the replicas of each new one, in order.
 
-        Records with a key may go to another partition from then on. Raises `KafkaError` INVALID_PARTITIONS and others.
+        Afterwards a key may belong to another partition. Raises `KafkaError` INVALID_PARTITIONS and others.
         """
         await create_partitions(
             self._cluster,
@@ -166,20 +166,23 @@ class Admin:
         )
 
     async def list_topics(self, *, include_internal: bool = False) -> list[TopicDescription]:
-        """Return the descriptions of all topics, by name."""
+        """Return the descriptions of all topics, sorted by name."""
         return await list_topics(self._cluster, include_internal=include_internal, timeout_ms=self._timeout_ms)
 
     async def describe_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
-        """Describe topics with partitions, leaders and replicas. Raises `KafkaError` for one that does not exist.
+        """Describe topics with partitions, leaders and replicas. Raises `KafkaError` for an unknown topic.
 
-        Topics of any size are requested in pages of 2,000 partitions, if the brokers have DescribeTopicPartitions.
+        Brokers with DescribeTopicPartitions get a request for every 2,000 partitions.
         """
         return await describe_topics(self._cluster, names_of(names), timeout_ms=self._timeout_ms)
 
     async def list_offsets(
         self, wanted: Mapping[TopicPartition, int], *, isolation_level: str = "read_uncommitted"
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
-        """Return offsets by partition for `EARLIEST`, `LATEST` or a time in ms, as `offsets.list_offsets` does."""
+        """Return the offset of each partition in `wanted`: for `EARLIEST`, `LATEST`, or a time in ms.
+
+        A time gives the first record at or after it, offset -1 if all records are earlier.
+        """
         return await list_offsets(
             self._cluster,
             numbers_by_partition(_TIME, wanted),
@@ -188,10 +191,10 @@ class Admin:
         )
 
     async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Delete the records before an offset of each partition; -1 deletes all that are replicated (KIP-107).
+        """Delete each partition's records before an offset; -1 means the high watermark (KIP-107).
 
-        Returns the first offset of each log afterwards. Raises `RefusedPartitionsError` (OFFSET_OUT_OF_RANGE,
-        POLICY_VIOLATION for compacted topics, and others) after the records of the other partitions were deleted.
+        Returns the new first offset of each partition. Raises `RefusedPartitionsError` (OFFSET_OUT_OF_RANGE,
+        POLICY_VIOLATION for compacted topics, and others) after the other partitions' records were deleted.
         """
         return await delete_records(
             self._cluster, numbers_by_partition("an offset", before), timeout_ms=self._timeout_ms
@@ -205,10 +208,10 @@ class Admin:
         *,
         allow_replication_factor_change: bool = True,
     ) -> None:
-        """Start reassigning partitions to these replicas, the preferred leader first; None cancels a reassignment.
+        """Start to reassign partitions to `targets`: replicas, the preferred leader first; None cancels a reassignment.
 
-        Old replicas are removed after the new ones have copied the records; `list_partition_reassignments` shows what
-        is in progress. Raises `RefusedPartitionsError` for refused partitions, after the others were started.
+        Old replicas are removed when the new ones are in sync; `list_partition_reassignments` shows the progress.
+        Raises `RefusedPartitionsError` for refused partitions; the others are started.
         """
         await alter_partition_reassignments(
             self._cluster,
@@ -220,17 +223,17 @@ class Admin:
     async def list_partition_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, PartitionReassignment]:
-        """Return the reassignments in progress, of all or of some partitions. Raises `KafkaError`."""
+        """Return the reassignments in progress, of `partitions` or of all. Raises `KafkaError`."""
         chosen = None if partitions is None else partitions_of(partitions)
         return await list_partition_reassignments(self._cluster, chosen, timeout_ms=self._timeout_ms)
 
     async def elect_leaders(
         self, election_type: ElectionType, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Elect leaders of all partitions that need one, or of some; return the errors by partition.
+        """Elect leaders of `partitions`, or of all that need an election; return None or an error for each.
 
-        ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE and others are results;
-        errors of the whole request are raised as `KafkaError`.
+        ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE and others are results.
+        Raises `KafkaError` for an error of the whole request.
         """
         chosen = None if partitions is None else partitions_of(partitions)
         return await elect_leaders(self._cluster, election_type, chosen, timeout_ms=self._timeout_ms)
@@ -238,7 +241,7 @@ class Admin:
     # ---- groups -------------------------------------------------------------------------------------------------
 
     async def list_groups(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
-        """Return the groups of all coordinators by id, filtered by `states` (`Stable`, …) and `types` (`classic`, …).
+        """Return the groups of all brokers, sorted by id; filter by `states` (`Stable`, …) and `types` (`classic`, …).
 
         Raises `KafkaError` UNSUPPORTED_VERSION if a broker is too old for a filter.
         """
@@ -247,43 +250,43 @@ class Admin:
         )
 
     async def describe_group(self, group_id: str) -> GroupDescription:
-        """Describe one group, as `describe_groups` does. Raises `KafkaError` GROUP_ID_NOT_FOUND and others."""
+        """Describe one group like `describe_groups`. Raises `KafkaError` GROUP_ID_NOT_FOUND and others."""
         found = (await self.describe_groups([group_id]))[group_id]
         if isinstance(found, KafkaError):
             raise found
         return found
 
     async def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription | KafkaError]:
-        """Describe groups: members, and the committed offset, end offset and lag of each partition; or errors by group.
+        """Describe each group: its members, and committed offset, end offset and lag by partition; or return its error.
 
-        GROUP_ID_NOT_FOUND is the result of a group that has neither members nor offsets.
+        The result of a group without members and offsets is the error GROUP_ID_NOT_FOUND.
         """
         return await describe_groups(self._cluster, names_of(group_ids), timeout_ms=self._timeout_ms)
 
     def generation_reader(self, group_id: str) -> GenerationReader:
-        """Return a reader of a classic group's generation, which is in no response to an administrator."""
+        """Return a reader of a classic group's generation in `__consumer_offsets`: no admin response contains it."""
         return GenerationReader(self._cluster, group_id, timeout_ms=self._timeout_ms)
 
     async def group_waits(self, group_id: str) -> GroupWaits:
-        """Return who waits for whom in a group: of each member its epoch, what it has to revoke, and what it waits for.
+        """Return each member's epoch, the partitions that it must revoke, and those that it waits for.
 
-        Raises `KafkaError` GROUP_ID_NOT_FOUND and others. Of a classic group only members and generation are known.
+        A classic group has only members and a generation. Raises `KafkaError` GROUP_ID_NOT_FOUND and others.
         """
         return await group_waits(self._cluster, group_id, timeout_ms=self._timeout_ms)
 
     async def rebalance_history(self, group_id: str, *, limit: int = 20) -> list[dict[str, Any]]:
-        """Return a group's last rebalances, the oldest first, as the JSON objects of Odradek's rebalance journal.
+        """Return a group's last `limit` rebalances, the oldest first, as JSON objects of Odradek's rebalance journal.
 
-        The list is empty for a group without a rebalance in the journal, and for clusters without the journal.
+        The list is empty if the cluster has no journal.
         """
         return await rebalance_history(self._cluster, group_id, limit=limit, timeout_ms=self._timeout_ms)
 
     async def list_group_offsets(
         self, group_ids: Iterable[str], *, require_stable: bool = False
     ) -> dict[str, dict[TopicPartition, OffsetAndMetadata] | KafkaError]:
-        """Return the committed offsets of groups by partition, empty for unknown groups; or errors by group.
+        """Return each group's committed offsets by partition (empty for an unknown group), or its error.
 
-        With `require_stable`, offsets that an open transaction may change are awaited (KIP-447).
+        With `require_stable`, waits for open transactions that have offsets to commit (KIP-447).
         """
         return await list_group_offsets(
             self._cluster, names_of(group_ids), require_stable=require_stable, timeout_ms=self._timeout_ms
@@ -292,9 +295,9 @@ class Admin:
     async def alter_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]
     ) -> None:
-        """Commit offsets of a group without members; a group that does not exist is created.
+        """Commit offsets for a group without members; an unknown group is created.
 
-        Raises `KafkaError` UNKNOWN_MEMBER_ID if it has members, and `RefusedPartitionsError` for refused partitions,
+        Raises `KafkaError` UNKNOWN_MEMBER_ID if the group has members, `RefusedPartitionsError` for refused partitions
         after the others were committed.
         """
         wanted = {
@@ -304,9 +307,9 @@ class Admin:
         await alter_group_offsets(self._cluster, group_id, wanted, timeout_ms=self._timeout_ms)
 
     async def delete_groups(self, group_ids: Iterable[str]) -> None:
-        """Delete empty groups with their offsets.
+        """Delete groups without members, with their offsets.
 
-        Raises `RefusedGroupsError` (NON_EMPTY_GROUP and others by group) after the other groups were deleted.
+        Raises `RefusedGroupsError` (NON_EMPTY_GROUP and others) after the other groups were deleted.
         """
         await delete_groups(self._cluster, names_of(group_ids), timeout_ms=self._timeout_ms)
 
@@ -318,10 +321,10 @@ class Admin:
         group_instance_ids: Iterable[str] = (),
         reason: str = "removed by an administrator",
     ) -> None:
-        """Remove members of a classic group; static ones by their `group.instance.id` (KIP-345).
+        """Remove members of a classic group, static members by their `group.instance.id` (KIP-345).
 
-        A member that still runs joins again. Raises `RefusedMembersError` (UNKNOWN_MEMBER_ID and others) after the
-        other members were removed.
+        A running member joins again. Raises `RefusedMembersError` (UNKNOWN_MEMBER_ID and others) after the other
+        members were removed.
         """
         await remove_group_members(
             self._cluster,
@@ -333,26 +336,26 @@ class Admin:
         )
 
     async def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
-        """Delete offsets of a group.
+        """Delete a group's committed offsets of `partitions`.
 
-        Raises `RefusedPartitionsError` (GROUP_SUBSCRIBED_TO_TOPIC and others) after the other offsets were deleted, and
-        `KafkaError` for the whole group.
+        Raises `RefusedPartitionsError` (GROUP_SUBSCRIBED_TO_TOPIC and others) after the other offsets were deleted, or
+        the `KafkaError` of the group.
         """
         await delete_group_offsets(self._cluster, group_id, partitions_of(partitions), timeout_ms=self._timeout_ms)
 
     # ---- transactions -------------------------------------------------------------------------------------------
 
     async def describe_producers(self, partition: TopicPartition) -> list[ProducerDescription]:
-        """Return the idempotent producers in the partition leader's state, with their open transactions (KIP-664)."""
+        """Return the idempotent producers that the partition's leader knows, and their open transactions (KIP-664)."""
         return await describe_producers(self._cluster, partition_of(partition), timeout_ms=self._timeout_ms)
 
     async def abort_transaction(
         self, partition: TopicPartition, *, producer_id: int, producer_epoch: int, coordinator_epoch: int = 0
     ) -> None:
-        """Abort a hanging transaction: one that is open in a partition and unknown to its coordinator.
+        """Abort a hanging transaction, which is open in `partition` and unknown to its coordinator.
 
-        The epochs are those of `describe_producers`; use 0 for an unknown coordinator epoch. Raises `KafkaError`
-        INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED if the producer has started another transaction since.
+        Take the epochs from `describe_producers`, 0 for an unknown coordinator epoch. Raises `KafkaError`
+        INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED if the producer has started another transaction.
         """
         await abort_transaction(
             self._cluster,
@@ -366,7 +369,7 @@ class Admin:
     # ---- the cluster and its configuration ----------------------------------------------------------------------
 
     async def describe_cluster(self, *, include_fenced_brokers: bool = False) -> ClusterDescription:
-        """Return the live or all registered brokers, and the controller."""
+        """Return the controller and the live brokers; `include_fenced_brokers` adds registered brokers not alive."""
         await self._cluster.refresh(timeout_ms=self._timeout_ms)
         metadata = self._cluster.metadata
         brokers = {
@@ -383,18 +386,18 @@ class Admin:
         )
 
     async def unregister_broker(self, broker_id: int) -> None:
-        """Unregister a broker that is gone for good, so that no replica is placed on it (KIP-631).
+        """Unregister a broker that does not return, so that it gets no replicas (KIP-631).
 
         Raises `KafkaError` BROKER_ID_NOT_REGISTERED, and INVALID_REQUEST for a broker that is alive.
         """
         await unregister_broker(self._cluster, broker_id, timeout_ms=self._timeout_ms)
 
     async def describe_log_dirs(self, broker_id: int) -> list[LogDirDescription]:
-        """Return a broker's log directories with the sizes of its logs (KIP-113). Raises `KafkaError`."""
+        """Return a broker's log directories with the size of each log in bytes (KIP-113). Raises `KafkaError`."""
         return await describe_log_dirs(self._cluster, broker_id, timeout_ms=self._timeout_ms)
 
     async def describe_broker_versions(self, broker_id: int | None = None) -> BrokerVersions:
-        """Return the APIs and features that a broker supports, or any broker (KIP-584)."""
+        """Return the APIs and features that a broker, by default any, supports (KIP-584)."""
         return await describe_broker_versions(self._cluster, broker_id, timeout_ms=self._timeout_ms)
 
     async def list_config_resources(
@@ -413,7 +416,7 @@ class Admin:
         include_synonyms: bool = False,
         include_documentation: bool = False,
     ) -> dict[ConfigResource, list[ConfigEntry]]:
-        """Return the configuration entries of topics and brokers; those of a broker are requested from that broker."""
+        """Return the configuration entries of each resource. A broker's entries are requested from that broker."""
         return await describe_configs(
             self._cluster,
             instances_of(ConfigResource, resources),
@@ -425,9 +428,9 @@ class Admin:
     async def alter_configs(
         self, resource: ConfigResource, alterations: Iterable[Alteration], *, validate_only: bool = False
     ) -> None:
-        """Change dynamic configurations of a topic, of a broker, or of all brokers (the empty name) (KIP-339).
+        """Change dynamic configurations of one resource; a broker resource with name "" means all brokers (KIP-339).
 
-        Raises `KafkaError` INVALID_CONFIG, INVALID_REQUEST and others; nothing is changed then.
+        If it raises `KafkaError` (INVALID_CONFIG, INVALID_REQUEST and others), nothing is changed.
         """
         (checked,) = instances_of(ConfigResource, [resource])
         await alter_configs(

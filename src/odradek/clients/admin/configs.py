@@ -1,4 +1,4 @@
-"""Configurations of topics and brokers: those of a broker are requested from that broker, others from any."""
+"""Describes and changes configurations. A broker's are requested from that broker, others from any broker."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ from odradek.protocol.api import ApiKey
 from odradek.wire.client_connection import ClientConnection
 
 _TYPES_FROM = 1
-"""First version of ListConfigResources with other resources than client metrics (KIP-1142)."""
+"""First version of ListConfigResources for other types than client metrics (KIP-1142)."""
 
 
 async def describe_configs(
@@ -25,7 +25,7 @@ async def describe_configs(
     include_documentation: bool,
     timeout_ms: int,
 ) -> dict[ConfigResource, list[ConfigEntry]]:
-    """Describe configurations, as `Admin.describe_configs` documents."""
+    """Implement `Admin.describe_configs`."""
 
     async def request(some: list[ConfigResource]) -> dict[ConfigResource, list[ConfigEntry] | KafkaError]:
         asked = [
@@ -73,7 +73,7 @@ async def alter_configs(
     validate_only: bool,
     timeout_ms: int,
 ) -> None:
-    """Change a configuration, as `Admin.alter_configs` documents."""
+    """Implement `Admin.alter_configs`."""
     configs = [
         {"name": each.name, "config_operation": int(each.operation), "value": each.value} for each in alterations
     ]
@@ -93,7 +93,7 @@ async def alter_configs(
 async def list_config_resources(
     cluster: Cluster, types: Iterable[ConfigResourceType], *, timeout_ms: int
 ) -> list[ConfigResource]:
-    """List resources with a configuration, as `Admin.list_config_resources` documents."""
+    """Implement `Admin.list_config_resources`."""
     message = {"resource_types": [kind.value for kind in types]}
 
     async def attempt() -> list[ConfigResource]:
@@ -128,7 +128,7 @@ def _has_broker(resource: ConfigResource) -> bool:
 
 
 async def _connection_for(cluster: Cluster, resource: ConfigResource) -> ClientConnection:
-    """Return a connection to the broker that the resource belongs to, or to any broker."""
+    """Return a connection to the broker that the resource names, or to any broker."""
     if _has_broker(resource):
         return await cluster.connection(int(resource.name))
     return await cluster.least_loaded_connection()

@@ -16,7 +16,10 @@ from odradek.protocol.messages.message_codec import optional
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTopic:
-    """A topic to create. `assignments` (partition → brokers) replaces `partitions` and `replication_factor`."""
+    """A topic to create; -1 means the cluster's default.
+
+    `assignments` (partition → broker ids) replaces `partitions` and `replication_factor`.
+    """
 
     name: str
     partitions: int = -1
@@ -25,7 +28,7 @@ class NewTopic:
     assignments: Mapping[int, Iterable[int]] = field(default_factory=dict)
 
     def message(self) -> dict[str, Any]:
-        """Return the topic's entry of a CreateTopics request. Raises `TypeError` for a value that is not a string."""
+        """Return the topic's entry in CreateTopics. Raises `TypeError` for a config value that is not a string."""
         for name, value in self.configs.items():
             if not isinstance(value, str):
                 raise TypeError(f"values of configurations are strings: {name} of topic {self.name!r} is {value!r}")
@@ -58,7 +61,7 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerDescription:
-    """A broker; a fenced one is registered and not alive."""
+    """A broker; a fenced broker is registered but not alive."""
 
     broker_id: int
     host: str
@@ -69,7 +72,7 @@ class BrokerDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterDescription:
-    """The brokers by id; `controller_id` is -1 without a controller."""
+    """The brokers, sorted by id; `controller_id` is -1 without a controller."""
 
     cluster_id: str | None
     controller_id: int
@@ -78,7 +81,7 @@ class ClusterDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupListing:
-    """A group's id, type and state; fields that the broker is too old to return are empty."""
+    """A group's id, type and state; a field that the broker is too old to return is empty."""
 
     group_id: str
     protocol_type: str
@@ -96,17 +99,17 @@ class MemberDescription:
     client_host: str
     assignment: tuple[TopicPartition, ...]
     topics: tuple[str, ...] = ()
-    """The topics that the member subscribes to by name; empty while the group is not stable."""
+    """The topics to which the member subscribes by name; empty in a classic group that is not stable."""
     rack: str | None = None
     epoch: int | None = None
     """The epoch of a member of a consumer group; None in a classic group."""
     target: tuple[TopicPartition, ...] = ()
-    """The partitions that the coordinator of a consumer group has computed for it."""
+    """The member's target assignment in a consumer group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPartition:
-    """A group's progress in a partition; None for unknown values: no commit, a deleted topic, no member."""
+    """A group's progress in a partition. Values are None without a commit, a leader, or a member that owns it."""
 
     topic: str
     partition: int
@@ -125,7 +128,7 @@ class GroupPartition:
         end_offset: int | None,
         member: MemberDescription | None,
     ) -> "GroupPartition":
-        """Combine committed offset, end offset and member of a partition."""
+        """Create a partition's progress from its committed offset, end offset and owning member; compute the lag."""
         lag = None if committed is None or end_offset is None else max(end_offset - committed.offset, 0)
         return cls(
             topic=partition.topic,
@@ -141,7 +144,7 @@ class GroupPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDescription:
-    """A group with its members and its progress. `protocol` is the assignor; only a stable group has one."""
+    """A group with its members and partitions. `protocol` is the assignor, empty while a classic group is unstable."""
 
     group_id: str
     group_state: str
@@ -153,7 +156,7 @@ class GroupDescription:
     epoch: int | None = None
     """The epoch of a consumer group; None for a classic group."""
     assignment_epoch: int | None = None
-    """The epoch of which the targets of a consumer group are."""
+    """The epoch of the target assignment of a consumer group; None for a classic group."""
 
     def with_partitions(self, partitions: Iterable[GroupPartition]) -> "GroupDescription":
         """Return a copy with `partitions`."""
@@ -176,14 +179,14 @@ class ConfigResourceType(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigResource:
-    """A topic, a group or a broker by name; a broker's name is its id, the empty name means all brokers."""
+    """A topic, group or broker by name; a broker's name is its id, or empty for all brokers."""
 
     type: ConfigResourceType
     name: str
 
 
 class ConfigSource(IntEnum):
-    """The source of a value, by Kafka's numbers; unknown numbers become UNKNOWN."""
+    """The source of a configuration value, by Kafka's numbers; unknown numbers become UNKNOWN."""
 
     UNKNOWN = 0
     DYNAMIC_TOPIC_CONFIG = 1
@@ -198,7 +201,7 @@ class ConfigSource(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigEntry:
-    """A key with its value (None if sensitive or unset) and source."""
+    """A configuration key with its value (None if sensitive or unset) and source."""
 
     name: str
     value: str | None
@@ -222,7 +225,7 @@ def topic_description(topic: TopicMetadata) -> TopicDescription:
 
 
 def group_description(group: Any, coordinator: BrokerDescription | None) -> GroupDescription:
-    """Describe a group from a DescribeGroups response (kio's). Only members of consumer groups have an assignment."""
+    """Convert a group of a DescribeGroups response (kio's); only consumers' assignments can be decoded."""
     return GroupDescription(
         group_id=group.group_id,
         group_state=group.group_state,
@@ -245,7 +248,7 @@ def group_description(group: Any, coordinator: BrokerDescription | None) -> Grou
 
 
 def consumer_group_description(group: Any, coordinator: BrokerDescription | None) -> GroupDescription:
-    """Describe a group of the consumer protocol from a ConsumerGroupDescribe response (kio's)."""
+    """Convert a group of a ConsumerGroupDescribe response (kio's)."""
     return GroupDescription(
         group_id=group.group_id,
         group_state=group.group_state,
@@ -300,7 +303,7 @@ def _assignment(protocol_type: str, data: bytes) -> tuple[TopicPartition, ...]:
     try:
         return tuple(sorted(decode_assignment(data).partitions))
     except KafkaError:
-        # An assignment may be any bytes; an unreadable one is shown as empty.
+        # An assignment may be any bytes; a malformed one is shown as empty.
         return ()
 
 
@@ -310,5 +313,5 @@ def _subscription(protocol_type: str, data: bytes) -> Subscription:
     try:
         return decode_subscription(data)
     except KafkaError:
-        # A subscription may be any bytes, too.
+        # A subscription may be any bytes; a malformed one is shown as empty.
         return Subscription(topics=())

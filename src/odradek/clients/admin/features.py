@@ -1,4 +1,4 @@
-"""The APIs and features that a broker supports, as it answers ApiVersions (KIP-584)."""
+"""ApiVersions: the APIs and features that a broker supports (KIP-584)."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -17,10 +17,10 @@ VersionRange = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerVersions:
-    """The API versions of a broker by number (`ApiKey`), the features that it supports, and those of the cluster.
+    """The API versions of a broker by number (`ApiKey`), and the features that the broker supports.
 
-    `finalized_features` are the levels that the whole cluster uses; `finalized_features_epoch` is -1 without any, as in
-    clusters without KRaft.
+    `finalized_features` are the levels that the whole cluster uses; without any, as in clusters without KRaft,
+    `finalized_features_epoch` is -1.
     """
 
     api_versions: Mapping[int, VersionRange]
@@ -30,7 +30,7 @@ class BrokerVersions:
 
 
 async def describe_broker_versions(cluster: Cluster, broker_id: int | None, *, timeout_ms: int) -> BrokerVersions:
-    """Ask one broker, or any, as `Admin.describe_broker_versions` documents."""
+    """Implement `Admin.describe_broker_versions`."""
 
     async def attempt() -> Any:
         connection = await (cluster.least_loaded_connection() if broker_id is None else cluster.connection(broker_id))

@@ -1,7 +1,7 @@
-"""A group's own records in `__consumer_offsets`: what no response to an administrator has.
+"""Reads a group's records in `__consumer_offsets`, for facts that no admin response contains.
 
-DescribeGroups does not return the generation, and ConsumerGroupDescribe neither the partitions that a member still has
-to revoke, nor since when, nor its rebalance timeout.
+DescribeGroups returns no generation. ConsumerGroupDescribe returns neither the partitions that a member still has to
+revoke, nor the time of that revocation, nor the member's rebalance timeout.
 """
 
 from contextlib import suppress
@@ -19,13 +19,13 @@ from odradek.protocol.errors import MalformedMessageError
 from odradek.protocol.internal_records.group_records import GROUP_RECORDS, GroupMetadataKey, GroupMetadataValue
 
 _FIRST_RECORDS: Final = 10_000
-"""Limit of the offsets before the end that the first read covers: the partition has the commits of many groups."""
+"""The number of last offsets that the first read covers; the partition has the commits of many groups."""
 _COMMITS: Final = (b"\0\0", b"\0\1")
-"""The types of committed offsets, with which keys begin."""
+"""The first two bytes of the keys of committed offsets."""
 
 
 class GroupRecordReader:
-    """A reader of the group's partition of `__consumer_offsets`: first of its end, then of the records since."""
+    """Reads a group's partition of `__consumer_offsets`: first its last records, then those since the previous read."""
 
     def __init__(self, cluster: Cluster, group_id: str, *, timeout_ms: int) -> None:
         self._cluster = cluster
@@ -34,10 +34,10 @@ class GroupRecordReader:
         self._position: int | None = None
 
     async def read(self) -> list[tuple[int, Any, Any]]:
-        """Return the group's records since the last call: timestamp in ms since 1970, key, and value or None.
+        """Return the group's new records as `(timestamp_ms, key, value)`; the value of a tombstone is None.
 
-        Committed offsets are left out, as are records that this release cannot read. Raises `KafkaError`, for instance
-        if the client may not read the topic.
+        Committed offsets and records that this release cannot decode are left out. Raises `KafkaError`, for instance
+        without permission to read the topic.
         """
         topic = await self._cluster.topic(OFFSETS_TOPIC, timeout_ms=self._timeout_ms)
         partition = TopicPartition(OFFSETS_TOPIC, partition_for(self._group_id, len(topic.partitions)))
@@ -61,15 +61,15 @@ class GroupRecordReader:
 
 
 class GenerationReader:
-    """A reader of a classic group's generation."""
+    """Reads a classic group's generation."""
 
     def __init__(self, cluster: Cluster, group_id: str, *, timeout_ms: int) -> None:
         self.generation: int | None = None
-        """The last generation read; None if no record of the group was read, or if the last one deletes the group."""
+        """The last generation read; None if the group has no record in the offsets read, or was deleted."""
         self._records = GroupRecordReader(cluster, group_id, timeout_ms=timeout_ms)
 
     async def read(self) -> int | None:
-        """Return the group's generation. Raises `KafkaError`, for instance if the client may not read the topic."""
+        """Return the group's generation, or None. Raises `KafkaError`, for instance without permission."""
         for _, key, value in await self._records.read():
             if isinstance(key, GroupMetadataKey):
                 assert value is None or isinstance(value, GroupMetadataValue)

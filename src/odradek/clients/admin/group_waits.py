@@ -1,8 +1,8 @@
-"""The waits in a group: the epoch of each member, what it has to revoke, and which partitions it waits for.
+"""Shows why a rebalance waits: each member's epoch, the partitions that it must revoke, and those that it waits for.
 
-ConsumerGroupDescribe has epochs, assignments and targets. The partitions that a member still has to revoke, since when,
-and its rebalance timeout are in the group's records, which only a client that may read `__consumer_offsets` can see.
-Of a classic group the coordinator shows nobody which members have joined again.
+ConsumerGroupDescribe returns epochs, assignments and target assignments. Pending revocations with their times, and
+rebalance timeouts, are only in the group's records, which need permission to read `__consumer_offsets`. In a classic
+group, neither source shows which members have joined again.
 """
 
 import uuid
@@ -26,25 +26,25 @@ from odradek.protocol.internal_records.group_records import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionWait:
-    """A partition that a member has to revoke, or waits for. Times are in ms since 1970, None if they are unknown."""
+    """A partition that a member must revoke, or waits for. Times are in ms since 1970, None if unknown."""
 
     partition: TopicPartition
     held_by: str | None
-    """The member that has it, or has to revoke it; None if it is free, and comes with the next heartbeat."""
+    """The id of the member that still has the partition; None if it is free, and comes with the next heartbeat."""
     since_ms: int | None = None
-    """When the holder was told to revoke it; when the targets were computed if it has not been told yet."""
+    """When the coordinator requested the revocation, or until then, when it computed the target assignment."""
     times_out_ms: int | None = None
-    """When the holder is removed at the earliest; the time begins anew when the coordinator changes."""
+    """The earliest time at which the holder is removed; a coordinator change restarts the timeout."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberWaits:
-    """A member, and what keeps it from its target."""
+    """A member, the partitions that it must revoke, and those that it waits for."""
 
     member_id: str
     client_id: str
     epoch: int | None
-    """Its epoch, or the generation of a classic group; None if it is unknown."""
+    """The member's epoch, or a classic group's generation; None if unknown."""
     assigned: tuple[TopicPartition, ...]
     revokes: tuple[PartitionWait, ...]
     waits_for: tuple[PartitionWait, ...]
@@ -52,21 +52,21 @@ class MemberWaits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupWaits:
-    """A group. Epochs are those of ConsumerGroupDescribe; a classic group has only a generation, as `epoch`."""
+    """A group with the waits of its members; in a classic group, `epoch` is the generation."""
 
     group_id: str
     group_type: str
     group_state: str
     epoch: int | None
     assignment_epoch: int | None
-    """The epoch that members have to reach."""
+    """The epoch of the target assignment, which members have to reach; None for a classic group."""
     members: tuple[MemberWaits, ...]
     unreadable: str = ""
-    """Why the group's records could not be read: then times, and what was not revoked yet, are unknown."""
+    """The error of reading the group's records, empty without one; then times and pending revocations are unknown."""
 
 
 async def group_waits(cluster: Cluster, group_id: str, *, timeout_ms: int) -> GroupWaits:
-    """Return who waits for whom, as `Admin.group_waits` documents."""
+    """Implement `Admin.group_waits`."""
     group = (await describe_groups(cluster, [group_id], timeout_ms=timeout_ms))[group_id]
     if isinstance(group, KafkaError):
         raise group
@@ -90,19 +90,18 @@ async def group_waits(cluster: Cluster, group_id: str, *, timeout_ms: int) -> Gr
 
 
 class _Records:
-    """The last record of each of the group's keys, with its timestamp."""
+    """The last record of each key of the group, with its timestamp, and the names of topics by id."""
 
     def __init__(self, last: Mapping[Any, tuple[int, Any]]) -> None:
         self.last = last
         self.names: Mapping[uuid.UUID, str] = {}
 
     def generation(self, group_id: str) -> int | None:
-        """Return the generation of a classic group."""
         _, value = self.last.get(GroupMetadataKey(group=group_id), (0, None))
         return None if value is None else int(value.generation)
 
     def pending(self) -> list[tuple[str, int, Any]]:
-        """Return the members with partitions that they have to revoke: their id, since when, and the record's value."""
+        """Return `(member_id, since_ms, record value)` of each member with pending revocations."""
         return [
             (key.member_id, at_ms, value)
             for key, (at_ms, value) in self.last.items()
@@ -111,14 +110,13 @@ class _Records:
         ]
 
     def timeout_ms(self, group_id: str, member_id: str) -> int | None:
-        """Return a member's rebalance timeout."""
         key = ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id)
         _, value = self.last.get(key, (0, None))
         return None if value is None else int(value.rebalance_timeout_ms)
 
 
 async def _names(cluster: Cluster, records: _Records, *, timeout_ms: int) -> Mapping[uuid.UUID, str]:
-    """Return the names of topics by id, if a record needs them."""
+    """Return the names of topics by id, empty if no member has pending revocations."""
     if not records.pending():
         return {}
     metadata = await current_metadata(cluster, None, timeout_ms=timeout_ms)
@@ -164,12 +162,12 @@ def _members(group: GroupDescription, records: _Records) -> tuple[MemberWaits, .
 
 
 def _told(group: GroupDescription, records: _Records) -> dict[str, list[PartitionWait]]:
-    """Return the partitions that members were told to revoke, and have not revoked as far as the coordinator knows."""
+    """Return the pending revocations by member id: requested by the coordinator, and not reported as revoked."""
     epochs = {member.member_id: member.epoch for member in group.members}
     found: dict[str, list[PartitionWait]] = {}
     for member_id, since_ms, value in records.pending():
         if epochs.get(member_id) != value.member_epoch:
-            continue  # the description is older or later than the record
+            continue  # the record and the description are of different times
         timeout_ms = records.timeout_ms(group.group_id, member_id)
         found[member_id] = [
             PartitionWait(

@@ -1,7 +1,6 @@
-"""Administration of groups: list, describe and delete them, and change their committed offsets.
+"""Lists, describes and deletes groups, removes members, and changes committed offsets.
 
-A request about several groups is sent once to each of their coordinators. Errors of single groups are results; only
-errors of the whole call are raised.
+Each coordinator gets one request for all its groups. Reads return errors of single groups as results.
 """
 
 import asyncio
@@ -43,11 +42,11 @@ from odradek.wire.client_connection import ClientConnection
 T = TypeVar("T")
 
 _NO_SUCH_GROUP: Final = "Dead"
-"""The state in which DescribeGroups before version 6 describes unknown groups."""
+"""The state of an unknown group in DescribeGroups responses."""
 _LEADER_TIMEOUT_MS: Final = 5_000
-"""Time after which the leader of a partition that does not answer is looked up again: it may have none any more."""
+"""The time limit of ListOffsets before leaders are looked up again: a partition may have lost its leader."""
 _MANY_MEMBERS_FROM: Final = 3
-"""First version of LeaveGroup for several members, and for static ones (KIP-345)."""
+"""First version of LeaveGroup for several members and for static members (KIP-345)."""
 _STATES_FROM: Final = 4
 _TYPES_FROM: Final = 5
 """First versions of ListGroups with filters by state (KIP-518) and by type (KIP-848)."""
@@ -63,7 +62,7 @@ _PARTITION_REASONS: Final = {
 
 
 def no_such_group(group_id: str) -> KafkaError:
-    """Return the error of a group that does not exist."""
+    """Return the error for an unknown group."""
     return _error(ErrorCode.group_id_not_found, group_id)
 
 
@@ -73,7 +72,7 @@ def no_such_group(group_id: str) -> KafkaError:
 async def list_groups(
     cluster: Cluster, *, states: Iterable[str], types: Iterable[str], timeout_ms: int = DEFAULT_API_TIMEOUT_MS
 ) -> list[GroupListing]:
-    """Return the groups of all brokers, as `Admin.list_groups` documents."""
+    """Implement `Admin.list_groups`."""
     message = {"states_filter": list(states), "types_filter": list(types)}
 
     async def ask(node_id: int) -> list[GroupListing]:
@@ -98,7 +97,7 @@ async def list_groups(
     async def attempt() -> list[GroupListing]:
         await cluster.refresh()
         answers = await asyncio.gather(*(ask(node_id) for node_id in cluster.metadata.nodes))
-        # While a group's coordinator changes, two brokers may list it.
+        # During a coordinator change, two brokers may list a group.
         by_id = {group.group_id: group for groups in answers for group in groups}
         return [group for _, group in sorted(by_id.items())]
 
@@ -108,7 +107,7 @@ async def list_groups(
 async def describe_groups(
     cluster: Cluster, group_ids: Iterable[str], *, timeout_ms: int = DEFAULT_API_TIMEOUT_MS
 ) -> dict[str, GroupDescription | KafkaError]:
-    """Describe groups, as `Admin.describe_groups` documents."""
+    """Implement `Admin.describe_groups`."""
 
     async def ask(
         connection: ClientConnection, node_id: int, some: list[str]
@@ -116,7 +115,7 @@ async def describe_groups(
         message = {"groups": some, "include_authorized_operations": False}
         response = await connection.request(ApiKey.DESCRIBE_GROUPS, message)
         coordinator = _coordinator(cluster, node_id)
-        # A group of another protocol is not found here, but its offsets are.
+        # A consumer group, or one with offsets only, is not found here: keep it for the next requests.
         found: dict[str, GroupDescription | KafkaError] = {
             group.group_id: group_description(group, coordinator)
             if group.error_code in (ErrorCode.none, ErrorCode.group_id_not_found)
@@ -174,7 +173,7 @@ async def list_group_offsets(
     require_stable: bool = False,
     timeout_ms: int = DEFAULT_API_TIMEOUT_MS,
 ) -> dict[str, dict[TopicPartition, OffsetAndMetadata] | KafkaError]:
-    """Return the committed offsets of groups, as `Admin.list_group_offsets` documents."""
+    """Implement `Admin.list_group_offsets`."""
 
     async def ask(
         connection: ClientConnection, _: int, some: list[str]
@@ -187,14 +186,14 @@ async def list_group_offsets(
 async def end_offsets(
     cluster: Cluster, partitions: Iterable[TopicPartition], *, timeout_ms: int = DEFAULT_API_TIMEOUT_MS
 ) -> dict[TopicPartition, int]:
-    """Return the end offsets of those `partitions` that exist and have a leader."""
+    """Return the end offsets of `partitions`, without those that do not exist or have no leader."""
     wanted = set(partitions)
     topics = sorted({each.topic for each in wanted})
 
     async def attempt() -> dict[TopicPartition, int]:
         metadata = await current_metadata(cluster, topics, timeout_ms=timeout_ms)
         led = sorted(each for each in wanted if metadata.leader(each) is not None)
-        # One Metadata request for all topics; `list_offsets` would send one for each that the cluster does not know.
+        # One Metadata request for all topics; `list_offsets` would send one for each unknown topic.
         cluster.set_topics(each.topic for each in led)
         await cluster.refresh(timeout_ms=timeout_ms)
         limit_ms = min(timeout_ms, _LEADER_TIMEOUT_MS)
@@ -214,7 +213,7 @@ async def alter_group_offsets(
     *,
     timeout_ms: int = DEFAULT_API_TIMEOUT_MS,
 ) -> None:
-    """Commit offsets as an administrator, as `Admin.alter_group_offsets` documents."""
+    """Implement `Admin.alter_group_offsets`."""
 
     async def attempt() -> None:
         connection = await cluster.connection(await find_coordinator(cluster, group_id))
@@ -228,7 +227,7 @@ async def alter_group_offsets(
 async def delete_groups(
     cluster: Cluster, group_ids: Iterable[str], *, timeout_ms: int = DEFAULT_API_TIMEOUT_MS
 ) -> None:
-    """Delete groups, as `Admin.delete_groups` documents."""
+    """Implement `Admin.delete_groups`."""
 
     async def ask(connection: ClientConnection, _: int, some: list[str]) -> dict[str, KafkaError | None]:
         response = await connection.request(ApiKey.DELETE_GROUPS, {"groups_names": some})
@@ -251,7 +250,7 @@ async def remove_group_members(
     reason: str,
     timeout_ms: int = DEFAULT_API_TIMEOUT_MS,
 ) -> None:
-    """Remove members of a group, as `Admin.remove_group_members` documents."""
+    """Implement `Admin.remove_group_members`."""
     wanted: dict[str, dict[str, str | None]] = {
         each: {"member_id": "", "group_instance_id": each, "reason": reason} for each in group_instance_ids
     }
@@ -289,7 +288,7 @@ def _member_error(code: ErrorCode, group_id: str, member: str) -> KafkaError | N
 async def delete_group_offsets(
     cluster: Cluster, group_id: str, partitions: Iterable[TopicPartition], *, timeout_ms: int = DEFAULT_API_TIMEOUT_MS
 ) -> None:
-    """Delete offsets of a group, as `Admin.delete_group_offsets` documents."""
+    """Implement `Admin.delete_group_offsets`."""
     wanted = list(partitions)
     topics = [
         {"name": topic, "partitions": [{"partition_index": each.partition} for each in some]}
@@ -319,7 +318,7 @@ _Ask = Callable[[ClientConnection, int, list[str]], Awaitable[dict[str, T | Kafk
 async def _ask_coordinators(
     cluster: Cluster, group_ids: Iterable[str], ask: _Ask[T], *, timeout_ms: int
 ) -> dict[str, T | KafkaError]:
-    """Call `ask` once for each coordinator with its groups, and again for groups whose errors are retriable."""
+    """Return the results of `ask`, called for each coordinator with its groups, and again after retriable errors."""
 
     async def ask_all(missing: list[str]) -> dict[str, T | KafkaError]:
         found: dict[str, T | KafkaError] = {}
@@ -348,14 +347,14 @@ def _error(code: ErrorCode, group_id: str) -> KafkaError:
 
 
 def _raise_refused(group_id: str, wanted: Iterable[TopicPartition], codes: Mapping[TopicPartition, ErrorCode]) -> None:
-    """Raise an error that concerns the group or is retriable; otherwise `RefusedPartitionsError` with all errors.
+    """Raise the first error that concerns the group or is retriable, else `RefusedPartitionsError` with all errors.
 
-    A partition that the response omits has UNKNOWN_SERVER_ERROR.
+    A partition that is missing in the response gets UNKNOWN_SERVER_ERROR.
     """
     answered = {partition: codes.get(partition, ErrorCode.unknown_server_error) for partition in wanted}
     refused = {partition: code for partition, code in answered.items() if code != ErrorCode.none}
     for code in refused.values():
-        # A topic that an administrator names does not appear by waiting, so an unknown one is not retried.
+        # An unknown topic is not retried: no producer is creating it.
         if code in _GROUP_REASONS or (code.retriable and code != ErrorCode.unknown_topic_or_partition):
             raise _error(code, group_id)
     if refused:

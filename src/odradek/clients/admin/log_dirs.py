@@ -13,9 +13,9 @@ from odradek.protocol.messages.message_codec import optional
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogDirDescription:
-    """A log directory of a broker: log sizes in bytes by partition, and volume sizes (KIP-827), None if unknown.
+    """A log directory of a broker, with log `sizes` in bytes; an offline one has an `error_code` and no sizes.
 
-    An offline directory has an `error_code` and no sizes.
+    `total_bytes` and `usable_bytes` are those of its volume (KIP-827), None if unknown.
     """
 
     log_dir: str
@@ -28,7 +28,7 @@ class LogDirDescription:
 async def describe_log_dirs(
     cluster: Cluster, broker_id: int, *, timeout_ms: int = DEFAULT_API_TIMEOUT_MS
 ) -> list[LogDirDescription]:
-    """Return all log directories of a broker. Raises `KafkaError`, also for an unknown broker."""
+    """Implement `Admin.describe_log_dirs`."""
 
     async def attempt() -> list[LogDirDescription]:
         connection = await cluster.connection(broker_id)
@@ -42,7 +42,7 @@ async def describe_log_dirs(
 
 
 def _description(result: Any) -> LogDirDescription:
-    """Convert a directory of the response (kio's); future logs are included in the sizes."""
+    """Convert a directory of the response (kio's); sizes include future logs."""
     sizes: dict[TopicPartition, int] = {}
     for topic in result.topics:
         for each in topic.partitions:

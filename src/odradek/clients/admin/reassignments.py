@@ -1,4 +1,4 @@
-"""Partition reassignments (KIP-455) and leader elections (KIP-460), requested from the controller."""
+"""Starts and lists partition reassignments (KIP-455) and elects leaders (KIP-460), by requests to the controller."""
 
 from collections.abc import Collection, Iterable, Mapping
 from enum import IntEnum
@@ -17,8 +17,8 @@ from odradek.protocol.messages.message_codec import optional
 class ElectionType(IntEnum):
     """The type of an election, by Kafka's numbers.
 
-    PREFERRED elects the first replica. UNCLEAN elects any live replica of partitions without a leader; records that it
-    lacks are lost.
+    PREFERRED elects the first replica. UNCLEAN elects any live replica of a partition without a leader; records that
+    this replica lacks are lost.
     """
 
     PREFERRED = 0
@@ -27,7 +27,7 @@ class ElectionType(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionReassignment:
-    """A reassignment in progress: all current replicas, those being added, and those being removed."""
+    """A reassignment in progress: `replicas` include those being added and those being removed."""
 
     replicas: tuple[int, ...]
     adding_replicas: tuple[int, ...]
@@ -46,7 +46,7 @@ async def alter_partition_reassignments(
     allow_replication_factor_change: bool = True,
     timeout_ms: int = DEFAULT_API_TIMEOUT_MS,
 ) -> None:
-    """Start, change or cancel reassignments, as `Admin.alter_partition_reassignments` documents."""
+    """Implement `Admin.alter_partition_reassignments`."""
     message = {
         "topics": [
             {
@@ -84,7 +84,7 @@ async def alter_partition_reassignments(
 async def list_partition_reassignments(
     cluster: Cluster, partitions: Iterable[TopicPartition] | None, *, timeout_ms: int = DEFAULT_API_TIMEOUT_MS
 ) -> dict[TopicPartition, PartitionReassignment]:
-    """Return reassignments in progress, as `Admin.list_partition_reassignments` documents."""
+    """Implement `Admin.list_partition_reassignments`."""
     topics = None
     if partitions is not None:
         topics = [
@@ -118,7 +118,7 @@ async def elect_leaders(
     *,
     timeout_ms: int = DEFAULT_API_TIMEOUT_MS,
 ) -> dict[TopicPartition, KafkaError | None]:
-    """Elect leaders, as `Admin.elect_leaders` documents."""
+    """Implement `Admin.elect_leaders`."""
     wanted = None
     if partitions is not None:
         wanted = [
@@ -136,7 +136,7 @@ async def elect_leaders(
                 key = TopicPartition(topic.topic, each.partition_id)
                 results[key] = _error(key, each) if each.error_code != ErrorCode.none else None
                 if each.error_code == ErrorCode.not_controller:
-                    # Versions without a top-level error repeat it for each partition.
+                    # Versions without a top-level error code return it for each partition.
                     raise KafkaError(ErrorCode.not_controller)
         return dict(sorted(results.items()))
 

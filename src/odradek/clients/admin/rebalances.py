@@ -1,4 +1,4 @@
-"""The rebalance journal as clients read it (`__rebalances`; the broker's `groups.rebalance_journal` writes it)."""
+"""Reads the rebalance journal, the topic `__rebalances`, which the broker's `groups.rebalance_journal` writes."""
 
 import json
 from collections.abc import Iterable
@@ -15,12 +15,9 @@ from odradek.protocol.batches.records import decode_records
 
 
 async def rebalance_history(cluster: Cluster, group_id: str, *, limit: int, timeout_ms: int) -> list[dict[str, Any]]:
-    """Return the group's last `limit` rebalances, the oldest first, as the journal's JSON objects; times are in ms.
-
-    The list is empty if the cluster has no journal. Raises `KafkaError` and `UnavailableError`.
-    """
+    """Implement `Admin.rebalance_history`; times in the JSON objects are in ms."""
     found: list[dict[str, Any]] = []
-    # `partitions_of` waits for a topic that does not exist.
+    # `partitions_of` would wait for a topic that does not exist.
     metadata = await current_metadata(cluster, [JOURNAL_TOPIC], timeout_ms=timeout_ms)
     journal = metadata.topics.get(JOURNAL_TOPIC)
     if journal is None or journal.error_code is ErrorCode.unknown_topic_or_partition:

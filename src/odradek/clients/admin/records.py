@@ -1,4 +1,4 @@
-"""DeleteRecords: deletion of the records before an offset (KIP-107), requested from the leaders."""
+"""DeleteRecords: deletes the records before an offset (KIP-107), by requests to the leaders."""
 
 import asyncio
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import ApiKey
 
 HIGH_WATERMARK: Final = -1
-"""An offset that stands for the end of the replicated records: all of them are deleted."""
+"""The offset that stands for the high watermark in DeleteRecords."""
 
 _REASONS: Final = {
     ErrorCode.offset_out_of_range: "{0} has no offset {1}: delete before an offset between its first and its last one",
@@ -22,7 +22,7 @@ _REASONS: Final = {
 async def delete_records(
     cluster: Cluster, before: Mapping[TopicPartition, int], *, timeout_ms: int
 ) -> dict[TopicPartition, int]:
-    """Delete records, as `Admin.delete_records` documents."""
+    """Implement `Admin.delete_records`."""
 
     async def ask(partitions: list[TopicPartition]) -> dict[TopicPartition, int | KafkaError]:
         found: dict[TopicPartition, int | KafkaError] = {}

@@ -1,4 +1,4 @@
-"""Registered brokers that are not alive: listing and unregistering them."""
+"""Lists and unregisters brokers that are registered but not alive."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from odradek.protocol.messages.message_codec import optional
 
 
 async def fenced_brokers(cluster: Cluster, *, timeout_ms: int) -> list[BrokerDescription]:
-    """Return the registered brokers that are not alive (KIP-1073); none if the cluster does not support that."""
+    """Return the registered brokers that are not alive (KIP-1073); none if the broker cannot return them."""
 
     async def attempt() -> Any:
         connection = await cluster.least_loaded_connection()
@@ -31,7 +31,7 @@ async def fenced_brokers(cluster: Cluster, *, timeout_ms: int) -> list[BrokerDes
 
 
 async def unregister_broker(cluster: Cluster, broker_id: int, *, timeout_ms: int) -> None:
-    """Unregister a broker. Raises `KafkaError` BROKER_ID_NOT_REGISTERED and others."""
+    """Implement `Admin.unregister_broker`."""
 
     async def attempt() -> None:
         connection = await cluster.least_loaded_connection()

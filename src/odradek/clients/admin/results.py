@@ -1,7 +1,7 @@
-"""How calls about several resources end: each is requested again while its error is retriable; errors are by resource.
+"""Retries and errors of admin calls for several resources.
 
-Changes raise a `RefusedError`, with the errors by resource, after the other resources were changed. The errors of
-reads are results where they are ordinary answers, as in `describe_groups`; other reads raise the first one.
+A resource is requested again while its error is retriable. A change raises a `RefusedError` with the errors by
+resource, after the other resources were changed. A read returns errors as results or raises the first one.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -18,7 +18,7 @@ T = TypeVar("T")
 class RefusedError(KafkaError, Generic[K]):
     """Some resources of a request were refused, with `errors` by resource; the others were changed.
 
-    Not retriable: what could be retried was. `code` is that of the first error.
+    It is not retriable: the call has retried already. `code` is the code of the first error.
     """
 
     retriable = False
@@ -53,9 +53,9 @@ async def ask_each(
     *,
     timeout_ms: int,
 ) -> dict[K, T | KafkaError]:
-    """Return the results of `ask` by key, calling it again with the keys whose errors are retriable for `timeout_ms`.
+    """Return the results of `ask` by key; for `timeout_ms`, call it again with the keys whose errors are retriable.
 
-    A key that a response omits gets UNKNOWN_SERVER_ERROR. Raises what `ask` raises.
+    A key without a result gets UNKNOWN_SERVER_ERROR. Raises the errors that `ask` raises.
     """
     wanted = list(dict.fromkeys(keys))
     found: dict[K, T | KafkaError] = {}

@@ -1,4 +1,4 @@
-"""Administration of topics, requested from the controller."""
+"""Creates, deletes and describes topics, and adds partitions, by requests to the controller."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -14,11 +14,11 @@ from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.message_codec import optional
 
 _PAGE_PARTITIONS: Final = 2_000
-"""Partitions in a response, as Kafka's admin client requests; brokers return no more."""
+"""The partitions in one response, as in Kafka's admin client; brokers return no more by default."""
 
 
 class UnknownTopicError(KafkaError):
-    """A topic that does not exist; not retriable, unlike Kafka's error, because no producer is creating it."""
+    """The topic does not exist. Unlike Kafka's error it is not retriable, because no producer is creating the topic."""
 
     retriable = False
 
@@ -27,7 +27,7 @@ class UnknownTopicError(KafkaError):
 
 
 async def create_topics(cluster: Cluster, topics: Iterable[NewTopic], *, validate_only: bool, timeout_ms: int) -> None:
-    """Create topics, as `Admin.create_topics` documents."""
+    """Implement `Admin.create_topics`."""
     listed = list(topics)
     wanted = {topic.name: topic for topic in listed}
     for name, times in Counter(topic.name for topic in listed).items():
@@ -48,7 +48,7 @@ async def create_topics(cluster: Cluster, topics: Iterable[NewTopic], *, validat
 
 
 async def delete_topics(cluster: Cluster, names: Iterable[str], *, timeout_ms: int) -> None:
-    """Delete topics, as `Admin.delete_topics` documents."""
+    """Implement `Admin.delete_topics`."""
 
     async def ask(some: list[str]) -> dict[str, KafkaError | None]:
         message = {
@@ -72,7 +72,7 @@ async def create_partitions(
     validate_only: bool,
     timeout_ms: int,
 ) -> None:
-    """Add partitions to a topic, as `Admin.create_partitions` documents."""
+    """Implement `Admin.create_partitions`."""
     placed = None if assignments is None else [{"broker_ids": list(brokers)} for brokers in assignments]
     message = {
         "topics": [{"name": name, "count": total, "assignments": placed}],
@@ -89,7 +89,7 @@ async def create_partitions(
 
 
 async def _change(cluster: Cluster, names: Iterable[str], ask: Any, timeout_ms: int) -> None:
-    """Raise the error of a single topic as it is, and `RefusedTopicsError` for several topics."""
+    """Call `ask` with retries; raise the error of a single topic, or `RefusedTopicsError` for several topics."""
     results: dict[str, KafkaError | None] = await ask_each(cluster, names, ask, timeout_ms=timeout_ms)
     errors = errors_of(results)
     if errors:
@@ -97,7 +97,7 @@ async def _change(cluster: Cluster, names: Iterable[str], ask: Any, timeout_ms: 
 
 
 async def describe_topics(cluster: Cluster, names: Iterable[str], *, timeout_ms: int) -> dict[str, TopicDescription]:
-    """Describe topics, as `Admin.describe_topics` documents."""
+    """Implement `Admin.describe_topics`."""
     wanted = list(dict.fromkeys(names))
 
     async def attempt() -> dict[str, TopicDescription]:
@@ -160,7 +160,7 @@ async def _describe_in_pages(cluster: Cluster, names: list[str]) -> dict[str, To
 
 
 async def list_topics(cluster: Cluster, *, include_internal: bool, timeout_ms: int) -> list[TopicDescription]:
-    """Describe all topics, by name."""
+    """Implement `Admin.list_topics`."""
     metadata = await current_metadata(cluster, None, timeout_ms=timeout_ms)
     return [
         topic_description(topic)
@@ -172,7 +172,7 @@ async def list_topics(cluster: Cluster, *, include_internal: bool, timeout_ms: i
 async def current_metadata(
     cluster: Cluster, names: list[str] | None, *, timeout_ms: int = DEFAULT_API_TIMEOUT_MS
 ) -> ClusterMetadata:
-    """Return the controller's metadata without adding the topics to those that the cluster refreshes."""
+    """Return the controller's metadata of `names` (None: all topics), without storing it in `cluster`."""
 
     async def attempt() -> ClusterMetadata:
         return merge(ClusterMetadata(), await cluster.fetch_metadata(names, controller=True))
@@ -181,14 +181,14 @@ async def current_metadata(
 
 
 def topic_error(name: str, answer: Any) -> KafkaError | None:
-    """Return a response's error about a topic; an unknown topic is not retriable: waiting does not create it."""
+    """Return the error of a topic in a response, if any; UNKNOWN_TOPIC_OR_PARTITION as an `UnknownTopicError`."""
     if answer.error_code == ErrorCode.unknown_topic_or_partition:
         return UnknownTopicError(name)
     return answer_error(f"topic {name!r}", answer)
 
 
 def answer_error(what: str, answer: Any) -> KafkaError | None:
-    """Return the error of a part of a response, if any, with the broker's reason."""
+    """Return the error of a part of a response, if any, with `what` and the broker's reason as its text."""
     if answer.error_code == ErrorCode.none:
         return None
     reason = optional(answer, "error_message", None) or answer.error_code.name.upper()

@@ -1,4 +1,4 @@
-"""Producer states of a partition, and aborting hanging transactions (KIP-664)."""
+"""Describes the producers of a partition and aborts hanging transactions (KIP-664)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,8 +14,8 @@ from odradek.protocol.api import ApiKey
 class ProducerDescription:
     """The state of an idempotent producer in one partition. `last_timestamp` is in ms; -1 is unknown.
 
-    `current_txn_start_offset` is the first offset of its open transaction, if any; `coordinator_epoch` is that of its
-    last marker, if any.
+    `current_txn_start_offset` is the first offset of the open transaction, if any; `coordinator_epoch` is the epoch in
+    the producer's last transaction marker, if any.
     """
 
     producer_id: int
@@ -29,7 +29,7 @@ class ProducerDescription:
 async def describe_producers(
     cluster: Cluster, partition: TopicPartition, *, timeout_ms: int = DEFAULT_API_TIMEOUT_MS
 ) -> list[ProducerDescription]:
-    """Return the producer states of the partition's leader, by producer id. Raises `KafkaError`."""
+    """Implement `Admin.describe_producers`; the result is sorted by producer id."""
 
     async def attempt() -> list[ProducerDescription]:
         topics = [{"name": partition.topic, "partition_indexes": [partition.partition]}]
@@ -51,10 +51,7 @@ async def abort_transaction(
     coordinator_epoch: int,
     timeout_ms: int = DEFAULT_API_TIMEOUT_MS,
 ) -> None:
-    """Write an abort marker for a producer's open transaction in `partition`.
-
-    Raises `KafkaError` INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED if it is another transaction by now.
-    """
+    """Implement `Admin.abort_transaction`: write an abort marker to `partition`."""
     marker = {
         "producer_id": producer_id,
         "producer_epoch": producer_epoch,
@@ -81,7 +78,6 @@ async def _request_leader(
 
 
 def _description(producer: Any) -> ProducerDescription:
-    """Convert a producer of a DescribeProducers response (kio's)."""
     start, epoch = producer.current_txn_start_offset, producer.coordinator_epoch
     return ProducerDescription(
         producer_id=producer.producer_id,

@@ -5,10 +5,10 @@
     with Consumer("greetings", bootstrap_servers="localhost:9092", group_id="readers") as consumer:
         for record in consumer: ...
 
-Every coroutine of `odradek.clients` is a method that blocks here, an asynchronous iterator is an iterator, and a future
-is one of `concurrent.futures`. All clients of a process share one event loop in one thread (`loop_thread`), so they
-work beside a running loop, too. Any thread may call them. Ctrl-C cancels the call that it interrupts. `__init__.pyi`
-has the types; it is generated (`tests/clients/blocking_stubs.py`).
+Here, a coroutine of `odradek.clients` is a method that blocks, an asynchronous iterator is an iterator, and a future is
+one of `concurrent.futures`. All clients of a process share one event loop in one thread (`loop_thread`), so they also
+work while another loop runs. Any thread may call them. Ctrl-C cancels the call that it interrupts. `__init__.pyi` has
+the types; `tests/clients/blocking_stubs.py` generates it.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""Blocking classes made from asynchronous ones, by one rule for all clients."""
+"""Makes the blocking client classes from the asynchronous ones."""
 
 import asyncio
 import collections.abc
@@ -18,7 +18,7 @@ _WORDS: Final = (("async with", "with"), ("async for", "for"), ("await ", ""))
 
 
 class BlockingClient:
-    """A blocking client: its methods run on the loop of `loop_thread`, and return when they are done there."""
+    """Runs the methods of an asynchronous client on the loop of `loop_thread`, and waits for their results."""
 
     _asynchronous: type
 
@@ -28,7 +28,7 @@ class BlockingClient:
 
     @classmethod
     def of(cls, client: object, thread: LoopThread) -> Self:
-        """Return the blocking form of a client that exists."""
+        """Return a blocking client for an existing asynchronous one."""
         made = cls.__new__(cls)
         made._thread, made._client = thread, client
         return made
@@ -47,7 +47,7 @@ class BlockingClient:
 
     def start(self) -> Self:
         """Connect to the cluster; `with` calls this."""
-        # Closed as after an error at the exit: nothing is worth waiting for then.
+        # At the interpreter's exit, close as after an error, which does not wait for a flush.
         closing = partial(self._on_loop, self._client.__aexit__, SystemExit, SystemExit(), None)
         self._thread.on_exit(id(self._client), closing)
         self._run(self._client.start)
@@ -62,7 +62,6 @@ class BlockingClient:
         return self._thread.run(partial(self._on_loop, work, *args, **kwargs))
 
     def _on_loop(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Begin a call of the client."""
         return work(*args, **kwargs)
 
     def __repr__(self) -> str:
@@ -72,15 +71,15 @@ class BlockingClient:
 class IteratingBlockingClient(BlockingClient):
     """A blocking client that is an iterator.
 
-    A call for each record costs ten times the record, so `__next__` takes a run of records at once (`_take_run` of the
-    client). Before the client's next call it learns how many of them the application got (`_returned`).
+    A call to the loop costs ten times as much as a record, so `__next__` gets several records at once, by the client's
+    `_take_run`. Before the next call, the client's `_returned` gets the number of records that the application took.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._run_left: deque[Any] = deque()
         self._run_count = 0
-        """The length of the run at first. Only the loop's thread begins and ends runs."""
+        """The number of records that `_take_run` returned; only the loop's thread changes it."""
         self._one_at_a_time = asyncio.Lock()
 
     def __iter__(self) -> Self:
@@ -94,14 +93,14 @@ class IteratingBlockingClient(BlockingClient):
 
     async def _begin_run(self) -> None:
         async with self._one_at_a_time:
-            if not self._run_left:  # no other thread has begun one meanwhile
+            if not self._run_left:  # another thread may have begun a run
                 self._end_run()
                 records = await self._client._take_run()
                 self._run_left, self._run_count = deque(records), len(records)
 
     def _end_run(self) -> None:
         left = 0
-        with contextlib.suppress(IndexError):  # another thread may take some meanwhile
+        with contextlib.suppress(IndexError):  # another thread may take records at the same time
             while True:
                 self._run_left.pop()
                 left += 1
@@ -116,7 +115,7 @@ class IteratingBlockingClient(BlockingClient):
 
 @cache
 def blocking_class(asynchronous: type) -> type[BlockingClient]:
-    """Return the blocking class of an asynchronous one: its public methods, with the same signatures and docstrings."""
+    """Return the blocking class of an asynchronous one, with its public methods, their signatures and docstrings."""
     members: dict[str, Any] = {
         "__doc__": _blocking_words(asynchronous.__doc__),
         "__module__": "odradek.clients.blocking",
@@ -161,7 +160,7 @@ def _iterating(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
                     return
                 yield item
         finally:
-            if self._thread.is_usable:  # otherwise the loop has closed it at its end
+            if self._thread.is_usable:  # otherwise the loop has closed the iterator when it ended
                 self._thread.on_exit(id(items), None)
                 self._thread.run(items.aclose)
 
@@ -173,7 +172,7 @@ async def _step(items: Any) -> Any:
 
 
 def _converted(client: BlockingClient, result: Any) -> Any:
-    """Return a result for another thread: futures to wait for, and blocking forms of asynchronous objects."""
+    """Convert a result for the caller's thread: asyncio's futures, and objects with coroutine methods."""
     if isinstance(result, asyncio.Future):
         return _thread_future(result)
     if isinstance(result, list) and result and isinstance(result[0], tuple) and any(map(asyncio.isfuture, result[0])):
@@ -203,7 +202,7 @@ def _thread_future(future: "asyncio.Future[Any]") -> "concurrent.futures.Future[
 
 
 def _callback_parameters(function: Callable[..., Any]) -> frozenset[str]:
-    """Return the parameters for callbacks that may be coroutine functions, which `in_callers_thread` can replace."""
+    """Return the names of parameters for callbacks that may be coroutine functions, by their annotations."""
     parameters = inspect.signature(function).parameters.values()
     return frozenset(each.name for each in parameters if _may_await(each.annotation))
 

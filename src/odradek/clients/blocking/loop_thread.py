@@ -1,7 +1,7 @@
-"""The event loop that serves the blocking clients of a process, in a thread of its own.
+"""The thread with the event loop on which the blocking clients of a process run.
 
-A blocking call is a task on that loop. The caller's thread waits for messages of the task: the end of the call, or a
-callback that the application gave, which runs in the caller's thread, so that it may make blocking calls itself.
+A blocking call is a task on that loop. The caller's thread waits for messages of the task: the end of the call, or an
+application's callback, which runs in the caller's thread, so that it may make blocking calls, too.
 """
 
 import asyncio
@@ -22,17 +22,17 @@ import uvloop
 T = TypeVar("T")
 
 _EXIT_TIMEOUT_S: Final = 5.0
-"""Time that clients that were not closed get at the interpreter's exit, for instance to leave their groups."""
+"""The time limit for closing open clients at the interpreter's exit, for instance to leave their groups."""
 
 _SIGNAL_CHECK_S: Final = 0.25
-"""A signal that arrives just before a wait begins does not end that wait, so waits are renewed this often."""
+"""The longest single wait: a signal that arrives just before a wait does not interrupt that wait."""
 
 _FOR_THE_MAIN_THREAD: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
-"""Signals that the loop's thread blocks: they interrupt the main thread, which may be waiting for a call."""
+"""Signals that the loop's thread blocks, so that they interrupt the main thread, which may wait for a call."""
 
 
 class LoopThread:
-    """An event loop in a daemon thread. `run` may be called from any other thread of the process that made it."""
+    """An event loop in a daemon thread. Any other thread of the same process may call `run`."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
@@ -42,10 +42,10 @@ class LoopThread:
         self._thread.start()
 
     def run(self, work: Callable[[], Any]) -> Any:
-        """Call `work` on the loop, await what it returns (except a future), and return the result or raise the error.
+        """Call `work` on the loop, await its result (except a future), and return the result or raise the error.
 
         An exception in the waiting thread, such as KeyboardInterrupt, cancels the call and is raised when the call has
-        ended. Raises `RuntimeError` in another process, on the loop's own thread, and after the interpreter's exit.
+        ended. Raises `RuntimeError` in another process, in the loop's thread, and after the loop has ended.
         """
         self._check_caller()
         call = _Call(self._loop, work)
@@ -60,11 +60,11 @@ class LoopThread:
 
     @property
     def is_usable(self) -> bool:
-        """Whether this process has the thread, and the interpreter has not ended it."""
+        """Whether the thread belongs to this process and is alive."""
         return self._pid == os.getpid() and self._thread.is_alive()
 
     def on_exit(self, key: int, close: Callable[[], Awaitable[Any]] | None) -> None:
-        """Register how to close a client or an iterator at the interpreter's exit; None forgets it."""
+        """Register the function that closes a client or iterator at the interpreter's exit; None removes it."""
         if close is None:
             self._closers.pop(key, None)
         else:
@@ -102,7 +102,7 @@ class LoopThread:
     async def _end(self) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_EXIT_TIMEOUT_S):
-                for close in reversed(list(self._closers.values())):  # an iterator before its client
+                for close in reversed(list(self._closers.values())):  # iterators before their clients
                     await asyncio.gather(close(), return_exceptions=True)
         remaining = asyncio.all_tasks() - {asyncio.current_task()}
         for task in remaining:
@@ -113,7 +113,7 @@ class LoopThread:
 
 
 class _Call:
-    """One blocking call: `begin`, `cancel` and `ask` are for the loop, `wait` and `wait_for_end` for the caller."""
+    """One blocking call. The loop runs `begin`, `cancel` and `ask`; the caller's thread runs the `wait` methods."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, work: Callable[[], Any]) -> None:
         self.is_over = False
@@ -136,9 +136,9 @@ class _Call:
 
     def cancel(self) -> None:
         if self._task is None:
-            self._end()  # not begun, or over: the message that said so may be lost by the interruption
+            self._end()  # the call has not begun or is over, and the interruption may have lost the message of its end
         else:
-            self._loop.call_soon(self._task.cancel)  # after its first step: a task that never began would not end here
+            self._loop.call_soon(self._task.cancel)  # after the task's first step: one that never ran sends no message
 
     async def _run(self, work: Awaitable[Any]) -> None:
         _current.set(self)
@@ -146,9 +146,9 @@ class _Call:
             self._result = await work
         except BaseException as error:  # the caller's thread raises it
             self._error = error
-        # The task is freed here: in the caller's thread, a Ctrl-C in the callback of asyncio's weak reference is lost.
+        # Free the task here: in the caller's thread, a Ctrl-C during asyncio's weak reference callback would be lost.
         self._task = None
-        # A callback of the task would run one turn of the loop later.
+        # A done callback of the task would run one turn of the loop later.
         self._end()
 
     def _end(self) -> None:
@@ -161,7 +161,7 @@ class _Call:
         def answer() -> None:
             try:
                 future.set_result(callback())
-            except Exception as error:  # the coroutine that asked raises it
+            except Exception as error:  # the coroutine that called `ask` raises it
                 future.set_exception(error)
 
         self._messages.put(answer)
@@ -174,7 +174,7 @@ class _Call:
             if error is not None:
                 raise error
         finally:
-            del error  # its traceback refers to this frame
+            del error  # breaks a cycle: the traceback refers to this frame
         return self._result
 
     def wait_for_end(self) -> None:
@@ -192,9 +192,9 @@ _current: ContextVar[_Call | None] = ContextVar("odradek blocking call", default
 
 
 def in_callers_thread(callback: Callable[..., Any]) -> Callable[..., Coroutine[Any, Any, Any]]:
-    """Return a coroutine function that runs `callback` in the thread of the blocking call that it is part of.
+    """Return a coroutine function that runs `callback` in the thread that waits for the current blocking call.
 
-    A callback without such a call gets a thread of its own. A coroutine function's coroutine runs on the loop.
+    Without such a call, `callback` runs in another thread. If it returns a coroutine, that runs on the loop.
     """
 
     async def run(*args: Any) -> Any:
@@ -210,11 +210,11 @@ def in_callers_thread(callback: Callable[..., Any]) -> Callable[..., Coroutine[A
 
 _lock: Final = threading.Lock()
 _threads: Final[dict[int, LoopThread]] = {}
-"""The process's thread, by its id: after a fork, the parent's is still here and of no use."""
+"""The loop's thread by process id; after a fork, the parent's entry is unusable."""
 
 
 def loop_thread() -> LoopThread:
-    """Return the process's thread for blocking clients, started at the first call."""
+    """Return the loop thread of this process, and start it at the first call."""
     with _lock:
         found = _threads.get(os.getpid())
         if found is None:

@@ -1,11 +1,11 @@
 """The consumer: group membership, fetch positions, and fetching of records.
 
-`consumer` has `Consumer`, `subscription` what the application subscribed to, `settings` the configuration;
-`assignment_manager` keeps the assignment at what the subscription and the group say, and runs callbacks.
-`deserializers` and `interceptors` are the application's, `metrics` the counters, `errors` those of `poll`.
-`subscription_state` has the assigned partitions, their positions and fetched records; the room `fetching` fills it.
-`commit_request_manager` commits. The room `membership` has a pure state machine for each protocol, with `actions` out;
-`consumer_coordinator` sends their requests and keeps their timers.
+`consumer` has `Consumer`, `subscription` the subscribed topics or pattern, `settings` the configuration.
+`assignment_manager` updates the assigned partitions and runs rebalance callbacks; `commit_request_manager` commits.
+`deserializers` and `interceptors` run the application's functions, `metrics` has the counters, `errors` the errors of
+`poll`. `subscription_state` has the assigned partitions with their positions and fetched records; the package
+`fetching` fills it. The package `membership` has a pure state machine for each group protocol, which returns `actions`;
+`consumer_coordinator` sends them as requests and keeps the timers.
 """
 
 from odradek.clients.consumer.consumer import Consumer

@@ -1,4 +1,4 @@
-"""Inputs and outputs of the state machines of a member: requests to send, rebalance callbacks to run, responses."""
+"""Inputs and outputs of a group member's state machines: requests to send, callbacks to run, responses."""
 
 from collections.abc import Mapping
 from uuid import UUID
@@ -16,18 +16,18 @@ class FindCoordinator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinGroup:
-    """Send JoinGroup; the subscription has the owned partitions and their generation."""
+    """Send JoinGroup with a subscription that has the owned partitions and their generation."""
 
     member_id: str
     generation_id: int
     owned: Partitions
     leave_count: int = 0
-    """The number of times that the consumer has left groups; the response repeats it."""
+    """The number of times that the consumer has left groups, copied into `JoinGroupResponse`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PerformAssignment:
-    """Compute the assignment as the group's leader, and pass it to `ClassicMembershipManager.assignment_computed`."""
+    """Compute the assignment as the group's leader; then call `ClassicMembershipManager.assignment_computed`."""
 
     protocol: str
     subscriptions: Mapping[str, bytes]
@@ -37,7 +37,7 @@ class PerformAssignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncGroup:
-    """Send SyncGroup; only the leader's has assignments."""
+    """Send SyncGroup; only the group's leader sends assignments."""
 
     member_id: str
     generation_id: int
@@ -55,7 +55,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaveGroup:
-    """Send LeaveGroup without waiting for the response."""
+    """Leave the group with LeaveGroup or a last ConsumerGroupHeartbeat; the response is ignored."""
 
     member_id: str
     reason: str
@@ -63,20 +63,20 @@ class LeaveGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupHeartbeat:
-    """Send ConsumerGroupHeartbeat (KIP-848); a full one has the subscription."""
+    """Send ConsumerGroupHeartbeat (KIP-848), with the subscription if `is_full`."""
 
     number: int
-    """Tells the response of this request from those of earlier ones."""
+    """A sequence number, by which responses to earlier requests are recognized."""
     member_id: str
     epoch: int
     is_full: bool
     owned: Mapping[UUID, frozenset[int]] | None
-    """The partitions that the member owns, by topic ids; None for "as before"."""
+    """The partitions that the member owns by topic id; None if unchanged since the last heartbeat."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefreshMetadata:
-    """Request metadata: the assignment has topics that are unknown."""
+    """Request metadata, because the assignment has unknown topic ids."""
 
 
 Action = (
@@ -93,7 +93,7 @@ Action = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionsRevoked:
-    """Stop reading `partitions`. `lost`: other members may read them already, and commits will be refused."""
+    """Stop reading `partitions`. If `lost`, other members may already read them, and commits are refused."""
 
     partitions: Partitions
     lost: bool
@@ -101,7 +101,7 @@ class PartitionsRevoked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionsAssigned:
-    """Read exactly `assignment` from now on, after revoking `revoked`."""
+    """Revoke `revoked`, then read exactly the partitions of `assignment`, of which `added` are new."""
 
     assignment: Partitions
     added: Partitions
@@ -124,7 +124,7 @@ class JoinGroupResponse:
     subscriptions: Mapping[str, bytes] = field(default_factory=dict)
     instance_ids: Mapping[str, str | None] = field(default_factory=dict)
     leave_count: int = 0
-    """The `leave_count` of the request."""
+    """The `leave_count` of the `JoinGroup` that this responds to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,14 +137,14 @@ class SyncGroupResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupHeartbeatResponse:
-    """The response to a heartbeat of the consumer protocol: an error, or the member's epoch."""
+    """The response to ConsumerGroupHeartbeat: an error, or the member's epoch and perhaps a new assignment."""
 
     request: ConsumerGroupHeartbeat
     error: KafkaError | None = None
     epoch: int = -1
     heartbeat_interval_ms: int = 0
     assignment: Mapping[UUID, frozenset[int]] | None = None
-    """The member's partitions by topic ids, None for "as before"."""
+    """The assigned partitions by topic id; None if unchanged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
-"""The assigned partitions of a consumer: they follow the subscription, the group, and without a group the metadata.
+"""Updates a consumer's assigned partitions by its subscription and group, or without a group by the metadata.
 
-Rebalance callbacks and the commits before them run in `run_callbacks`, which the consumer's poll calls.
+`run_callbacks`, which the consumer's poll calls, runs rebalance callbacks and the commits before them.
 """
 
 from odradek.clients.cluster import Cluster
@@ -19,7 +19,7 @@ _SUBSCRIBED = {SubscriptionType.AUTO_TOPICS, SubscriptionType.AUTO_PATTERN}
 class AssignmentManager:
     """Updates the partitions in `SubscriptionState` when the subscription, the group or the metadata changes.
 
-    `group` and `commits` are None without a group.
+    `group` and `commits` are None for a consumer without a group.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class AssignmentManager:
         metrics: ConsumerMetrics,
     ) -> None:
         self.subscription = Subscription()
-        """The application's subscription, which the consumer replaces."""
+        """The application's subscription; `Consumer` assigns it."""
         self._cluster = cluster
         self._settings = settings
         self._subscriptions = subscriptions
@@ -48,7 +48,7 @@ class AssignmentManager:
         )
 
     def update_metadata_topics(self) -> None:
-        """Refresh from now on the metadata of the topics in use."""
+        """Set the topics whose metadata the cluster client refreshes: those in use, or all with a pattern."""
         if self.subscription.type is SubscriptionType.AUTO_PATTERN:
             self._cluster.set_topics(None)
             return
@@ -56,7 +56,7 @@ class AssignmentManager:
         self._cluster.set_topics(topics | (self._group.metadata_topics if self._group is not None else set()))
 
     def apply_subscription(self) -> None:
-        """Join the group, or assign all partitions without one, after the subscription has changed."""
+        """Apply a changed subscription: join the group, or without a group assign all partitions."""
         self.update_metadata_topics()
         self.update_assignment()
         if self.subscription.type is SubscriptionType.AUTO_PATTERN or any(
@@ -65,7 +65,7 @@ class AssignmentManager:
             self._cluster.request_refresh(at_once=True)
 
     def update_assignment(self) -> None:
-        """Follow the metadata: new topics of a pattern, and new partitions if there is no group."""
+        """Apply new metadata: subscribe to new topics of the pattern, or without a group assign new partitions."""
         if self.subscription.type in _SUBSCRIBED:
             topics = self.subscribed_topics()
             if self._group is not None:
@@ -78,7 +78,7 @@ class AssignmentManager:
         self.update_metadata_topics()
 
     async def run_callbacks(self) -> None:
-        """Run the rebalance callbacks that are due. Raises the errors of the application and of the group."""
+        """Run the pending rebalance callbacks. Raises errors of the callbacks and of the group."""
         group = self._group
         if group is None:
             return
@@ -87,7 +87,7 @@ class AssignmentManager:
         group.raise_error()
 
     async def leave(self, reason: str) -> None:
-        """Commit, revoke all partitions and leave the group."""
+        """Commit positions if commits are automatic, revoke all partitions, and leave the group."""
         partitions = self._subscriptions.partitions
         try:
             if partitions and self.subscription.type is not SubscriptionType.USER_ASSIGNED and self._group is not None:
@@ -100,10 +100,7 @@ class AssignmentManager:
                 await self._group.leave(reason)
 
     async def _run_callback(self, group: ConsumerCoordinator, callback: RebalanceCallback) -> None:
-        """Change the assignment and run the application's callbacks.
-
-        Their errors are raised after the state is consistent.
-        """
+        """Change the assignment and run the application's callbacks, whose errors are raised after the change."""
         started_at = self._clock.monotonic()
         group.member.callback_started(callback)
         try:

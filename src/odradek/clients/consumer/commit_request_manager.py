@@ -1,4 +1,4 @@
-"""Offset commits of a consumer, on request and automatic."""
+"""Offset commits of a consumer: those of the application, and automatic ones."""
 
 import asyncio
 import logging
@@ -15,13 +15,13 @@ from odradek.model import OdradekError, TopicPartition
 
 _log = logging.getLogger("odradek.clients")
 _AUTO_COMMIT_TIMEOUT_MS: Final = 5_000
-"""Time limit of an automatic commit: the next one includes its offsets, and `close` must not block for long."""
+"""The time limit of an automatic commit, which is short so that `close` does not block for long."""
 
 
 class CommitRequestManager:
     """Commits the positions of one consumer for its group.
 
-    `on_commit` is called with committed offsets and the seconds that it took.
+    `on_commit` is called after each commit with its offsets and its duration in seconds.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class CommitRequestManager:
         """When the next automatic commit is due, in monotonic seconds; infinite without automatic commits."""
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, timeout_ms: int) -> None:
-        """Commit offsets. Raises as `ConsumerCoordinator.commit` does."""
+        """Commit offsets. Raises the errors of `ConsumerCoordinator.commit`."""
         if offsets:
             clock = self._cluster.runtime.clock
             started_at = clock.monotonic()
@@ -72,7 +72,7 @@ class CommitRequestManager:
             self._in_flight = self._cluster.spawn(self._commit_or_log(offsets), "automatic commit")
 
     async def auto_commit_sync(self, partitions: Iterable[TopicPartition]) -> None:
-        """Commit partitions automatically before they are revoked."""
+        """Commit the positions of `partitions` before they are revoked, if commits are automatic."""
         if not self._settings.enable_auto_commit:
             return
         if self._in_flight is not None:
@@ -80,7 +80,7 @@ class CommitRequestManager:
         await self._commit_or_log(self._uncommitted(partitions))
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Discard the committed offsets of revoked partitions: another member may commit them."""
+        """Forget the committed offsets of revoked partitions, because another member may commit others."""
         for partition in partitions:
             self._committed.pop(partition, None)
 

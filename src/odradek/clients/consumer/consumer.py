@@ -1,4 +1,4 @@
-"""`Consumer`, whose callbacks, commits and errors all happen inside `poll`."""
+"""`Consumer`, the public class: subscribe, poll, seek and commit."""
 
 import asyncio
 import contextlib
@@ -56,9 +56,9 @@ class Consumer:
                 print(record.key, record.value)
 
     Settings are Kafka's, with `_` for `.` (`odradek.clients.consumer.settings`). Without a `group_id`, subscribing
-    assigns every partition. A deserializer is a function of the bytes of a key or value. Rebalances, callbacks and
-    automatic commits run in `poll` (and between two records of `async for`), so records returned earlier count as
-    processed. Raises `ConfigurationError`.
+    assigns every partition. A deserializer gets the bytes of a key or value. Rebalance callbacks and automatic commits
+    run in `poll` (and between records of `async for`): polling again means that earlier records are processed.
+    Raises `ConfigurationError`.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Consumer:
         )
         self._cluster.on_metadata.append(self._on_metadata_update)
         self._iterated = 0
-        """Records that `async for` has returned since it last polled."""
+        """The number of records that `async for` has returned since its last poll."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_started = self._is_closed = False
         if topics:
@@ -116,7 +116,7 @@ class Consumer:
     async def start(self) -> Self:
         """Connect to the cluster; `async with` calls this. Raises `UnavailableError` if no broker answers in time.
 
-        A consumer starts once: after `close`, or a start that failed, create another.
+        A consumer cannot start again after `close` or a failed start: create another.
         """
         if self._is_closed:
             raise UnavailableError(_CLOSED)
@@ -136,7 +136,7 @@ class Consumer:
         return self
 
     async def close(self) -> None:
-        """Commit, if commits are automatic, leave the group, and close all connections."""
+        """Commit positions (with `enable_auto_commit`), leave the group, and close all connections."""
         if not self._is_started:
             return
         self._check_loop()
@@ -168,11 +168,12 @@ class Consumer:
         on_partitions_revoked: Callback | None = None,
         on_partitions_lost: Callback | None = None,
     ) -> None:
-        """Subscribe to topics, or to all that `pattern` (a regular expression) matches whole, instead of earlier ones.
+        """Replace the subscription by topics, or by `pattern`, a regular expression for whole topic names.
 
-        Callbacks get a tuple of partitions and may be coroutine functions: `assigned` gets new partitions, `revoked`
-        partitions that can still be committed, `lost` partitions that cannot (`revoked` is called if `lost` is not
-        given). Raises `InvalidTopicError`, `ValueError`, and `ConfigurationError` after `assign`.
+        Callbacks get a tuple of partitions and may be coroutine functions. `on_partitions_assigned` gets the new
+        partitions, `on_partitions_revoked` those that can still be committed, and `on_partitions_lost` those that
+        cannot; without it, `on_partitions_revoked` gets these, too. Raises `InvalidTopicError`, `ValueError`, and
+        `ConfigurationError` after `assign`.
         """
         if self._assignment.subscription.type is SubscriptionType.USER_ASSIGNED:
             raise ConfigurationError("partitions are assigned by hand: unsubscribe before you subscribe")
@@ -184,7 +185,7 @@ class Consumer:
             self._wake()
 
     def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
-        """Assign exactly these partitions, without group membership, instead of those assigned before.
+        """Assign exactly these partitions, without group membership.
 
         Raises `ConfigurationError` after `subscribe`.
         """
@@ -219,11 +220,11 @@ class Consumer:
     # ---- records ------------------------------------------------------------------------------------------------
 
     async def poll(self, timeout_ms: int | None = None, max_records: int | None = None) -> list[ConsumerRecord]:
-        """Return at most `max_records` records (`max_poll_records` by default), waiting until there is one.
+        """Wait for records, and return at most `max_records` (`max_poll_records` by default).
 
-        Returns an empty list after `timeout_ms`; None waits without limit, and cancelling the wait loses no record.
-        Callbacks and commits run in here. Raises `KafkaError` for errors that prevent reading: missing permission, a
-        corrupt batch, an offset out of range with `auto_offset_reset` none.
+        Returns an empty list after `timeout_ms`; None waits without limit. Cancelling the call loses no record.
+        Rebalance callbacks and automatic commits run in this call. Raises `KafkaError` for missing permission, a
+        corrupt batch, or an offset out of range with `auto_offset_reset` none.
         """
         limit = self._settings.max_poll_records if max_records is None else max_records
         if limit < 1:
@@ -235,11 +236,11 @@ class Consumer:
     async def poll_arrow(
         self, timeout_ms: int | None = None, *, columns: Iterable[str] | None = None, max_bytes: int = 8 << 20
     ) -> "pyarrow.RecordBatch | None":
-        """Return the next records of all partitions as Arrow columns, about `max_bytes`; None after `timeout_ms`.
+        """Return about `max_bytes` of the next records as Arrow columns; None after `timeout_ms` without records.
 
-        `columns` are some of `odradek.columns.COLUMNS`, all by default; rows of a partition are together, in order. May
-        alternate with `poll`. Needs the extra `arrow`. Deserializers and interceptors are not applied. After an error,
-        such as a corrupt batch, the position of its partition is unchanged, and the records of others are not lost.
+        `columns` are names in `odradek.columns.COLUMNS`, all by default. The rows of a partition are together, in
+        order. Deserializers and interceptors are not applied. May alternate with `poll`. An error, such as a corrupt
+        batch, moves no position. Needs the extra `arrow`.
         """
         from odradek.columns import DEFAULT_COLUMNS, RecordColumns
 
@@ -249,7 +250,7 @@ class Consumer:
         return self._collector.decode_columns(raws, wanted) if raws else None
 
     def __aiter__(self) -> Self:
-        """Iterate over records without end; the position is always after the last record returned."""
+        """Iterate over records without end; each step moves the position past the record that it returns."""
         return self
 
     async def __anext__(self) -> ConsumerRecord:
@@ -265,7 +266,7 @@ class Consumer:
                 return intercepted[0]
 
     async def _take_run(self) -> list[ConsumerRecord]:
-        """Poll for the next records without moving the position; `_returned` moves it. For blocking iteration."""
+        """Poll for records without moving the position, for blocking iteration; then `_returned` moves it."""
         if self._interceptors:
             return [await anext(self)]
         return await self._poll(lambda: self._collector.peek(self._settings.max_poll_records), None)
@@ -277,7 +278,7 @@ class Consumer:
     # ---- positions ----------------------------------------------------------------------------------------------
 
     def seek(self, partition: TopicPartition | tuple[str, int], offset: int | OffsetAndMetadata) -> None:
-        """Set the position to `offset`; with a leader epoch, it is compared with the leader's log first (KIP-320).
+        """Set the position to `offset`; one with a leader epoch is validated against the leader's log first (KIP-320).
 
         Raises `KafkaError` for a partition that is not assigned, `ValueError` for a negative offset.
         """
@@ -292,13 +293,13 @@ class Consumer:
         self._request_offset_reset(partitions, EARLIEST)
 
     def seek_to_end(self, *partitions: TopicPartition | tuple[str, int]) -> None:
-        """Reset `partitions`, or all assigned ones, to their end."""
+        """Reset `partitions`, or all assigned ones, to their end offset."""
         self._request_offset_reset(partitions, LATEST)
 
     async def position(self, partition: TopicPartition | tuple[str, int]) -> int:
-        """Return the offset of the next record to return, after a lookup if necessary.
+        """Return the offset of the next record to return; wait for a lookup if it is unknown.
 
-        Raises `KafkaError` if not assigned.
+        Raises `KafkaError` if the partition is not assigned.
         """
         state = self._subscriptions[partition_of(partition)]
         if not self._is_started:
@@ -311,7 +312,7 @@ class Consumer:
         return state.position
 
     def is_at_end(self, partition: TopicPartition | tuple[str, int]) -> bool:
-        """Return whether all records up to the end offset of the last fetch were returned."""
+        """Return whether the position has reached the end offset in the last fetch response."""
         return self._subscriptions[partition_of(partition)].lag(is_committed_only=self._is_committed_only) == 0
 
     def pause(self, *partitions: TopicPartition | tuple[str, int]) -> None:
@@ -342,7 +343,7 @@ class Consumer:
     async def offsets_for_times(
         self, timestamps_ms: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return the first record at or after a time, by partition; None where all records are earlier."""
+        """Return, by partition, the first offset at or after its timestamp; None if all records are earlier."""
         wanted = numbers_by_partition("a time in ms", timestamps_ms)
         found = await list_offsets(self._cluster, wanted, timeout_ms=self._settings.default_api_timeout_ms)
         return {partition: each if each.offset >= 0 else None for partition, each in found.items()}
@@ -350,10 +351,10 @@ class Consumer:
     # ---- committed offsets --------------------------------------------------------------------------------------
 
     async def commit(self, offsets: Offsets | None = None) -> None:
-        """Commit `offsets`, or the positions of all partitions: the next offset to read of each.
+        """Commit `offsets` (the next offset to read of each partition), by default all positions.
 
-        Raises `KafkaError` ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID or REBALANCE_IN_PROGRESS if the group has rebalanced:
-        another member may read the same records again.
+        Raises `KafkaError` ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID or REBALANCE_IN_PROGRESS if the group has rebalanced;
+        then another member may read the same records again.
         """
         commits = self._commits
         if commits is None:
@@ -369,7 +370,7 @@ class Consumer:
     async def committed(
         self, *partitions: TopicPartition | tuple[str, int]
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Return the group's committed offsets of `partitions`; None where there is none."""
+        """Return the group's committed offsets of `partitions`, None for a partition without one."""
         wanted = partitions_of(partitions)
         if self._group is None:
             raise ConfigurationError(_NO_GROUP)
@@ -377,9 +378,9 @@ class Consumer:
         return {partition: found.get(partition) for partition in wanted}
 
     def metrics(self) -> dict[str, float]:
-        """Return the metrics of Kafka's consumer by name in snake_case; averages are those since the start.
+        """Return metrics by Kafka's names in snake_case; averages are since the start, not of the last 30 s.
 
-        Each partition whose end is known has `TOPIC-PARTITION.records_lag`.
+        Each partition with a known end offset has `TOPIC-PARTITION.records_lag`.
         """
         now = self._clock.monotonic()
         return self._metrics.snapshot(self._subscriptions, is_committed_only=self._is_committed_only, now=now)
@@ -407,7 +408,7 @@ class Consumer:
                     return taken
                 now = self._clock.monotonic()
                 if now >= deadline:
-                    # Polling in a loop with a timeout of 0 must not keep the event loop from fetching.
+                    # A loop of polls with timeout 0 must let the event loop run the fetches.
                     await asyncio.sleep(0)
                     return taken
                 until = min(

@@ -1,7 +1,7 @@
-"""The group side of a consumer: the coordinator's connection, the member's requests and timers, commits.
+"""Runs a consumer's group membership: the coordinator connection, group requests, timers, and commits.
 
-A state machine decides (`membership`, one for each protocol). Each of its actions becomes a request on the
-coordinator's own connection, and the response is passed back to it. Rebalance callbacks wait in
+The state machine of the group protocol (`membership`) returns actions. Each becomes a request on a connection that only
+group requests use; the response goes back to the state machine. Rebalance callbacks wait in
 `Membership.pending_callback` for the consumer's poll.
 """
 
@@ -40,7 +40,7 @@ _COORDINATOR_ERRORS = {ErrorCode.not_coordinator, ErrorCode.coordinator_not_avai
 
 
 class ConsumerCoordinator:
-    """The group side of a consumer. `on_change` is called when a callback may be pending."""
+    """The group membership and commits of one consumer. `on_change` is called when a callback may be pending."""
 
     def __init__(
         self,
@@ -62,13 +62,11 @@ class ConsumerCoordinator:
         self._timer: asyncio.TimerHandle | None = None
         self._backoff = cluster.backoff()
         self._pause_s = 0.0
-        """Delay before the coordinator is looked up: a broker that closes connections at once must not cause a busy
-        loop."""
+        """The delay before FindCoordinator, against a busy loop with a broker that closes every connection."""
         cluster.on_metadata.append(self._on_metadata)
 
     @property
     def member(self) -> Membership:
-        """Return the member's state machine."""
         return self._requests.member
 
     # ---- calls of the consumer ----------------------------------------------------------------------------------
@@ -79,7 +77,6 @@ class ConsumerCoordinator:
         return self._requests.metadata_topics
 
     def subscribe(self, topics: Iterable[str], pattern: "re.Pattern[str] | None" = None) -> None:
-        """Join the group with these topics, which are those that the pattern matches if there is one."""
         self._perform(self._requests.subscribe(topics, pattern, self._clock.monotonic()))
 
     def poll_started(self) -> None:
@@ -88,7 +85,7 @@ class ConsumerCoordinator:
         self.raise_error()
 
     def raise_error(self) -> None:
-        """Raise the error that prevents membership, or that of this leader's assignor, if any."""
+        """Raise the error that prevents membership, or the assignor's error if this member is the leader."""
         if self.member.error is not None:
             raise self.member.error
         if (error := self.member.take_assignment_error(self._clock.monotonic())) is not None:
@@ -96,18 +93,16 @@ class ConsumerCoordinator:
             raise error
 
     def poll_finished(self) -> None:
-        """Start the poll timer."""
         self.member.poll_finished(self._clock.monotonic())
         self._schedule_tick()
 
     def callback_completed(self, callback: RebalanceCallback) -> None:
-        """Continue after the application's callback."""
         if isinstance(callback, PartitionsRevoked) and callback.lost:
             self._lost_memberships += 1
         self._perform(self.member.callback_completed(callback, self._clock.monotonic()))
 
     async def leave(self, reason: str) -> None:
-        """Leave the group, so that no member waits for the session timeout. Errors are ignored."""
+        """Leave the group at once instead of by the session timeout. Errors are ignored."""
         actions = self.member.leave(reason)
         for action in actions:
             if isinstance(action, LeaveGroup) and self._connection is not None and not self._connection.closed:
@@ -118,10 +113,10 @@ class ConsumerCoordinator:
         self._schedule_tick()
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, timeout_ms: int) -> None:
-        """Commit as a member, or without membership if no topic is subscribed.
+        """Commit offsets as a member, or without membership if no topic is subscribed.
 
         Raises `KafkaError` REBALANCE_IN_PROGRESS, ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID if other members may own the
-        partitions by now: such a commit must not be retried.
+        partitions: do not retry such a commit.
         """
         deadline = self._clock.monotonic() + timeout_ms / 1000
         backoff, lost_memberships = self._cluster.backoff(), self._lost_memberships
@@ -145,7 +140,7 @@ class ConsumerCoordinator:
                 if code in _COORDINATOR_ERRORS or isinstance(error, UnavailableError):
                     self._mark_coordinator_unknown()
                 pause = backoff.failed()
-                # The next heartbeat brings a member of the consumer protocol its later epoch.
+                # STALE_MEMBER_EPOCH is retried: the next heartbeat returns the new epoch.
                 is_final = not error.retriable and code != ErrorCode.stale_member_epoch
                 if is_final or self._clock.monotonic() + pause >= deadline:
                     raise
@@ -166,7 +161,6 @@ class ConsumerCoordinator:
     # ---- actions ------------------------------------------------------------------------------------------------
 
     def _perform(self, actions: Iterable[Action]) -> None:
-        """Start the actions and set the timer."""
         for action in actions:
             self._cluster.spawn(self._carry_out(action), f"group {self.group_id}: {type(action).__name__}")
         self._schedule_tick()
@@ -186,7 +180,7 @@ class ConsumerCoordinator:
         self._perform(self.member.tick(self._clock.monotonic()))
 
     async def _carry_out(self, action: Action) -> None:
-        """Send one request and pass the response on. Any connection failure marks the coordinator unknown."""
+        """Perform one action, then those that follow; a connection failure marks the coordinator unknown."""
         try:
             following = await self._request(action)
         except UnavailableError as error:
@@ -208,7 +202,7 @@ class ConsumerCoordinator:
 
     async def _request(self, action: Action) -> list[Action]:
         if isinstance(action, FindCoordinator):
-            self._connection = None  # it may lead to a living broker that is not the coordinator any more
+            self._connection = None  # its broker may be alive and no longer the coordinator
             await self._find_coordinator()
             return self.member.coordinator_found(self._clock.monotonic())
         computed = await self._requests.compute(action)
@@ -238,7 +232,7 @@ class ConsumerCoordinator:
                 self._pause_s = self._backoff.failed()
 
     async def _ensure_coordinator_ready(self) -> ClientConnection:
-        """Return the connection to the coordinator, found and opened if necessary."""
+        """Return the coordinator connection; find the coordinator and connect if it is not open."""
         if self._connection is not None and not self._connection.closed:
             return self._connection
         self._node_id = node_id = await find_coordinator(self._cluster, self.group_id)
@@ -253,13 +247,13 @@ class ConsumerCoordinator:
             self._mark_coordinator_unknown()
 
     def _mark_coordinator_unknown(self) -> None:
-        """Look up the coordinator again at once: without heartbeats the session expires."""
+        """Find the coordinator again after a backoff, because without heartbeats the session expires."""
         self._connection = self._node_id = None
         self._pause_s = self._backoff.failed()
         self._perform(self.member.coordinator_lost())
 
     async def _send_leave_group(self, action: LeaveGroup) -> None:
-        """Leave on another connection, because a JoinGroup may block the coordinator connection."""
+        """Send LeaveGroup on the data connection: a JoinGroup may block the coordinator connection."""
         assert self._node_id is not None
         async with asyncio.timeout(_LEAVE_TIMEOUT_MS / 1000):
             connection = await self._cluster.connection(self._node_id)

@@ -1,4 +1,4 @@
-"""Deserializers of keys and values, applied as records are returned: one that fails stops before its record."""
+"""Deserializers of keys and values, applied when records are returned; a failure keeps the position at the record."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -8,11 +8,11 @@ from odradek.clients.consumer.subscription_state import ConsumerRecord
 from odradek.model import ConfigurationError
 
 Deserializer = Callable[[bytes], Any]
-"""A function of the bytes of a key or a value. None, a null key or a tombstone, is not passed to it."""
+"""Returns the key or value for its bytes; null keys and tombstones stay None without a call."""
 
 
 class Deserializers:
-    """The functions for keys and values; None leaves bytes. Raises `ConfigurationError` for an object that is none."""
+    """The deserializers of one consumer; None keeps bytes. Raises `ConfigurationError` if one is not callable."""
 
     def __init__(self, key: Deserializer | None, value: Deserializer | None) -> None:
         for name, each in (("key_deserializer", key), ("value_deserializer", value)):
@@ -27,7 +27,7 @@ class Deserializers:
     def __call__(
         self, records: Sequence[ConsumerRecord]
     ) -> tuple[list[ConsumerRecord], RecordDeserializationError | None]:
-        """Return the records before the first that fails, and the error of that one."""
+        """Return the deserialized records before the first that fails, and that record's error or None."""
         made = []
         for record in records:
             try:

@@ -1,4 +1,4 @@
-"""Errors of a consumer that have more to say than a code: where in which partition."""
+"""Errors of a consumer that carry a partition and an offset."""
 
 from odradek.clients.consumer.subscription_state import ConsumerRecord
 from odradek.clients.group_offsets import OffsetAndMetadata
@@ -8,8 +8,8 @@ from odradek.model import ErrorCode, KafkaError, TopicPartition
 class LogTruncationError(KafkaError):
     """Records before the position were removed by an unclean leader election, and there is no reset policy (KIP-320).
 
-    `position` is the consumer's offset; `divergence` is the end of the records that the leader has in common with it,
-    None if the leader does not know. Seek to it, or to where the application wants to go on.
+    `position` is the consumer's offset; `divergence` is the offset where the leader's log diverges from the records
+    that were read, None if the leader does not know it. Seek to `divergence`, or to another offset, to continue.
     """
 
     def __init__(self, partition: TopicPartition, position: int, divergence: OffsetAndMetadata | None) -> None:
@@ -25,10 +25,10 @@ class LogTruncationError(KafkaError):
 
 
 class RecordDeserializationError(KafkaError):
-    """A deserializer has failed for a record; the position stays there (Kafka's RecordDeserializationException).
+    """A deserializer failed; the position stays at the record (Kafka's RecordDeserializationException).
 
-    `record` is the record with its bytes (KIP-1036), `origin` is "key" or "value", and the cause is the deserializer's
-    error. Seek to `offset + 1` to go on without the record.
+    `record` has the undecoded bytes (KIP-1036), `origin` is "key" or "value", and `__cause__` is the deserializer's
+    error. Seek to `offset + 1` to skip the record.
     """
 
     def __init__(self, record: ConsumerRecord, origin: str, error: Exception) -> None:

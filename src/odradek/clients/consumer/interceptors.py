@@ -1,4 +1,4 @@
-"""Interceptors: a user's view of records as they are returned and of offsets as they are committed (KIP-42)."""
+"""Consumer interceptors: the application's hooks on returned records and committed offsets (KIP-42)."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -11,10 +11,10 @@ _log = logging.getLogger("odradek.clients")
 
 
 class ConsumerInterceptor:
-    """A base class; override one method or both. They run in the event loop, and what they raise is only logged."""
+    """The base class for interceptors. Its methods run in the event loop; their exceptions are only logged."""
 
     def on_consume(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
-        """Return the records that the application gets, these or others; the position is after all of `records`."""
+        """Return the records that the application gets instead of `records`; the position is after all of `records`."""
         return records
 
     def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
@@ -22,7 +22,7 @@ class ConsumerInterceptor:
 
 
 class Interceptors:
-    """A consumer's interceptors in order; each gets the records of the one before. Those that fail are skipped.
+    """A consumer's interceptors: each gets the records that the previous one returned; one that raises is skipped.
 
     Raises `ConfigurationError` for an object without the two methods.
     """
@@ -39,7 +39,7 @@ class Interceptors:
         return bool(self._interceptors)
 
     def on_consume(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
-        """Return the records after all interceptors."""
+        """Pass `records` through all interceptors and return the result."""
         for each in self._interceptors:
             try:
                 returned = each.on_consume(list(records))
@@ -52,7 +52,7 @@ class Interceptors:
         return records
 
     def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Notify all interceptors."""
+        """Call `on_commit` of all interceptors."""
         for each in self._interceptors:
             try:
                 each.on_commit(offsets)

@@ -1,6 +1,6 @@
 """The consumer's metrics, with Kafka's names in snake_case: totals, averages and maxima since the start.
 
-Kafka's averages and rates are those of the last 30 seconds; the difference of two snapshots gives them for any time.
+Kafka's averages and rates cover the last 30 seconds; here, compute them from the difference of two snapshots.
 """
 
 from collections.abc import Iterable
@@ -43,7 +43,7 @@ class ConsumerMetrics:
         self._callback_times_ms.add(latency_s * 1000)
 
     def poll_started(self, now: float) -> None:
-        """Record the begin of a call of the application."""
+        """Record that the application has called `poll`."""
         if self.poll_started_at != _NEVER:
             self._times_between_polls_ms.add((now - self.poll_started_at) * 1000)
         self.poll_started_at = now
@@ -51,10 +51,7 @@ class ConsumerMetrics:
     def snapshot(
         self, states: Iterable[TopicPartitionState], *, is_committed_only: bool, now: float
     ) -> dict[str, float]:
-        """Return all counters. Sizes are in bytes; times in ms unless the name says otherwise.
-
-        Each partition whose end is known has `TOPIC-PARTITION.records_lag`.
-        """
+        """Return all metrics by name. Sizes are in bytes, times in ms unless the name says otherwise."""
         lags = {state.partition: state.lag(is_committed_only=is_committed_only) for state in states}
         known = {f"{partition}.records_lag": float(lag) for partition, lag in lags.items() if lag is not None}
         latency, size, throttle = self._fetch_latencies_ms, self._fetch_sizes, self._throttle_times_ms

@@ -1,4 +1,4 @@
-"""The consumer's configuration: Kafka's keys and defaults, and checks across keys."""
+"""The consumer's configuration: Kafka's keys and defaults, and checks of combinations."""
 
 import re
 from collections.abc import Mapping
@@ -12,11 +12,11 @@ from odradek.model import ConfigurationError
 from odradek.model.values import dataclass
 
 _RESETS: Final = {"earliest": EARLIEST, "latest": LATEST, "none": None}
-"""`auto.offset.reset` → the timestamp in ListOffsets."""
+"""`auto.offset.reset` → the timestamp for ListOffsets; None means an error instead."""
 _BY_DURATION: Final = re.compile(
     r"by_duration:P(?=.)(?:(?P<days>\d+)D)?(?:T(?=.)(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+)S)?)?"
 )
-"""`auto.offset.reset` as a duration before now in ISO 8601, such as by_duration:P1DT12H (KIP-1106)."""
+"""`auto.offset.reset` as an ISO 8601 duration before now, such as by_duration:P1DT12H (KIP-1106)."""
 _SHARE_GROUPS = "there are no share groups"
 _ABSENT_KEYS: Final = {
     "key.deserializer": "pass a function as Consumer(key_deserializer=...)",
@@ -30,12 +30,12 @@ _ABSENT_KEYS: Final = {
 
 GROUP_PROTOCOLS: Final = ("classic", "consumer")
 _CLASSIC_ONLY: Final = ("session_timeout_ms", "heartbeat_interval_ms", "partition_assignment_strategy")
-"""Settings that the coordinator has in a group of the consumer protocol."""
+"""Settings that only classic members have: in the consumer protocol, the coordinator decides them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSettings(FetchSettings):
-    """The consumer's keys, besides those of all clients that fetch."""
+    """The consumer's configuration keys, in addition to those of `FetchSettings`."""
 
     group_id: str | None = text("group.id", None, "The group to be a member of, or to keep offsets in.", nullable=True)
     group_protocol: str = text(
@@ -90,11 +90,10 @@ class ConsumerSettings(FetchSettings):
 
     @classmethod
     def absent_keys(cls) -> Mapping[str, str]:
-        """Return Kafka's keys that a consumer lacks, and why, or what to use instead."""
         return ABSENT_KEYS | _ABSENT_KEYS
 
     def reset_timestamp(self, now_ms: int) -> int | None:
-        """Return the timestamp in ListOffsets that `auto.offset.reset` stands for, None for none."""
+        """Return the ListOffsets timestamp for `auto.offset.reset`; None if that is `none`."""
         if (found := _BY_DURATION.fullmatch(self.auto_offset_reset)) is not None:
             span = timedelta(**{unit: int(number) for unit, number in found.groupdict(default="0").items()})
             return max(now_ms - span // timedelta(milliseconds=1), 0)
@@ -102,7 +101,7 @@ class ConsumerSettings(FetchSettings):
 
 
 def consumer_settings(values: Mapping[str, object]) -> ConsumerSettings:
-    """Create settings from keywords. Raises `ConfigurationError`, also for contradictory values."""
+    """Create settings from keyword arguments. Raises `ConfigurationError`, also for contradictory values."""
     settings = make_settings(ConsumerSettings, values)
     if settings.group_id == "":
         raise ConfigurationError("group_id can't be empty")
@@ -124,7 +123,7 @@ def consumer_settings(values: Mapping[str, object]) -> ConsumerSettings:
 
 
 def _check_consumer_protocol(settings: ConsumerSettings, values: Mapping[str, object]) -> None:
-    """Raise `ConfigurationError` for settings that members of the consumer protocol do not have, as in Kafka."""
+    """Raise `ConfigurationError` for settings that only classic members have, as Kafka does."""
     if settings.group_id is None:
         raise ConfigurationError("group_protocol consumer needs a group_id")
     given = [name for name in _CLASSIC_ONLY if values.get(name) is not None]

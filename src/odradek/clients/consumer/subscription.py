@@ -1,4 +1,4 @@
-"""The application's subscription: topics, a pattern, or assigned partitions, with its rebalance callbacks."""
+"""The application's subscription: topics or a pattern, with its rebalance callbacks."""
 
 import inspect
 import re
@@ -15,7 +15,7 @@ Callback = Callable[[Collection[TopicPartition]], Awaitable[None] | None]
 
 
 class SubscriptionType(StrEnum):
-    """How partitions are assigned to a consumer."""
+    """How a consumer gets its partitions: by subscription to topics or a pattern, or by `assign`."""
 
     NONE = "none"
     AUTO_TOPICS = "auto topics"

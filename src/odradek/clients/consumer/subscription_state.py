@@ -18,9 +18,9 @@ from odradek.protocol.batches.records import Record, decode_records
 from odradek.protocol.messages.fetch import FetchedPartition
 
 _MAX_BUFFERED_FETCHES: Final = 2
-"""Buffered fetches per partition: one to read from and one that arrives meanwhile."""
+"""The maximum of buffered responses per partition: one to read, and one prefetched."""
 _ASSUMED_COMPRESSION_RATIO: Final = 8
-"""Assumed ratio of decompressed to compressed size; only decompression knows the real one."""
+"""The assumed ratio of decompressed to compressed size."""
 
 
 class ConsumerRecord(NamedTuple):
@@ -40,11 +40,11 @@ class ConsumerRecord(NamedTuple):
 
 
 Deserialize = Callable[[Sequence[ConsumerRecord]], tuple[list[ConsumerRecord], KafkaError | None]]
-"""Returns records with deserialized keys and values, up to the first that fails, and its error."""
+"""Returns the records before the first that fails, with deserialized keys and values, and that record's error."""
 
 
 class RawBatch(NamedTuple):
-    """Undecoded record batches, `fetched[start:end]`; records before `from_offset` are to be skipped."""
+    """Undecoded record batches, `fetched[start:end]`; readers skip records before `from_offset`."""
 
     partition: TopicPartition
     fetched: memoryview
@@ -54,11 +54,11 @@ class RawBatch(NamedTuple):
     next_offset: int
     leader_epoch: int
     decompressed_bytes: int
-    """About how many bytes its records take decompressed."""
+    """The estimated size of the records after decompression."""
 
     @property
     def size(self) -> int:
-        """Return the number of bytes as received."""
+        """Return the size in bytes, compressed as received."""
         return self.end - self.start
 
     @property
@@ -71,8 +71,8 @@ class RawBatch(NamedTuple):
 class TopicPartitionState:
     """An assigned partition. `position` is the offset of the next record to return, None if unknown.
 
-    `fetch_position` is the offset of the next record to fetch. `leader_epoch` and `fetch_epoch` are the epochs of the
-    records before them, -1 if unknown.
+    `fetch_position` is the offset of the next record to fetch. `leader_epoch` is the epoch of the record before
+    `position`, `fetch_epoch` that of the record before `fetch_position`; -1 is unknown.
     """
 
     partition: TopicPartition
@@ -82,12 +82,12 @@ class TopicPartitionState:
     fetch_epoch: int = -1
     version: int = 0
     metadata: ClusterMetadata | None = None
-    """The metadata that `leader`, `current_leader_epoch` and `topic_id` are of."""
+    """The metadata from which `leader`, `current_leader_epoch` and `topic_id` were taken."""
     leader: int | None = None
     current_leader_epoch: int = -1
     topic_id: uuid.UUID | None = None
     is_validated: bool = False
-    """Whether the log of the present leader has the record before `fetch_position` (KIP-320)."""
+    """Whether the current leader's log is known to have the record before `fetch_position` (KIP-320)."""
     preferred_read_replica: int | None = None
     """The replica to fetch from instead of the leader (KIP-392), until `preferred_until` in monotonic seconds."""
     preferred_until: float = 0.0
@@ -99,13 +99,13 @@ class TopicPartitionState:
     high_watermark: int | None = None
     last_stable_offset: int | None = None
     error: OdradekError | None = None
-    """An error for the next poll to raise once."""
+    """The error that the next poll raises, once."""
     buffers: deque[deque[RawBatch]] = field(default_factory=deque)
     buffered_bytes: int = 0
     """The size of the records in `buffers`, as received."""
     pending: list[ConsumerRecord] = field(default_factory=list)
     taken: int = 0
-    """Number of records of `pending` that were returned."""
+    """The number of records at the start of `pending` that were returned."""
     batch: RawBatch | None = None
     """The batch of the records in `pending`."""
 
@@ -133,7 +133,7 @@ class TopicPartitionState:
         )
 
     def update_leader(self, metadata: ClusterMetadata) -> None:
-        """Record the leader by new metadata; the position is to be validated with another one."""
+        """Take the leader from new metadata; another leader or epoch makes the position unvalidated."""
         self.metadata = metadata
         topic = metadata.topics.get(self.partition.topic)
         known = topic.partitions.get(self.partition.partition) if topic is not None else None
@@ -151,7 +151,7 @@ class TopicPartitionState:
         return bool(self.buffered_bytes) or self.has_pending
 
     def pause(self) -> None:
-        """Stop fetching and returning records; buffered ones stay, in memory of their own."""
+        """Stop fetching and returning records; buffered ones are copied, so that their responses can be freed."""
         self.is_paused = True
         self.buffers = deque(deque(_copied(list(some))) for some in self.buffers if some)
         if self.batch is not None:
@@ -165,23 +165,23 @@ class TopicPartitionState:
         self.reset = None
 
     def drop_buffered(self) -> None:
-        """Discard buffered records, which are fetched again."""
+        """Discard buffered records and fetch them again."""
         assert self.position is not None
         self.seek(self.position, self.leader_epoch)
 
     def request_offset_reset(self, timestamp: int) -> None:
-        """Clear the position until an offset is found for `timestamp` (or `EARLIEST`, `LATEST`)."""
+        """Clear the position, and look it up with ListOffsets for `timestamp` (ms, `EARLIEST` or `LATEST`)."""
         self._forget()
         self.position = None
         self.reset = timestamp
 
     def update_end(self, answer: FetchedPartition) -> None:
-        """Record the end offsets of a fetch."""
+        """Store the high watermark and the last stable offset of a fetch response."""
         self.high_watermark = answer.high_watermark
         self.last_stable_offset = answer.last_stable_offset if answer.last_stable_offset >= 0 else None
 
     def fetched(self, answer: FetchedPartition, *, check_crcs: bool) -> None:
-        """Buffer the records of a fetch from `fetch_position`."""
+        """Buffer the records of a response to a fetch from `fetch_position`; a corrupt batch sets `error`."""
         if not answer.records:
             return
         try:
@@ -208,9 +208,9 @@ class TopicPartitionState:
         return self.taken < len(self.pending)
 
     def take(self, limit: int, deserialize: Deserialize | None = None) -> list[ConsumerRecord]:
-        """Return at most `limit` records, decoding one batch at a time, and move the position.
+        """Return at most `limit` records, decoding one batch at a time, and move the position past them.
 
-        A record that `deserialize` refuses ends them, with `error` set and the position at it.
+        If `deserialize` fails for a record, the position stays at that record and `error` is set.
         """
         taken: list[ConsumerRecord] = []
         while len(taken) < limit and self.error is None and (self.has_pending or self._decode_next()):
@@ -222,7 +222,10 @@ class TopicPartitionState:
         return taken
 
     def peek(self, limit: int, deserialize: Deserialize | None = None) -> list[ConsumerRecord]:
-        """Return at most `limit` records of one batch without moving the position; see `take` for errors."""
+        """Return at most `limit` records of one batch without moving the position.
+
+        `error` is set if the first record cannot be decoded or deserialized.
+        """
         while self.error is None and (self.has_pending or self._decode_next()):
             some, error = self.pending[self.taken : self.taken + limit], None
             if deserialize is not None:
@@ -237,7 +240,10 @@ class TopicPartitionState:
         self._hand_out(self.taken + count)
 
     def take_raw(self, max_bytes: int) -> RawBatch | None:
-        """Return adjacent undecoded batches of about `max_bytes` at most, decompressed, and move the position."""
+        """Return adjacent undecoded batches, at most about `max_bytes` decompressed, and move the position past them.
+
+        Returns at least one batch, None if none is buffered.
+        """
         if self.has_pending:
             # An earlier poll returned some records of this batch.
             assert self.batch is not None
@@ -264,15 +270,15 @@ class TopicPartitionState:
         return raw
 
     def give_back(self, raw: RawBatch) -> None:
-        """Take back the batches that `take_raw` has returned last, and move the position back."""
+        """Buffer again the batches that the last `take_raw` returned, and move the position back."""
         self.buffers.appendleft(deque([raw]))
         self.buffered_bytes += raw.size
         self.position, self.leader_epoch = raw.from_offset, raw.leader_epoch
 
     def lag(self, *, is_committed_only: bool) -> int | None:
-        """Return the number of offsets from the position to the end of the log, None if unknown.
+        """Return the number of offsets from the position to the high watermark, None if unknown.
 
-        For readers of committed records, the end is the last stable offset.
+        With `is_committed_only` (read_committed), the last stable offset is the end.
         """
         end = self.last_stable_offset if is_committed_only else self.high_watermark
         return None if end is None or self.position is None else max(end - self.position, 0)
@@ -287,7 +293,7 @@ class TopicPartitionState:
             self.pending, self.taken, self.batch = [], 0, None
 
     def _position_after(self, raw: RawBatch) -> int:
-        """Return the position after `raw`; with an empty buffer, skipped batches behind it count too."""
+        """Return the position after `raw`; if no batch is buffered, also after the unreadable batches that follow."""
         return raw.next_offset if self.buffered_bytes else self.fetch_position
 
     def _decode_next(self) -> bool:
@@ -325,7 +331,7 @@ class TopicPartitionState:
     def _split(
         self, records: memoryview, answer: FetchedPartition, *, check_crcs: bool
     ) -> tuple[list[RawBatch], int, int]:
-        """Return the readable batches, the offset after all batches, and the epoch of the last one."""
+        """Return the readable batches, the offset after all batches, and the leader epoch of the last batch."""
         next_offset, epoch = self.fetch_position, self.fetch_epoch
         raw: list[RawBatch] = []
         for position, header, readable in readable_batches(records, answer.aborted_transactions, check_crcs=check_crcs):
@@ -355,14 +361,14 @@ class TopicPartitionState:
 
 
 def _copied(batches: list[RawBatch]) -> list[RawBatch]:
-    """Return adjacent batches in a copy of their bytes, so that the rest of a response can be freed."""
+    """Return adjacent batches with a copy of their bytes, so that the response can be freed."""
     start = batches[0].start
     copy = memoryview(bytes(batches[0].fetched[start : batches[-1].end]))
     return [each._replace(fetched=copy, start=each.start - start, end=each.end - start) for each in batches]
 
 
 class SubscriptionState:
-    """The states of assigned partitions; iteration starts with those that returned records least recently."""
+    """The states of the assigned partitions, iterated in the order in which they last returned records."""
 
     def __init__(self) -> None:
         self._states: dict[TopicPartition, TopicPartitionState] = {}

@@ -1,11 +1,11 @@
 """The producer: an accumulator of batches per partition, and a sender to the leaders.
 
-`producer` has `Producer`: `interceptors` and serializers see a record first, `placement` chooses its partition.
-`record_accumulator` has the queues of batches (`producer_batch`): one is closed when a record that does not fit opens
-the next one, or when `sender` drains it, because it is full, `linger.ms` is over, the producer flushes or memory is
-short. `compression_ratio` estimates when a compressed batch is full. `sender` sends, retries, splits and completes
-batches. `transaction_manager` has the producer id and the sequences, `broker_readiness` the brokers that take no
-batches, `metrics` the counters, `settings` the configuration.
+`producer` has `Producer`: a record passes `interceptors` and serializers, then `placement` chooses its partition.
+`record_accumulator` has each partition's queue of batches (`producer_batch`); `compression_ratio` estimates when a
+compressed batch is full. `sender` sends a batch when it is full, after `linger.ms`, on a flush, or while memory is
+short, and retries, splits and completes batches. `transaction_manager` has the producer id and the sequences,
+`broker_readiness` the brokers that accept no batches, `arrow` the rows of `send_arrow`, `metrics` the counters,
+`settings` the configuration.
 """
 
 from odradek.clients.producer.interceptors import ProducerInterceptor, ProducerRecord

@@ -1,6 +1,6 @@
-"""The rows of one `send_arrow` call: their partitions, and their record batches in turn.
+"""Places the rows of one `send_arrow` call on partitions and encodes them as record batches.
 
-Rows are encoded when there is memory for them, one batch per partition after the other, so that all leaders are busy.
+Batches are encoded when there is memory for them, in turn for all partitions, so that all leaders are busy.
 """
 
 import asyncio
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 class SentRows(NamedTuple):
-    """Rows of a table that travel in one record batch, in the order of their offsets.
+    """The rows of a table in one record batch, in the order of their offsets.
 
-    `rows` are their numbers in the table, and `offsets` gives the offset of each of them (-1 with `acks=0`), or raises
-    the error of the batch.
+    `rows` are row numbers in the table; `offsets` is a future of the offset of each (-1 with `acks=0`), or of the
+    batch's error.
     """
 
     partition: TopicPartition
@@ -36,7 +36,7 @@ class SentRows(NamedTuple):
 
 
 class RowOffsets:
-    """The offsets of a `SentRows`, which come in parts if the batch is split."""
+    """Completes the offsets of a `SentRows`, in parts if its batch is split."""
 
     def __init__(self, count: int) -> None:
         self.future: asyncio.Future[NDArray[np.int64]] = asyncio.get_running_loop().create_future()
@@ -44,7 +44,6 @@ class RowOffsets:
         self._missing = count
 
     def delivered(self, start: int, count: int, base_offset: int) -> None:
-        """Set the offsets of `count` rows; a `base_offset` of -1 is unknown."""
         if base_offset >= 0:
             self._offsets[start : start + count] = np.arange(base_offset, base_offset + count)
         self._missing -= count
@@ -52,15 +51,14 @@ class RowOffsets:
             self.future.set_result(self._offsets)
 
     def failed(self, error: OdradekError) -> None:
-        """Set the error of all rows."""
         if not self.future.done():
             self.future.set_exception(error)
-            # Marked as retrieved, for callers that only flush: the sender logs one line per batch.
+            # Mark the exception as retrieved, for callers that only flush: the sender logs one line per batch.
             self.future.exception()
 
 
 class _Cursor:
-    """Rows of one Arrow batch for one partition, and how many of them are encoded."""
+    """The rows of one Arrow batch for one partition; those before `start` are encoded."""
 
     def __init__(self, source: "ProduceRows", encoder: Any, rows: "NDArray[np.int64]", partition: int) -> None:
         self.source = source
@@ -72,15 +70,15 @@ class _Cursor:
 
     @property
     def remaining_bytes(self) -> int:
-        """Return an upper bound of the bytes of the rows that are not encoded."""
+        """Return an upper bound of the size of the rows that are not encoded yet."""
         before = self._ends[self.start - 1] if self.start else 0
         return int(self._ends[-1] - before)
 
 
 class ArrowRows:
-    """The rows of a call, with their partitions. The rows of a partition keep their order.
+    """The rows of one call, by partition. The rows of a partition keep their order.
 
-    Raises `KafkaError` for a partition that does not exist and for a partitioner that fails.
+    Raises `KafkaError` for an unknown partition and for a partitioner that fails.
     """
 
     def __init__(
@@ -106,13 +104,13 @@ class ArrowRows:
 
     @property
     def next_bytes(self) -> int:
-        """Return an upper bound of the next batch's bytes; 0 if there is none."""
+        """Return an upper bound of the next batch's size; 0 without a next batch."""
         if not self._cursors:
             return 0
         return min(self._cursors[0].remaining_bytes + HEADER_SIZE, self._max_batch_bytes)
 
     def encode(self, codec: Codec, level: int | None) -> tuple[int, "EncodedBatch", "NDArray[np.int64]"]:
-        """Return the next batch with its partition and the numbers of its rows in the table."""
+        """Encode the next batch; return its partition, the batch, and its row numbers in the table."""
         cursor = self._cursors.popleft()
         encoded = cursor.encoder.encode(
             cursor.rows, cursor.start, codec=codec, level=level, max_bytes=self._max_batch_bytes
@@ -127,7 +125,7 @@ class ArrowRows:
     def _place_together(
         self, source: "ProduceRows", placed: Any, topic: str, placer: RecordPlacer, metadata: ClusterMetadata
     ) -> None:
-        """Set the partitions of rows whose partition is -1, one for as many rows as a batch takes."""
+        """Choose a partition for rows with partition -1: the rows of a whole batch get the same one."""
         rows = np.flatnonzero(placed < 0)
         batches = np.cumsum(source.sizes[rows]) // self._max_batch_bytes
         for some in np.split(rows, np.flatnonzero(np.diff(batches)) + 1) if len(rows) else ():
@@ -137,7 +135,7 @@ class ArrowRows:
 
 
 def checked_rows(data: Any, partition: int | None, *, max_record_bytes: int) -> "list[ProduceRows]":
-    """Return the rows of Arrow data, checked; `partition` is that of all rows if given. Raises as `send_arrow`."""
+    """Check Arrow data and return its rows; `partition`, if given, is for all. Raises `TypeError`, `KafkaError`."""
     from odradek.columns import ProduceRows, record_batches
 
     sources: list[ProduceRows] = []
@@ -149,7 +147,7 @@ def checked_rows(data: Any, partition: int | None, *, max_record_bytes: int) -> 
 
 
 def _placed(source: "ProduceRows", topic: str, placer: RecordPlacer, metadata: ClusterMetadata) -> Any:
-    """Return each row's partition, -1 where the partitioner chooses one for many rows."""
+    """Return the partition of each row; -1 where the partitioner chooses one partition for many rows."""
     known = metadata.topics[topic].partitions
     if source.has_partitions:
         return source.partitions(topic, set(known))
@@ -162,7 +160,7 @@ def _placed(source: "ProduceRows", topic: str, placer: RecordPlacer, metadata: C
 
 
 def _grouped(partitions: Any) -> Iterator[tuple[int, Any]]:
-    """Yield each partition with its row numbers, ascending."""
+    """Yield each partition with its row numbers, ascending; `partitions` has the partition of each row."""
     order = np.argsort(partitions, kind="stable")
     numbers, starts = np.unique(partitions[order], return_index=True)
     yield from zip(numbers.tolist(), np.split(order, starts[1:]), strict=True)

@@ -1,25 +1,25 @@
-"""For how long each broker has taken no batches (`partitioner.availability.timeout.ms`, KIP-794)."""
+"""Brokers that have accepted no batches for `partitioner.availability.timeout.ms` (KIP-794)."""
 
 from odradek.model.values import dataclass
 
 
 @dataclass(slots=True)
 class _Times:
-    """Monotonic seconds: when batches were last due, and when the broker could last take them."""
+    """The monotonic seconds at which batches were last due, and at which the broker could last accept them."""
 
     due_at: float
     drained_at: float
 
 
 class BrokerReadiness:
-    """The brokers that partitioners skip. With a timeout of 0 none is."""
+    """The brokers that partitioners skip; none with a timeout of 0."""
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
         self._times: dict[int, _Times] = {}
 
     def update(self, node_id: int, now: float, *, is_ready: bool) -> None:
-        """Record that batches are due for a broker, which is connected and has room for a request if `is_ready`."""
+        """Record that batches are due for a broker; `is_ready` if its connection is open and has capacity."""
         times = self._times.get(node_id)
         if times is None:
             times = self._times[node_id] = _Times(now, now)
@@ -28,6 +28,6 @@ class BrokerReadiness:
             times.drained_at = now
 
     def is_available(self, node_id: int | None) -> bool:
-        """Return whether the broker has taken its last due batches in time."""
+        """Return whether the broker could accept due batches within the timeout; True if it is unknown."""
         times = None if node_id is None or not self._timeout_s else self._times.get(node_id)
         return times is None or times.due_at - times.drained_at <= self._timeout_s

@@ -1,7 +1,7 @@
 """Estimated compression ratios per topic, so that `batch.size` limits compressed bytes (Kafka's rules and constants).
 
-The size of a compressed batch is not known while records are appended to it. An estimate that is too low makes
-batches that brokers refuse, so it rises at once and falls slowly.
+The compressed size of a batch is unknown while records are appended. A low estimate produces batches that brokers
+refuse as too large, so estimates rise at once and fall slowly.
 """
 
 from typing import Final
@@ -9,21 +9,21 @@ from typing import Final
 _IMPROVING_STEP: Final = 0.005
 _DETERIORATING_STEP: Final = 0.05
 _SAFETY: Final = 1.05
-"""Batches may compress worse than those before: reckon with 5 % more bytes."""
+"""Estimates are 5 % higher, because the next batch may compress worse."""
 
 
 class CompressionRatioEstimator:
-    """The ratio of compressed to uncompressed bytes of a producer's topics, 1 at first."""
+    """The compression ratio (compressed per uncompressed bytes) of each topic of a producer, 1 at first."""
 
     def __init__(self) -> None:
         self._ratios: dict[str, float] = {}
 
     def estimation(self, topic: str) -> float:
-        """Return the estimated bytes in a request per uncompressed byte."""
+        """Return the estimated ratio for the topic's next batch, with the safety margin."""
         return self._ratios.get(topic, 1.0) * _SAFETY
 
     def update(self, topic: str, observed: float) -> None:
-        """Take the ratio of an encoded batch into account."""
+        """Adjust the estimate to the ratio of an encoded batch."""
         current = self._ratios.get(topic, 1.0)
         if observed > current:
             self._ratios[topic] = max(current + _DETERIORATING_STEP, observed)
@@ -31,5 +31,5 @@ class CompressionRatioEstimator:
             self._ratios[topic] = max(current - _IMPROVING_STEP, observed)
 
     def reset(self, topic: str, observed: float) -> None:
-        """Start again after a batch was too large, with at least 1."""
+        """Set the estimate to `observed`, at least 1, after a batch was too large."""
         self._ratios[topic] = max(1.0, observed)

@@ -1,4 +1,4 @@
-"""Interceptors: a user's view of each record as it is sent and as it is acknowledged (Kafka's ProducerInterceptor)."""
+"""Producer interceptors: the application's hooks on sent and acknowledged records (KIP-42)."""
 
 import logging
 from collections.abc import Sequence
@@ -23,21 +23,21 @@ class ProducerRecord(NamedTuple):
 
 
 class ProducerInterceptor:
-    """A base class; override one method or both. They run in the event loop, and what they raise is only logged."""
+    """The base class for interceptors. Its methods run in the event loop; their exceptions are only logged."""
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """Return the record to send, this one or another."""
+        """Return the record to send, which may be `record` or another."""
         return record
 
     def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None) -> None:
         """Handle a record that was delivered, or that has failed with `error`.
 
-        Of a failed record the offset is -1, and so is the partition if none was chosen.
+        A failed record has offset -1, and partition -1 if none was chosen.
         """
 
 
 class Interceptors:
-    """A producer's interceptors in order; each gets the record of the one before. Those that fail are skipped.
+    """A producer's interceptors: each gets the record that the previous one returned; one that raises is skipped.
 
     Raises `ConfigurationError` for an object without the two methods.
     """
@@ -51,7 +51,7 @@ class Interceptors:
         self._interceptors = tuple(interceptors)
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """Return the record after all interceptors."""
+        """Pass `record` through all interceptors and return the result."""
         for each in self._interceptors:
             try:
                 returned = each.on_send(record)
@@ -64,7 +64,7 @@ class Interceptors:
         return record
 
     def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None) -> None:
-        """Notify all interceptors."""
+        """Call `on_acknowledgement` of all interceptors."""
         for each in self._interceptors:
             try:
                 each.on_acknowledgement(metadata, error)
@@ -72,7 +72,7 @@ class Interceptors:
                 _log.exception("Interceptor %s failed for an acknowledgement", type(each).__name__)
 
     def on_send_error(self, record: ProducerRecord, error: Exception) -> None:
-        """Notify all interceptors of a record that `send` refused."""
+        """Call `on_acknowledgement` of all interceptors for a record that `send` refused."""
         partition = -1 if record.partition is None else record.partition
         timestamp = -1 if record.timestamp_ms is None else record.timestamp_ms
         self.on_acknowledgement(RecordMetadata(record.topic, partition, -1, timestamp), error)

@@ -1,6 +1,6 @@
 """The producer's metrics, with Kafka's names in snake_case: totals, averages and maxima since the start.
 
-Kafka's averages and rates are those of the last 30 seconds; the difference of two snapshots gives them for any time.
+Kafka's averages and rates cover the last 30 seconds; here, compute them from the difference of two snapshots.
 """
 
 from odradek.clients.average import Average
@@ -25,7 +25,7 @@ class ProducerMetrics:
         self._throttle_times_ms = Average()
 
     def request_sent(self, batches: list[ProducerBatch], now: float) -> None:
-        """Count a request with these encoded batches."""
+        """Count a Produce request with these encoded batches; `now` is in monotonic seconds."""
         records = 0
         for batch in batches:
             assert batch.records is not None
@@ -38,12 +38,12 @@ class ProducerMetrics:
         self._records_per_request.add(records)
 
     def response_received(self, latency_s: float, throttle_time_ms: int) -> None:
-        """Count a response."""
+        """Count a Produce response."""
         self._latencies_ms.add(latency_s * 1000)
         self._throttle_times_ms.add(throttle_time_ms)
 
     def snapshot(self) -> dict[str, float]:
-        """Return all counters. Sizes are in bytes; times in ms unless the name says otherwise."""
+        """Return all metrics by name. Sizes are in bytes, times in ms unless the name says otherwise."""
         size, queue, latency, throttle = (
             self._batch_sizes, self._queue_times_ms, self._latencies_ms, self._throttle_times_ms
         )  # fmt: skip

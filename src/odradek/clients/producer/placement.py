@@ -1,4 +1,4 @@
-"""The partitioner behind checks: what a user's partitioner raises or returns becomes an error of `send` alone."""
+"""Calls the producer's partitioner, whose exceptions and invalid partitions become errors of a single `send`."""
 
 import logging
 from operator import index
@@ -11,9 +11,9 @@ _log = logging.getLogger("odradek.clients")
 
 
 class RecordPlacer:
-    """Calls a partitioner, which need not have the optional methods.
+    """Calls a partitioner, and its optional methods if it has them.
 
-    Raises `ConfigurationError` for a `key_rule` that does not exist.
+    Raises `ConfigurationError` for an unknown `key_rule`.
     """
 
     def __init__(self, partitioner: Partitioner) -> None:
@@ -22,14 +22,14 @@ class RecordPlacer:
         self._batch_aware = partitioner if isinstance(partitioner, BatchAware) else None
         self._load_aware = partitioner if isinstance(partitioner, LoadAware) else None
         self.key_rule = _key_rule(partitioner)
-        """How the partitioner treats keys; None if it must be asked for each record."""
+        """How the partitioner uses keys; None if it must be called for each record."""
         self.is_batch_aware = self._batch_aware is not None
-        """Whether the partitioner is asked again when a record would open a new batch."""
+        """Whether the partitioner may choose again when a record would open a new batch."""
         self.is_load_aware = self._load_aware is not None
-        """Whether the partitioner uses bytes and queue sizes."""
+        """Whether the partitioner uses appended bytes and queue sizes."""
 
     def partition(self, topic: str, key: bytes | None, value: bytes | None, metadata: ClusterMetadata) -> int:
-        """Return a partition that exists. Raises `KafkaError` INVALID_PARTITIONS if the partitioner fails."""
+        """Return the chosen partition. Raises `KafkaError` INVALID_PARTITIONS for an unknown one or a failure."""
         try:
             partition = index(self._partitioner.partition(topic, key, value, metadata))
         except Exception as error:
@@ -43,7 +43,7 @@ class RecordPlacer:
         return partition
 
     def on_new_batch(self, topic: str, metadata: ClusterMetadata, previous: int) -> None:
-        """Tell the partitioner that a record would open a new batch. Raises `KafkaError` if it raises."""
+        """Notify the partitioner that a record would open a new batch. Raises `KafkaError` if it fails."""
         assert self._batch_aware is not None
         try:
             self._batch_aware.on_new_batch(topic, metadata, previous)
@@ -53,7 +53,7 @@ class RecordPlacer:
     def on_appended(
         self, topic: str, partition: int, appended_bytes: int, metadata: ClusterMetadata, *, batch_ready: bool
     ) -> None:
-        """Tell the partitioner of an appended record. The record is sent whatever it raises, which is logged once."""
+        """Notify the partitioner of an appended record. If it fails, log that and stop notifying it of loads."""
         if self._load_aware is not None:
             try:
                 self._load_aware.on_appended(topic, partition, appended_bytes, metadata, batch_ready=batch_ready)
@@ -62,13 +62,13 @@ class RecordPlacer:
                 self._load_aware, self.is_load_aware = None, False
 
     def on_batch(self, topic: str, partition: int, batch_bytes: int, metadata: ClusterMetadata) -> None:
-        """Tell the partitioner of a whole batch of records without keys, so that the next one goes elsewhere."""
+        """Notify the partitioner of a whole batch without keys, so that it chooses again for the next batch."""
         if self._batch_aware is not None:
             self.on_new_batch(topic, metadata, partition)
         self.on_appended(topic, partition, batch_bytes, metadata, batch_ready=True)
 
     def update_load(self, topic: str, queue_sizes: dict[int, int], *, partition_count: int) -> None:
-        """Tell the partitioner of the queues of a topic. An error that it raises is logged once."""
+        """Pass a topic's queue sizes to the partitioner. If it fails, log that and stop notifying it of loads."""
         if self._load_aware is not None:
             try:
                 self._load_aware.update_load(topic, queue_sizes, partition_count=partition_count)

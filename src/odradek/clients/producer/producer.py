@@ -1,4 +1,4 @@
-"""`Producer`, the public interface of this package."""
+"""`Producer`, the public class: send, flush and close."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from odradek.clients.producer.arrow import ArrowRows, SentRows
 
 Serializer = Callable[[Any], bytes | None]
-"""Returns the bytes of a key or value, which is never None: None is sent as null."""
+"""Returns the bytes of a key or value; it is not called for None, which is sent as null."""
 _BYTES: Final[tuple[type[Any], ...]] = (bytes, bytearray, memoryview)
 _LATEST_MS: Final = (1 << 63) - 1
 
@@ -45,8 +45,8 @@ class Producer:
             print((await delivered).offset)
 
     Settings are Kafka's, with `_` for `.` (`odradek.clients.producer.settings`). `partitioner` is a name, an import
-    path or an object (`odradek.partitioners`). Without serializers, keys and values are bytes. By default batches are
-    idempotent and in order. Raises `ConfigurationError` for unknown settings and wrong values.
+    path or an object (`odradek.partitioners`). Without serializers, keys and values are bytes. By default the producer
+    is idempotent. Raises `ConfigurationError` for unknown settings and invalid values.
     """
 
     def __init__(
@@ -89,9 +89,9 @@ class Producer:
         self._flushes = 0
 
     async def start(self) -> Self:
-        """Connect to the cluster; `async with` calls this. May be called again if it fails.
+        """Connect to the cluster; `async with` calls this. After a failure it may be called again.
 
-        Raises `UnavailableError` if no broker answers in time, and after `close`.
+        Raises `UnavailableError` if no broker answers within `max_block_ms`, and after `close`.
         """
         if self._is_closed:
             raise UnavailableError("the producer is closed: create another one")
@@ -102,7 +102,7 @@ class Producer:
                 await self._cluster.close()
                 self._cluster = self._new_cluster()
                 raise
-        # Another call of this method may have waited for the same cluster.
+        # A concurrent call of this method may have created the sender.
         if self._sender is None:
             self._sender = Sender(
                 self._cluster, self._settings, self._accumulator, self._placer, self._metrics, self._estimator
@@ -119,12 +119,12 @@ class Producer:
         timestamp_ms: int | None = None,
         headers: Headers | Mapping[str, bytes | None] = (),
     ) -> asyncio.Future[RecordMetadata]:
-        """Append a record to its partition's batch; return a future of its offset or its error.
+        """Append a record to its partition's batch; return a future of its `RecordMetadata` or error.
 
-        Waits up to `max_block_ms` for metadata of a new topic or for memory in `buffer_memory` (back-pressure). The
-        future need not be awaited: `flush` suffices, and failures are logged. `timestamp_ms` is now by default. Raises
-        `KafkaError` for an unknown topic or partition, for a record over `max_request_size`, and for a serializer or a
-        partitioner that fails; `UnavailableError` after `max_block_ms`.
+        Waits up to `max_block_ms` for metadata of a new topic and for free memory (`buffer_memory`). The future need
+        not be awaited: `flush` waits, too, and failures are logged. `timestamp_ms` is now by default. Raises
+        `KafkaError` for an unknown topic or partition, a record over `max_request_size`, and a failed serializer or
+        partitioner; `UnavailableError` after `max_block_ms`.
         """
         if not headers:
             headers = ()
@@ -149,18 +149,18 @@ class Producer:
         timestamp_ms: int | None = None,
         max_batch_bytes: int | None = None,
     ) -> "list[SentRows]":
-        """Append the rows of an Arrow table or record batch as record batches; return those with their rows.
+        """Append the rows of an Arrow table or record batch as record batches; return a `SentRows` for each batch.
 
-        Columns, all optional but one of the first two: `key` and `value` (binary or string), `headers` (list of
-        structs of `key` and `value`), `timestamp` (or int64 in ms) and `partition`. `partition` is for all rows,
-        instead of the column; `timestamp_ms`, now by default, for rows without a timestamp. Without a partition, rows
-        with a key go where `send` sends them, and the others to the partitioner's choice, as many together as a batch
-        takes. The rows of a partition keep their order. Batches have at most `max_batch_bytes` before compression,
-        `max_request_size` by default. Interceptors and serializers do not see these rows.
+        Columns: `key` and `value` (binary or string; at least one of the two), and optionally `headers` (list of
+        structs of `key` and `value`), `timestamp` (or int64 in ms) and `partition`. The argument `partition` replaces
+        the column; `timestamp_ms`, now by default, is for rows without a timestamp. Rows without a partition go to the
+        partitioner's choice: by key as in `send`, without a key a whole batch together. The rows of a partition keep
+        their order. Batches have at most `max_batch_bytes` before compression (`max_request_size` by default).
+        Interceptors and serializers are not applied.
 
         Waits up to `max_block_ms` for metadata, and for memory before each batch. Raises `TypeError` for other
-        objects, and `KafkaError` for a wrong column, or for the first row that cannot be sent, by its number; nothing
-        is sent then. Raises `UnavailableError` if there is no memory in time: earlier batches are on their way.
+        objects, and `KafkaError` for an invalid column or row (with its number); nothing is sent then. Raises
+        `UnavailableError` if memory is not free in time; earlier batches are still sent.
         """
         from odradek.clients.producer.arrow import ArrowRows, checked_rows
 
@@ -174,7 +174,7 @@ class Producer:
         if not all(
             source.partition_numbers <= self._cluster.metadata.topics[topic].partitions.keys() for source in sources
         ):
-            # A partition may have been added since.
+            # The partition may be newer than the metadata.
             await self._cluster.refresh(timeout_ms=self._remaining_ms(deadline))
         rows = ArrowRows(
             sources,
@@ -198,7 +198,7 @@ class Producer:
         sender.flushing = True
         sender.wake()
         try:
-            # The list grows by the parts of batches that are split meanwhile.
+            # The loop appends the parts of batches that were split during the wait.
             batches = list(self._accumulator.incomplete)
             for batch in batches:
                 if not batch.is_done:
@@ -210,7 +210,7 @@ class Producer:
             sender.flushing = self._flushes > 0
 
     async def close(self, *, timeout_ms: int | None = None) -> None:
-        """Flush for at most `timeout_ms` and close all connections. Undelivered records fail."""
+        """Flush for at most `timeout_ms` (None: without limit) and close all connections. Undelivered records fail."""
         if self._sender is None:
             return
         sender = _on_open_loop(self._sender)
@@ -229,7 +229,7 @@ class Producer:
         return (await self._cluster.topic(topic, timeout_ms=self._settings.max_block_ms)).numbers
 
     def metrics(self) -> dict[str, float]:
-        """Return the metrics of Kafka's producer by name in snake_case; averages are those since the start."""
+        """Return metrics by Kafka's names in snake_case; averages are since the start, not of the last 30 s."""
         sender, accumulator = self._sender, self._accumulator
         now = self._runtime.clock.monotonic()
         return self._metrics.snapshot() | {
@@ -246,7 +246,7 @@ class Producer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close without waiting for undelivered records if the block raised an error."""
+        """Flush and close; if the block raised an error, close without the flush."""
         await self.close(timeout_ms=None if kind is None else 0)
 
     def _new_cluster(self) -> Cluster:
@@ -287,7 +287,7 @@ class Producer:
         try:
             batch = self._append(topic, partition, timestamp, key, value, headers, future)
         except Exception:
-            # The memory that was granted to this record is for the next one.
+            # This record does not use its memory: grant it to a waiting call.
             self._accumulator.grant_memory()
             raise
         if batch.count == 1 or batch.is_full:
@@ -308,7 +308,7 @@ class Producer:
         headers: Headers,
         future: asyncio.Future[RecordMetadata],
     ) -> ProducerBatch:
-        """Choose the partition unless it is given, and append, without an await in between."""
+        """Choose the partition if it is None, and append, without an await in between."""
         metadata, accumulator, now = self._cluster.metadata, self._accumulator, self._runtime.clock.monotonic()
         if partition is not None:
             placed = TopicPartition(topic, partition)
@@ -332,7 +332,6 @@ class Producer:
         return batch
 
     async def _append_rows(self, sender: Sender, rows: "ArrowRows", topic: str) -> "SentRows":
-        """Encode and append the next batch when there is memory for it."""
         from odradek.clients.producer.arrow import RowOffsets, SentRows
 
         accumulator = self._accumulator
@@ -375,7 +374,7 @@ class Producer:
     # ---- waits --------------------------------------------------------------------------------------------------
 
     def _running_sender(self) -> Sender:
-        """Return the sender. Raises its fatal error, and `UnavailableError` if it cannot send."""
+        """Return the sender. Raises its fatal error, and `UnavailableError` before `start` and after `close`."""
         if self._is_closed:
             raise UnavailableError("the producer was closed: create another one")
         if self._sender is None:
@@ -394,7 +393,7 @@ class Producer:
         return max(0, round((deadline - self._runtime.clock.monotonic()) * 1000))
 
     async def _wait_on_metadata(self, topic: str, partition: int | None, deadline: float) -> None:
-        """Look up the topic, and a partition that may have been added since."""
+        """Wait until the metadata has the topic; refresh once for a missing partition. Raises `KafkaError`."""
         validate_topic_name(topic)
         found = await self._cluster.topic(topic, timeout_ms=self._settings.max_block_ms)
         if partition is None or partition in found.partitions:
@@ -408,7 +407,7 @@ class Producer:
             )
 
     def _ensure_still_exists(self, topic: str, partition: int | None) -> None:
-        """Raise `KafkaError` if the topic was deleted while a record waited for memory, which is then for the next."""
+        """Raise `KafkaError`, and free the record's memory, if the topic was deleted while the record waited."""
         known = self._cluster.metadata.topics.get(topic)
         if known is None or not known.partitions or (partition is not None and partition not in known.partitions):
             self._accumulator.grant_memory()
@@ -417,7 +416,7 @@ class Producer:
             )
 
     async def _wait_for_memory(self, size: int, deadline: float) -> None:
-        """Return when `size` bytes are free; the caller uses them before it waits for anything."""
+        """Wait until `size` bytes are free; the caller must append before its next await."""
         accumulator, clock = self._accumulator, self._runtime.clock
         started = clock.monotonic()
         waiter: asyncio.Future[None] = self._running_sender().loop.create_future()

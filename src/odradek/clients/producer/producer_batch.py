@@ -1,4 +1,4 @@
-"""One record batch of the producer with the futures of its records, and its split if it is too large."""
+"""One record batch of the producer, with the futures of its records; splits if it is too large."""
 
 import asyncio
 from collections.abc import Callable
@@ -22,21 +22,21 @@ class RecordMetadata(NamedTuple):
 
 
 class EncodedRows(Protocol):
-    """The result of rows that were encoded together (`send_arrow`); `start` and `count` are positions among them."""
+    """Receives the offsets or the error of rows that `send_arrow` encoded as one batch, in parts if it is split."""
 
     def delivered(self, start: int, count: int, base_offset: int) -> None:
-        """Set the offsets of `count` rows; a `base_offset` of -1 is unknown."""
+        """Set the offsets of `count` rows from the row `start`; a `base_offset` of -1 is unknown."""
 
     def failed(self, error: OdradekError) -> None:
-        """Set the error of all rows."""
+        """Fail all rows."""
 
 
 @dataclass(slots=True, eq=False)
 class ProducerBatch:
-    """Records of one partition, with a future per record or with `rows`.
+    """A batch of one partition, with `futures` for its records, or with `rows` if it came from `send_arrow`.
 
-    `number` orders a producer's batches; `created_at` and `retry_at` are monotonic seconds. `limit` is the
-    uncompressed size at which the batch is full, and `ratio` the estimated compressed bytes per uncompressed one.
+    `number` orders a producer's batches; `created_at` and `retry_at` are monotonic seconds. `size` and `limit` are
+    uncompressed bytes: the batch is full at `limit`. `ratio` estimates compressed per uncompressed bytes.
     """
 
     partition: TopicPartition
@@ -66,24 +66,24 @@ class ProducerBatch:
 
     @property
     def is_full(self) -> bool:
-        """Return whether no record is appended any more. Encoded batches are full."""
+        """Return whether the batch has reached its limit or is encoded."""
         return self.builder is None or self.size >= self.limit
 
     @property
     def estimated_bytes(self) -> int:
-        """Return the size in a request: exact once encoded, before that an estimate."""
+        """Return the bytes in a Produce request: exact for an encoded batch, otherwise an estimate."""
         if self.records is not None:
             return len(self.records)
         return HEADER_SIZE + int((self.size - HEADER_SIZE) * self.ratio)
 
     @property
     def compression_ratio(self) -> float:
-        """Return the compressed bytes of an encoded batch's records per uncompressed one."""
+        """Return compressed per uncompressed bytes of an encoded batch, without the batch header."""
         assert self.records is not None
         return (len(self.records) - HEADER_SIZE) / max(self.size - HEADER_SIZE, 1)
 
     def encode(self, codec: Codec, level: int | None = None) -> bytearray:
-        """Return the encoded batch with its current sequence. No record can be appended afterwards."""
+        """Encode the batch with its producer id and sequence, once; no record can be appended afterwards."""
         if self.records is None:
             assert self.builder is not None
             self.records = self.builder.build(
@@ -97,7 +97,7 @@ class ProducerBatch:
         return self.records
 
     def reset_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-        """Change producer id, epoch and sequence, also of an encoded batch."""
+        """Change producer id, epoch and base sequence, also in an encoded batch."""
         self.producer_id, self.producer_epoch, self.base_sequence = producer_id, producer_epoch, base_sequence
         if self.records is not None:
             header = read_header(self.records)._replace(
@@ -106,10 +106,9 @@ class ProducerBatch:
             write_header(self.records, header)
 
     def split(self, max_bytes: int) -> "tuple[ProducerBatch, ...]":
-        """Return batches of at most `max_bytes` and half of the size, with these records, futures and sequences.
+        """Return batches of at most `max_bytes` and half this size, with the same records, futures and sequences.
 
-        The records are decoded one by one: brokers rarely refuse a batch as too large. A batch of one record cannot be
-        split.
+        The batch must be encoded and have more than one record; its records are decoded.
         """
         assert self.records is not None
         assert self.count > 1
@@ -133,7 +132,7 @@ class ProducerBatch:
         return self.parts
 
     def complete(self, base_offset: int, log_append_time: int) -> None:
-        """Complete all futures with offsets. `log_append_time` is -1 if records keep their own timestamps."""
+        """Complete all futures; `base_offset` -1 is unknown, `log_append_time` -1 keeps the records' timestamps."""
         topic, partition = self.partition
         on_acknowledgement = self.on_acknowledgement
         offset, step = (-1, 0) if base_offset < 0 else (base_offset, 1)
@@ -158,7 +157,7 @@ class ProducerBatch:
                 self.on_acknowledgement(RecordMetadata(*self.partition, -1, self.timestamps[index]), error)
             if not future.done():
                 future.set_exception(error)
-                # Marked as retrieved, for callers that only flush: the sender logs one line per batch.
+                # Mark the exception as retrieved, for callers that only flush: the sender logs one line per batch.
                 future.exception()
         if self.rows is not None:
             self.rows.failed(error)

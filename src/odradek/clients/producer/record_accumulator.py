@@ -5,7 +5,7 @@ append → open batch ─ full, linger over, or flush ─→ drained (in flight)
                                                           ├─ retriable ─→ retrying, by sequence ─→ drained again
                                                           └─ too large ─→ split; its parts are retrying
 ```
-A partition with batches to retry sends nothing else, and one batch at a time, which keeps the order.
+While a partition has batches to retry, it sends only these, one at a time, which keeps the order.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ from odradek.protocol.batches.record_batch import HEADER_SIZE
 from odradek.protocol.batches.records import BatchBuilder, Headers
 
 TIMER_SLACK_S: Final = 0.001
-"""Resolution of the event loop's timers (uvloop): batches due within it are sent."""
+"""The resolution of the event loop's timers (uvloop): batches that are due within this time are sent now."""
 
 
 class PartitionQueue:
-    """The batches of one partition; `waiting` ends with the batch that is still open.
+    """The batches of one partition; the last of `waiting` is open, unless it is full or encoded.
 
-    `connection` is the connection of the batches in flight. Later batches are sent on the same one, because batches in
-    flight may have to be sent again, and a broker recognises only the last few batches of a producer as duplicates.
+    While batches are in flight on `connection`, other batches are sent only there: batches in flight may be retried,
+    and a broker detects duplicates only of a producer's last few batches.
     """
 
     __slots__ = ("connection", "in_flight", "partition", "retrying", "waiting")
@@ -40,12 +40,12 @@ class PartitionQueue:
         self.connection: object = None
 
     def can_send_on(self, connection: object) -> bool:
-        """Return whether a batch may be sent on this connection now."""
+        """Return whether a batch may be sent on `connection`: no batch is in flight on another one."""
         return not self.in_flight or self.connection is connection
 
     @property
     def is_idle(self) -> bool:
-        """Return whether no batch is in flight or to be retried."""
+        """Return whether no batch is in flight or waits for a retry."""
         return not self.in_flight and not self.retrying
 
     def reenqueue(self, batch: ProducerBatch) -> None:
@@ -73,7 +73,7 @@ class RecordAccumulator:
         self.incomplete: dict[ProducerBatch, None] = {}
         self.used_bytes = 0
         self._reserved_bytes = 0
-        """Memory granted to `send` calls that have not appended yet."""
+        """The memory granted to `send` calls that have not appended yet."""
         self._batches = 0
         self._batch_size = batch_size
         self._linger_s = linger_ms / 1000
@@ -85,26 +85,26 @@ class RecordAccumulator:
     # ---- memory -------------------------------------------------------------------------------------------------
 
     def has_memory(self, size: int) -> bool:
-        """Return whether `size` more bytes fit; a record larger than the buffer fits when the buffer is empty."""
+        """Return whether `size` more bytes fit, and no call waits. An empty buffer accepts a record of any size."""
         return not self._waiters and self._fits(size)
 
     def wait_for_memory(self, size: int, waiter: asyncio.Future[None]) -> None:
-        """Reserve `size` bytes and set `waiter`'s result once they fit, in order of the calls."""
+        """Set `waiter`'s result when `size` bytes are reserved for it; waiters are served in order of the calls."""
         self._waiters.append((size, waiter))
 
     def stop_waiting(self, size: int, waiter: asyncio.Future[None]) -> None:
-        """Give up the place or the reservation of a call that failed or was cancelled."""
+        """Remove the waiter, or free the reservation, of a call that failed or was cancelled."""
         if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
             self._reserved_bytes -= size
         waiter.cancel()
         self.grant_memory()
 
     def use_reservation(self, size: int) -> None:
-        """End a reservation; the caller appends next, or calls `grant_memory`."""
+        """End a reservation; next, the caller must append or call `grant_memory`."""
         self._reserved_bytes -= size
 
     def grant_memory(self) -> None:
-        """Wake the calls that now have enough memory."""
+        """Reserve free memory for waiting calls, and wake these."""
         while self._waiters:
             size, waiter = self._waiters[0]
             if waiter.done():
@@ -125,7 +125,7 @@ class RecordAccumulator:
 
     @property
     def is_exhausted(self) -> bool:
-        """Return whether a call waits for memory, so that batches are sent before they are full."""
+        """Return whether a call waits for memory; then batches are sent before they are full."""
         return bool(self._waiters)
 
     @property
@@ -156,9 +156,9 @@ class RecordAccumulator:
         *,
         allow_new_batch: bool = True,
     ) -> ProducerBatch | None:
-        """Append a record to the partition's open batch, or to a new one if `allow_new_batch`.
+        """Append a record to the partition's open batch, or to a new one, and return the batch.
 
-        Return None if it did not fit. A returned batch with one record is a new one.
+        If a new batch is needed and `allow_new_batch` is False, nothing is appended and None is returned.
         """
         queue = self.queues.get(partition)
         batch = queue.waiting[-1] if queue is not None and queue.waiting else None
@@ -191,7 +191,7 @@ class RecordAccumulator:
     def append_rows(
         self, partition: TopicPartition, records: bytearray, size: int, count: int, rows: EncodedRows, now: float
     ) -> ProducerBatch:
-        """Append an encoded batch, which is due at once; `size` is that of the uncompressed batch."""
+        """Append an encoded batch, which is due at once; `size` is its uncompressed size in bytes."""
         batch = ProducerBatch(partition, self._next_number(), now, count=count, rows=rows)
         batch.records, batch.size = records, size
         self.used_bytes += size
@@ -216,9 +216,9 @@ class RecordAccumulator:
         return len(queue.waiting) > 1 or queue.waiting[0].is_full
 
     def due_at(self, queue: PartitionQueue, *, immediate: bool) -> float:
-        """Return the monotonic second when the queue has a batch to drain; infinite while it waits for a response.
+        """Return the monotonic second when a batch may be drained; infinite if none may before a response arrives.
 
-        `immediate`: do not wait for `linger.ms` (during a flush, or without memory).
+        `immediate` skips `linger.ms`, for a flush or when memory is short.
         """
         if queue.retrying:
             return float("inf") if queue.in_flight else queue.retrying[0].retry_at
@@ -228,7 +228,7 @@ class RecordAccumulator:
         return first.created_at if immediate or self.is_full(queue) else first.created_at + self._linger_s
 
     def drain(self, queue: PartitionQueue, connection: object = None) -> ProducerBatch:
-        """Move the first batch that is due into flight, on a connection that `can_send_on` allows."""
+        """Move the first batch to `in_flight` and return it; `can_send_on` must allow `connection`."""
         assert queue.can_send_on(connection)
         queue.connection = connection
         batch = queue.retrying.pop(0) if queue.retrying else queue.waiting.popleft()
@@ -236,7 +236,7 @@ class RecordAccumulator:
         return batch
 
     def split(self, batch: ProducerBatch) -> tuple[ProducerBatch, ...]:
-        """Replace a batch that a broker refused as too large by smaller ones, which are to be retried now."""
+        """Replace a batch that a broker refused as too large by smaller ones, which are queued for a retry."""
         parts = batch.split(self._batch_size)
         queue = self.queues[batch.partition]
         for part in parts:
@@ -249,7 +249,7 @@ class RecordAccumulator:
         return parts
 
     def deallocate(self, batch: ProducerBatch) -> None:
-        """Free the memory of a completed batch and wake the calls that now have enough."""
+        """Free the memory of a completed batch and grant it to waiting calls."""
         assert batch.is_done
         if batch not in self.incomplete:
             return
@@ -258,7 +258,7 @@ class RecordAccumulator:
         self.grant_memory()
 
     def expired_batches(self, now: float, delivery_timeout_s: float) -> list[ProducerBatch]:
-        """Remove and return batches older than the delivery timeout; those in flight stay in `in_flight`."""
+        """Return batches older than the delivery timeout, and remove those that are not in flight from their queues."""
         late: list[ProducerBatch] = []
         for batch in self.incomplete:
             # Batches are in order of creation.

@@ -1,8 +1,7 @@
 """Sends batches to the leaders of their partitions and handles the responses.
 
-There is no task: `wake`, timers and responses schedule `_run_once`, which sends all batches that are due and have a
-connection with capacity. Missing leaders, connections and producer ids are requested in the background, which wakes
-the sender again.
+`wake`, timers and responses schedule `_run_once`, which sends all batches that are due on connections with capacity.
+Background tasks find missing leaders, connections and producer ids, then wake the sender.
 """
 
 import asyncio
@@ -36,11 +35,11 @@ from odradek.wire.client_connection import ClientConnection, RawResponse
 
 _log = logging.getLogger("odradek.clients")
 _UNKNOWN_PRODUCER_ERRORS = {ErrorCode.unknown_producer_id, ErrorCode.invalid_producer_epoch}
-"""Errors of a broker that lost the producer's state: nothing was appended, so batches are sent with new sequences."""
+"""Errors of a broker that lost the producer's state. It appended nothing, so batches are retried with new sequences."""
 
 
 class Sender:
-    """The sender of one producer. While `flushing`, all batches are due at once."""
+    """The sender of one producer. While `flushing` is set, batches are sent without `linger.ms`."""
 
     def __init__(
         self,
@@ -106,7 +105,7 @@ class Sender:
             self._update_partition_load_stats()
 
     def _send_producer_data(self, now: float) -> float:
-        """Send what can be sent; return when the next batch is due."""
+        """Send the batches that are due; return the monotonic second when the next one is due."""
         immediate = self.flushing or self._accumulator.is_exhausted
         next_at = inf
         by_leader: dict[int, list[PartitionQueue]] = {}
@@ -134,7 +133,7 @@ class Sender:
     def _send_to(
         self, connection: ClientConnection, queues: list[PartitionQueue], now: float, *, immediate: bool
     ) -> float:
-        """Send requests with one batch per partition; return when one of `queues` is due again."""
+        """Send requests with one batch per partition; return the monotonic second when a queue is due again."""
         connection.on_writable(self.wake)
         queues = [queue for queue in queues if queue.can_send_on(connection)]
         while self._has_capacity(connection):
@@ -151,11 +150,11 @@ class Sender:
                 batches.append(self._drain(queue, connection))
             if not batches:
                 break
-            # Partitions just sent are last in the next request.
+            # Move these partitions to the end, so that the next request begins with others.
             for batch in batches:
                 self._accumulator.queues[batch.partition] = self._accumulator.queues.pop(batch.partition)
             self._send_produce_request(connection, batches)
-        # A response wakes those that are due.
+        # Queues that are due now wait for capacity; a response wakes the sender for them.
         later = (self._accumulator.due_at(queue, immediate=immediate) for queue in queues)
         return min((due_at for due_at in later if due_at > now + TIMER_SLACK_S), default=inf)
 
@@ -164,7 +163,7 @@ class Sender:
         return connection.writable and connection.in_flight < in_flight
 
     def _has_usable_sequences(self, queue: PartitionQueue) -> bool:
-        """Return whether the partition can be sent; after a sequence gap it restarts when nothing is in flight."""
+        """Return whether batches can be sent; after a sequence gap, restart the sequences when none is in flight."""
         transaction_manager = self._transaction_manager
         if transaction_manager is None or not transaction_manager.needs_new_sequences(queue.partition):
             return True
@@ -220,7 +219,7 @@ class Sender:
         future.add_done_callback(partial(self._handle_produce_response, connection, answers, names, now))
 
     def _encode(self, batch: ProducerBatch) -> bytearray:
-        """Encode a batch, unless it is encoded, and note its compression ratio."""
+        """Return the encoded batch; at the first call, pass its compression ratio to the estimator."""
         if batch.records is not None:
             return batch.records
         records = batch.encode(self._settings.codec, self._settings.compression_level)
@@ -260,12 +259,11 @@ class Sender:
             self._retry_or_fail_batch(batch, error)
 
     def _complete_batch(self, batch: ProducerBatch, answer: PartitionResponse) -> None:
-        """Complete or retry a batch, by the response's error code."""
         code = ErrorCode(answer.error_code)
         if code == ErrorCode.none:
             self._batch_succeeded(batch, answer.base_offset, answer.log_append_time)
         elif code == ErrorCode.duplicate_sequence_number:
-            # Appended before, too long ago for the broker to know the offset.
+            # The batch was appended before; the broker no longer knows its offset.
             self._batch_succeeded(batch, -1, -1)
         elif code == ErrorCode.message_too_large and batch.count > 1 and not batch.is_done:
             self._split(batch)
@@ -283,7 +281,7 @@ class Sender:
         self._accumulator.deallocate(batch)
 
     def _split(self, batch: ProducerBatch) -> None:
-        """Send a batch again in smaller ones, as if they had never been sent; their sequences are the batch's own."""
+        """Split a batch that is too large for the broker; queue its parts with the same sequences for a retry."""
         self._accumulator.queues[batch.partition].in_flight.remove(batch)
         self._estimator.reset(batch.partition.topic, batch.compression_ratio)
         parts = self._accumulator.split(batch)
@@ -297,7 +295,7 @@ class Sender:
         )
 
     def _retry_or_fail_batch(self, batch: ProducerBatch, error: OdradekError) -> None:
-        """Queue a batch for a retry if the error and its limits allow, else fail it."""
+        """Queue a batch for a retry if its error is retriable and `retries` is not exceeded; otherwise fail it."""
         queue = self._accumulator.queues[batch.partition]
         queue.in_flight.remove(batch)
         if batch.is_done:
@@ -317,8 +315,8 @@ class Sender:
         if self._transaction_manager is None or code is None:
             return error.retriable
         if code == ErrorCode.out_of_order_sequence_number:
-            # Either an earlier batch must be retried first, or the broker lost acknowledged records. In both cases it
-            # did not append this batch.
+            # The broker did not append this batch: an earlier batch must be retried first, or, if this is the next
+            # sequence, the broker lost acknowledged records.
             if self._transaction_manager.is_next_sequence(batch.partition, batch.base_sequence):
                 self._transaction_manager.request_epoch_bump(batch.partition)
             return True
@@ -402,7 +400,7 @@ class Sender:
             self.wake()
 
     def _set_timer(self, now: float, due_at: float) -> None:
-        """Set the timer to the next batch that is due or expires."""
+        """Set the timer to `due_at`, or to the first batch's delivery timeout if that is earlier."""
         first = next(iter(self._accumulator.incomplete), None)
         if first is not None:
             due_at = min(due_at, first.created_at + self._delivery_timeout_s)
@@ -413,7 +411,7 @@ class Sender:
             self._timer = self.loop.call_later(max(due_at - now, 0), self.wake)
 
     def _update_partition_load_stats(self) -> None:
-        """Pass the number of waiting batches per partition to the partitioner, without brokers that are not ready."""
+        """Pass the queue length of each partition whose broker is available to the partitioner."""
         queues, metadata = self._accumulator.queues, self._cluster.metadata
         for topic in {partition.topic for partition in queues}:
             available: Sequence[int] = metadata.available_partitions_for_topic(topic)

@@ -1,4 +1,4 @@
-"""The producer's configuration: the keys and defaults of Kafka 4, and checks across keys."""
+"""The producer's configuration: the keys and defaults of Kafka 4, and checks of combinations."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,7 +10,7 @@ from odradek.model.values import dataclass
 from odradek.protocol.batches.compression import Codec
 
 _MAX_IN_FLIGHT = 5
-"""Brokers remember the last five batches of an idempotent producer per partition; a sixth could be duplicated."""
+"""Brokers detect duplicates only of the last five batches of an idempotent producer per partition."""
 
 _TRANSACTIONS = "this producer has no transactions yet"
 _ABSENT_KEYS = {
@@ -27,7 +27,7 @@ _ABSENT_KEYS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerSettings(ClientSettings):
-    """The producer's keys, besides those of all clients."""
+    """The producer's configuration keys, in addition to those of `ClientSettings`."""
 
     acks: str = text(
         "acks",
@@ -79,12 +79,11 @@ class ProducerSettings(ClientSettings):
 
     @classmethod
     def absent_keys(cls) -> Mapping[str, str]:
-        """Return Kafka's keys that a producer lacks, and why, or what to use instead."""
         return ABSENT_KEYS | _ABSENT_KEYS
 
     @property
     def required_acks(self) -> int:
-        """Return `acks` as in the Produce request: -1 is all."""
+        """Return `acks` as a number for Produce; -1 is all."""
         return -1 if self.acks == "all" else int(self.acks)
 
     @property
@@ -94,7 +93,7 @@ class ProducerSettings(ClientSettings):
 
     @property
     def compression_level(self) -> int | None:
-        """Return the level of the codec, if it has levels."""
+        """Return the compression level of the codec; None if it has no levels."""
         levels = {
             Codec.GZIP: self.compression_gzip_level,
             Codec.LZ4: self.compression_lz4_level,
@@ -104,10 +103,10 @@ class ProducerSettings(ClientSettings):
 
 
 def producer_settings(values: Mapping[str, object]) -> ProducerSettings:
-    """Create settings from keywords. Raises `ConfigurationError`, also for contradictory values.
+    """Create settings from keyword arguments. Raises `ConfigurationError`, also for contradictory values.
 
-    As in Kafka, idempotence is disabled if another key excludes it and `enable_idempotence` is not given, and a
-    `delivery_timeout_ms` that is not given is raised to its minimum.
+    As in Kafka, if `enable_idempotence` is not given and another key excludes it, idempotence is disabled; if
+    `delivery_timeout_ms` is not given, its default is raised to `linger_ms + request_timeout_ms`.
     """
     settings = make_settings(ProducerSettings, values)
     if settings.enable_idempotence:
@@ -128,7 +127,7 @@ def producer_settings(values: Mapping[str, object]) -> ProducerSettings:
 
 
 def _idempotence_conflict(settings: ProducerSettings) -> str | None:
-    """Return what must change to enable idempotence."""
+    """Return the value that a setting must have for idempotence; None if idempotence is possible."""
     if settings.required_acks != -1:
         return f"acks=all, not {settings.acks}"
     if settings.max_in_flight_requests_per_connection > _MAX_IN_FLIGHT:

@@ -1,8 +1,8 @@
 """Producer id, epoch and sequences of an idempotent producer (KIP-98, KIP-360).
 
-Sequences count records without gaps. After a gap (a failed batch, a broker that lost its state) the partition restarts
-from 0 in the next epoch, once nothing of it is in flight. Other partitions change to the new epoch when nothing of
-theirs is in flight, so that brokers still recognise their retries.
+Sequences count a partition's records without gaps. After a gap (a failed batch, a broker that lost its state) the
+partition restarts from 0 in the next producer epoch, when none of its batches is in flight. Other partitions change to
+the new epoch when they have no batch in flight or to retry, so that brokers still detect their duplicates.
 """
 
 from typing import Final, NamedTuple
@@ -32,7 +32,7 @@ class _PartitionSequence:
 
 
 class TransactionManager:
-    """The sequences of an idempotent producer; `producer_id_and_epoch` is None until set and after the last epoch."""
+    """The sequences of an idempotent producer. `producer_id_and_epoch` is None when InitProducerId must be sent."""
 
     def __init__(self) -> None:
         self.producer_id_and_epoch: ProducerIdAndEpoch | None = None
@@ -43,12 +43,12 @@ class TransactionManager:
         self.producer_id_and_epoch = producer_id_and_epoch
 
     def needs_new_sequences(self, partition: TopicPartition) -> bool:
-        """Return whether the partition must restart its sequences before it can be sent."""
+        """Return whether the partition must restart its sequences before its next batch."""
         sequence = self._sequences.get(partition)
         return sequence is not None and sequence.needs_new_epoch
 
     def request_epoch_bump(self, partition: TopicPartition) -> None:
-        """Restart the partition's sequences in the next epoch, after a gap or an unknown producer id."""
+        """Make the partition restart its sequences in the next epoch, after a gap or an unknown producer id."""
         sequence = self._sequences.get(partition)
         if sequence is None or sequence.needs_new_epoch:
             return
@@ -63,9 +63,9 @@ class TransactionManager:
     def assign_sequence(
         self, partition: TopicPartition, count: int, *, is_idle: bool
     ) -> tuple[ProducerIdAndEpoch, int]:
-        """Return producer id, epoch and base sequence of the next `count` records.
+        """Return producer id, epoch and base sequence for the partition's next `count` records.
 
-        `is_idle`: no batch awaits a response.
+        If `is_idle` (no batch in flight or to retry), the partition changes to the current epoch.
         """
         assert self.producer_id_and_epoch is not None
         sequence = self._sequences.get(partition)
@@ -77,7 +77,7 @@ class TransactionManager:
         return sequence.producer_id_and_epoch, base
 
     def update_last_acked_sequence(self, partition: TopicPartition, base_sequence: int, count: int) -> None:
-        """Record acknowledged sequences; late responses to earlier batches change nothing."""
+        """Record the acknowledged sequences of a batch, unless a later batch was acknowledged before."""
         sequence = self._sequences.get(partition)
         if sequence is None:
             return
@@ -86,10 +86,10 @@ class TransactionManager:
             sequence.last_acked = last
 
     def waits_for_first_ack(self, partition: TopicPartition) -> bool:
-        """Return whether none of the partition's current sequences is acknowledged yet.
+        """Return whether no current sequence of the partition is acknowledged: then only one batch may be in flight.
 
-        A leader without state of the producer accepts any sequence. One that refused the first batch, as it did not
-        lead yet, and appended the second, would refuse the first for ever.
+        A leader without state of the producer accepts any sequence. If it refused the first batch and appended the
+        second, it would refuse every retry of the first.
         """
         sequence = self._sequences.get(partition)
         return sequence is not None and sequence.last_acked < 0
@@ -100,7 +100,7 @@ class TransactionManager:
         return sequence is not None and base_sequence == (sequence.last_acked + 1) & _SEQUENCE_MASK
 
     def _bump_epoch(self) -> None:
-        """Bump the epoch locally (no transactions); after the last epoch a new producer id is needed."""
+        """Bump the epoch without a request (no transactions); after the last epoch, clear the producer id."""
         current = self.producer_id_and_epoch
         if current is None:
             return

@@ -1,7 +1,8 @@
-"""`ZookeeperConsumer`, the high-level consumer of generation 1, which needs no coordinator (SPEC 4).
+"""`ZookeeperConsumer`, Kafka 0.8's high-level consumer: groups in the metadata tree, without a coordinator (SPEC 4).
 
-`consumer` is the public face, `streams` has what a thread of the application reads, `group_tree` reads and writes the
-group's nodes, `offset_storage` keeps offsets in the tree, in Kafka, or in both.
+`consumer` has the public class, `streams` the iterators from which the application reads, `settings` the configuration.
+`rebalancer` performs rebalances and commits, `group_tree` reads and writes the group's nodes, `offset_storage` keeps
+offsets in the tree, in Kafka, or in both. `tree_groups` describes groups for tools.
 """
 
 from odradek.clients.zookeeper_consumer.consumer import ZookeeperConsumer

@@ -1,4 +1,4 @@
-"""`ZookeeperConsumer`, the public face of this package."""
+"""`ZookeeperConsumer`, the public class: create streams and commit offsets."""
 
 from collections.abc import Mapping
 from types import TracebackType
@@ -19,17 +19,18 @@ from odradek.stores import open_store
 
 
 class ZookeeperConsumer:
-    """The high-level consumer of generation 1: consumers of a group share its topics through the metadata tree.
+    """Kafka 0.8's high-level consumer: the consumers of a group share partitions through nodes in the metadata tree.
 
         async with ZookeeperConsumer("zookeeper://localhost:2181/kafka", group_id="readers") as consumer:
             streams = await consumer.create_message_streams({"flights": 2})
             async for record in streams["flights"][0]:
                 print(record.key, record.value)
 
-    `zookeeper_connect` is what brokers call `--metadata`: `zookeeper://HOST:PORT[,…]/CHROOT`, without a scheme too, or
-    `sqlite:///PATH`. Settings are those of Kafka 0.8 with `_` for `.` (`zookeeper_consumer.settings`). Every consumer
-    computes the assignment for itself: all of a group need the same `partition_assignment_strategy`, and a
-    deterministic one. `store` is an open session to use instead; the consumer closes it. Raises `ConfigurationError`.
+    `zookeeper_connect` is the URL that brokers get as `--metadata`: `zookeeper://HOST:PORT[,…]/CHROOT` (the scheme is
+    optional) or `sqlite:///PATH`. Settings are those of Kafka 0.8 with `_` for `.` (`zookeeper_consumer.settings`).
+    Every consumer computes the whole assignment, so all of a group need the same, deterministic
+    `partition_assignment_strategy`. `store`, an open session, replaces the URL; the consumer closes it. Raises
+    `ConfigurationError`.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class ZookeeperConsumer:
         )
 
     async def start(self) -> Self:
-        """Begin a session with the tree; `async with` calls this. Raises `ConfigurationError`, `StorageError`."""
+        """Open a session with the tree; `async with` calls this. Raises `ConfigurationError`, `StorageError`."""
         if self._store is None:
             self._store = self._given_store or open_store(
                 self._url,
@@ -69,9 +70,9 @@ class ZookeeperConsumer:
         return self
 
     async def create_message_streams(self, topic_counts: Mapping[str, int]) -> dict[str, list[KafkaStream]]:
-        """Join the group; return as many streams for each topic as `topic_counts` says.
+        """Join the group and return streams for each topic; `topic_counts` has the number of streams by topic.
 
-        Returns when the first rebalance is over. Raises `RebalanceFailedError`, after which it may be called again, and
+        Waits for the first rebalance. Raises `RebalanceFailedError`, after which it may be called again, and
         `ConfigurationError` if the consumer has streams.
         """
         if not isinstance(topic_counts, Mapping):
@@ -84,29 +85,29 @@ class ZookeeperConsumer:
     async def create_message_streams_by_filter(
         self, topic_filter: TopicFilter, num_streams: int = 1
     ) -> list[KafkaStream]:
-        """Join the group; return streams of all topics that the filter lets through, now and later.
+        """Join the group and return streams of all topics that match the filter, including topics created later.
 
-        Raises what `create_message_streams` raises.
+        Raises the errors of `create_message_streams`.
         """
         counts = ThreadCounts(filter=topic_filter, threads=num_streams)
         return (await self._create_streams(counts, {ANY_TOPIC: num_streams}))[ANY_TOPIC]
 
     @property
     def state(self) -> State:
-        """Return the state of the consumer."""
+        """Return the state of the group membership; DOWN without streams."""
         return State.DOWN if self._rebalancer is None else self._rebalancer.membership.state
 
     @property
     def rebalances(self) -> int:
-        """Return how many rebalances this consumer has begun."""
+        """Return the number of rebalances that this consumer has begun."""
         return 0 if self._rebalancer is None else self._rebalancer.membership.rebalances
 
     def owned(self) -> Ownership:
-        """Return the thread of each partition that the consumer has claimed and reads."""
+        """Return the partitions that the consumer has claimed, each with the thread id of its stream."""
         return {} if self._rebalancer is None else dict(self._rebalancer.membership.owned)
 
     async def commit_offsets(self) -> None:
-        """Commit what all streams have returned.
+        """Commit the offsets after the records that all streams have returned.
 
         Raises `SessionOverError`, `KafkaError`, `StorageError`, and `UnavailableError`, also if the commit takes longer
         than `zookeeper.session.timeout.ms`.
@@ -116,7 +117,7 @@ class ZookeeperConsumer:
         await self._rebalancer.commit_returned()
 
     async def close(self) -> None:
-        """Commit if commits are automatic, release the partitions, leave the group, and end the streams."""
+        """Commit (with `auto_commit_enable`), release the partitions, leave the group, and end the streams."""
         try:
             if self._rebalancer is not None:
                 await self._rebalancer.close()

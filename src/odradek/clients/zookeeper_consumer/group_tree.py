@@ -1,4 +1,4 @@
-"""`GroupTree` reads, writes and watches a group's nodes for one consumer; an owner node is a plain thread id."""
+"""`GroupTree` reads, writes and watches a group's nodes in the metadata tree for one consumer."""
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -14,12 +14,12 @@ from odradek.model import ConfigurationError, TopicPartition, UnavailableError
 
 T = TypeVar("T")
 _AT_ONCE: Final = 500
-"""Nodes in one transaction: ZooKeeper closes the connection of a request over 1 MiB (`jute.maxbuffer`)."""
+"""The nodes in one transaction: ZooKeeper closes a connection after a request over 1 MiB (`jute.maxbuffer`)."""
 _log = logging.getLogger("odradek.clients")
 
 
 class GroupTree:
-    """One consumer's way to the tree; `on_change` is called when a node changes that concerns its group."""
+    """The nodes of one consumer's group. `on_change` is called when a change may need a rebalance."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class GroupTree:
         self._watches: dict[str, Watch] = {}
 
     async def register(self, timestamp_ms: int) -> None:
-        """Create the consumer's node and watch the group. Raises `UnavailableError` while another has this id."""
+        """Create the consumer's node and watch the group. Raises `UnavailableError` if another consumer has this id."""
         ids = paths.parent(paths.consumer_id(self._group, self._consumer_id))
         await create_persistent(self._store, [paths.parent(ids), ids])
         node = paths.consumer_id(self._group, self._consumer_id)
@@ -53,14 +53,14 @@ class GroupTree:
                     f"group {self._group} has another consumer {self._consumer_id}: "
                     "choose another consumer.id, or wait until its session ends"
                 ) from None
-        # Watched only now: the consumer's own registration must not cause a rebalance of its own.
+        # Watch only now, so that the consumer's own registration causes no second rebalance.
         self._watch_children(ids)
         self._watch_children(paths.BROKER_IDS)
         if self._counts.filter is not None:
             self._watch_children(paths.TOPICS)
 
     async def unregister(self) -> None:
-        """Delete the consumer's node, unless it is that of another consumer with the same id."""
+        """Cancel all watches, and delete the consumer's node if this session created it."""
         self._cancel(self._watches)
         node = paths.consumer_id(self._group, self._consumer_id)
         found = await self._store.get(node)
@@ -68,12 +68,12 @@ class GroupTree:
             await self._store.delete(node)
 
     async def read(self) -> GroupView:
-        """Return the group as it is now; the nodes are read one after another. Broken nodes are logged and left out."""
+        """Read the group's state, without a transaction. Malformed nodes are logged and left out."""
         consumers = await self._read_consumers()
         has_filter = any(counts.filter is not None for counts in consumers.values())
         names = frozenset(await self._store.children(paths.TOPICS)) if has_filter else frozenset()
         self._watch_topics(self._topics_of(self._counts, names))
-        # Also other consumers' topics: zookeeper-roundrobin compares the threads of all topics of the group.
+        # Other consumers' topics, too: zookeeper-roundrobin compares the threads of all topics of the group.
         wanted = sorted({topic for counts in consumers.values() for topic in self._topics_of(counts, names)})
         nodes = await self._read(map(paths.topic, wanted), TopicNode.decode)
         partitions = {paths.name_of(path): tuple(sorted(node.replicas)) for path, node in nodes.items()}
@@ -81,10 +81,7 @@ class GroupTree:
         return GroupView(consumers=consumers, partitions=partitions, topics=names, has_brokers=has_brokers)
 
     async def brokers(self) -> tuple[str, ...]:
-        """Return the addresses of the brokers that are registered: of each its first endpoint.
-
-        Raises `UnavailableError` if there is none.
-        """
+        """Return the first endpoint of each registered broker as `host:port`. Raises `UnavailableError` without one."""
         places = [paths.child(paths.BROKER_IDS, name) for name in await self._store.children(paths.BROKER_IDS)]
         known = (await self._read(places, BrokerNode.decode)).values()
         if not known:
@@ -92,7 +89,10 @@ class GroupTree:
         return tuple(f"{each.endpoints[0].host}:{each.endpoints[0].port}" for each in known)
 
     async def claim(self, wanted: Ownership) -> bool:
-        """Create the claims and return True; create none and return False if one exists."""
+        """Create an owner node with the thread id for each partition, and return True.
+
+        If another consumer owns one of them, delete the nodes created and return False.
+        """
         owners = [paths.consumer_owner(self._group, place) for place in wanted]
         topics = sorted({paths.parent(owner) for owner in owners})
         await create_persistent(self._store, [paths.parent(topic) for topic in topics[:1]] + topics)
@@ -113,7 +113,7 @@ class GroupTree:
         return True
 
     async def release(self, claims: Collection[TopicPartition]) -> None:
-        """Delete those of the claims that are this session's."""
+        """Delete the owner nodes of these partitions that this session created."""
         for some in batches(claims):
             owners = [paths.consumer_owner(self._group, place) for place in some]
             nodes = zip(owners, await self._store.get_many(owners), strict=True)
@@ -128,7 +128,7 @@ class GroupTree:
         return {paths.name_of(path): counts for path, counts in nodes.items()}
 
     async def _read(self, places: Iterable[str], decode: Callable[[str, bytes], T]) -> dict[str, T]:
-        """Return the nodes that exist, by path. Broken ones are logged and left out."""
+        """Return the decoded nodes that exist, by path; malformed nodes are logged and left out."""
         wanted = list(places)
         return dict(decoded(zip(wanted, await self._store.get_many(wanted), strict=True), decode, self._consumer_id))
 
@@ -152,7 +152,7 @@ class GroupTree:
 
 
 async def create_persistent(store: Store, nodes: Iterable[str]) -> None:
-    """Create empty nodes, parents first, where there are none."""
+    """Create those of `nodes` that do not exist, empty; the caller names parents first."""
     wanted = list(dict.fromkeys(nodes))
     for path, node in zip(wanted, await store.get_many(wanted), strict=True):
         if node is None:
@@ -165,7 +165,7 @@ async def create_persistent(store: Store, nodes: Iterable[str]) -> None:
 def decoded(
     nodes: Iterable[tuple[str, Node | None]], decode: Callable[[str, bytes], T], reader: str
 ) -> Iterator[tuple[str, T]]:
-    """Yield the path and value of each node that exists. Broken ones are logged, with the `reader`, and left out."""
+    """Yield path and decoded value of each node that exists; log malformed nodes, with `reader`, and skip them."""
     for path, node in nodes:
         if node is None:
             continue
@@ -183,7 +183,7 @@ def _thread_counts(path: str, data: bytes) -> ThreadCounts:
 
 
 def batches(items: Iterable[T]) -> Iterator[list[T]]:
-    """Yield the items in lists that are short enough for a transaction."""
+    """Yield the items in lists of at most `_AT_ONCE`, the size of a transaction."""
     rest = iter(items)
     while some := list(islice(rest, _AT_ONCE)):
         yield some

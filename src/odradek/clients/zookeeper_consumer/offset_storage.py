@@ -1,7 +1,6 @@
-"""A group of generation 1 keeps its offsets in the tree, in `__consumer_offsets`, or in both (SPEC 7).
+"""Committed offsets of `ZookeeperConsumer` groups: in the tree, in `__consumer_offsets`, or in both (SPEC 7).
 
-A commit is refused when the consumer's session is over: its partitions may have another owner by then, whose offsets
-it would set back.
+A commit is refused when the consumer's session is over, because it could set back the offsets of another owner.
 """
 
 import logging
@@ -28,26 +27,26 @@ Offsets = Mapping[TopicPartition, int]
 
 
 class SessionOverError(OdradekError):
-    """A commit by a consumer whose session with the tree is over, so that its partitions are no longer its own."""
+    """A commit was refused, because the consumer's session is over and its partitions may have other owners."""
 
     def __init__(self, consumer_id: str) -> None:
         super().__init__(f"{consumer_id} has lost its session with the tree: its offsets are not committed")
 
 
 class OffsetStorage(Protocol):
-    """One group's committed offsets: of each partition the next to read."""
+    """One group's committed offsets, which are the next to read."""
 
     async def fetch(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the offsets, which are not negative, of those partitions that have one."""
+        """Return the committed offsets, without partitions that have none."""
 
     async def commit(self, offsets: Offsets, *, session_id: int) -> None:
-        """Store offsets of partitions that were claimed in a session. Raises `SessionOverError`."""
+        """Store offsets of partitions that were claimed in `session_id`. Raises `SessionOverError` if it is over."""
 
 
 class ZookeeperOffsets:
-    """Offsets in `/consumers/{group}/offsets`, written while the consumer's node exists.
+    """Offsets in `/consumers/{group}/offsets`; each transaction checks that the consumer's own node exists.
 
-    A large commit takes several transactions, each with that check; those before a failure stay.
+    A large commit takes several transactions; a failure does not undo earlier ones.
     """
 
     def __init__(self, store: Store, group: str, consumer_id: str) -> None:
@@ -75,7 +74,7 @@ class ZookeeperOffsets:
 
 
 async def offset_changes(store: Store, group: str, offsets: Offsets) -> list[Create | SetData]:
-    """Create the parents of a group's offsets; return the operations that write the offsets."""
+    """Create the parent nodes of a group's offsets; return the operations that write the offsets."""
     places = {paths.consumer_offset(group, place): offset for place, offset in offsets.items()}
     topics = sorted({paths.parent(path) for path in places})
     await create_persistent(
@@ -88,10 +87,10 @@ async def offset_changes(store: Store, group: str, offsets: Offsets) -> list[Cre
 
 
 class KafkaOffsets:
-    """Offsets in `__consumer_offsets`, committed without membership while the session certainly lives.
+    """Offsets in `__consumer_offsets`, committed without membership.
 
-    The coordinator cannot see the session: a commit that is under way when it ends may still be stored. Offsets of
-    partitions that do not exist, as those of a deleted topic, are left out.
+    The session is checked before each request; if it ends after that, the coordinator may still store the commit.
+    Partitions that do not exist are logged and left out.
     """
 
     def __init__(self, cluster: Cluster, store: Store, group: str, consumer_id: str) -> None:
@@ -125,7 +124,7 @@ class KafkaOffsets:
 
 
 class DualOffsets:
-    """Offsets in both, for a migration: a partition's higher one is used, as some members write only to one."""
+    """Offsets in two storages, for a migration: `fetch` returns the higher one, as some members write only to one."""
 
     def __init__(self, first: OffsetStorage, second: OffsetStorage) -> None:
         self._first = first

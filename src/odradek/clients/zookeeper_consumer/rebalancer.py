@@ -1,4 +1,4 @@
-"""Performs a membership's actions on the tree and on the streams, and commits offsets."""
+"""Performs the rebalance actions of a `ZookeeperConsumer` on the tree and its streams, and commits offsets."""
 
 import asyncio
 import contextlib
@@ -39,12 +39,12 @@ from odradek.model import OdradekError, TopicPartition, UnavailableError
 from odradek.runtime import Runtime
 
 ANY_TOPIC: Final = ""
-"""The key of a filter's streams in place of a topic; no topic has this name."""
+"""The topic under which `Rebalancer.streams` has the streams of a filter."""
 _log = logging.getLogger("odradek.clients")
 
 
 class Rebalancer:
-    """One consumer at work. `streams` are by topic and thread id, and stay the same as long as it lives."""
+    """The group membership of one consumer, with its streams by topic and thread id."""
 
     def __init__(
         self,
@@ -71,21 +71,21 @@ class Rebalancer:
             store, settings.group_id, consumer_id, counts, self._on_change, exclude_internal=rules.exclude_internal
         )
         self._session_id = 0
-        """The session of the present claims."""
+        """The id of the session in which the partitions were claimed."""
         self._clusters = contextlib.AsyncExitStack()
         self._offsets: OffsetStorage | None = None
         self._servers: tuple[str, ...] = ()
-        """The addresses that the clients began with."""
+        """The bootstrap addresses of the streams' consumers and of the offset storage."""
         self._tasks: list[asyncio.Task[None]] = []
         self._committing = asyncio.Lock()
-        """Held while offsets are committed, while claims are released, and while `_offsets` is made."""
+        """Held while offsets are committed, claims are released, or `_offsets` is created."""
         self._happened = asyncio.Event()
         self._settled = asyncio.Event()
 
     async def start(self) -> None:
         """Join the group; return when the first rebalance is over.
 
-        Raises `RebalanceFailedError`, after leaving the group: it must not own what nobody reads.
+        Raises `RebalanceFailedError` after leaving the group, so that others can read the partitions.
         """
         self._store.on_session_lost(self._on_session_lost)
         running = asyncio.create_task(self._run(), name=f"rebalances of {self._consumer_id}")
@@ -103,7 +103,7 @@ class Rebalancer:
             raise
 
     async def close(self) -> None:
-        """Commit if commits are automatic, release the partitions, leave the group, and end the streams."""
+        """Commit (with `auto_commit_enable`), release the partitions, leave the group, and end the streams."""
         self.membership.close()
         self._happened.set()
         try:
@@ -197,7 +197,7 @@ class Rebalancer:
         return None
 
     async def _perform_until(self, is_over: Callable[[], bool], work: Coroutine[Any, Any, None]) -> None:
-        """Do `work`, and cancel it as soon as an event makes `is_over` true."""
+        """Await `work`; cancel it as soon as an event makes `is_over` true."""
 
         async def watch() -> None:
             while not is_over():
@@ -219,7 +219,7 @@ class Rebalancer:
             stream.stop_fetching()
 
     async def _release(self, owned: Ownership) -> None:
-        async with self._committing:  # a commit under way must not set back the offsets of the next owner
+        async with self._committing:  # a commit in flight must not set back the next owner's offsets
             consumed = self._consumed()
             self._stop_fetching()
             if self._settings.auto_commit_enable:
@@ -242,7 +242,7 @@ class Rebalancer:
             await self.streams[key].start_fetching(share)
 
     async def _drop_unreachable_clients(self) -> None:
-        """Close all clients if none of the brokers that they know is registered any more: the brokers have moved."""
+        """Close all clients if none of their bootstrap brokers is registered any more, because the brokers moved."""
         servers = await self._tree.brokers()
         if not set(servers) & set(self._servers):
             for stream in self.streams.values():
@@ -250,15 +250,14 @@ class Rebalancer:
             async with self._committing:
                 self._offsets = None
                 await self._clusters.aclose()
-            self._servers = servers  # last: a rebalance may cancel this, and the next one has to do the rest
+            self._servers = servers  # last, so that after a cancellation the next rebalance repeats all of this
 
     # ---- offsets ----------------------------------------------------------------------------------------------------
 
     async def commit_returned(self) -> None:
-        """Commit what the streams have returned.
+        """Commit the offsets after the records that the streams have returned.
 
-        Raises `SessionOverError`, `KafkaError`, `StorageError`, and `UnavailableError`, also if the commit takes longer
-        than `zookeeper.session.timeout.ms`.
+        Raises as `ZookeeperConsumer.commit_offsets` documents.
         """
         for stream in self.streams.values():
             stream.mark_consumed()
@@ -269,9 +268,9 @@ class Rebalancer:
         return {place: offset for stream in self.streams.values() for place, offset in stream.consumed.items()}
 
     async def _commit(self, consumed: Mapping[TopicPartition, int]) -> None:
-        """Commit offsets, with `_committing` held: one commit after another, so that none sets an offset back.
+        """Commit offsets; the caller holds `_committing`, so that no earlier commit sets an offset back.
 
-        A commit is given up after `zookeeper.session.timeout.ms`: a rebalance of the whole group may wait for it.
+        Raises `UnavailableError` after `zookeeper.session.timeout.ms`: a rebalance of the group may wait for a commit.
         """
         if not consumed:
             return

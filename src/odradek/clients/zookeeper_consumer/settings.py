@@ -1,4 +1,4 @@
-"""The configuration of the consumer of generation 1: the keys and defaults of Kafka 0.8."""
+"""The configuration of `ZookeeperConsumer`: the keys and defaults of Kafka 0.8."""
 
 from collections.abc import Mapping
 from dataclasses import fields
@@ -15,7 +15,7 @@ _RESETS: Final = {"smallest": "earliest", "largest": "latest", "earliest": "earl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZookeeperConsumerSettings(ClientSettings):
-    """The keys of this consumer, besides those of all clients."""
+    """The consumer's configuration keys, in addition to those of `ClientSettings`."""
 
     group_id: str = text("group.id", "default", "The group, which shares its topics' partitions.")
     consumer_id: str | None = text(
@@ -65,18 +65,18 @@ class ZookeeperConsumerSettings(ClientSettings):
 
     @property
     def of_all_clients(self) -> dict[str, Any]:
-        """Return the keys of `ClientSettings` but `bootstrap_servers`, for the clients that the consumer opens."""
+        """Return the values of `ClientSettings` without `bootstrap_servers`, for the clients that this one opens."""
         names = (each.name for each in fields(ClientSettings))
         return {name: getattr(self, name) for name in names if name != "bootstrap_servers"}
 
     @property
     def reset(self) -> str:
-        """Return `auto_offset_reset` in the words of the later consumers."""
+        """Return `auto_offset_reset` as `earliest` or `latest`."""
         return _RESETS[self.auto_offset_reset]
 
 
 def zookeeper_consumer_settings(values: Mapping[str, object]) -> ZookeeperConsumerSettings:
-    """Create settings from keywords. Raises `ConfigurationError`."""
+    """Create settings from keyword arguments. Raises `ConfigurationError`."""
     if "bootstrap_servers" in values:
         raise ConfigurationError("bootstrap_servers is not a key of this consumer: it finds the brokers in the tree")
     settings = make_settings(ZookeeperConsumerSettings, values)

@@ -1,4 +1,4 @@
-"""`KafkaStream`, from which one thread of the application reads the records of its partitions."""
+"""`KafkaStream`, the iterator from which the application reads the records of some partitions."""
 
 import asyncio
 import logging
@@ -13,14 +13,14 @@ _log = logging.getLogger("odradek.clients")
 
 
 class ConsumerTimeoutError(OdradekError):
-    """No record came within `consumer.timeout.ms`."""
+    """A stream received no record within `consumer.timeout.ms`."""
 
 
 class KafkaStream:
-    """An endless iterator over records; partitions come and go with rebalances.
+    """An endless iterator over the records of partitions that rebalances change.
 
-    A record counts as consumed when the next one is asked for, or at an explicit commit. Its partition's records that
-    wait here are dropped when a rebalance begins.
+    A record counts as consumed when the next one is requested, or at an explicit commit. A rebalance drops the records
+    that were fetched but not returned.
     """
 
     def __init__(
@@ -32,16 +32,16 @@ class KafkaStream:
         self._consumer: Consumer | None = None
         self._started = asyncio.Event()
         self._interrupted = asyncio.Event()
-        """Set, and replaced, when the stream drops its client or ends."""
+        """Wakes a waiting `__anext__` when the stream closes its client; then replaced by a new event."""
         self._waiting: deque[ConsumerRecord] = deque()
         self._consumed: dict[TopicPartition, int] = {}
         self._returned: tuple[TopicPartition, int] | None = None
-        """The partition of the record that was returned last, and the offset after it."""
+        """The partition of the last returned record, and the offset after it; None once it counts as consumed."""
         self._failure: BaseException | None = None
 
     @property
     def partitions(self) -> frozenset[TopicPartition]:
-        """Return the partitions that the stream reads at present."""
+        """Return the partitions that the stream reads."""
         return frozenset() if self._consumer is None else self._consumer.assignment()
 
     def __aiter__(self) -> Self:
@@ -82,28 +82,28 @@ class KafkaStream:
         self._waiting.extend(await self._consumer.poll())
 
     def mark_consumed(self) -> None:
-        """Count the record that was returned last as consumed."""
+        """Count the last returned record as consumed."""
         if self._returned is not None:
             place, offset = self._returned
             self._consumed[place], self._returned = offset, None
 
     @property
     def consumed(self) -> Mapping[TopicPartition, int]:
-        """Return the next offset of each partition whose records were consumed, or that began without an offset."""
+        """Return the offset to commit of each partition with a consumed record, or that began without an offset."""
         return self._consumed
 
     async def start_fetching(self, offsets: Mapping[TopicPartition, int | None]) -> None:
-        """Read these partitions from these offsets; None: from where `auto.offset.reset` says at this moment.
+        """Read exactly these partitions from these offsets; None means the offset that `auto.offset.reset` gives now.
 
-        Such an offset counts as consumed at once, as in Kafka: later records are not skipped if the next owner starts
-        before one is read. Raises `UnavailableError` without a broker.
+        An offset from `auto.offset.reset` counts as consumed at once, as in Kafka, so that the next owner starts there,
+        too. Raises `UnavailableError` if no broker responds.
         """
         if self._consumer is None:
             self._consumer = await self._new_consumer()
         consumer = self._consumer
         consumer.assign(offsets)
         missing = [place for place, offset in offsets.items() if offset is None]
-        consumer.pause(*missing)  # no record of them is returned before the first offset is known
+        consumer.pause(*missing)  # return no record of them before the first offset is known
         for place, offset in offsets.items():
             if offset is not None:
                 consumer.seek(place, offset)
@@ -119,7 +119,7 @@ class KafkaStream:
         consumer.resume(*missing)
 
     def stop_fetching(self) -> None:
-        """Read nothing, and forget what was read but not returned."""
+        """Stop reading; drop the records that were not returned and the consumed offsets."""
         self._waiting.clear()
         self._consumed.clear()
         self._returned = None
@@ -127,13 +127,13 @@ class KafkaStream:
             self._consumer.assign(())
 
     async def close(self, error: BaseException | None = None) -> None:
-        """End the iteration, with `error` if there is one."""
+        """Close the client and end the iteration, with `error` if it is given."""
         self._failure = StopAsyncIteration() if error is None else error
         self._waiting.clear()
         await self.drop_client()
 
     async def drop_client(self) -> None:
-        """Close the client; the next `start_fetching` creates another."""
+        """Close the stream's consumer; the next `start_fetching` creates another."""
         self._started.clear()
         self._interrupted.set()
         self._interrupted = asyncio.Event()

@@ -1,4 +1,4 @@
-"""Groups of generation 1 as the tree shows them, for tools: members, owners and offsets (SPEC 8)."""
+"""Lists and describes `ZookeeperConsumer` groups in the metadata tree, and sets their offsets, for tools (SPEC 8)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
@@ -18,14 +18,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeGroup:
-    """One group; `owners` has thread ids, `offsets` the next offsets to read, which are not negative."""
+    """One group: consumers by id, the thread id that owns each partition, and the next offset to read of each."""
 
     group_id: str
     consumers: Mapping[str, ConsumerNode]
     owners: Mapping[TopicPartition, str]
     offsets: Mapping[TopicPartition, int]
     broken: Sequence[BrokenNodeError]
-    """Texts about registrations and offsets that cannot be read."""
+    """The errors of registrations and offsets that cannot be decoded."""
 
 
 async def list_groups(tree: Reader) -> list[str]:
@@ -34,7 +34,7 @@ async def list_groups(tree: Reader) -> list[str]:
 
 
 async def describe_group(tree: Reader, group_id: str) -> TreeGroup:
-    """Return a group; one that does not exist has nothing."""
+    """Return a group; an unknown group is empty."""
     ids = paths.parent(paths.consumer_id(group_id, "-"))
     places = [paths.child(ids, name) for name in await _children(tree, ids)]
     nodes = zip(places, await tree.get_many(places), strict=True)
@@ -53,7 +53,7 @@ async def describe_group(tree: Reader, group_id: str) -> TreeGroup:
 
 
 async def set_offsets(store: Store, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """Write a group's offsets into the tree, for a group without consumers. Raises `ConfigurationError` for its id."""
+    """Write the offsets of a group without consumers. Raises `ConfigurationError` for an invalid group id."""
     validate_node_name("a group's id", group_id)
     for changes in batches(await offset_changes(store, group_id, offsets)):
         await store.multi(changes)
@@ -62,7 +62,7 @@ async def set_offsets(store: Store, group_id: str, offsets: Mapping[TopicPartiti
 def _decoded(
     nodes: Mapping[K, tuple[str, bytes]], decode: Callable[[str, bytes], T], broken: list[BrokenNodeError]
 ) -> dict[K, T]:
-    """Return the values of nodes, by the same keys; append the errors of the others to `broken`."""
+    """Return the decoded values of `(path, data)` nodes; append the errors of malformed ones to `broken`."""
     values: dict[K, T] = {}
     for key, (path, data) in nodes.items():
         try:

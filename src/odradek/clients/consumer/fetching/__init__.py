@@ -1,5 +1,6 @@
-"""Fetching from partition leaders and other replicas: positions, their validation, and records.
+"""Fetch positions and records of a consumer, requested from partition leaders and other replicas.
 
-`offset_fetcher` finds initial positions, `position_validator` compares them with a new leader's log (KIP-320),
-`fetcher` fetches in the sessions of `fetch_session_handler` (KIP-227). All of them store into `SubscriptionState`.
+`offset_fetcher` finds initial positions, `position_validator` compares positions with a new leader's log (KIP-320),
+`fetcher` fetches, in the sessions of `fetch_session_handler` (KIP-227) and within `fetch_buffer_limit`. All store into
+`SubscriptionState`, from which `fetch_collector` takes records for `poll`.
 """

@@ -1,4 +1,4 @@
-"""Divides the memory of prefetched records between brokers; `settings` has its size, `queued.max.messages.kbytes`."""
+"""Divides the memory for prefetched records (`queued.max.messages.kbytes`) between brokers."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -8,8 +8,8 @@ from odradek.clients.consumer.subscription_state import TopicPartitionState
 class FetchBufferLimit:
     """Divides `limit_bytes` between buffered records and fetches in flight.
 
-    Sizes are those of the records as received, compressed. The limit is exceeded by at most one batch per fetch in
-    flight, as brokers return at least one (KIP-74).
+    Sizes are compressed bytes, as received. Each fetch in flight may exceed the limit by one batch, because brokers
+    return at least one (KIP-74).
     """
 
     def __init__(self, limit_bytes: int, fetch_max_bytes: int) -> None:
@@ -19,11 +19,11 @@ class FetchBufferLimit:
     def shares(
         self, idle: Sequence[int], pending: Mapping[int, int], states: Iterable[TopicPartitionState]
     ) -> dict[int, int]:
-        """Return the bytes that each of the `idle` brokers may return now; a broker without a share waits.
+        """Return the bytes to request now from each of the `idle` brokers; brokers that must wait are absent.
 
-        `pending` are those of fetches in flight. Fetches begin when there is room for a full one, or for half of the
-        limit: many small ones would cost more. Records of paused partitions are dropped, and fetched again after
-        `resume`, if they would leave nothing for others.
+        `pending` has the bytes of the fetches in flight, by broker. A fetch starts only with room for a full one or
+        for half of the limit, because many small fetches cost more. If paused partitions fill the memory, their
+        records are dropped, and fetched again after `resume`.
         """
         full = min(self._fetch_max_bytes, self._limit // (len(idle) + len(pending)) or 1)
         wanted = min(full, self._limit // 2 or 1)

@@ -1,4 +1,4 @@
-"""Takes fetched records out of `SubscriptionState` for the application, in turn from all partitions."""
+"""Takes fetched records for `poll` from `SubscriptionState`, in turn from all partitions."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class FetchCollector:
-    """Returns records, or the error of a partition if there are none before it.
+    """Returns fetched records, or raises a partition's error if no records come before it.
 
-    A partition is served until its decoded batch is returned, so that one decoded batch at a time is in memory; then
-    it is the others' turn.
+    Records come from one partition until its decoded batch is used up, so that only one decoded batch is in memory;
+    then the next partition follows.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class FetchCollector:
         self._current: TopicPartitionState | None = None
         """The partition with the decoded batch."""
         self._peeked: tuple[TopicPartitionState, int] | None = None
-        """The partition of the records that `peek` has returned last, and its version then."""
+        """The partition of the last `peek`, and its version then."""
 
     def collect_records(self, limit: int) -> list[ConsumerRecord]:
         """Return at most `limit` records, and move the positions. Raises the error of a partition."""
@@ -51,7 +51,7 @@ class FetchCollector:
         return records
 
     def take_one(self) -> ConsumerRecord | None:
-        """Return the next record of the decoded batch, None if there is no such batch. Raises as `collect_records`."""
+        """Return the next record of the decoded batch, None if there is no such batch. Raises its partition's error."""
         state = self._current
         if state is None or state.is_paused or not state.has_pending or state.error is not None:
             return None
@@ -64,7 +64,7 @@ class FetchCollector:
         return some[0]
 
     def peek(self, limit: int) -> list[ConsumerRecord]:
-        """Return at most `limit` records of one partition; `take_peeked` moves the position. Raises as above."""
+        """Return at most `limit` records of one partition; `take_peeked` moves the position. Raises its error."""
         for state in self._in_turn():
             self._raise_error(state, is_first=True)
             if state.is_paused or not state.has_buffered:
@@ -80,7 +80,7 @@ class FetchCollector:
         return []
 
     def take_peeked(self, count: int) -> None:
-        """Move the position past the first `count` records of the last `peek`, unless it was moved since."""
+        """Move the position past the first `count` records of the last `peek`, unless a seek has moved it since."""
         if count == 0 or self._peeked is None:
             return
         (state, version), self._peeked = self._peeked, None
@@ -90,7 +90,7 @@ class FetchCollector:
         self._metrics.records_consumed_total += count
 
     def collect_raw(self, max_bytes: int) -> list[RawBatch]:
-        """Return undecoded batches of about `max_bytes` decompressed, at least one if there is one."""
+        """Return undecoded batches of about `max_bytes` decompressed, at least one if any is buffered."""
         raws: list[RawBatch] = []
         size = 0
         for state in self._in_turn():
@@ -104,10 +104,10 @@ class FetchCollector:
         return raws
 
     def decode_columns(self, raws: Sequence[RawBatch], columns: "RecordColumns") -> "pyarrow.RecordBatch":
-        """Return the records of collected batches as Arrow columns.
+        """Return the records of batches from `collect_raw` as Arrow columns.
 
-        If they cannot be decoded together, the first is decoded alone, and the others are taken back. Raises
-        `KafkaError` if the first one is corrupt; then it is taken back, too.
+        If decoding fails, only the first of `raws` is decoded, and the others are buffered again. Raises `KafkaError`
+        if the first is corrupt; then all are buffered again.
         """
         try:
             return self._decoded(raws, columns)
@@ -137,7 +137,7 @@ class FetchCollector:
             self._subscriptions[raw.partition].give_back(raw)
 
     def _in_turn(self) -> Iterator[TopicPartitionState]:
-        """Yield the partition with the decoded batch, then those that returned records least recently first."""
+        """Yield the partition with the decoded batch, then the others, the least recently used first."""
         current = self._current
         if current is not None and self._subscriptions.get(current.partition) is current:
             yield current
@@ -151,7 +151,7 @@ class FetchCollector:
             self._subscriptions.move_to_end(state)
 
     def _raise_error(self, state: TopicPartitionState, *, is_first: bool) -> None:
-        """Raise the partition's error; the other partitions come before it in the next call."""
+        """Raise the partition's error if `is_first`, and move the partition to the end of the order."""
         if state.error is not None and is_first:
             error, state.error = state.error, None
             self._subscriptions.move_to_end(state)

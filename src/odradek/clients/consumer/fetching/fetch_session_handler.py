@@ -1,4 +1,4 @@
-"""The consumer's side of a fetch session with one broker (KIP-227): a request has only what changed. No I/O.
+"""The consumer's side of a fetch session with one broker (KIP-227): requests contain only changes. No I/O.
 
 ```
 response to …          session id         next request
@@ -6,9 +6,9 @@ full (epoch 0)         n                  incremental, epoch 1
 full (epoch 0)         0: no session      full
 incremental, epoch e   n                  incremental, epoch e + 1
 incremental            0: it was closed   full
-any                    an error, none     full; it closes session n, unless the broker did not find it
+any                    none: an error     full; it closes session n if the broker still has it
 ```
-A session has topics by id or by name, by the request's version; when that changes, the next request is full.
+A session identifies topics by id or by name; when that changes, the next request is full.
 """
 
 import uuid
@@ -28,23 +28,23 @@ SESSION_ERRORS: Final = {
     ErrorCode.invalid_fetch_session_epoch,
     ErrorCode.fetch_session_topic_id_error,
 }
-"""Errors of an incremental request that a full one does not have."""
+"""Errors that only incremental requests get, so that a full request follows at once."""
 
 
 class FetchSessionHandler:
-    """The session with one broker; `build` and `handle_response` or `handle_error` take turns."""
+    """The session with one broker. After each `build`, call `handle_response` or `handle_error`."""
 
     def __init__(self) -> None:
         self.session_id = NO_SESSION
         self.epoch = INITIAL_EPOCH
-        """The epoch of the next request; a full one also closes session `session_id`."""
+        """The epoch of the next request; 0 is a full request, which also closes session `session_id`."""
         self._positions: Mapping[TopicPartition, FetchPosition] = {}
-        """The positions that the broker fetches in this session, once it has the last request."""
+        """The session's positions after the last request."""
         self._uses_topic_ids = False
 
     @property
     def is_incremental(self) -> bool:
-        """Return whether the next request has only changes."""
+        """Return whether the next request contains only changes."""
         return self.epoch != INITIAL_EPOCH
 
     def build(self, wanted: Mapping[TopicPartition, FetchPosition], *, uses_topic_ids: bool) -> FetchRequest:
@@ -67,7 +67,7 @@ class FetchSessionHandler:
         )
 
     def handle_response(self, response: FetchResponse) -> dict[TopicPartition, FetchedPartition]:
-        """Return the response's partitions. Raises its `KafkaError`; the next request is a full one then."""
+        """Return the response's partitions. Raises its `KafkaError`, after which the next request is full."""
         if response.error_code:
             code = ErrorCode(response.error_code)
             self.handle_error()
@@ -87,9 +87,9 @@ class FetchSessionHandler:
         }
         wanted = {partition: answer for partition, answer in found.items() if partition in self._positions}
         if len(wanted) < len(found):
-            self.handle_error()  # the broker's view of the session is another one
+            self.handle_error()  # the broker's session has other partitions
         return wanted
 
     def handle_error(self) -> None:
-        """Make the next request a full one: the broker may have the last request, or not."""
+        """Make the next request full, because the broker may not have received the last one."""
         self.epoch = INITIAL_EPOCH

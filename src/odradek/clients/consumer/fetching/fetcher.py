@@ -1,9 +1,9 @@
-"""Fetches records in the background: at most one fetch in flight per broker, in a session with it (KIP-227).
+"""Fetches records in the background, with at most one request in flight per broker, in a fetch session (KIP-227).
 
-`send_fetches` sends a fetch to each broker that has partitions with room for more records; responses are stored in
-`SubscriptionState`, from where the consumer takes them. A broker without new records holds its response (long poll), so
-an idle consumer costs nothing. A partition is fetched from its leader, or from the replica that the leader has named
-for `client.rack` (KIP-392), after its position was validated (KIP-320).
+`send_fetches` requests the partitions that have room for more records, and stores responses in `SubscriptionState`. A
+broker without new records delays its response (long poll), so an idle consumer costs nothing. A partition is fetched
+after its position was validated (KIP-320), from its leader or from the replica that the leader has named for
+`client.rack` (KIP-392).
 """
 
 import asyncio
@@ -64,7 +64,7 @@ class Fetcher:
         self._buffer_limit = FetchBufferLimit(settings.queued_max_messages_kbytes << 10, settings.fetch_max_bytes)
         self._validator = PositionValidator(cluster, settings, self._on_answer)
         self._pending: dict[int, int] = {}
-        """Brokers with a fetch in flight, and the bytes that each may return."""
+        """The bytes that each broker with a fetch in flight may return."""
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
         cluster.on_metadata.append(self.send_fetches)
@@ -75,7 +75,7 @@ class Fetcher:
         if self._timer is not None:
             self._timer.cancel()
         for node_id, session in self._sessions.items():
-            # The connection for fetches may wait for a response, behind which this request would wait.
+            # On the fetch connection, this request would wait behind a long poll.
             connection = self._cluster.existing_connection(node_id)
             if session.session_id and connection is not None:
                 request = FetchRequest(
@@ -117,7 +117,7 @@ class Fetcher:
             self._cluster.spawn(self._fetch(node_id, states, max_bytes), f"fetch from broker {node_id}")
 
     def _update_leader(self, state: TopicPartitionState, metadata: ClusterMetadata) -> None:
-        """Record the leader by new metadata. The offsets of a topic that was created again mean other records."""
+        """Take the leader from new metadata; reset the position if the topic was created again (another topic id)."""
         before = state.topic_id
         state.update_leader(metadata)
         if before is not None and state.topic_id is not None and before != state.topic_id:
@@ -160,7 +160,7 @@ class Fetcher:
                     state.is_fetching = False
                     state.retry_at = retry_at
         for partition, answer in answers.items():
-            # The broker sends end offsets of a session once, also if the position has changed meanwhile.
+            # A session returns an end offset only once, so it is stored even if the position has changed.
             current = self._subscriptions.get(partition)
             if current is not None and answer.error_code == ErrorCode.none:
                 current.update_end(answer)
@@ -205,7 +205,7 @@ class Fetcher:
             state.fetched(answer, check_crcs=self._settings.check_crcs)
         elif code == ErrorCode.offset_out_of_range:
             if replica is not None and replica == node_id:
-                return  # a follower may be behind the leader, which is asked next
+                return  # a follower may be behind the leader, from which the next fetch reads
             self._handle_offset_out_of_range(state, answer)
         elif code in INVALID_METADATA_ERRORS or code.retriable:
             self._cluster.request_refresh()
@@ -214,15 +214,15 @@ class Fetcher:
             state.error = KafkaError(code, f"partition {state.partition}: {code.name.upper()}")
 
     def _handle_offset_out_of_range(self, state: TopicPartitionState, answer: FetchedPartition) -> None:
-        """Reset the offset as `auto.offset.reset` says: the log lost it by retention or by a leader change."""
+        """Reset the position, because retention or a leader change removed the offset from the log."""
         if state.has_buffered:
-            # Buffered records are returned first; a later fetch gets the same error.
+            # The application gets buffered records first; a later fetch gets the same error.
             state.retry_at = self._retry_at()
         else:
             self._reset_offset(state, out_of_range(state.partition, state.fetch_position, answer))
 
     def _reset_offset(self, state: TopicPartitionState, error: KafkaError) -> None:
-        """Reset a position that the log does not have, or raise it as an error with `auto.offset.reset` none."""
+        """Reset the position by `auto.offset.reset`; if that is `none`, store `error` for the next poll."""
         if state.position is None:
             return
         timestamp = self._settings.reset_timestamp(self._cluster.runtime.clock.now_ms())

@@ -1,4 +1,4 @@
-"""Initial fetch positions: committed offsets, else offsets looked up as `auto.offset.reset` says."""
+"""Finds initial fetch positions: committed offsets, or else those of `auto.offset.reset`."""
 
 import asyncio
 import logging
@@ -13,7 +13,7 @@ from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableErro
 
 _log = logging.getLogger("odradek.clients")
 _LIST_OFFSETS_TIMEOUT_MS = 5_000
-"""Time limit of one attempt; the next poll starts another."""
+"""The time limit of one attempt; the next poll starts another."""
 
 
 class OffsetFetcher:
@@ -35,19 +35,19 @@ class OffsetFetcher:
         self._updating: asyncio.Task[None] | None = None
 
     def update_fetch_positions_async(self) -> None:
-        """Start finding missing positions, unless that is in progress."""
+        """Start a task that finds missing positions, unless one is running."""
         if self._updating is not None and not self._updating.done():
             return
         if any(state.position is None and state.error is None for state in self._subscriptions):
             self._updating = self._cluster.spawn(self._update_fetch_positions(), "positions")
 
     def stop(self) -> None:
-        """Cancel the attempt in progress."""
+        """Cancel the running task."""
         if self._updating is not None:
             self._updating.cancel()
 
     async def _update_fetch_positions(self) -> None:
-        """Make one attempt; the next poll retries retriable errors and raises others."""
+        """Make one attempt; the next poll retries after a retriable error, or raises another error."""
         states = [state for state in self._subscriptions if state.position is None]
         try:
             await self.update_fetch_positions(states)
@@ -61,9 +61,9 @@ class OffsetFetcher:
             self._on_update()
 
     async def update_fetch_positions(self, states: Iterable[TopicPartitionState]) -> None:
-        """Set a position or an error for every state without a position, unless it is set meanwhile by a seek.
+        """Set a position or an error for every state without a position; a concurrent seek wins.
 
-        Raises `KafkaError` or `UnavailableError` if brokers could not be asked.
+        Raises `KafkaError` or `UnavailableError` if a request failed.
         """
         missing = [state for state in states if state.position is None and state.error is None]
         uninitialized = [state for state in missing if state.reset is None]
@@ -117,7 +117,7 @@ async def _reset_offsets(
         if state.version != version:
             continue
         if found[partition].offset < 0:
-            # All records are earlier than the time.
+            # All records are earlier than the timestamp.
             state.request_offset_reset(LATEST)
         else:
             state.seek(found[partition].offset, found[partition].leader_epoch)

@@ -1,7 +1,7 @@
-"""Truncation detection (KIP-320): after a leader change, positions are compared with the new leader's log.
+"""Detects log truncation after a leader change by comparing positions with the new leader's log (KIP-320).
 
-OffsetForLeaderEpoch returns where the epoch of the last read record ends in the leader's log. If that is before the
-position, an unclean election has removed records that were read: the position is reset to the divergence, or with
+OffsetForLeaderEpoch returns the end offset of the last read record's epoch in the leader's log. If it is before the
+position, an unclean election has removed records that were read: the position is reset to that offset, or with
 `auto.offset.reset` none, the application gets a `LogTruncationError`.
 """
 
@@ -21,13 +21,13 @@ from odradek.wire.client_connection import ClientConnection
 
 _log = logging.getLogger("odradek.clients")
 _FOR_CONSUMERS_FROM: Final = 3
-"""The first version of OffsetForLeaderEpoch that needs no permission on the cluster; older brokers are not asked."""
+"""The first version of OffsetForLeaderEpoch without a cluster permission; older brokers get no request."""
 _UNDEFINED: Final = -1
 _RETRY_LATER: Final = INVALID_METADATA_ERRORS | {ErrorCode.offset_not_available}
 
 
 class _Position(NamedTuple):
-    """The position that a request is about: a seek or another leader meanwhile makes its answer void."""
+    """The position in a request; the response is ignored if a seek or a new leader has changed it."""
 
     version: int
     offset: int
@@ -36,7 +36,7 @@ class _Position(NamedTuple):
 
 
 class PositionValidator:
-    """Validates positions in the background. `on_validated` is called after each answer."""
+    """Validates positions in the background. `on_validated` is called after each response or failure."""
 
     def __init__(self, cluster: Cluster, settings: ConsumerSettings, on_validated: Callable[[], None]) -> None:
         self._cluster = cluster
@@ -44,7 +44,7 @@ class PositionValidator:
         self._on_validated = on_validated
 
     def validate(self, leader: int, states: Sequence[TopicPartitionState]) -> None:
-        """Start validating the positions of partitions that `leader` leads; they are not fetched meanwhile."""
+        """Start validating positions with `leader`; the partitions are not fetched until that is complete."""
         for state in states:
             state.is_fetching = True
         self._cluster.spawn(self._validate(leader, states), f"validate positions with broker {leader}")
@@ -86,9 +86,9 @@ class PositionValidator:
             state.error = KafkaError(code, f"partition {state.partition}: {code.name.upper()}")
 
     def _compare(self, state: TopicPartitionState, end_offset: int, epoch: int) -> None:
-        """Complete the validation, or handle a truncation.
+        """Mark the position as validated, or handle a truncation.
 
-        Buffered records that the leader does not have are dropped first; the position before them is validated next.
+        A truncation first drops buffered records; the position before them is validated next.
         """
         is_known = end_offset != _UNDEFINED and epoch != _UNDEFINED
         if is_known and end_offset >= state.fetch_position:

@@ -1,15 +1,15 @@
-"""Membership of a consumer in a classic group: a pure state machine with monotonic `now` in and actions out.
+"""Membership of a consumer in a classic group: a pure state machine, which returns actions.
 
 ```
 unsubscribed → finding coordinator → joining → syncing → assigning → stable ⇄ coordinator unknown
                                         ↑        revoking ←─────────────┘
 ```
-`pending_callback` has the callback that the application's `poll` must run; `callback_completed` continues. So
-callbacks never run while the application processes records. After REBALANCE_IN_PROGRESS a member revokes its
-partitions and joins again. Without a coordinator it keeps reading and finds a new one (SPEC 6). It leaves if the
-application has not polled for `max.poll.interval.ms` (KIP-62).
+The application's `poll` runs the callback in `pending_callback`, then calls `callback_completed`: callbacks never run
+while the application processes records. After REBALANCE_IN_PROGRESS a member revokes partitions and joins again.
+Without a coordinator it keeps reading and looks for the coordinator (SPEC 6). It leaves if the application has not
+polled for `max.poll.interval.ms` (KIP-62).
 
-Cooperative members (KIP-429) keep reading partitions that stay theirs; eager ones revoke all before they join.
+An eager member revokes all partitions before it joins; a cooperative one (KIP-429) only those of unsubscribed topics.
 """
 
 from collections.abc import Iterable, Mapping
@@ -39,7 +39,7 @@ NO_GENERATION: Final = -1
 
 
 class MemberState(StrEnum):
-    """The state of a member, by the names of Kafka's `MemberState` where it has the state."""
+    """The state of a member, with the names of Kafka's `MemberState` where it has that state."""
 
     UNSUBSCRIBED = "unsubscribed"
     FINDING_COORDINATOR = "finding coordinator"
@@ -74,14 +74,14 @@ TRANSITIONS: Final[Mapping[MemberState, Mapping[str, MemberState]]] = {
 
 _HEARTBEATING: Final = {_S.REVOKING, _S.SYNCING, _S.ASSIGNING, _S.STABLE}
 _POLL_REQUIRED: Final = {_S.REVOKING, _S.SYNCING, _S.ASSIGNING, _S.STABLE, _S.COORDINATOR_UNKNOWN}
-"""States in which the application must keep polling."""
+"""States in which the poll timeout applies."""
 _COORDINATOR_ERRORS: Final = {ErrorCode.not_coordinator, ErrorCode.coordinator_not_available}
 _RETRIABLE_JOIN_ERRORS: Final = {ErrorCode.coordinator_load_in_progress, ErrorCode.rebalance_in_progress}
 _FENCED_ERRORS: Final = {ErrorCode.illegal_generation, ErrorCode.unknown_member_id}
 
 
 class ClassicMembershipManager:
-    """The state machine of one member. Every input returns the actions to carry out, in order."""
+    """The `Membership` of one classic member. Methods that change the state return the actions to perform, in order."""
 
     def __init__(
         self,
@@ -96,13 +96,13 @@ class ClassicMembershipManager:
         self.protocol = ""
         self.is_leader = False
         self.owned: Partitions = frozenset()
-        """The partitions that the application reads, as of its last callback."""
+        """The partitions that the application reads since its last callback."""
         self.error: OdradekError | None = None
-        """Why the member can never join (state FATAL)."""
+        """The error that prevents membership (state FATAL)."""
         self._assignment_error: Exception | None = None
-        """Why the assignor of this leader failed; the member joins again once the error was raised."""
+        """The error of the assignor in this leader; the member joins again after `poll` has raised it."""
         self._leave_count = 0
-        """Number of times the member left: responses to an earlier JoinGroup are ignored."""
+        """The number of times that the member has left, by which late JoinGroup responses are recognized."""
         self._rebalance_config = rebalance_config
         self._group_instance_id = group_instance_id
         self._is_cooperative = is_cooperative
@@ -120,13 +120,12 @@ class ClassicMembershipManager:
 
     @property
     def is_subscribed(self) -> bool:
-        """Return whether it is a member, or on the way to be one."""
         return self.state is not MemberState.UNSUBSCRIBED
 
     # ---- calls of the application -------------------------------------------------------------------------------
 
     def subscribe(self, topics: Iterable[str], now: float) -> list[Action]:
-        """Subscribe to topics; join, or join again if they changed."""
+        """Join the group with these topics, or join again if the topics changed."""
         wanted = frozenset(topics)
         changed, self._topics = wanted != self._topics, wanted
         if self.state is MemberState.UNSUBSCRIBED:
@@ -135,7 +134,7 @@ class ClassicMembershipManager:
         return self.rebalance(now) if changed else []
 
     def rebalance(self, now: float) -> list[Action]:
-        """Join again, because the subscription, the partitions or the group changed."""
+        """Revoke partitions and join again, or remember to do so when the current join is complete."""
         if self.state in {MemberState.STABLE, MemberState.COORDINATOR_UNKNOWN}:
             self._transition("rebalance")
             return self._revoke_or_join(now)
@@ -143,7 +142,6 @@ class ClassicMembershipManager:
         return []
 
     def poll_started(self) -> list[Action]:
-        """Stop the poll timer while the application waits in `poll`."""
         self._poll_deadline = inf
         if self.state is MemberState.STALE:
             self._transition("poll")
@@ -151,12 +149,10 @@ class ClassicMembershipManager:
         return []
 
     def poll_finished(self, now: float) -> None:
-        """Start the poll timer when the application leaves `poll`."""
         self._poll_deadline = now + self._rebalance_config.max_poll_interval_ms / 1000
 
     @property
     def pending_callback(self) -> RebalanceCallback | None:
-        """Return the callback that must run before the member can continue."""
         if self.state is MemberState.REVOKING:
             return PartitionsRevoked(partitions=self._partitions_to_revoke(), lost=self._is_lost)
         if self.state is MemberState.ASSIGNING:
@@ -167,13 +163,11 @@ class ClassicMembershipManager:
         return None
 
     def callback_started(self, callback: RebalanceCallback) -> None:
-        """Record the new assignment before its callback runs."""
         if isinstance(callback, PartitionsAssigned):
             self._rejoin_needed = self._rejoin_needed or bool(callback.revoked)
             self.owned = callback.assignment
 
     def callback_completed(self, callback: RebalanceCallback, now: float) -> list[Action]:
-        """Continue after a callback."""
         if isinstance(callback, PartitionsRevoked):
             self.owned -= callback.partitions
             return self._revoke_or_join(now) if self.state is MemberState.REVOKING else []
@@ -185,7 +179,7 @@ class ClassicMembershipManager:
         return []
 
     def leave(self, reason: str) -> list[Action]:
-        """Leave the group. A static member sends no LeaveGroup, so that it gets its partitions back (KIP-345)."""
+        """Leave the group. A static member sends no LeaveGroup, so that it can return to its partitions (KIP-345)."""
         leaving = self._leave_group(reason)
         self._leave_count += 1
         self._transition("leave")
@@ -202,7 +196,6 @@ class ClassicMembershipManager:
     # ---- responses of the coordinator ---------------------------------------------------------------------------
 
     def coordinator_found(self, now: float) -> list[Action]:
-        """Continue with a connection to the coordinator."""
         self._finding_coordinator, self._has_coordinator, self._last_response_at = False, True, now
         if self.state is MemberState.FINDING_COORDINATOR:
             return self._join_found_coordinator()
@@ -211,7 +204,7 @@ class ClassicMembershipManager:
         return self._send_heartbeat(now) if self.state in _HEARTBEATING and self.generation_id != NO_GENERATION else []
 
     def coordinator_lost(self) -> list[Action]:
-        """Find the coordinator again: it moved, disconnected, or did not answer for `session.timeout.ms`."""
+        """Find the coordinator again after it moved, disconnected, or sent no response for `session.timeout.ms`."""
         self._has_coordinator, self._heartbeat_in_flight, self._next_heartbeat_at = False, False, inf
         if "coordinator lost" in TRANSITIONS[self.state]:
             self._transition("coordinator lost")
@@ -251,7 +244,7 @@ class ClassicMembershipManager:
         return self.assignment_computed({}, self.generation_id)
 
     def assignment_computed(self, assignments: Mapping[str, bytes], generation_id: int) -> list[Action]:
-        """Send the leader's computed assignment."""
+        """Send SyncGroup with the leader's computed assignments, empty for other members."""
         if self.state is not MemberState.SYNCING or generation_id != self.generation_id:
             return []
         return [
@@ -264,14 +257,14 @@ class ClassicMembershipManager:
         ]
 
     def assignment_failed(self, error: Exception, generation_id: int) -> list[Action]:
-        """Keep an error of the leader's assignor for the next poll, and leave the round to a later one."""
+        """Keep the assignor's error for the next poll, and send no SyncGroup for this generation."""
         if self.state is MemberState.SYNCING and generation_id == self.generation_id:
             self._transition("retry")
             self._assignment_error, self._join_at = error, inf
         return []
 
     def take_assignment_error(self, now: float) -> Exception | None:
-        """Return the error of this leader's assignor, if any, and join again after `retry.backoff.ms`."""
+        """Return, once, the error of the assignor in this leader, and join again after `retry.backoff.ms`."""
         error, self._assignment_error = self._assignment_error, None
         if error is not None and self.state is MemberState.JOINING:
             self._join_at = now + self._rebalance_config.retry_backoff_ms / 1000
@@ -292,7 +285,7 @@ class ClassicMembershipManager:
         return []
 
     def heartbeat_answered(self, code: ErrorCode, generation_id: int, now: float) -> list[Action]:
-        """Handle a Heartbeat response; those of earlier generations are ignored."""
+        """Handle a Heartbeat response, unless it is for an earlier generation."""
         self._heartbeat_in_flight = False
         if generation_id != self.generation_id or self.state not in _HEARTBEATING:
             return []
@@ -308,7 +301,7 @@ class ClassicMembershipManager:
         return []
 
     def fenced(self, code: ErrorCode) -> list[Action]:
-        """Give up all partitions and join again: other members may own them now."""
+        """Revoke all partitions as lost, because other members may own them, and join again."""
         if "fenced" not in TRANSITIONS[self.state]:
             return []
         self._transition("fenced")
@@ -316,13 +309,11 @@ class ClassicMembershipManager:
         return self._revoke_lost()
 
     def commit_refused(self, code: ErrorCode, now: float) -> list[Action]:
-        """Follow the error of a commit: join again, or give up all partitions."""
         if code in _FENCED_ERRORS:
             return self.fenced(code)
         return self.rebalance(now) if code == ErrorCode.rebalance_in_progress else []
 
     def failed(self, error: OdradekError) -> list[Action]:
-        """Enter `FATAL`; the next poll raises the error."""
         if "fail" in TRANSITIONS[self.state]:
             self._transition("fail")
             self.error = error
@@ -332,7 +323,6 @@ class ClassicMembershipManager:
     # ---- time ---------------------------------------------------------------------------------------------------
 
     def next_at(self) -> float:
-        """Return when to call `tick` next."""
         times = [self._join_at if self.state is MemberState.JOINING else inf]
         if self.state in _HEARTBEATING and self._has_coordinator:
             times.append(
@@ -344,7 +334,6 @@ class ClassicMembershipManager:
         return min(times)
 
     def tick(self, now: float) -> list[Action]:
-        """Handle what is due: the poll timeout, a retry, a heartbeat, the session timeout."""
         if self.state in _POLL_REQUIRED and now >= self._poll_deadline:
             return self._expire_poll_timer()
         if self.state is MemberState.JOINING and now >= self._join_at:
@@ -383,20 +372,20 @@ class ClassicMembershipManager:
         )
 
     def _leave_after_late_join(self, answer: JoinGroupResponse) -> list[Action]:
-        """Leave with the member id of a late JoinGroup response, so that no rebalance waits for it."""
+        """Leave with the member id of a late JoinGroup response, so that no rebalance waits for that member."""
         is_member = answer.error_code in {ErrorCode.none, ErrorCode.member_id_required}
         if not is_member or not answer.member_id or not self._has_coordinator or self._group_instance_id is not None:
             return []
         return [LeaveGroup(member_id=answer.member_id, reason="the consumer left while it joined")]
 
     def _partitions_to_revoke(self) -> Partitions:
-        """Return all partitions, or for a cooperative member those of topics no longer subscribed."""
+        """Return all owned partitions, or for a cooperative member only those of unsubscribed topics."""
         if self._is_lost or not self._is_cooperative:
             return self.owned
         return frozenset(TopicPartition(*each) for each in self.owned if each.topic not in (self._topics or ()))
 
     def _revoke_or_join(self, now: float) -> list[Action]:
-        """Join if no partition is left to revoke."""
+        """Join, unless partitions must be revoked first."""
         if self._partitions_to_revoke():
             return []
         self._is_lost = False
@@ -409,7 +398,6 @@ class ClassicMembershipManager:
         return self._revoke_or_join(self._last_response_at)
 
     def _handle_join_error(self, code: ErrorCode, now: float) -> list[Action]:
-        """Handle an error of JoinGroup or SyncGroup."""
         if code in _COORDINATOR_ERRORS:
             return self.coordinator_lost()
         if code in _FENCED_ERRORS:

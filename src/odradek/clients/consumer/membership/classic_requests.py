@@ -1,6 +1,6 @@
-"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup requests of a member of a classic group, and the leader's assignment.
+"""Sends JoinGroup, SyncGroup, Heartbeat and LeaveGroup for a classic member, and computes the leader's assignment.
 
-`ClassicMembershipManager` decides; each of its actions becomes a request here, and the response is passed back to it.
+Each action of `ClassicMembershipManager` becomes a request here, and the response is passed back to it.
 """
 
 import contextlib
@@ -42,12 +42,12 @@ from odradek.wire.client_connection import ClientConnection
 
 _log = logging.getLogger("odradek.clients")
 _JOIN_GROUP_TIMEOUT_LAPSE_MS: Final = 5_000
-"""JoinGroup responses may take this much longer than the rebalance timeout; as in Kafka."""
+"""The time in addition to the rebalance timeout that a JoinGroup or SyncGroup response may take, as in Kafka."""
 _LEAVE_TIMEOUT_MS: Final = 5_000
 
 
 class ClassicGroupRequests:
-    """The requests of one member. `on_change` is called when the leader needs metadata of other topics."""
+    """The `GroupRequests` of one member. `on_change` is called when a leader needs metadata of other topics."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class ClassicGroupRequests:
         self._assignors = {assignor.name: assignor for assignor in assignors}
         self._topics: tuple[str, ...] = ()
         self._assignment_snapshot: dict[str, int] | None = None
-        """The partition counts that the leader's assignment was computed from."""
+        """The partition counts by topic in this leader's last assignment; None before the first."""
         self.member = ClassicMembershipManager(
             GroupRebalanceConfig(
                 session_timeout_ms=settings.session_timeout_ms,
@@ -81,11 +81,10 @@ class ClassicGroupRequests:
 
     @property
     def metadata_topics(self) -> set[str]:
-        """Return the topics whose metadata is needed: those of the member and, for a leader, of the whole group."""
+        """Return the subscribed topics of this member and, if it is the leader, of the whole group."""
         return set(self._topics) | set(self._assignment_snapshot or ()) if self.member.is_subscribed else set()
 
     def subscribe(self, topics: Iterable[str], pattern: "re.Pattern[str] | None", now: float) -> list[Action]:
-        """Join the group with these topics; the client resolves patterns."""
         del pattern
         self._topics = tuple(sorted(set(topics)))
         if not self.member.is_subscribed:
@@ -93,7 +92,7 @@ class ClassicGroupRequests:
         return self.member.subscribe(self._topics, now)
 
     def metadata_updated(self, now: float) -> list[Action]:
-        """Request a rebalance as the leader if partition counts differ from those of the assignment."""
+        """Rebalance if this member is the leader and partition counts have changed since its assignment."""
         if (
             self._assignment_snapshot is None
             or not self.member.is_leader
@@ -104,19 +103,17 @@ class ClassicGroupRequests:
         return self.member.rebalance(now)
 
     async def compute(self, action: Action) -> list[Action] | None:
-        """Compute the assignment, as the group's leader."""
         if not isinstance(action, PerformAssignment):
             return None
         try:
             assignments = await self._perform_assignment(action)
         except Exception as error:
-            # A custom assignor may raise anything; without a reply the group would wait for this leader.
+            # A custom assignor may raise anything; the next poll raises its error.
             _log.exception("group %s: no assignment by %s", self.group_id, action.protocol)
             return self.member.assignment_failed(error, action.generation_id)
         return self.member.assignment_computed(assignments, action.generation_id)
 
     async def send(self, connection: ClientConnection, action: Action) -> list[Action]:
-        """Send a request."""
         match action:
             case JoinGroup():
                 answer = await self._send_join_group(connection, action)
@@ -130,7 +127,6 @@ class ClassicGroupRequests:
         raise AssertionError(f"{action} is none of the classic protocol")
 
     async def leave(self, connection: ClientConnection, action: LeaveGroup) -> None:
-        """Send LeaveGroup."""
         member = {"member_id": action.member_id, "group_instance_id": None, "reason": action.reason}
         message: dict[str, Any] = {"group_id": self.group_id, "member_id": action.member_id, "members": [member]}
         await connection.request(ApiKey.LEAVE_GROUP, message, timeout_ms=_LEAVE_TIMEOUT_MS)
@@ -167,7 +163,7 @@ class ClassicGroupRequests:
         )
 
     def _subscription_metadata(self, assignor: Assignor, action: JoinGroup) -> bytes:
-        """Encode the member's subscription with the assignor's user data."""
+        """Encode the member's subscription for JoinGroup, with the assignor's user data."""
         return encode_subscription(
             Subscription(
                 topics=self._topics,
@@ -179,7 +175,7 @@ class ClassicGroupRequests:
         )
 
     async def _perform_assignment(self, action: PerformAssignment) -> Mapping[str, bytes]:
-        """Compute the assignment from current metadata."""
+        """Refresh the metadata, and return the encoded assignments by member id."""
         members = await self._decoded(action)
         topics = {topic for subscription in members.values() for topic in subscription.topics}
         self._assignment_snapshot = dict.fromkeys(topics, 0)
@@ -209,7 +205,7 @@ class ClassicGroupRequests:
         }
 
     async def _decoded(self, action: PerformAssignment) -> dict[str, Subscription]:
-        """Return the subscriptions. Raises `KafkaError` with the member whose client cannot encode one."""
+        """Return the subscriptions by member id. Raises `KafkaError` that names the member of a malformed one."""
         members: dict[str, Subscription] = {}
         for member_id, metadata in action.subscriptions.items():
             try:
@@ -224,7 +220,7 @@ class ClassicGroupRequests:
         return members
 
     async def _described(self, member_id: str) -> str:
-        """Return the member's id, with its client id and host if the coordinator tells them."""
+        """Return the member id for an error, with client id and host if DescribeGroups returns them."""
         with contextlib.suppress(KafkaError, UnavailableError):
             connection = await self._cluster.connection(await find_coordinator(self._cluster, self.group_id))
             message = {"groups": [self.group_id], "include_authorized_operations": False}
@@ -293,7 +289,7 @@ class ClassicGroupRequests:
 
 
 def create_assignors(strategies: str | Assignor | Iterable[str | Assignor]) -> list[Assignor]:
-    """Create assignors from names, comma-separated as in a properties file, or objects. Raises `ConfigurationError`."""
+    """Create assignors from objects or from names, which a string separates by commas. Raises `ConfigurationError`."""
     if isinstance(strategies, str):
         strategies = [name.strip() for name in strategies.split(",")]
     chosen = strategies if isinstance(strategies, Iterable) else [strategies]

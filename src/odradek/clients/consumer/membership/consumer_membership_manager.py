@@ -1,13 +1,13 @@
-"""Membership of a consumer in a group of the consumer protocol (KIP-848): a pure state machine, actions out.
+"""Membership of a consumer in a group of the consumer protocol (KIP-848): a pure state machine, which returns actions.
 
 ```
 unsubscribed → joining → stable ⇄ reconciling
                   ↑        │ fenced
                   └─ lost ←┘ ← stale (no poll for `max.poll.interval.ms`)
 ```
-One request, ConsumerGroupHeartbeat, joins, stays and leaves. The coordinator assigns: the member revokes what is not in
-its assignment, takes what is, and says so with the next heartbeat; only then others get what it revoked. A fenced
-member gives everything up and joins again. While it waits for the application's callback it keeps sending heartbeats.
+ConsumerGroupHeartbeat joins, stays and leaves. The coordinator assigns: the member revokes and adds partitions to match
+the assignment, and reports its partitions with the next heartbeat; only then other members get those that it revoked.
+A fenced member revokes all partitions and joins again. While a callback is pending, heartbeats continue.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,19 +32,19 @@ from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
 
 JOINING_EPOCH: Final = 0
 NO_EPOCH: Final = -1
-"""The epoch in commits of a consumer that is not a member."""
+"""The epoch in commits while the consumer is not a member."""
 Assignment = Mapping[UUID, frozenset[int]]
 
 
 class ConsumerMemberState(StrEnum):
-    """The state of a member, by the names of Kafka's `MemberState` where it has the state."""
+    """The state of a member, with the names of Kafka's `MemberState` where it has that state."""
 
     UNSUBSCRIBED = "unsubscribed"
     JOINING = "joining"
     STABLE = "stable"
     RECONCILING = "reconciling"
     LOST = "lost"
-    """It is fenced: its partitions must be given up before it joins again."""
+    """The member was fenced, and must revoke its partitions before it joins again."""
     STALE = "stale"
     FATAL = "fatal"
 
@@ -69,7 +69,7 @@ _FENCED_ERRORS: Final = {ErrorCode.fenced_member_epoch, ErrorCode.unknown_member
 
 
 class ConsumerMembershipManager:
-    """The state machine of one member. `topic_name` looks an id up in the metadata, None if it is unknown yet."""
+    """The `Membership` of one member. `topic_name` returns a topic's name by id, None if the metadata lacks it."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class ConsumerMembershipManager:
         self.member_id = member_id
         self.epoch = JOINING_EPOCH
         self.owned: Partitions = frozenset()
-        """The partitions that the application reads, as of its last callback."""
+        """The partitions that the application reads since its last callback."""
         self.error: OdradekError | None = None
         self._topic_name = topic_name
         self._max_poll_interval_s = max_poll_interval_ms / 1000
@@ -95,9 +95,9 @@ class ConsumerMembershipManager:
         self._ids: dict[str, UUID] = {}
         """The ids of the topics in `owned`."""
         self._acknowledged: Assignment = {}
-        """The partitions that it owns as of its last callback that completed: others may get the rest."""
+        """The owned partitions after the last completed callback, as heartbeats report them."""
         self._says_owned = self._says_all = False
-        """Whether the next heartbeat has the owned partitions, or everything."""
+        """Whether the next heartbeat contains the owned partitions, or all fields."""
         self._heartbeat_interval_s = 0.0
         self._next_heartbeat_at = -inf
         self._sent: ConsumerGroupHeartbeat | None = None
@@ -106,12 +106,10 @@ class ConsumerMembershipManager:
 
     @property
     def generation_id(self) -> int:
-        """Return the member's epoch; negative if it is not a member."""
         return self.epoch if self.epoch > JOINING_EPOCH else NO_EPOCH
 
     @property
     def is_subscribed(self) -> bool:
-        """Return whether it is a member, or on the way to be one."""
         return self.state is not _S.UNSUBSCRIBED
 
     # ---- calls of the application -------------------------------------------------------------------------------
@@ -125,7 +123,6 @@ class ConsumerMembershipManager:
         return [] if self._has_coordinator else self._find_coordinator()
 
     def poll_started(self) -> list[Action]:
-        """Stop the poll timer while the application waits in `poll`."""
         self._poll_deadline = inf
         if self.state is _S.STALE:
             self._transition("poll")
@@ -133,12 +130,10 @@ class ConsumerMembershipManager:
         return []
 
     def poll_finished(self, now: float) -> None:
-        """Start the poll timer when the application leaves `poll`."""
         self._poll_deadline = now + self._max_poll_interval_s
 
     @property
     def pending_callback(self) -> RebalanceCallback | None:
-        """Return the callback that must run before the member can continue."""
         if self.state is _S.LOST:
             return PartitionsRevoked(partitions=self.owned, lost=True)
         if self.state is _S.RECONCILING:
@@ -148,14 +143,13 @@ class ConsumerMembershipManager:
         return None
 
     def callback_started(self, callback: RebalanceCallback) -> None:
-        """Record the new assignment before its callback runs."""
         if isinstance(callback, PartitionsAssigned):
             _, ids, _ = self._named()
             self.owned = callback.assignment
             self._ids = {each.topic: ids[each.topic] for each in self.owned}
 
     def callback_completed(self, callback: RebalanceCallback, now: float) -> list[Action]:
-        """Continue after a callback: tell the coordinator what the member has now, or join again."""
+        """Report the owned partitions with a heartbeat, or join again if they were lost."""
         if isinstance(callback, PartitionsRevoked):
             self.owned -= callback.partitions
             return self._give_up_or_join() if self.state is _S.LOST else []
@@ -168,32 +162,30 @@ class ConsumerMembershipManager:
         return []
 
     def leave(self, reason: str) -> list[Action]:
-        """Leave the group, a static member for a while."""
         leaving = self._leave_group(reason)
         self._transition("leave")
         self._forget()
         return leaving
 
     def take_assignment_error(self, now: float) -> Exception | None:
-        """Return None: members of this protocol do not assign."""
         del now
         return None
 
     # ---- responses of the coordinator ---------------------------------------------------------------------------
 
     def coordinator_found(self, now: float) -> list[Action]:
-        """Send a heartbeat that says everything: the coordinator may be another one."""
+        """Send a heartbeat with all fields, because the coordinator may be another broker."""
         self._finding_coordinator, self._has_coordinator = False, True
         self._says_all, self._sent, self._next_heartbeat_at = True, None, now
         return []
 
     def coordinator_lost(self) -> list[Action]:
-        """Find the coordinator again; the member keeps its partitions meanwhile."""
+        """Find the coordinator again, keeping the partitions."""
         self._has_coordinator, self._sent = False, None
         return self._find_coordinator() if self.state in _HEARTBEATING | {_S.LOST} else []
 
     def heartbeat_answered(self, answer: ConsumerGroupHeartbeatResponse, now: float) -> list[Action]:
-        """Handle a response; those to requests before the member left or was fenced are ignored."""
+        """Handle the response to the last heartbeat; after a late join, leave again if the consumer has left."""
         if self._sent is None or answer.request.number != self._sent.number:
             is_ghost = answer.error is None and answer.request.epoch == JOINING_EPOCH and not self.is_subscribed
             reason = "the consumer left while it joined"
@@ -213,7 +205,7 @@ class ConsumerMembershipManager:
         return self.metadata_updated()
 
     def metadata_updated(self) -> list[Action]:
-        """Reconcile with the assignment, as far as its topics are known."""
+        """Reconcile with the assigned topics that the metadata has; request metadata for the others."""
         if self.state not in {_S.STABLE, _S.RECONCILING}:
             return []
         if self.state is _S.STABLE and self._has_to_reconcile():
@@ -234,19 +226,18 @@ class ConsumerMembershipManager:
         return self.failed(error)
 
     def commit_refused(self, code: ErrorCode, now: float) -> list[Action]:
-        """Give up all partitions if the coordinator does not know the member."""
+        """Revoke all partitions as lost if the coordinator does not know the member or its epoch."""
         is_fenced = code in _FENCED_ERRORS and self.state in {_S.STABLE, _S.RECONCILING}
         return self._fenced(now) if is_fenced else []
 
     def _fenced(self, now: float) -> list[Action]:
-        """Give up all partitions and join again: other members may own them now."""
+        """Revoke all partitions as lost, because other members may own them, and join again."""
         self._transition("fenced")
         self._forget()
         self._next_heartbeat_at = now
         return self._give_up_or_join()
 
     def failed(self, error: OdradekError) -> list[Action]:
-        """Enter `FATAL`; the next poll raises the error."""
         if "fail" in TRANSITIONS[self.state]:
             self._transition("fail")
             self._forget()
@@ -256,13 +247,11 @@ class ConsumerMembershipManager:
     # ---- time ---------------------------------------------------------------------------------------------------
 
     def next_at(self) -> float:
-        """Return when to call `tick` next."""
         sends = self.state in _HEARTBEATING and self._has_coordinator and self._sent is None
         poll_ends_at = self._poll_deadline if self.state in _POLL_REQUIRED else inf
         return min(self._next_heartbeat_at if sends else inf, poll_ends_at)
 
     def tick(self, now: float) -> list[Action]:
-        """Handle the poll timeout or a heartbeat that is due."""
         if self.state in _POLL_REQUIRED and now >= self._poll_deadline:
             leaving = self._leave_group("the application has not polled for max.poll.interval.ms")
             self._transition("poll timeout")
@@ -302,14 +291,14 @@ class ConsumerMembershipManager:
         return [LeaveGroup(member_id=self.member_id, reason=reason)]
 
     def _forget(self) -> None:
-        """Forget the membership; the application still has the partitions, unless it left."""
+        """Reset epoch and assignment; `owned` stays until it is revoked, unless the consumer has left."""
         self.epoch, self._assignment, self._acknowledged, self._sent = JOINING_EPOCH, {}, {}, None
         self._says_owned = False
         if self.state is _S.UNSUBSCRIBED:
             self.owned, self._ids, self.error = frozenset(), {}, None
 
     def _give_up_or_join(self) -> list[Action]:
-        """Join again if no partition is left to give up."""
+        """Join again, unless lost partitions must be revoked first."""
         if self.owned:
             return []
         self._ids = {}
@@ -317,7 +306,7 @@ class ConsumerMembershipManager:
         return [] if self._has_coordinator else self._find_coordinator()
 
     def _named(self) -> tuple[Partitions, dict[str, UUID], bool]:
-        """Return the assignment by names, the ids of these, and whether all names are known."""
+        """Return the assignment to known topics, the ids of these by name, and whether all topics are known."""
         names = {topic_id: self._topic_name(topic_id) for topic_id in self._assignment}
         ids = {name: topic_id for topic_id, name in names.items() if name is not None}
         found = frozenset(

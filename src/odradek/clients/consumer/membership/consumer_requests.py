@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat requests of a member of the consumer protocol (KIP-848)."""
+"""Sends the ConsumerGroupHeartbeat requests of a member of the consumer protocol (KIP-848)."""
 
 import re
 from collections.abc import Iterable
@@ -29,7 +29,7 @@ _REGEX_FROM: Final = 1
 
 
 class ConsumerGroupRequests:
-    """The requests of one member; regular expressions are resolved by the coordinator, in RE2's syntax."""
+    """The `GroupRequests` of one member; the coordinator resolves regular expressions, in RE2's syntax."""
 
     def __init__(self, cluster: Cluster, settings: ConsumerSettings, group_id: str) -> None:
         self._cluster = cluster
@@ -39,7 +39,7 @@ class ConsumerGroupRequests:
         self._regex: str | None = None
         self._metadata: ClusterMetadata | None = None
         self._names: dict[UUID | None, str] = {}
-        """The names of the topics in that metadata."""
+        """The topic names by id in `_metadata`."""
         self.member = ConsumerMembershipManager(
             str(uuid4(cluster.runtime.entropy)),
             self._topic_name,
@@ -56,7 +56,6 @@ class ConsumerGroupRequests:
 
     @property
     def metadata_topics(self) -> set[str]:
-        """Return the subscribed topics."""
         return set(self._topics) if self.member.is_subscribed else set()
 
     def subscribe(self, topics: Iterable[str], pattern: "re.Pattern[str] | None", now: float) -> list[Action]:
@@ -69,19 +68,17 @@ class ConsumerGroupRequests:
         return self.member.subscribe(now)
 
     def metadata_updated(self, now: float) -> list[Action]:
-        """Take partitions of topics that are known now."""
+        """Reconcile with assigned topics whose names are known now."""
         del now
         return self.member.metadata_updated()
 
     async def compute(self, action: Action) -> list[Action] | None:
-        """Request metadata of topics whose names are unknown."""
         if not isinstance(action, RefreshMetadata):
             return None
         self._cluster.request_refresh(at_once=True)
         return []
 
     async def send(self, connection: ClientConnection, action: Action) -> list[Action]:
-        """Send a heartbeat."""
         assert isinstance(action, ConsumerGroupHeartbeat)
         if not connection.supports(ApiKey.CONSUMER_GROUP_HEARTBEAT):
             text = f"broker {connection.address} has no consumer protocol (KIP-848); set group_protocol to classic"
@@ -108,7 +105,7 @@ class ConsumerGroupRequests:
         return self.member.heartbeat_answered(_response(action, answer), self._cluster.runtime.clock.monotonic())
 
     async def leave(self, connection: ClientConnection, action: LeaveGroup) -> None:
-        """Send the heartbeat that leaves, a static member for a while."""
+        """Send the leaving heartbeat: with epoch -1, or -2 for a static member, which may return."""
         del action
         epoch = _LEAVE if self._settings.group_instance_id is None else _LEAVE_FOR_A_WHILE
         await connection.request(ApiKey.CONSUMER_GROUP_HEARTBEAT, self._message(epoch), timeout_ms=_LEAVE_TIMEOUT_MS)

@@ -1,4 +1,4 @@
-"""The membership of a consumer, by `group.protocol`."""
+"""Creates the group membership of a consumer for its `group.protocol`."""
 
 from collections.abc import Callable, Iterable
 
@@ -20,7 +20,7 @@ def create_group_requests(
     strategy: str | Assignor | Iterable[str | Assignor] | None,
     on_change: Callable[[], None],
 ) -> GroupRequests:
-    """Create the requests of a member. `strategy` are the assignors of a classic one. Raises `ConfigurationError`."""
+    """Create a member for `group.protocol`; only a classic one has assignors. Raises `ConfigurationError`."""
     if settings.group_protocol == "classic":
         assignors = create_assignors(_DEFAULT_STRATEGIES if strategy is None else strategy)
         return ClassicGroupRequests(cluster, settings, group_id, assignors, on_change)

@@ -1,4 +1,4 @@
-"""The interface between a consumer and its membership of a group, the same for both protocols."""
+"""The interfaces of a group member, for both group protocols: its state machine and its requests."""
 
 import re
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from odradek.wire.client_connection import ClientConnection
 
 
 class Membership(Protocol):
-    """The state machine of one member, with monotonic `now` in and actions out."""
+    """The state machine of one member. `now` is in monotonic seconds; methods return the actions to perform."""
 
     @property
     def member_id(self) -> str:
@@ -18,25 +18,25 @@ class Membership(Protocol):
 
     @property
     def generation_id(self) -> int:
-        """Return the generation or the member's epoch, as commits have it; negative if it is not a member."""
+        """Return the generation or member epoch for commits; negative if the consumer is not a member."""
 
     @property
     def error(self) -> OdradekError | None:
-        """Return why it can never join, if it cannot."""
+        """Return the fatal error that prevents membership, if any."""
 
     @property
     def is_subscribed(self) -> bool:
-        """Return whether it is a member, or on the way to be one."""
+        """Return whether the consumer has subscribed and not left since."""
 
     @property
     def pending_callback(self) -> RebalanceCallback | None:
-        """Return the callback that must run before the member can continue."""
+        """Return the rebalance callback that must run before the member can continue, if any."""
 
     def callback_started(self, callback: RebalanceCallback) -> None:
         """Record the new assignment before its callback runs."""
 
     def callback_completed(self, callback: RebalanceCallback, now: float) -> list[Action]:
-        """Continue after a callback."""
+        """Continue the rebalance after a callback."""
 
     def poll_started(self) -> list[Action]:
         """Stop the poll timer while the application waits in `poll`."""
@@ -48,49 +48,49 @@ class Membership(Protocol):
         """Leave the group."""
 
     def coordinator_found(self, now: float) -> list[Action]:
-        """Continue with a connection to the coordinator."""
+        """Join, or resume heartbeats, after the coordinator connection was opened."""
 
     def coordinator_lost(self) -> list[Action]:
         """Find the coordinator again."""
 
     def commit_refused(self, code: ErrorCode, now: float) -> list[Action]:
-        """Follow the error of a commit: join again, or give up all partitions."""
+        """Handle the error code of an OffsetCommit, which may mean a rebalance or that the member is fenced."""
 
     def failed(self, error: OdradekError) -> list[Action]:
-        """Give up; the next poll raises the error."""
+        """Enter the fatal state; the next poll raises the error."""
 
     def take_assignment_error(self, now: float) -> Exception | None:
-        """Return the error of this leader's assignor, if any, once."""
+        """Return, once, the error of the assignor that ran in this member as the leader; None without one."""
 
     def next_at(self) -> float:
-        """Return when to call `tick` next."""
+        """Return the monotonic second of the next `tick`; infinite if no timer is set."""
 
     def tick(self, now: float) -> list[Action]:
-        """Handle what is due."""
+        """Handle timers that are due: heartbeat, retry, session timeout, poll timeout."""
 
 
 class GroupRequests(Protocol):
-    """The requests of one member."""
+    """Sends the requests of one member and passes the responses to its state machine."""
 
     @property
     def member(self) -> Membership:
-        """Return the state machine whose actions it carries out."""
+        """Return the member's state machine."""
 
     @property
     def metadata_topics(self) -> set[str]:
         """Return the topics whose metadata the membership needs."""
 
     def subscribe(self, topics: Iterable[str], pattern: "re.Pattern[str] | None", now: float) -> list[Action]:
-        """Join the group with these topics, which are those that match the pattern if there is one."""
+        """Join the group with `topics`; with a pattern, these are the topics that match it."""
 
     def metadata_updated(self, now: float) -> list[Action]:
-        """Follow new metadata."""
+        """Handle new metadata, which may change the assignment."""
 
     async def compute(self, action: Action) -> list[Action] | None:
-        """Carry out an action that needs no connection; return None if it needs one."""
+        """Perform an action and return those that follow; return None if the action needs a connection."""
 
     async def send(self, connection: ClientConnection, action: Action) -> list[Action]:
-        """Carry out an action, and return those that follow from the response."""
+        """Send an action's request and return the actions that follow from the response."""
 
     async def leave(self, connection: ClientConnection, action: LeaveGroup) -> None:
-        """Tell the coordinator that the member leaves."""
+        """Send the request that leaves the group."""

@@ -1,8 +1,8 @@
-"""The command `odradek`: one file per command, imported when the command runs.
+"""The entry point of the command `odradek`; a subcommand's module is imported when it runs.
 
-A command lives in `cli/<name>.py` as a click command called `command`. The table below has its line of help, so that
-`odradek --help` imports none of them; a name without a file is not offered. Errors of `odradek.model` become one line
-on stderr and exit code 1, wrong usage exits with 2, Ctrl-C with 130, and a closed pipe is silent (141).
+The module or package `cli.<name>` has a click command called `command`. `COMMANDS` has its line of help, so that
+`odradek --help` imports no command; a name without a module is not offered. An `OdradekError` or `OSError` becomes one
+line on stderr and exit code 1; wrong usage exits with 2, Ctrl-C with 130, and a closed pipe silently with 141.
 """
 
 import gc
@@ -49,7 +49,7 @@ class LazyGroup(click.Group):
     """A group whose commands are modules of this package."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the commands of the table that have a file."""
+        """Return the names of `COMMANDS` that have a module."""
         del ctx
         return [name for name in COMMANDS if importlib.util.find_spec(f"{__name__}.{name}")]
 
@@ -57,7 +57,7 @@ class LazyGroup(click.Group):
         """Import the module of `cmd_name`; return None if there is no such command."""
         if cmd_name not in COMMANDS or importlib.util.find_spec(f"{__name__}.{cmd_name}") is None:
             return None
-        # Collections while modules are imported find nothing, and take a tenth of the time.
+        # Garbage collections during imports find nothing, and take a tenth of the time.
         gc.disable()
         try:
             command: click.Command = importlib.import_module(f"{__name__}.{cmd_name}").command
@@ -67,7 +67,7 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the table, without importing a command for its help."""
+        """Write the lines of `COMMANDS`, without importing any command."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, COMMANDS[name]) for name in self.list_commands(ctx)])
 
@@ -78,7 +78,7 @@ class LazyGroup(click.Group):
             result = super().invoke(ctx)
             sys.stdout.flush()
         except KeyboardInterrupt:
-            # The first case, so that Ctrl-C ends the command without an import and at the first press.
+            # The first case, so that Ctrl-C ends the command at once, without an import.
             ctx.exit(128 + signal.SIGINT)
         except BrokenPipeError:
             # The reader of the output has closed its end. Python would complain again when it flushes stdout at exit.
@@ -92,10 +92,10 @@ class LazyGroup(click.Group):
 
 
 def _open_standard_files() -> None:
-    """Open standard files that the parent process has closed, on /dev/null.
+    """Open /dev/null in place of standard files that the parent process has closed.
 
-    The next opened file would get such a number: libuv aborts the process over it, and libraries that write to stderr
-    would write into a database.
+    Otherwise the next opened file would get such a descriptor: libuv aborts then, and text for stderr would go into
+    that file.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
@@ -107,14 +107,14 @@ def _open_standard_files() -> None:
 
 
 def _odradek_error() -> type[Exception]:
-    """Return the root of our errors. Only `except` evaluates it, after an exception: the import is slow."""
+    """Return `OdradekError`. It is imported only after an exception, because the import is slow."""
     from odradek.model import OdradekError
 
     return OdradekError
 
 
 def _os_error(error: OSError) -> str:
-    """Return `FILE: No such file or directory`, as other commands of the system print it."""
+    """Return `FILE: No such file or directory` or the like."""
     reason = error.strerror or str(error) or type(error).__name__
     return f"{error.filename}: {reason}" if error.filename else reason
 

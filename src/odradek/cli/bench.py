@@ -1,4 +1,4 @@
-"""The command `odradek bench`, which the folder `bench/` of a source tree has; an installed package has none."""
+"""`odradek bench`: the benchmarks in the folder `bench/` of a source tree, which an installed package lacks."""
 
 import importlib
 import sys
@@ -20,7 +20,7 @@ def _unavailable() -> None:
 
 
 def load(source_tree: Path) -> click.Command:
-    """Return the benchmarks of a source tree, or a command that tells how to get them."""
+    """Return the benchmarks of a source tree, or, without them, a command that fails and says how to run them."""
     if not (source_tree / "bench" / "commands.py").is_file():
         return _unavailable
     if str(source_tree) not in sys.path:

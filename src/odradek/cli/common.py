@@ -52,9 +52,10 @@ def client_settings(
     cls: type[ClientSettings] = ClientSettings,
     properties: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return keywords for a client of `cls`: the flag beats `properties` (`KEY=VALUE`), which beat the file.
+    """Return keyword arguments for a client with the settings `cls`.
 
-    Raises `ConfigurationError` for a file that cannot be read, and for keys that no client has.
+    `bootstrap_server` overrides `properties` (`KEY=VALUE`), which override the file `command_config`. Raises
+    `ConfigurationError` for a file that cannot be read, and for keys that no client has.
     """
     from odradek.clients.consumer.settings import ConsumerSettings
     from odradek.clients.producer.settings import ProducerSettings
@@ -95,21 +96,21 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def print_json(value: object) -> None:
-    """Print one object on one line: keys as they are, bytes as base64, dataclasses as objects."""
+    """Print `value` as one line of JSON, with bytes as base64 and dataclasses as objects."""
     click.echo(json_line(value))
 
 
 def json_line(value: object) -> str:
-    """Return the line of `print_json`, without the end of the line."""
+    """Return the line that `print_json` prints, without a line end."""
     return json.dumps(value, default=_plain, ensure_ascii=False, separators=(",", ":"))
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print aligned columns: numbers to the right, None as a dash. Lines are never cut when they go to a file."""
+    """Print aligned columns: numbers to the right, None as a dash. Lines are only cut on a terminal."""
     if sys.stdout.isatty():
         console().print(table(columns, rows))
         return
-    # Rich lays out every cell anew, a millisecond for each row: a file may get a hundred thousand.
+    # Rich takes a millisecond for each row, and a file may get a hundred thousand rows.
     cells = [columns, *(["-" if cell is None else str(cell) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     aligned = [str.rjust if _is_number(rows, index) else str.ljust for index in range(len(columns))]
@@ -152,7 +153,7 @@ class Progress(Protocol):
 
 @contextlib.contextmanager
 def progress(description: str, total: int | None, *, unit: str, wanted: bool = True) -> Iterator[Progress]:
-    """Show a progress bar on stderr if that is a terminal and it is `wanted`; a `total` of None is unknown."""
+    """Yield a counter, shown as a bar if `wanted` and stderr is a terminal; a `total` of None is unknown."""
     if not wanted or not sys.stderr.isatty():
         yield lambda _amount: None
         return

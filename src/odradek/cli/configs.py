@@ -14,7 +14,7 @@ _UNSET = (ConfigSource.DEFAULT_CONFIG, ConfigSource.STATIC_BROKER_CONFIG)
 
 
 def _resource_options(function: F) -> F:
-    """Add `--topic`, `--group`, `--broker` and `--all-brokers`, of which a command takes exactly one."""
+    """Add `--topic`, `--group`, `--broker` and `--all-brokers`; a command takes exactly one of them."""
     for option in (
         click.option("--all-brokers", is_flag=True, help="The defaults of all brokers."),
         click.option("--broker", "-n", type=click.IntRange(min=0), metavar="ID", help="A broker."),

@@ -16,7 +16,7 @@ from odradek.model.values import dataclass
 
 _OFFSET = re.compile(r"beginning|earliest|end|latest|-?\d+|@\d+")
 _METADATA_TIMEOUT_MS = 2_000
-"""Limit of waiting for a topic's metadata: long enough for a topic that was created just before."""
+"""Limit of the wait for a topic's metadata, long enough for a topic that was just created."""
 _POLL_MS = 200
 """Time between two checks whether the end has been reached."""
 
@@ -101,7 +101,7 @@ def command(
         raise click.BadParameter(f"beginning, end, a number, -N or @TIME, not {offset!r}", param_hint="--offset")
     render = _renderer(template, key_delimiter, delimiter, null=null, as_json=as_json)
     settings = client_settings(bootstrap_server, command_config, ConsumerSettings, properties)
-    # With --exit-eof, the end is reported at once, not after a long poll.
+    # With --exit-eof, a short wait reports the end soon, not after a long poll.
     wait_ms = {"fetch_max_wait_ms": 50} if exit_eof else {}
     settings = {"max_poll_records": 10_000, "allow_auto_create_topics": False} | wait_ms | settings
     if from_beginning:
@@ -120,7 +120,7 @@ def command(
 def _renderer(
     template: str | None, key_delimiter: str | None, delimiter: str, *, null: bool, as_json: bool
 ) -> Formatter:
-    """Return the function from a record to its bytes on standard output."""
+    """Return the function that formats a record as bytes."""
     if as_json:
         return json_formatter
     nothing = b"NULL" if null else b""
@@ -184,7 +184,7 @@ async def _start(consumer: Consumer, selection: _Selection) -> int | None:
 
 
 async def _seek(consumer: Consumer, partitions: Sequence[TopicPartition], offset: str) -> dict[TopicPartition, int]:
-    """Move to the positions of `--offset`, and return them."""
+    """Seek each partition to `--offset`, and return the positions."""
     beginnings = await consumer.beginning_offsets(partitions)
     ends = await consumer.end_offsets(partitions)
     if offset.startswith("@"):
@@ -199,7 +199,7 @@ async def _seek(consumer: Consumer, partitions: Sequence[TopicPartition], offset
 
 
 def _where(offset: str) -> Callable[[int, int], int]:
-    """Return the offset to start from, given a partition's first and last offsets."""
+    """Return a function from a partition's beginning and end offsets to the offset to start from."""
     if offset in {"beginning", "earliest"}:
         return lambda beginning, _: beginning
     if offset in {"end", "latest"}:
@@ -211,7 +211,7 @@ def _where(offset: str) -> Callable[[int, int], int]:
 
 
 def _is_at_end(consumer: Consumer) -> bool:
-    """Return whether all assigned partitions are read to their ends. A group may assign a member no partition."""
+    """Return whether partitions are assigned and all of them are read to their ends."""
     try:
         return bool(consumer.assignment()) and all(map(consumer.is_at_end, consumer.assignment()))
     except KafkaError:

@@ -22,7 +22,7 @@ _ESCAPES: Final = {"n": b"\n", "r": b"\r", "t": b"\t", "e": b"\x1b", "0": b"\0",
 
 
 class NewRecord(NamedTuple):
-    """A record to be produced; None in a field leaves the choice to the producer."""
+    """A record to produce; the producer chooses a `partition` or `timestamp_ms` of None."""
 
     value: bytes | None
     key: bytes | None = None

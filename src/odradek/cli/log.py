@@ -1,7 +1,7 @@
 """`odradek log`: print and verify the files of a partition or a broker.
 
-Both subcommands only read, take no lock, and may run beside the broker. `dump` prints in the words of Kafka's `kafka-
-dump-log.sh`; with `--json` its field names are in snake_case.
+Both subcommands only read, take no lock, and may run beside the broker. `dump` prints the format of Kafka's
+`kafka-dump-log.sh`; with `--json`, field names are in snake_case.
 """
 
 import dataclasses
@@ -46,7 +46,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 class _DamagedError(click.exceptions.Exit):
-    """Damaged files, which have been reported on stdout: exit code 1 without another line."""
+    """Exit code 1 without a message, because the damaged files were reported on stdout."""
 
     def __init__(self) -> None:
         super().__init__(1)
@@ -99,7 +99,7 @@ def dump(*, paths: Sequence[str], records: bool, decoder: str | None, as_json: b
                 click.echo(f"odradek: {file} was deleted while it was read", err=True)
             except OSError as error:
                 if error.filename is None and error.errno != errno.EIO:
-                    raise  # the error is not of the file: the output is closed, or its disk is full
+                    raise  # not an error of the file: the output is closed, or its disk is full
                 click.echo(f"odradek: {file} cannot be read: {error.strerror or error}", err=True)
                 is_damaged = True
     if is_damaged:
@@ -147,7 +147,7 @@ def _files(disk: Disk, path: str) -> Iterator[str]:
 
 
 def _state_text(disk: Disk, directory: str) -> str:
-    """Return the state of a data directory: its owner now, or how it was closed."""
+    """Return a sentence: which process uses a data directory, or whether it was closed cleanly."""
     state = directory_state(disk, directory.rstrip("/") or "/")
     if state.holder is not None:
         return f"{directory} is in use by {state.holder}"
@@ -232,7 +232,7 @@ def _record_text(row: LoggedRecord, types: RecordTypes | None) -> str:
 
 
 def _decoded_text(record: DecodedRecord) -> str:
-    """Return key and value in the form of Kafka's `--offsets-decoder`, with what can't be decoded in brackets."""
+    """Return key and value as Kafka's `--offsets-decoder` prints them, with decoding errors in angle brackets."""
     error = f"<{_printable((record.decode_error or '').encode())}>"
     if record.decoded_key is None:
         return f"key: {error}"
@@ -323,7 +323,6 @@ def _verify(disk: Disk, verification: Verification, directory: str) -> Iterator[
 
 
 def _log_bytes(disk: Disk, directory: str) -> int:
-    """Return the number of bytes to check."""
     folders = [directory] if is_partition_directory(disk, directory) else partition_directories(disk, directory)
     total = 0
     for folder in folders:

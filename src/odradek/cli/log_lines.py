@@ -1,11 +1,11 @@
-r"""The log of a server on standard error: each entry is one line.
+r"""Logging of a server process to standard error, one line for each entry, as text or JSON.
 
 ```
 text   2026-11-21 03:50:06,505 INFO odradek.broker: broker 0 serves at PLAINTEXT://127.0.0.1:9092
 json   {"time":"2026-11-21T03:50:06.505Z","level":"INFO","logger":"odradek.broker","message":"broker 0 serves …"}
 ```
-Line ends and control characters are escaped, so that a client's name can't forge an entry. A traceback is the field
-`exception`, or follows the message with its line ends as `\n`. An uncaught exception of any thread is an entry, too.
+Line ends and control characters are escaped, so that a client's name can't forge an entry. A traceback is the JSON
+field `exception`, or follows the text, with `\n` for line ends. Uncaught exceptions of all threads are logged, too.
 """
 
 import json

@@ -1,7 +1,6 @@
-"""`odradek metadata`: read a metadata tree, resolve lost disks and records, adopt a data directory of Apache Kafka.
+"""`odradek metadata`: read a metadata tree, give up lost disks and records, adopt data directories of Apache Kafka.
 
-`ls`, `get` and `watch` are in `tree_view`. `forget-directory` is for lost disks, `accept-loss` for logs that have lost
-records, and `adopt` takes over the data directories of a stopped Kafka broker, which `odradek serve` then serves.
+`ls`, `get` and `watch` are in `tree_view`.
 """
 
 import asyncio
@@ -43,9 +42,9 @@ for _each in (tree_view.ls, tree_view.get, tree_view.watch):
 def forget_directory(*, ids: Sequence[str], metadata: str, broker_id: int) -> None:
     """Declare data directories of a broker lost for good, with all their records.
 
-    A broker that misses a directory reports its directory.id, and does not recreate partitions whose records no other
-    replica has; it does not start with older logs of them. After this command its next start does: these partitions
-    are empty then, or have the records of the older log.
+    A broker that misses a directory reports its directory.id. If no other replica has a partition's records, the broker
+    neither creates the partition again nor uses an older log of it. After this command, its next start does so: the
+    partition is empty then, or has the records of the older log.
     """
     for path in asyncio.run(_with_store(metadata, lambda store: forget_directories(store, broker_id, ids))):
         click.echo(f"broker {broker_id} has given up all that was in {path}; start it again")
@@ -61,8 +60,8 @@ def accept_loss(*, partitions: Sequence[str], metadata: str, broker_id: int) -> 
     """Give up the records that logs of a broker have LOST, so that the broker may lead these partitions again.
 
     A broker does not use a log that is shorter than its checkpoints say, or whose folder is gone, while no other
-    replica is in sync. After this command its next start does: the other replicas then truncate theirs to it. If one
-    of them has the records, elect it instead: odradek partitions elect --unclean.
+    replica is in sync. After this command, its next start uses the log, and the other replicas truncate theirs to it.
+    If another replica has the records, elect it instead: odradek partitions elect --unclean.
     """
     keys = [parse_folder(each) for each in partitions]
     if None in keys:

@@ -1,4 +1,4 @@
-"""Offsets on a command line: times and durations in ISO 8601, and plans in the CSV format of Kafka's tool."""
+"""Parsing of offsets for commands: ISO 8601 times and durations, and plans in the CSV format of Kafka's tool."""
 
 import csv
 import re
@@ -16,7 +16,7 @@ _DURATION: Final = re.compile(
 )
 _UNIT_MS: Final = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1000}
 _MOST_NAMED: Final = 5
-"""Limit of bad lines in one message."""
+"""Limit of invalid lines in one message."""
 _LINE: Final = "each line is TOPIC,PARTITION,OFFSET or GROUP,TOPIC,PARTITION,OFFSET"
 
 
@@ -43,7 +43,7 @@ def duration_ms(text: str) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedOffset:
-    """A line of a plan."""
+    """A line of a plan: the offset to commit for a group's partition."""
 
     line: int
     group: str
@@ -52,9 +52,9 @@ class PlannedOffset:
 
 
 def read_plan(file: IO[bytes], groups: Sequence[str] | None) -> list[PlannedOffset]:
-    """Return the lines of a CSV file for `groups` (None: any group).
+    """Return the lines of a CSV file, which may be for `groups` only (None: for any group).
 
-    A line without a group is for the only group. Raises `ConfigurationError`, which names the bad lines.
+    A line without a group needs exactly one group in `groups`. Raises `ConfigurationError`, which names invalid lines.
     """
     name = getattr(file, "name", "stdin")
     try:
@@ -88,7 +88,7 @@ def _rows(text: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _planned(line: int, fields: Sequence[str], groups: Sequence[str] | None) -> PlannedOffset:
-    """Return a line's offset. Raises `ValueError` with the reason."""
+    """Parse one line. Raises `ValueError` with the reason."""
     if len(fields) == 3:
         if groups is None or len(groups) != 1:
             raise ValueError("names no group, which is needed unless one group is named")

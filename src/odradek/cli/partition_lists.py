@@ -1,4 +1,4 @@
-"""Partitions and brokers in flags, and in the JSON files of Kafka's own tools."""
+"""Parsing of partitions and broker ids in options, and in the JSON files of Kafka's tools."""
 
 import json
 from collections import Counter
@@ -27,7 +27,7 @@ def broker_list(text: str) -> tuple[int, ...]:
 
 
 def read_assignment(file: IO[bytes]) -> Assignment:
-    """Return the replicas of partitions in a file of `kafka-reassign-partitions`. Raises `ConfigurationError`."""
+    """Return the replicas by partition in a file of `kafka-reassign-partitions`. Raises `ConfigurationError`."""
     name, data = getattr(file, "name", "stdin"), file.read()
     try:
         replicas = ReassignPartitionsNode.decode(name, data).replicas
@@ -60,7 +60,7 @@ def assignment_json(assignment: Assignment) -> str:
 
 
 async def replicas_of(client: Admin, keys: Iterable[TopicPartition]) -> Assignment:
-    """Return the present replicas of partitions. Raises `KafkaError` for unknown topics and partitions."""
+    """Return the current replicas of partitions. Raises `KafkaError` for unknown topics and partitions."""
     wanted = sorted(keys)
     topics = await client.describe_topics(sorted({key.topic for key in wanted}))
     for key in wanted:
@@ -73,10 +73,7 @@ async def replicas_of(client: Admin, keys: Iterable[TopicPartition]) -> Assignme
 
 
 async def partitions_of(client: Admin, topics: Sequence[str], numbers: Sequence[int]) -> list[TopicPartition]:
-    """Return the partitions of `--topic` and `--partition`; all without numbers.
-
-    Raises `KafkaError` for unknown ones.
-    """
+    """Return the partitions `numbers` of each topic, or all partitions. Raises `KafkaError` for unknown ones."""
     if numbers:
         return list(
             await replicas_of(client, [TopicPartition(topic, number) for topic in topics for number in numbers])
@@ -105,7 +102,7 @@ async def partitions_of_topics(client: Admin, texts: Iterable[str]) -> list[Topi
 
 
 def ids(brokers: Iterable[int]) -> str | None:
-    """Return broker ids as a table's cell."""
+    """Return broker ids as a table's cell, None if there are none."""
     return ",".join(map(str, brokers)) or None
 
 

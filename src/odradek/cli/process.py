@@ -12,10 +12,7 @@ T = TypeVar("T")
 
 
 async def until_terminated(work: Coroutine[Any, Any, T]) -> T:
-    """Return the result of `work`.
-
-    SIGTERM cancels it, so that it cleans up, and ends the process as a shell expects.
-    """
+    """Return the result of `work`; SIGTERM cancels `work`, and the process exits with 143."""
     task = asyncio.ensure_future(work)
     terminated = False
 
@@ -37,7 +34,7 @@ async def until_terminated(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def chunks_of_stdin(chunk_bytes: int) -> AsyncIterator[bytes]:
-    """Yield the chunks of standard input as they arrive, from a terminal or a pipe, without blocking the loop."""
+    """Yield chunks of standard input as they arrive, without blocking the loop on a terminal or a pipe."""
     descriptor = sys.stdin.fileno()
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         while chunk := os.read(descriptor, chunk_bytes):

@@ -122,7 +122,7 @@ async def _produce(
 
 
 def _take_delivered(pending: deque[asyncio.Future[RecordMetadata]]) -> int:
-    """Remove the delivered records of `pending` and return their number. Raises the error of one that failed."""
+    """Remove delivered records from `pending` and return their number. Raises the first delivery error."""
     count = 0
     while pending and pending[0].done():
         pending.popleft().result()
@@ -140,7 +140,7 @@ def _parser(
     as_json: bool,
     keep_partitions: bool,
 ) -> Callable[[bytes], NewRecord]:
-    """Return the function from a line, or a file's contents, to a record."""
+    """Return the function that turns a line, or a file's contents, into a record."""
     fixed_key = key.encode() if key is not None else None
 
     def of_json(line: bytes) -> NewRecord:

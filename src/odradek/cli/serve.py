@@ -7,8 +7,7 @@ entry (`log_lines`). With `--metrics-listen` a second port answers scrapers and 
 
 import sys
 
-# If hypothesis is installed, kio imports it to describe its types: a quarter of a second and 20 MB that a server does
-# not need. None here counts as not installed.
+# kio imports hypothesis if it is installed, which takes a quarter of a second and 20 MB. None counts as not installed.
 sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
 
 import asyncio
@@ -36,9 +35,9 @@ from odradek.stores import open_store
 _log = logging.getLogger("odradek.serve")
 _MOST_OPEN_FILES: Final = 65_536
 _OTHER_FILES: Final = 256
-"""Files other than the log's pool and clients: the tree, scrapers, temporary files of recovery and compaction."""
+"""Descriptors other than those of log files and clients: the tree, scrapers, recovery, compaction."""
 _FEWEST_OTHER_FILES: Final = 48
-"""Twenty that are always open, eight for syncs, and imports, snapshots and checkpoints."""
+"""Minimum of `_OTHER_FILES`: twenty are always open, eight are for syncs, the rest for imports and checkpoints."""
 _USUAL_CONNECTIONS: Final = 10_000
 
 
@@ -148,7 +147,7 @@ def _connection_limit() -> int:
 
 
 def _new_runner() -> asyncio.Runner:
-    """Return a runner with uvloop's event loop where there is one: streams cost three to five times less on it."""
+    """Return a runner with uvloop's event loop if it is installed: its streams cost three to five times less."""
     try:
         import uvloop
     except ImportError:
@@ -180,8 +179,8 @@ async def _serve(
         broker = Broker(config, runtime, store, note=note, most_connections=most_connections)
         async with _monitoring(broker, metrics):
             if await _started(broker, stopping):
-                # Objects of the start live as long as the process, and full collections need not visit them: with 5,000
-                # partitions each took 90 ms, in which no request was served.
+                # The objects of the start live as long as the process. With 5,000 partitions, a full garbage collection
+                # would visit them for 90 ms, without serving requests.
                 gc.freeze()
                 print("ready: " + f"{broker.endpoint.host}:{broker.endpoint.port}", flush=True)
                 await _serve_until_stopped(broker, stopping)
@@ -223,10 +222,7 @@ async def _started(broker: Broker, stopping: asyncio.Event) -> bool:
 
 @asynccontextmanager
 async def _monitoring(broker: Broker, address: tuple[str, int] | None) -> AsyncIterator[None]:
-    """Serve metrics and probes if they are configured.
-
-    Otherwise their code and prometheus_client are not even imported.
-    """
+    """Serve metrics and probes at `address`; if it is None, do not even import their code."""
     if address is None:
         yield
         return
@@ -241,13 +237,12 @@ async def _monitoring(broker: Broker, address: tuple[str, int] | None) -> AsyncI
 
 
 class _EndOfInput(asyncio.Protocol):
-    """Standard input as a pipe without data, which ends with the process at its other end."""
+    """Stops the broker at the end of standard input, when the parent process has ended."""
 
     def __init__(self, stop: Callable[[], None]) -> None:
         self._stop = stop
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop, because the parent process has ended."""
         del exc
         _log.info("Standard input ended: shutting down")
         self._stop()

@@ -10,7 +10,7 @@ from odradek.model.values import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeChange:
-    """A change: `event` is created, changed or deleted; `node` is the node now, None after a deletion."""
+    """A change: `event` is created, changed or deleted; `node` is the new node, None after a deletion."""
 
     event: str
     path: str
@@ -19,10 +19,7 @@ class TreeChange:
 
 @dataclass(slots=True)
 class _Known:
-    """A node that was seen; `node` is None until it exists.
-
-    `depth` is the number of watched levels below, None for all.
-    """
+    """A watched path; `node` is None while it does not exist. `depth` levels below it are watched (None: all)."""
 
     depth: int | None
     watches: list[Watch]
@@ -31,9 +28,9 @@ class _Known:
 
 
 class TreeChanges:
-    """Follows a node, and the nodes below it to a `depth` (None: all). It need not exist.
+    """The changes of the node at `path`, which need not exist, and of `depth` levels below it (None: all).
 
-    A watch is set before its node is read: no node that stays is missed, but quick changes may be reported as one.
+    Each node is watched before it is read: the last state is never missed, but quick changes may be reported as one.
     """
 
     def __init__(self, tree: Reader, path: str, *, depth: int | None) -> None:
@@ -46,11 +43,11 @@ class TreeChanges:
 
     @property
     def is_there(self) -> bool:
-        """Whether the node itself existed at the last look."""
+        """Whether the node at `path` existed when it was last read."""
         return self._known[self._path].node is not None
 
     async def start(self) -> None:
-        """Read the present nodes; only later events are changes."""
+        """Read the current nodes; `follow` yields only later changes."""
         self._add(self._path, self._depth)
         async for _ in self._changes():
             continue
@@ -63,7 +60,7 @@ class TreeChanges:
         self._known.clear()
 
     async def follow(self) -> AsyncIterator[TreeChange]:
-        """Yield changes for ever. Raises the store's errors."""
+        """Yield changes without end. Raises the store's errors."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -71,7 +68,7 @@ class TreeChanges:
                 yield change
 
     async def _changes(self) -> AsyncIterator[TreeChange]:
-        """Return the changes at the paths that are due, and at those below that this adds."""
+        """Yield the changes at marked paths, and at the new paths below them."""
         while self._due:
             path = next(iter(self._due))
             del self._due[path]
@@ -80,7 +77,7 @@ class TreeChanges:
             try:
                 node, names = await self._read(path)
             except SessionExpired:
-                self._mark(path)  # a new session has begun, which is no loss for a reader
+                self._mark(path)  # a reader can go on in the new session
                 continue
             for change in self._compare(path, node, names):
                 yield change

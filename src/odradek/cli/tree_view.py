@@ -58,7 +58,7 @@ def ls(*, path: str, recursive: bool, metadata: str | None, data_dir: str, as_js
 @click.argument("names", nargs=-1, required=True, metavar="PATH...")
 @tree_options
 def get(*, names: Sequence[str], metadata: str | None, data_dir: str, as_json: bool) -> None:
-    """Show the data of nodes: JSON in lines, text as it is, other bytes as base64."""
+    """Show the data of nodes: JSON indented, text as it is, other bytes as base64."""
 
     async def work(tree: Reader) -> list[Node]:
         found = await tree.get_many(map(check_path, names))
@@ -132,7 +132,7 @@ def _print_change(change: TreeChange, *, as_json: bool) -> None:
 
 
 def _fields(node: Node) -> dict[str, object]:
-    """Return a node for `--json`: `data` is text, or null beside `data_base64`."""
+    """Return a node for `--json`: `data` is text, or null with `data_base64`."""
     fields: dict[str, object] = {"version": node.version, "owner": node.owner, "created": node.created}
     try:
         return {**fields, "data": node.data.decode()}
@@ -145,7 +145,7 @@ def _owner(node: Node) -> str:
 
 
 def _text(data: bytes) -> str:
-    """Return data as text, None if it has control characters that a terminal would interpret."""
+    """Return printable data as text, other data as base64."""
     try:
         text = data.decode()
     except UnicodeDecodeError:

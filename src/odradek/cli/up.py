@@ -1,7 +1,7 @@
 """`odradek up`: several brokers on this machine, one process each, until SIGTERM or SIGINT.
 
-Standard output has one line, `ready: HOST:PORT,HOST:PORT…` in the order of their ids, when all brokers serve. The
-supervisor logs to standard error; each broker's own log is a file beside its data.
+Standard output has one line, `ready: HOST:PORT,HOST:PORT…` by broker id, when all brokers serve. The supervisor logs to
+standard error, each broker to a file beside its data.
 """
 
 import asyncio
@@ -85,10 +85,10 @@ def command(
 
 
 def _internal_topics(brokers: int, config: str | None, options: Sequence[str]) -> list[str]:
-    """Return options for replicated internal topics, unless the user has set their replication factors.
+    """Return options for the replication factors of internal topics that the user has not set.
 
-    An internal topic is created when as many brokers are up as its replication factor, and no consumer can join a group
-    before. So the factor is never above `brokers`.
+    A factor is at most `brokers`: an internal topic is created only when that many brokers run, and no consumer can
+    join a group before.
     """
     loaded = load(config, dict(map(key_and_value, options)))
     return [f"{key}={min(_REPLICAS, brokers)}" for key in _INTERNAL_REPLICATION if not loaded.is_explicit(key)]

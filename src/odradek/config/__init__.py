@@ -1,18 +1,16 @@
-"""Kafka's configuration keys, typed: a broker's, a topic's, and Java's properties files.
+"""Typed configuration of brokers, topics and groups, by Kafka's keys, and its parsing from Java's properties files.
 
 Every key is a field of a frozen dataclass, named as the key with `_` for `.`: `config.log_segment_bytes` is the value
-of `log.segment.bytes`, an `int` to mypy. No clock and no state; a changed configuration is a new value.
+of `log.segment.bytes`. A changed configuration is a new value.
 
-A new key is a field in `broker`, `topic` or `group`, declared by a function of `definition` (type, default, limits,
-text form); one of Kafka's leaves the table of `unimplemented_keys`. A broker's key that can change while the broker
-runs is also listed in `dynamic`, which combines file and tree. A key that logs use is also a field in `log.log_config`.
+To add a key, declare a field in `broker`, `topic` or `group` by a function of `definition`, and delete the key from
+the table of `unimplemented_keys`. If it can change while the broker runs, list it in `dynamic`, which combines file and
+tree. If logs use it, add a field to `log.log_config`.
 
-`unimplemented_keys` has Kafka's keys for mechanisms that this broker lacks, which are kept without effect, and usual
-keys that are ignored with a warning; `replaced_keys` has keys that are refused with a replacement. `consistency` has
-conditions of keys. `altering` and `describe` serve requests that change and describe configurations. `load` reads a
-file by `properties`, and `listeners` parses addresses.
-
-`toml_table` reads the TOML files of pipelines and of the lab.
+`unimplemented_keys` has Kafka's keys without effect here, and `replaced_keys` those that are refused with a
+replacement. `consistency` checks keys against each other. `altering` and `describe` serve AlterConfigs and
+DescribeConfigs. `load` reads a file with `properties`, and `listeners` parses addresses. `toml_table` reads the TOML
+files of pipelines and of the lab.
 """
 
 from odradek.config.altering import Alteration, AlterOperation, altered, check_alterations

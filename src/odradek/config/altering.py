@@ -1,6 +1,6 @@
-"""Changes of a topic's or a broker's configuration by a request (KIP-133, KIP-339).
+"""Application of AlterConfigs and IncrementalAlterConfigs to a stored configuration (KIP-133, KIP-339).
 
-The caller validates the result afterwards, so that an invalid key that a tool wrote can be removed.
+The caller validates only the result, so that a request can remove an invalid key.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -12,7 +12,7 @@ from odradek.model import ErrorCode, KafkaError
 from odradek.model.values import dataclass
 
 LONGEST_VALUE: Final = 32_767
-"""Kafka's limit of a value."""
+"""Kafka's limit of a value, in characters."""
 
 
 class AlterOperation(IntEnum):
@@ -52,11 +52,11 @@ def altered(
     known: Mapping[str, Definition],
     inherited: Callable[[str], Value],
 ) -> dict[str, str]:
-    """Return `own` after the checked `alterations`.
+    """Return `own` with `alterations`, which `check_alterations` has accepted.
 
-    `inherited` returns the effective value of a known key that is not set. APPEND and SUBTRACT on a list that is not
-    set begin with the inherited one. Raises `KafkaError` INVALID_CONFIG for them on a key that is not a list, and for
-    values longer than `LONGEST_VALUE`.
+    APPEND and SUBTRACT change a list; if `own` does not set it, they start from its effective value, `inherited(name)`.
+    Raises `KafkaError` INVALID_CONFIG for APPEND or SUBTRACT on another type, and for values longer than
+    `LONGEST_VALUE`.
     """
     result = dict(own)
     for each in alterations:

@@ -432,9 +432,9 @@ class BrokerConfig:
     )
 
     unimplemented: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Text values of keys set in this layer that have no effect (module `unimplemented_keys`)."""
+    """Texts of this layer's keys that have no effect (module `unimplemented_keys`)."""
     explicit: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
-    """Keys that were set, even to their default; DescribeConfigs distinguishes them."""
+    """Keys that this layer sets, even to their default, for the sources in DescribeConfigs."""
     source: ConfigSource = field(default=ConfigSource.STATIC_BROKER_CONFIG, compare=False, repr=False)
     """The source of this layer."""
     beneath: "BrokerConfig | None" = field(default=None, compare=False, repr=False)
@@ -449,7 +449,7 @@ class BrokerConfig:
     def most_request_entries(self) -> int:
         """Limit of array items in a request: one for every 2 KiB of `queued.max.request.bytes`.
 
-        An item takes about half of that while it is decoded, processed and encoded, however small it was on the wire.
+        An item takes about 1 KiB while it is decoded, processed and encoded, however small it was on the wire.
         """
         limit_bytes = self.queued_max_request_bytes
         return 131_072 if limit_bytes < 0 else max(limit_bytes // 2048, 10_000)
@@ -467,7 +467,7 @@ class BrokerConfig:
 
     @classmethod
     def parse(cls, properties: Mapping[str, str]) -> "BrokerConfig":
-        """Return the configuration of these texts by key. Raises `ConfigurationError`, which suggests similar keys."""
+        """Return the configuration of `properties`. Raises `ConfigurationError`, which suggests similar keys."""
         check_not_replaced(properties)
         meant, others = divided(properties, definitions(cls))
         check_static(others, definitions(cls))
@@ -480,17 +480,17 @@ class BrokerConfig:
 
     @property
     def layers(self) -> tuple["BrokerConfig", ...]:
-        """The layers from this one downwards, the strongest first; each has its own `explicit` and `source`."""
+        """The layers from this one down, the strongest first; each has its own `explicit` and `source`."""
         return (self,) if self.beneath is None else (self, *self.beneath.layers)
 
     def overridden(self, overrides: Mapping[str, str], source: ConfigSource) -> "BrokerConfig":
-        """Return a layer on top of this one. Raises `ConfigurationError` for values outside their limits."""
+        """Return a stronger layer on top of this one. Raises `ConfigurationError` for values outside their limits."""
         meant, others = divided(overrides, definitions(type(self)))
         values = parse_all(definitions(type(self)), meant)
         return replace(self, **values, explicit=frozenset(meant), unimplemented=others, source=source, beneath=self)  # type: ignore[arg-type]
 
     def sets(self, name: str) -> bool:
-        """Return whether this layer sets the key; a lowest layer without texts sets what is not the default."""
+        """Return whether this layer sets the key; the lowest layer also sets every value that is not the default."""
         is_default = self.beneath is not None or self.get(name) == definitions(type(self))[name].default
         return name in self.explicit or not is_default
 

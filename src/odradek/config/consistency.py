@@ -1,4 +1,4 @@
-"""Conditions between the values of several keys of a broker."""
+"""Checks of a broker's keys against each other, such as a minimum against its maximum."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -35,7 +35,7 @@ def check_consistency(config: "BrokerConfig") -> None:
 
 
 def check_range(name: str, value: object, shortest: tuple[str, object], longest: tuple[str, object]) -> None:
-    """Raise `ConfigurationError` unless a number of ms is within its limits, which are keys with their values."""
+    """Raise `ConfigurationError` unless `value` is within the limits, each a key and its value."""
     assert isinstance(value, int)
     assert isinstance(shortest[1], int)
     assert isinstance(longest[1], int)
@@ -46,7 +46,7 @@ def check_range(name: str, value: object, shortest: tuple[str, object], longest:
 
 
 def check_heartbeat(prefix: str, interval_ms: int, session_timeout_ms: int) -> None:
-    """Raise `ConfigurationError` unless members send a heartbeat before their session expires."""
+    """Raise `ConfigurationError` unless the heartbeat interval is shorter than the session time-out."""
     if interval_ms >= session_timeout_ms:
         raise ConfigurationError(
             f"{prefix}heartbeat.interval.ms={interval_ms} is less than "

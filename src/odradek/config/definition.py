@@ -1,6 +1,6 @@
 """The definition of a configuration key: type, default, limits, documentation, and its text form.
 
-A dataclass field declared with `integer`, `long`, `double`, `boolean`, `text` or `names` carries a `Definition` in its
+A dataclass field declared with `integer`, `long`, `double`, `boolean`, `text` or `names` has a `Definition` in its
 metadata; `definitions(cls)` collects them. The text forms are those of Kafka's `ConfigDef`.
 """
 
@@ -51,9 +51,10 @@ _WHOLE_NUMBERS: Final = {ConfigType.SHORT: 2**15 - 1, ConfigType.INT: INT_MAX, C
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    """One key. `synonyms` are the broker's keys that a topic's key falls back to, strongest first, with their unit.
+    """One key. `synonyms` are the broker keys that a topic's or group's key falls back to, strongest first.
 
-    `honoured`, unless empty, are the only values that this broker supports; `reason` says why, and what to do instead.
+    Each synonym has the factor that converts its value to the key's unit. `honoured`, unless empty, has the only values
+    that this broker supports; `reason` says why, and what to do instead.
     """
 
     name: str
@@ -76,7 +77,7 @@ class Definition:
         return self.name.replace(".", "_")
 
     def parse(self, text: str) -> Value:
-        """Return the value of `text`. Raises `ConfigurationError` for an invalid or forbidden one."""
+        """Return the value of `text`. Raises `ConfigurationError` if it is invalid or not supported."""
         value = self._read(text.strip())
         self.check(value)
         return value

@@ -1,6 +1,6 @@
 """The entries of DescribeConfigs: each key's value, its source, and its synonyms.
 
-An entry's synonyms are all places that set the key, strongest first; the first one determines the value.
+An entry's synonyms are all settings of the key, strongest first; the first one determines the value.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from odradek.model.values import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigSynonym:
-    """One place that sets the key."""
+    """One setting of a key, or of a broker's key that it falls back to."""
 
     name: str
     value: str | None
@@ -39,7 +39,7 @@ class ConfigEntry:
 
 
 def describe_broker(config: BrokerConfig) -> list[ConfigEntry]:
-    """Return every key of a broker but internal ones, by name; of keys without effect only those that are set."""
+    """Return a broker's keys by name: all that are not internal, and the keys without effect that are set."""
     unimplemented = sorted({name for layer in config.layers for name in layer.unimplemented})
     entries = [
         _entry(
@@ -112,7 +112,7 @@ def _entry(definition: Definition, synonyms: list[ConfigSynonym], value: str | N
 
 
 def _unimplemented_entry(name: str, layers: Sequence[BrokerConfig], *, with_default: bool) -> ConfigEntry:
-    """Return a key without effect. The value of an unknown key may be a secret and is not shown, as in Kafka."""
+    """Return the entry of a key without effect; an unknown key is sensitive, as in Kafka."""
     key = unimplemented_keys().get(name)
     unknown = Definition(name=name, type=ConfigType.UNKNOWN, default=None, doc="Unknown to this broker: no effect.")
     definition = unknown if key is None else key.definition

@@ -5,9 +5,8 @@
     static     file and command line          STATIC_BROKER_CONFIG
     default                                   DEFAULT_CONFIG
 
-The keys are those of Kafka that are implemented here. A dynamic key is read at each use, or passed to the logs when it
-changes; changing a key that is only read at the start is refused. Keys of mechanisms that this broker lacks, and
-unknown keys, are kept without effect (`unimplemented_keys`).
+A dynamic key is read at each use, or passed to the logs when it changes; changing a key that is only read at the start
+is refused. Keys of mechanisms that this broker lacks, and unknown keys, are kept without effect (`unimplemented_keys`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -64,7 +63,7 @@ DYNAMIC: Final = frozenset(
         "unclean.leader.election.enable",
     }
 )
-"""The keys that may be set in the two dynamic layers."""
+"""Kafka's dynamic keys that are implemented here."""
 
 
 _LAYERS: Final = (ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, ConfigSource.DYNAMIC_BROKER_CONFIG)
@@ -72,7 +71,7 @@ _LAYERS: Final = (ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, ConfigSource.DYNAM
 
 
 def validate_broker_overrides(config: BrokerConfig, overrides: Mapping[str, str], source: ConfigSource) -> None:
-    """Raise `ConfigurationError` unless `overrides` may be the dynamic layer `source` on a broker of this `config`."""
+    """Raise `ConfigurationError` unless `overrides` are valid as the dynamic layer `source` of `config`."""
     for name, text in overrides.items():
         _check_key(name, text, source)
     layers = {layer.source: _texts(layer) for layer in config.layers[:-1]} | {source: overrides}
@@ -84,9 +83,9 @@ def validate_broker_overrides(config: BrokerConfig, overrides: Mapping[str, str]
 def broker_config_in_force(
     static: BrokerConfig, for_all: Mapping[str, str], own: Mapping[str, str]
 ) -> tuple[BrokerConfig, list[str]]:
-    """Return the effective configuration of the layers, and a sentence for each part that was left out as invalid.
+    """Return the effective configuration, and a sentence for each invalid part of the overrides that was left out.
 
-    A tool may have written anything into the tree: a broker uses the valid part.
+    `for_all` and `own` come from the metadata tree, where a tool may have written anything.
     """
     config = static
     ignored: list[str] = []
@@ -103,7 +102,7 @@ def broker_config_in_force(
 
 
 def _with_layer(config: BrokerConfig, overrides: Mapping[str, str], source: ConfigSource) -> BrokerConfig:
-    """Return the configuration with another layer; the values that topics inherit from it must be valid, too."""
+    """Return `config` with another layer; the values that topics inherit from it must be valid, too."""
     if not overrides:
         return config
     result = config.overridden(overrides, source)
@@ -123,7 +122,7 @@ def _problems(overrides: Mapping[str, str], source: ConfigSource) -> Iterator[tu
 
 
 def dynamic_definitions() -> dict[str, Definition]:
-    """Return the keys of a broker with a known type, those without effect included."""
+    """Return the definitions of a broker's keys by name, keys without effect included."""
     return {**{name: key.definition for name, key in unimplemented_keys().items()}, **BrokerConfig.definitions()}
 
 

@@ -1,6 +1,6 @@
 """A consumer group's keys (KIP-848), each with the broker's key that it falls back to.
 
-Kafka's keys of share and streams groups are not among them: this broker has no such groups.
+This broker has no share or streams groups, and none of their keys.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Loading of a properties file and overrides as a `BrokerConfig`. The only module of this room that opens a file."""
+"""Loading of a properties file and overrides as a `BrokerConfig`: the only module of `config` that opens a file."""
 
 import logging
 from collections.abc import Mapping
@@ -15,8 +15,7 @@ _log = logging.getLogger("odradek.config")
 def load(properties_file: str | None, overrides: Mapping[str, str]) -> BrokerConfig:
     """Return the configuration in a Java properties file, overridden by `overrides` (Kafka's names and texts).
 
-    Raises `ConfigurationError` if the file cannot be read, for unknown keys and for values outside their limits. Logs
-    a warning for Kafka's keys that are ignored.
+    Raises `ConfigurationError`, also if the file cannot be read. Logs a warning for Kafka's keys that are ignored.
     """
     properties = _read(properties_file) if properties_file is not None else {}
     properties.update(overrides)

@@ -34,10 +34,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> list[str]:
-    """Yield lines without comments and blank ones.
-
-    A line that ends in an odd number of backslashes is joined with the next.
-    """
+    """Return the lines without comments and blank lines, each joined with the next if a backslash ends it."""
     lines: list[str] = []
     joined: str | None = None
     for natural in re.split(r"\r\n|\r|\n", text):

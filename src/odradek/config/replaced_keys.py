@@ -14,7 +14,7 @@ REPLACED_KEYS: Final[Mapping[str, str]] = MappingProxyType(
         "zookeeper.connect": "use --metadata zookeeper://HOST:PORT/CHROOT",
     }
 )
-"""Keys that would change the broker's behaviour: refused with the replacement to use."""
+"""Refused key → what to use instead."""
 
 
 def check_not_replaced(properties: Mapping[str, str]) -> None:

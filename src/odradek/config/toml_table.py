@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class TomlKeyError(ConfigurationError):
-    """A key of a file is wrong. `line` is the wrong line of the key's value, from 1, if it is known."""
+    """A key of a file is invalid. `line` is the invalid line within the key's value, from 1, or None if unknown."""
 
     def __init__(self, key: str, message: str, *, line: int | None = None) -> None:
         super().__init__(message)
@@ -29,7 +29,7 @@ _KINDS: Final[dict[type, str]] = {
 
 
 class TomlTable:
-    """A table of a file. Methods raise `TomlKeyError`, one line that names the key."""
+    """A table of a TOML file. Methods raise `TomlKeyError`, whose one-line message names the key."""
 
     def __init__(self, values: Mapping[str, Any], place: str = "") -> None:
         self._values = values
@@ -84,7 +84,7 @@ class TomlTable:
         return tuple(item.strip() for item in value)
 
     def mapping(self, key: str) -> dict[str, str]:
-        """Return a table of free keys, such as Kafka's, with numbers and booleans as texts."""
+        """Return a table of arbitrary keys, such as Kafka's, with numbers and booleans as texts."""
         value = self._value(key, dict, {})
         found = {}
         for name, item in value.items():
@@ -109,12 +109,12 @@ class TomlTable:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """All keys that are present; they all count as known."""
+        """All keys that are present; `done` accepts them."""
         self._known.extend(self._values)
         return tuple(self._values)
 
     def done(self) -> None:
-        """Raise for a key that was never read."""
+        """Raise `TomlKeyError` for a key that was never read."""
         for key in self._values:
             if key not in self._known:
                 near = similar_names(key, self._known)
@@ -139,7 +139,7 @@ class TomlTable:
         return value
 
     def _misspelled(self, key: str) -> str | None:
-        """Return a key of the file that no reader knows and that looks like `key`."""
+        """Return a key of the table that was not read and is similar to `key`, or None."""
         others = [each for each in self._values if each not in self._known]
         return next(iter(similar_names(key, others, cutoff=0.75)), None)
 

@@ -32,7 +32,7 @@ _MINUTES: Final = 60_000
 
 
 def _like(*broker_keys: str) -> tuple[tuple[str, int], ...]:
-    """Return synonyms with the milliseconds in their unit, or 1."""
+    """Return synonyms: each key with the milliseconds in its unit (hours or minutes), else 1."""
     units = {"hours": _HOURS, "minutes": _MINUTES}
     return tuple((key, units.get(key.rpartition(".")[2], 1)) for key in broker_keys)
 
@@ -291,7 +291,7 @@ def topic_config(broker: BrokerConfig, overrides: Mapping[str, str]) -> TopicCon
 
 
 def validate_topic_overrides(broker: BrokerConfig, overrides: Mapping[str, str | None]) -> dict[str, str]:
-    """Return `overrides` as they are stored. Raises `ConfigurationError`, also for a null value, as Kafka does."""
+    """Return `overrides` if they are valid. Raises `ConfigurationError`, also for a null value, as Kafka does."""
     present = {name: value for name, value in overrides.items() if value is not None}
     if len(present) != len(overrides):
         missing = sorted(overrides.keys() - present.keys())

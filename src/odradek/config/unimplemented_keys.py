@@ -37,7 +37,7 @@ IGNORED_KEYS: Final[Mapping[str, str]] = MappingProxyType(
         "transactional.id.expiration.ms": _NO_TRANSACTIONS,
     }
 )
-"""Usual keys of a `server.properties` without any effect here: accepted with a warning."""
+"""Common keys of a `server.properties` that have no effect here, with the reason that is logged as a warning."""
 
 _TABLE: Final = """
 add.partitions.to.txn.retry.backoff.max.ms int 100 0.. read-only
@@ -294,7 +294,7 @@ _REFUSED: Final[Mapping[str, str]] = MappingProxyType(
         "security.providers": _NO_PLUGINS,
     }
 )
-"""Keys of which only the default is supported, and what to do instead."""
+"""Keys that support only their default, and what to do instead."""
 _LISTENER_PREFIX: Final = "listener.name."
 """The prefix of keys for one listener. Kafka uses some of them, so they are not unknown keys."""
 
@@ -314,13 +314,13 @@ def unimplemented_keys() -> Mapping[str, UnimplementedKey]:
 
 
 def divided(properties: Mapping[str, str], known: Mapping[str, Definition]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the keys that are in `known`, and all others."""
+    """Split `properties` into the keys that are in `known`, and all others."""
     meant = {name: text for name, text in properties.items() if name in known}
     return meant, {name: text for name, text in properties.items() if name not in known}
 
 
 def check_static(properties: Mapping[str, str], known: Iterable[str]) -> None:
-    """Raise `ConfigurationError` for keys of a file that Kafka does not have, and for unsupported values."""
+    """Raise `ConfigurationError` for keys that Kafka does not have, and for invalid or unsupported values."""
     keys = unimplemented_keys() if properties.keys() - IGNORED_KEYS.keys() else {}
     for name, text in properties.items():
         if name in keys:
@@ -330,9 +330,9 @@ def check_static(properties: Mapping[str, str], known: Iterable[str]) -> None:
 
 
 def check_dynamic(name: str, text: str, *, for_all: bool) -> None:
-    """Raise `ConfigurationError` if a key that is not a field of `BrokerConfig` may not have this value.
+    """Raise `ConfigurationError` if a key that is not a field of `BrokerConfig` cannot be set to `text` dynamically.
 
-    Unknown keys are kept, as in Kafka, which does it for plugins. `for_all`: set for all brokers at once.
+    Unknown keys are accepted, as in Kafka, for plugins. `for_all`: set for all brokers at once.
     """
     if name.startswith(_LISTENER_PREFIX):
         raise ConfigurationError(f"{name} cannot be set: no key holds for one listener alone; set it for the broker")
@@ -349,7 +349,7 @@ def check_dynamic(name: str, text: str, *, for_all: bool) -> None:
 
 
 def why_ignored(name: str, text: str) -> str | None:
-    """Return why a key that is not a field of `BrokerConfig` has no effect; None if that makes no difference."""
+    """Return why a key that is not a field of `BrokerConfig` has no effect; None if `text` is its default."""
     if name in IGNORED_KEYS:
         return IGNORED_KEYS[name]
     definition = unimplemented_keys()[name].definition

@@ -1,7 +1,6 @@
-"""Several broker processes on one machine: start, restart after a crash, stop.
+"""The supervisor of `odradek up`: starts broker processes on one machine, restarts them after a crash, stops them.
 
-The supervisor reads only the line `ready: HOST:PORT` from a broker's standard output; the log goes to a file. It is
-not part of the cluster: brokers find each other in the metadata tree.
+The supervisor reads only the line `ready: HOST:PORT` from a broker's standard output, and is not part of the cluster.
 """
 
 from odradek.supervisor.restarts import Restarts

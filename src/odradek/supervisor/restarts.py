@@ -8,7 +8,7 @@ GOOD_WHILE_S: Final = 60.0
 
 
 class Restarts:
-    """The restart backoff of one broker: doubles, and resets after a run of `GOOD_WHILE_S`.
+    """The delay before a broker's restart: it doubles each time, and resets after a run of `GOOD_WHILE_S`.
 
     Times are monotonic seconds.
     """

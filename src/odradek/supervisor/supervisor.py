@@ -32,8 +32,8 @@ _log = logging.getLogger("odradek.up")
 class BrokerCommand:
     """The command line of a broker, and the file that its standard error is appended to.
 
-    Its standard input is a pipe that closes when the supervisor ends, however it ends; `arguments` must make the
-    broker stop at the end of its input.
+    The broker's standard input is a pipe that closes when the supervisor ends, even by SIGKILL; `arguments` must make
+    the broker stop then.
     """
 
     broker_id: int
@@ -92,7 +92,7 @@ class _Broker:
         return None if self._process is None else self._process.pid
 
     async def start(self) -> None:
-        """Start the broker for the first time and restart it from then on. Raises `UnavailableError`."""
+        """Start the broker, and restart it whenever it ends. Raises `UnavailableError` if the first start fails."""
         await self._launch()
         if not self.address:
             assert self._process is not None, "_launch started it"
@@ -150,7 +150,7 @@ class _Broker:
             _log.info("broker %d serves at %s, process %d", self._command.broker_id, self.address, self._process.pid)
 
     def _last_error(self) -> str:
-        """Return the error line of the last process; a process still running may write into the same file."""
+        """Return the last error line of the latest process, from its part of the log file."""
         with suppress(OSError), self._command.log_file.open("rb") as log:
             log.seek(self._log_start)
             lines = log.read().decode(errors="replace").splitlines()

@@ -1,8 +1,8 @@
-"""Tools for tests, ours and our users': virtual time, a network and a disk in memory, a cluster in this process.
+"""Tools for tests, Odradek's and its users': simulated brokers in virtual time, and real brokers for any Kafka client.
 
-`simulation` runs a program without the machine, `World` has brokers and clients in it; `in_process` has `Cluster`, a
-real one on loopback ports for clients of any kind; `servers` start in processes of their own. Names are imported at
-their first use, since pytest imports this package in every session.
+`simulation` replaces clock, network and disk, and `World` runs brokers and clients on it. `Cluster` runs real brokers
+in the test's process, on loopback ports; `servers` starts them as processes. Names are imported at their first use,
+because pytest imports this package in every session.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""Waits for other processes and threads: a condition and a deadline, never a fixed time."""
+"""Waiting for other processes and threads until a condition holds or a deadline passes."""
 
 import time
 from collections.abc import Callable
@@ -9,9 +9,9 @@ _PAUSE_S: Final = 0.02
 
 
 def eventually(condition: Callable[[], T], *, within_s: float = 30.0, what: str = "") -> T:
-    """Call `condition` until it returns something true, and return that.
+    """Call `condition` until it returns a true value, and return that value.
 
-    Raises `TimeoutError`, with `what` was awaited, after `within_s` seconds; errors of `condition` pass through.
+    Raises `TimeoutError`, which names `what`, after `within_s` seconds; errors of `condition` pass through.
     """
     deadline = time.monotonic() + within_s
     while not (result := condition()):

@@ -1,16 +1,16 @@
-"""A history of what clients were told, judged against what is promised of records (DESIGN 7).
+"""A history of sends, acknowledgements and polls, and the check that no record was lost or doubled (DESIGN 7).
 
-A history has the sends of producers with their outcomes, the records that consumers polled, and in the end an audit:
-each partition's log, read from its beginning without faults. The analyses are those of Jepsen for Kafka's kind of log:
+A history has the producers' sends with their outcomes, the records that consumers polled, and finally an audit: each
+partition's log, read from its beginning without faults. Its anomalies are those of Jepsen for Kafka-like logs:
 
     lost            acknowledged, and not in the log
     vanished        polled, and not in the log: it was readable before it was committed
     doubled         an idempotent producer's record is in the log twice
     reordered       an idempotent producer's records are in another order than they were sent in
-    misplaced       two values at one offset: a consumer's against the log, or an acknowledged one against it
-    never sent      in the log or polled, though no producer sent it, or its sender was told that it failed for good
-    skipped         a consumer's reading went past a record that the log has
-    repeated        a consumer's reading went back without a seek
+    misplaced       the log has another offset than acknowledged, another value than polled, or one offset twice
+    never sent      in the log or polled, though no producer sent it, or its send failed for good
+    skipped         a consumer polled past a record that the log has
+    repeated        a consumer polled the same or a lower offset without a seek
 
 ```python
 history = History()
@@ -33,11 +33,11 @@ from odradek.model import TopicPartition
 from odradek.model.values import dataclass
 
 _MOST_TOLD: Final = 5
-"""Limit for each kind in a report: a lost partition need not be reported record by record."""
+"""Limit of the anomalies of one kind and partition that `verdict` lists."""
 
 
 class Kind(StrEnum):
-    """The kinds of anomalies, which the module lists."""
+    """The kinds of anomalies, which the module explains."""
 
     LOST = "lost"
     VANISHED = "vanished"
@@ -50,7 +50,7 @@ class Kind(StrEnum):
 
 
 class Anomaly(NamedTuple):
-    """One broken promise."""
+    """One anomaly; `what` describes it."""
 
     kind: Kind
     partition: TopicPartition
@@ -62,7 +62,7 @@ class Anomaly(NamedTuple):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Send:
-    """One sent record. Without an outcome it may be in the log or not, and get there later."""
+    """One sent record. Until it is acknowledged or refused, the log may have it or not, or get it later."""
 
     producer: str
     partition: TopicPartition
@@ -77,10 +77,7 @@ class Send:
         self.acknowledged_at, self.offset = now, offset
 
     def refuse(self) -> None:
-        """Record that the record will never be in the log: it is too large, or its transaction was aborted.
-
-        Not for time-outs.
-        """
+        """Record a final failure, such as a too large record or an aborted transaction, but not a time-out."""
         self.refused = True
 
 
@@ -92,7 +89,7 @@ class Polled(NamedTuple):
 
 
 class History:
-    """The events of producers and consumers. Recording is one append each: threads may share a growing history."""
+    """The sends, polls and final logs of one test. Threads may share it: each event is recorded by one append."""
 
     def __init__(self) -> None:
         self.sends: list[Send] = []
@@ -102,7 +99,7 @@ class History:
         """Producers without idempotence: their records may be duplicated, and in any order."""
 
     def send(self, producer: str, partition: TopicPartition, value: bytes, *, now: float) -> Send:
-        """Record that `producer` passes a record to its client."""
+        """Record that `producer` sends a record; the caller reports the outcome to the returned `Send`."""
         send = Send(producer=producer, partition=partition, value=value, sent_at=now)
         self.sends.append(send)
         return send
@@ -110,7 +107,7 @@ class History:
     def poll(self, reading: str, partition: TopicPartition, offset: int, value: bytes) -> None:
         """Record that a consumer polled a record.
 
-        A reading goes forward only: after a seek or a rebalance, it has another name.
+        `reading` names one run of increasing offsets: after a seek or a rebalance, use a new name.
         """
         self.polls[reading, partition].append(Polled(offset, value))
 
@@ -126,7 +123,7 @@ class History:
 
 
 def anomalies(history: History) -> list[Anomaly]:
-    """Return all anomalies of the audited partitions; none if all promises hold."""
+    """Return all anomalies of the audited partitions."""
     found: list[Anomaly] = []
     for partition, log in history.logs.items():
         sends = [send for send in history.sends if send.partition == partition]
@@ -137,7 +134,7 @@ def anomalies(history: History) -> list[Anomaly]:
 
 
 def verdict(history: History) -> str:
-    """Return the anomalies as lines, the first few of each kind in each partition; the empty text if there are none."""
+    """Return the first few anomalies of each kind and partition as lines, and how many more; empty if none."""
     told: Counter[tuple[Kind, TopicPartition]] = Counter()
     lines = []
     for anomaly in anomalies(history):
@@ -153,7 +150,7 @@ def verdict(history: History) -> str:
 
 
 class _Case:
-    """The log of one partition, and the outcomes that clients saw."""
+    """The log, sends and polls of one partition."""
 
     def __init__(
         self,
@@ -234,7 +231,7 @@ class _Case:
                 yield Kind.SKIPPED, f"{reading} read offset {following.offset} after {one.offset}, without {missed}"
 
     def _first_after(self, offset: int) -> int:
-        """Return the log's next offset; without one, an offset above all others."""
+        """Return the log's first offset after `offset`, or 2^63 if there is none."""
         place = bisect_right(self._offsets, offset)
         return self._offsets[place] if place < len(self._offsets) else 1 << 63
 
@@ -244,7 +241,7 @@ class _Case:
 
 
 class Pause(NamedTuple):
-    """A time without an acknowledged write to one partition, in seconds."""
+    """The time between two acknowledged writes to one partition, in seconds."""
 
     seconds: float
     began_at: float
@@ -258,10 +255,10 @@ def longest_pause(
     since: float = float("-inf"),
     until: float = float("inf"),
 ) -> Pause | None:
-    """Return the longest time between two acknowledged writes to one partition; None without two of them.
+    """Return the longest pause between acknowledged writes to one partition, or None.
 
-    `producers` count as one: the lives of one client. A pause counts if it overlaps the time from `since` to `until`.
-    The client is assumed to try all the time.
+    `producers` are successive producers of one client, which is assumed to send all the time. A pause counts if it
+    overlaps the time from `since` to `until`.
     """
     times: dict[TopicPartition, list[float]] = defaultdict(list)
     for send in tuple(history.sends):

@@ -1,7 +1,7 @@
-"""Clients that send any request in any version, valid or not, and show what the broker answers, or that it hung up.
+"""Test clients that send any request in any version, valid or not, and return the response or the disconnection.
 
-`WireClient` runs on an event loop, real or virtual; `BlockingWireClient` on a plain socket. Both find the request of a
-response by its correlation id, and decode the response in the version of the request.
+`WireClient` runs on an event loop, real or virtual; `BlockingWireClient` on a plain socket. Both match a response to
+its request by correlation id, and decode it in the request's version.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ TopicRef = str | UUID
 
 
 def frame(payload: bytes) -> bytes:
-    """Return `payload` behind its length."""
+    """Return `payload` with its length in front."""
     return struct.pack(">i", len(payload)) + payload
 
 
@@ -75,7 +75,7 @@ def fetch_message(
     isolation_level: int = 0,
     forgotten: Sequence[tuple[TopicRef, int]] = (),
 ) -> Message:
-    """Return a Fetch request for these (topic, partition, offset); `session` is an id and an epoch."""
+    """Return a Fetch request; `wanted` has (topic, partition, offset), `session` is (session id, epoch)."""
     key = "topic" if version < 13 else "topic_id"
     limits = {
         "partition_max_bytes": partition_max_bytes,
@@ -122,7 +122,7 @@ class _Requests:
     def payload(
         self, api: int, message: Message | bytes, version: int | None, client_id: str | None = None
     ) -> tuple[int, bytes]:
-        """Return the next correlation id, and a request with its header; `message` may be an encoded body."""
+        """Return `(correlation_id, header + body)` of a new request; `message` may be an encoded body."""
         is_encoded = isinstance(message, bytes)
         number = version if is_encoded and version is not None else _supported(api, version)
         self._last_id += 1
@@ -132,7 +132,7 @@ class _Requests:
         return self._last_id, header + body
 
     def start(self, response: bytes) -> tuple[int, int, int]:
-        """Return the API and the version of a response's request, and where its body starts."""
+        """Return the request's API key and version, and the position of the response's body."""
         api, version = self._sent.pop(correlation_id(response))
         _, offset = decode_response_header(api, version, response)
         return api, version, offset
@@ -144,7 +144,7 @@ class _Requests:
 
 
 def _supported(api: int, version: int | None) -> int:
-    """Return the newest version, if `version` is None, or the nearest one that an encoder exists for."""
+    """Return the version nearest to `version` that has an encoder; the newest one for None."""
     versions = schema_versions(api)
     return versions[-1] if version is None else min(max(version, versions[0]), versions[-1])
 
@@ -157,9 +157,9 @@ def correlation_id(response: bytes) -> int:
 class WireClient(asyncio.Protocol):
     """One connection on the running event loop.
 
-    A response resolves the future of its `request`; the responses of `send` are taken with `receive`, `answer`,
-    `produce_response` and `fetch_response`, in the order of their arrival. A closed connection ends each of them with
-    `ConnectionResetError`, except `receive`, which returns None.
+    `request` returns a future of its response. Responses to `send` are read in the order of arrival by `receive`,
+    `answer`, `produce_response` and `fetch_response`. If the broker closes the connection, `receive` returns None;
+    the others raise `ConnectionResetError`.
     """
 
     def __init__(self, client_id: str = "test") -> None:
@@ -181,7 +181,7 @@ class WireClient(asyncio.Protocol):
         self.transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Split what arrives into responses."""
+        """Split the received bytes into responses."""
         self._received += data
         while len(self._received) >= 4:
             (size,) = struct.unpack_from(">i", self._received)
@@ -207,7 +207,7 @@ class WireClient(asyncio.Protocol):
         self.transport.close()
 
     def send_bytes(self, payload: bytes) -> None:
-        """Send these bytes behind their length."""
+        """Send `payload` with its length in front."""
         self.transport.write(frame(payload))
 
     def send(
@@ -228,21 +228,21 @@ class WireClient(asyncio.Protocol):
         return await self.request(api, message, version)
 
     async def receive(self) -> bytes | None:
-        """Return the next response without its length; None if the broker closes the connection."""
+        """Return the next response, encoded and without its length; None if the broker closes the connection."""
         return await self._responses.get()
 
     async def answer(self) -> Any:
-        """Return the next response."""
+        """Return the next response, decoded."""
         return self._requests.decode(await self._expect())
 
     async def produce_response(self) -> ProduceResponse:
-        """Return the next response, of Produce."""
+        """Return the next response, which must be of a Produce request."""
         response = await self._expect()
         _, version, offset = self._requests.start(response)
         return decode_produce_response(version, response, offset)
 
     async def fetch_response(self) -> FetchResponse:
-        """Return the next response, of Fetch."""
+        """Return the next response, which must be of a Fetch request."""
         response = await self._expect()
         _, version, offset = self._requests.start(response)
         return decode_fetch_response(version, response, offset)
@@ -269,7 +269,7 @@ class WireClient(asyncio.Protocol):
         acks: int = -1,
         transactional_id: str | None = None,
     ) -> None:
-        """Send records for one partition."""
+        """Send a Produce request for one partition."""
         body = produce_body(
             topic, records, partition=partition, version=version, acks=acks, transactional_id=transactional_id
         )
@@ -285,7 +285,7 @@ class WireClient(asyncio.Protocol):
         acks: int = -1,
         transactional_id: str | None = None,
     ) -> PartitionResponse:
-        """Send records for one partition and return its part of the response."""
+        """Send a Produce request for one partition and return its part of the response."""
         self.send_produce(
             topic, records, partition=partition, version=version, acks=acks, transactional_id=transactional_id
         )
@@ -308,7 +308,7 @@ class WireClient(asyncio.Protocol):
 
 
 class BlockingWireClient:
-    """One connection to the first of `servers`; every call has the limit of `timeout_s`."""
+    """One connection to the first of `servers` (`HOST:PORT,…`); each call times out after `timeout_s`."""
 
     def __init__(self, servers: str, *, client_id: str = "test", timeout_s: float = 60.0) -> None:
         host, _, port = servers.partition(",")[0].rpartition(":")
@@ -326,11 +326,11 @@ class BlockingWireClient:
         self._socket.close()
 
     def set_timeout(self, seconds: float) -> None:
-        """Limit every call from now on to so many seconds."""
+        """Set the time-out of later calls."""
         self._socket.settimeout(seconds)
 
     def finish(self) -> None:
-        """Close the sending half: the broker still answers what it has received, and then closes its half."""
+        """Close the sending half: the broker still answers the requests it has received, then closes the connection."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
 
@@ -339,7 +339,7 @@ class BlockingWireClient:
         return frame(self._requests.payload(api, message, version)[1])
 
     def send_raw(self, data: bytes) -> None:
-        """Send these bytes and no length. `receive` shows whether the broker has closed the connection meanwhile."""
+        """Send `data` without a length. A closed connection is ignored here; `receive` reports it."""
         with contextlib.suppress(ConnectionError):
             self._socket.sendall(data)
 
@@ -348,7 +348,7 @@ class BlockingWireClient:
         self.send_raw(self.frame(api, message, version))
 
     def receive(self) -> bytes | None:
-        """Return the next response without its length; None if the broker closed the connection."""
+        """Return the next response, encoded and without its length; None if the broker closed the connection."""
         head = self._read(4)
         return None if head is None else self._read(struct.unpack(">i", head)[0])
 
@@ -358,7 +358,7 @@ class BlockingWireClient:
         return self.answer()
 
     def answer(self) -> Any:
-        """Return the next response. Raises `ConnectionResetError` if the broker closed the connection."""
+        """Return the next response, decoded. Raises `ConnectionResetError` if the broker closed the connection."""
         return self._requests.decode(self._expect())
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> Any:
@@ -367,7 +367,7 @@ class BlockingWireClient:
         return self.ask(ApiKey.CREATE_TOPICS, message, _CREATE_TOPICS_VERSION).topics[0]
 
     def produce_response(self) -> PartitionResponse:
-        """Return the first partition of the next response, of Produce."""
+        """Return the first partition of the next response, which must be of a Produce request."""
         response = self._expect()
         _, version, offset = self._requests.start(response)
         return decode_produce_response(version, response, offset).topics[0].partitions[0]

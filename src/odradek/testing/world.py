@@ -1,11 +1,11 @@
-"""Brokers and clients in virtual time, on one metadata tree in memory: what most tests of the whole start from.
+"""Simulated brokers and clients in virtual time, on one in-memory metadata tree: the base of most system tests.
 
 ```python
 async def scene(world: World) -> None:
     client = await world.client()
     await client.create_topic("t")
 
-World(seed=7, {"num.partitions": "3"}, brokers=3).play(scene)
+World(7, {"num.partitions": "3"}, brokers=3).play(scene)
 ```
 """
 
@@ -41,11 +41,11 @@ Play = Callable[[Scenario], None]
 
 
 class World:
-    """Brokers over one metadata tree, and the clients that a test starts, each on a host of its own.
+    """Brokers on one metadata tree, and the clients that a test starts, each on its own host.
 
-    One broker is on the host `broker`; several are on `broker-0`, `broker-1`, … by their ids. A killed broker is
-    registered until its session expires, unless `noticed_at_once`, as by a tree on the same machine. `tree_s` is the
-    time of a message to a tree on other machines (see `SlowStore`).
+    A single broker's host is `broker`; several have `broker-0`, `broker-1`, … by id. A killed broker's session ends at
+    once if `noticed_at_once`, else after `SESSION_TIMEOUT_S`. `tree_s` is the mean latency to the tree (`SlowStore`).
+    `before_start` is called with each broker.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class World:
         self.servers = ",".join(f"{host}:9092" for host in self.hosts)
         self.tree = MemoryTree()
         self.new_store: Callable[[MemoryTree], MemoryStore] = MemoryStore
-        """Opens a broker's session of a tree that is not slow."""
+        """Opens a broker's session with the tree if `tree_s` is 0."""
         self._before_start = before_start
         self._config = dict(config or {})
         self._noticed_at_once = noticed_at_once
@@ -85,7 +85,7 @@ class World:
 
     @property
     def broker(self) -> Broker:
-        """Broker 0, which runs."""
+        """Broker 0, which must be running."""
         return self._running[0][0]
 
     @property
@@ -94,11 +94,11 @@ class World:
         return self.simulation.runtime(self.hosts[0])
 
     def store(self, number: int) -> MemoryStore:
-        """Return the session of a broker that runs."""
+        """Return a running broker's session with the tree."""
         return self._running[number][1]
 
     async def start(self, number: int = 0, *, admission: Admission | None = None, **config: ConfigValue) -> Broker:
-        """Start a broker over its disk; `config` is more configuration, with `_` for `.`."""
+        """Start a broker on its host's disk; `config` adds keys, with `_` for `.`."""
         host = self.hosts[number]
         own = {"broker.id": str(number), "listeners": f"PLAINTEXT://{host}:9092", "log.dirs": "/data"}
         more = {key.replace("_", "."): _text(value) for key, value in config.items()}
@@ -132,7 +132,7 @@ class World:
         await self.start(number)
 
     async def cut_power(self, survival: Survival = Survival.ANY, number: int = 0) -> None:
-        """Cut the power of a broker's machine."""
+        """Cut the power of a broker's machine; unsynced data survives as `survival` says."""
         await self._end(number)
         self.simulation.cut_power(self.hosts[number], survival)
 
@@ -167,7 +167,7 @@ class World:
         return Consumer(*topics, bootstrap_servers=self.servers, runtime=self.simulation.runtime(host), **given)
 
     async def client(self, name: str = "client", *, broker: int = 0, port: int = 9092) -> WireClient:
-        """Connect a client with the id `name`, on the host `name`."""
+        """Connect a client whose client id and host are `name`."""
         network = self.simulation.runtime(name).network
         return await WireClient.connect(network, self.hosts[broker], port, client_id=name)
 
@@ -178,12 +178,12 @@ class World:
         assert created.error is None, created
 
     async def read(self, topic: str, partitions: int | Sequence[int]) -> dict[int, list[bytes]]:
-        """Return the values in these partitions, or in so many, in the order of their offsets."""
+        """Return each partition's values by offset; `partitions` are their numbers, or how many there are."""
         records = await self.read_records(topic, partitions)
         return {number: [record.value or b"" for record in some] for number, some in records.items()}
 
     async def read_records(self, topic: str, partitions: int | Sequence[int]) -> dict[int, list[ConsumerRecord]]:
-        """Return the records in these partitions, or in so many, in the order of their offsets."""
+        """Return each partition's records by offset; `partitions` are their numbers, or how many there are."""
         numbers = range(partitions) if isinstance(partitions, int) else partitions
         places = [TopicPartition(topic, number) for number in numbers]
         found: dict[int, list[ConsumerRecord]] = {number: [] for number in numbers}
@@ -218,7 +218,7 @@ class World:
         await asyncio.sleep(seconds)
 
     def run(self, scenario: Scenario) -> None:
-        """Run `scenario`, which starts brokers itself; those that it leaves running are abandoned."""
+        """Run `scenario`, which starts brokers itself; brokers that still run at its end are abandoned."""
         self.simulation.run(scenario(self))
 
     def play(self, scenario: Callable[[Self], Coroutine[Any, Any, None]]) -> str:
@@ -242,7 +242,7 @@ def _text(value: ConfigValue) -> str:
 
 
 class Member:
-    """A consumer of a group on a host of its own that polls in a task; `start` and `stop` it."""
+    """A group member on its own host that polls in a task from `start` to `stop`."""
 
     def __init__(self, world: World, host: str, topic: str, group: str, **settings: Any) -> None:
         self.host = host
@@ -253,7 +253,7 @@ class Member:
 
     @property
     def owned(self) -> set[int]:
-        """Numbers of the partitions that are assigned to it."""
+        """Numbers of the assigned partitions."""
         return {place.partition for place in self.consumer.assignment()}
 
     async def start(self) -> Self:
@@ -268,7 +268,7 @@ class Member:
         await self._closing.aclose()
 
     async def fall_silent(self) -> None:
-        """Stop polling."""
+        """Stop polling without leaving the group."""
         if self._polling is not None:
             self._polling.cancel()
             await asyncio.wait([self._polling])
@@ -280,14 +280,14 @@ class Member:
 
 
 async def until(condition: Callable[[], bool], *, within_s: float = 120.0) -> None:
-    """Let virtual time pass until `condition` holds."""
+    """Let virtual time pass until `condition` holds. Raises `TimeoutError`."""
     async with asyncio.timeout(within_s):
         while not condition():  # noqa: ASYNC110 - virtual time: a poll costs nothing, and any condition will do
             await asyncio.sleep(0.01)
 
 
 async def settled(members: Sequence[Member], partitions: int) -> None:
-    """Let time pass until each partition has one owner and no member has two partitions more than another."""
+    """Let virtual time pass until each partition has one owner and members own equally many, give or take one."""
 
     def is_settled() -> bool:
         owned = [member.owned for member in members]

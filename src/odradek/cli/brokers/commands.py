@@ -1,4 +1,4 @@
-"""`odradek brokers`: list and describe the brokers of a cluster, and unregister one; others have their own modules."""
+"""`odradek brokers list`, `describe` and `unregister`."""
 
 import asyncio
 from collections import Counter
@@ -29,7 +29,7 @@ for _other in (drain, features, log_dirs, versions):
 @json_option
 @cluster_options
 def list_brokers(*, as_json: bool, bootstrap_server: str | None, command_config: str | None) -> None:
-    """List the registered brokers, with the controller, and the fenced ones, which are away for now."""
+    """List the registered brokers, and show which one is the controller and which are fenced."""
 
     async def work() -> ClusterDescription:
         async with admin(bootstrap_server, command_config) as client:
@@ -49,7 +49,7 @@ def list_brokers(*, as_json: bool, bootstrap_server: str | None, command_config:
 @json_option
 @cluster_options
 def describe(*, ids: Sequence[int], as_json: bool, bootstrap_server: str | None, command_config: str | None) -> None:
-    """Show the leaders, replicas and data directories of brokers; of all brokers without an ID."""
+    """Show the leaders, replicas and data directories of brokers, by default of all."""
 
     async def work() -> tuple[ClusterDescription, list[_Described]]:
         async with admin(bootstrap_server, command_config) as client:

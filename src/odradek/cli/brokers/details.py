@@ -1,4 +1,4 @@
-"""`odradek brokers log-dirs`, `versions` and `features`: single logs on the disks, and what brokers support."""
+"""`odradek brokers log-dirs`, `versions` and `features`: the logs on disks, and the APIs that brokers support."""
 
 import asyncio
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ def log_dirs(
     bootstrap_server: str | None,
     command_config: str | None,
 ) -> None:
-    """Show each log in the data directories of brokers, with its size; of all brokers without an ID."""
+    """Show each log in the data directories of brokers, by default of all, with its size."""
 
     async def work() -> dict[int, list[LogDirDescription]]:
         async with admin(bootstrap_server, command_config) as client:
@@ -56,7 +56,7 @@ def log_dirs(
 @json_option
 @cluster_options
 def versions(*, broker_id: int | None, as_json: bool, bootstrap_server: str | None, command_config: str | None) -> None:
-    """Show the APIs and their versions that a broker supports; any broker without an ID."""
+    """Show the APIs and their versions that a broker supports, by default any broker."""
     found = sorted(_versions(broker_id, bootstrap_server, command_config).api_versions.items())
     known = {each.value: each.name for each in ApiKey}
     if as_json:

@@ -17,7 +17,7 @@ from odradek.model.values import dataclass, field
 
 _POLL_S: Final = 0.5
 _MOST_LEADERLESS_CHECKS: Final = 60
-"""Checks, for half a minute, without a leader of any remaining partition: an election may take a session time-out."""
+"""The drain fails after this number of checks, half a minute, in which no remaining partition has a leader."""
 _MOST_NAMED: Final = 5
 """Limit of partitions in one message."""
 
@@ -56,7 +56,7 @@ def drain(
 
 @dataclass(slots=True)
 class _Draining:
-    """One run. `begun` holds the moves requested so far, because metadata may be a moment behind."""
+    """One run. `begun` has the moves requested so far, because metadata may lag behind."""
 
     client: Admin
     broker_id: int
@@ -65,7 +65,6 @@ class _Draining:
     begun: dict[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
 
     async def show(self) -> None:
-        """Print the plan."""
         found = await self._look()
         for key, target in found.targets.items():
             if self.as_json:
@@ -107,7 +106,7 @@ class _Draining:
             click.echo(f"broker {self.broker_id} has no replicas")
 
     async def _begin(self, found: "_Replicas") -> set[TopicPartition]:
-        """Begin as many moves as may be in progress at once."""
+        """Request moves until `at_once` are in progress; return the partitions of the new ones."""
         room = max(self.at_once - len(found.moving), 0)
         led = [(key, target) for key, target in found.targets.items() if key not in found.leaderless]
         targets = dict(led[:room])
@@ -130,11 +129,10 @@ class _Draining:
         return started
 
     async def _look(self) -> "_Replicas":
-        """Return the present replicas and the moves to make. Raises `KafkaError` if a partition can't be moved."""
+        """Return the replicas and the moves to make. Raises `KafkaError` if a partition can't be moved."""
         client = self.client
         cluster = await client.describe_cluster()
-        # Reassignments are read first: one that ends in between is then seen at its target, not as one that was never
-        # begun.
+        # Reassignments are read first, so that one that ends in between appears as done, not as never begun.
         moving = await client.list_partition_reassignments()
         topics = await client.list_topics(include_internal=True)
         described = {
@@ -171,9 +169,9 @@ class _Draining:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Replicas:
-    """The present replicas of partitions, the moves to make, and the moves in progress off the broker.
+    """The replicas after all reassignments in progress, the moves to make, and those in progress off the broker.
 
-    `leaderless` are the partitions of both that have no leader, and so can't move now.
+    `leaderless` has the partitions of both kinds of moves without a leader, which can't move now.
     """
 
     assigned: Assignment

@@ -1,4 +1,4 @@
-"""`odradek groups`: `commands` has list, describe and delete; each other command has a module of its own."""
+"""`odradek groups`: `commands` has list, describe, members, offsets and delete; other modules have the others."""
 
 from odradek.cli.groups.commands import command
 

@@ -1,4 +1,4 @@
-"""`odradek groups`: list, describe and delete groups and their offsets; other commands have modules of their own."""
+"""`odradek groups list`, `describe`, `members`, `offsets`, `delete` and `offsets-delete`."""
 
 from collections.abc import Sequence
 
@@ -232,7 +232,7 @@ def _descriptions(
 
 def _print_group(group: GroupDescription) -> None:
     if group.protocol_type not in ("", PROTOCOL_TYPE):
-        # Connect's workers and others share out something else than partitions, in an encoding of their own.
+        # Groups of other protocol types, such as Connect's workers, do not assign partitions.
         click.echo(
             f"group {group.group_id}  state {group.group_state or '-'}  protocol type {group.protocol_type}  "
             f"protocol {group.protocol or '-'}  members {len(group.members)}"
@@ -275,6 +275,6 @@ def _print_members(groups: Sequence[GroupDescription], *, verbose: bool, as_json
 
 
 def _print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print a table unless it has no rows; the caller has explained that on stderr."""
+    """Print a table if it has rows; the caller has explained on stderr why there are none."""
     if rows:
         print_table(columns, rows)

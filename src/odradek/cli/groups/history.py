@@ -21,10 +21,10 @@ _COLUMNS = (
 def history(*, group: str, limit: int, as_json: bool, bootstrap_server: str | None, command_config: str | None) -> None:
     """Show the causes of a group's rebalances, the members that joined last, and the time without an owner.
 
-    DURATION is the time from the cause until the last member had its assignment. UNOWNED is the time for which
-    partitions had no owner, summed over all of them, LONGEST that of a single one; --json has each. GENERATION is the
-    epoch of a group of the consumer protocol, REVOCATION the member of it that took longest to give partitions up.
-    Times are in seconds.
+    DURATION is the time from the cause until the last member had its assignment. UNOWNED is the time without an owner,
+    summed over all partitions, LONGEST the longest of a single partition; --json has each. In a group of the consumer
+    protocol, GENERATION is the epoch, and REVOCATION the member that took longest to give partitions up. Times are in
+    seconds.
     """
 
     async def work() -> list[dict[str, Any]]:
@@ -68,7 +68,7 @@ def _waited_for(rebalance: dict[str, Any]) -> str | None:
 
 
 def _slowest(waited_ms: dict[str, int]) -> str | None:
-    """Return the first member, which took longest, and its time."""
+    """Return the first member, which took longest, with its seconds."""
     return next((f"{member} {_seconds(each)}" for member, each in waited_ms.items()), None)
 
 

@@ -13,7 +13,7 @@ from odradek.model.values import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSelection:
-    """The groups that a command line names."""
+    """The groups that the options name."""
 
     names: tuple[str, ...]
     is_all: bool = False
@@ -44,7 +44,7 @@ def groups_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def group_option(function: Callable[..., None]) -> Callable[..., None]:
-    """Add `GROUP` and `--group`, of which exactly one must be given; the command gets it as `group`."""
+    """Add `GROUP` and `--group`, exactly one of which is required; the command gets it as `group`."""
 
     @wraps(function)
     def command(*, name: str | None, group: str | None, **options: Any) -> None:

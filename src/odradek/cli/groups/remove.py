@@ -29,7 +29,7 @@ def remove_members(
     bootstrap_server: str | None,
     command_config: str | None,
 ) -> None:
-    """Remove members of a group; one that still runs joins again."""
+    """Remove members of a group; a member that still runs joins again."""
     if bool(members or instances) == is_all:
         raise click.UsageError("name members with --member or --instance, or give --all")
 

@@ -23,14 +23,14 @@ _OffsetType: Final = click.IntRange(min=0, max=2**63 - 1)
 
 
 class Goal(NamedTuple):
-    """The option that says which offsets are set, such as `to_earliest`, with its value if it has one."""
+    """The option that chooses the new offsets, such as `to_earliest`, and its value."""
 
     option: str
     value: Any = None
 
 
 class PartitionOffsets(NamedTuple):
-    """A partition's first and end offset, and that of the first record since the requested time (-1: none)."""
+    """A partition's first and end offsets, and the offset of its first record since the requested time (-1: none)."""
 
     first: int
     end: int
@@ -38,7 +38,7 @@ class PartitionOffsets(NamedTuple):
 
 
 def new_offset(goal: Goal, committed: int | None, partition: PartitionOffsets) -> tuple[int, str]:
-    """Return the offset that a reset to `goal` commits, and a remark if it is not the requested one.
+    """Return `(offset, remark)`: the offset to commit, and why it is not the requested one, or "".
 
     Offsets are limited to the range from the first to the end offset. `to_current` without a committed offset is the
     end. Raises `ValueError` with the reason if there is no committed offset to shift.
@@ -75,7 +75,7 @@ class _Scope:
 
 @dataclass(slots=True)
 class _Reset:
-    """The committed offsets of one group, and the new ones in `offsets`."""
+    """One group's committed offsets, the goal of each partition to reset, and the new offsets."""
 
     group_id: str
     committed: Mapping[TopicPartition, int]
@@ -166,7 +166,7 @@ def _goal(options: Mapping[str, Any]) -> Goal:
 
 
 async def _plan(client: Admin, scope: _Scope, goal: Goal) -> tuple[list[_Reset], dict[str, OdradekError]]:
-    """Return the offsets to commit, and the errors of groups that cannot be reset."""
+    """Return the offsets to commit, and by group id the errors of groups that cannot be reset."""
     plan: list[PlannedOffset] = []
     if scope.file is not None:
         plan = read_plan(scope.file, None if scope.selection.is_all else scope.selection.names)
@@ -211,7 +211,7 @@ async def _check_partitions(client: Admin, file: IO[bytes], plan: Iterable[Plann
 
 
 def _refusal(group_id: str, group: GroupDescription | KafkaError) -> KafkaError | None:
-    """Return the error of a group that cannot be reset, or None. A group that does not exist can be."""
+    """Return the error of a group that cannot be reset, or None; a group that does not exist can be reset."""
     if isinstance(group, KafkaError):
         return None if group.code == ErrorCode.group_id_not_found else group
     if group.group_state in _INACTIVE:
@@ -249,7 +249,7 @@ def _nothing_to_reset(group_id: str, scope: _Scope) -> KafkaError:
 async def _look_up_offsets(
     client: Admin, resets: Iterable[_Reset], goal: Goal, errors: dict[str, OdradekError]
 ) -> None:
-    """Set the new offsets of `resets`; add an error for a group with a partition for which there is none."""
+    """Set `offsets` of the resets; add to `errors` each group with a partition that has no new offset."""
     partitions = {partition for each in resets for partition in each.goals}
     first = await client.list_offsets(dict.fromkeys(partitions, EARLIEST))
     ends = await client.list_offsets(dict.fromkeys(partitions, LATEST))
@@ -274,7 +274,7 @@ async def _look_up_offsets(
 async def _execute(client: Admin, resets: Iterable[_Reset], errors: dict[str, OdradekError]) -> list[_Reset]:
     """Commit the offsets; return the resets that succeeded, and add the errors of the others.
 
-    After the first group whose coordinator cannot be reached the others are not tried: each would take as long.
+    After a group whose coordinator cannot be reached, the others are not tried, because each would take as long.
     """
     done = []
     is_unreachable = False
@@ -313,7 +313,7 @@ def _print(resets: Iterable[_Reset], *, executed: bool, as_json: bool) -> None:
 
 
 def _export(resets: Iterable[_Reset], *, is_single: bool) -> None:
-    """Print the offsets as Kafka's tool does: without the group if one was named."""
+    """Print the offsets as CSV, as Kafka's tool does: without the group if only one was named."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     for each in resets:

@@ -1,4 +1,4 @@
-"""`odradek groups tree|migrate`: groups of generation 1, which are in the metadata tree and have no coordinator."""
+"""`odradek groups tree|migrate`: groups of generation 1, whose members and offsets are in the metadata tree."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -139,7 +139,7 @@ def migrate(
 
 
 async def _group_in_tree(url: str, group_id: str) -> TreeGroup:
-    """Return a group without consumers. Raises `KafkaError`, `BrokenNodeError`, and `ConfigurationError` for its id."""
+    """Return a group of the tree. Raises `KafkaError` if it has consumers, `BrokenNodeError`, `ConfigurationError`."""
     validate_node_name("GROUP", group_id)
     reader = open_reader(url, system_runtime())
     try:

@@ -38,8 +38,8 @@ def waiting(
 ) -> None:
     """Show which members of a group wait for whom: epochs, what they have to revoke, and what they wait for.
 
-    SINCE is how long ago the holder of the partitions was told to revoke them, TIMES-OUT in how many seconds it is
-    removed, by the clock of this machine. Both need permission to read __consumer_offsets.
+    SINCE is how many seconds ago the holder of the partitions was told to revoke them, and TIMES-OUT after how many it
+    is removed, by the clock of this machine. Both need permission to read __consumer_offsets.
     """
     if count is not None and interval is None:
         raise click.UsageError("--count needs --interval")
@@ -72,7 +72,7 @@ def _show(group: GroupWaits, *, as_json: bool, now_ms: int) -> None:
 
 
 def headline(group: GroupWaits) -> str:
-    """Return the line about the group as a whole."""
+    """Return one or two lines about the group as a whole."""
     epoch = "-" if group.epoch is None else group.epoch
     if group.group_type == "classic":
         text = f"group {group.group_id}  state {group.group_state}  generation {epoch}  members {len(group.members)}"
@@ -89,7 +89,7 @@ def headline(group: GroupWaits) -> str:
 
 
 def rows(group: GroupWaits, member: MemberWaits, now_ms: int) -> Iterator[tuple[object, ...]]:
-    """Yield a row for each thing that keeps a member from its target: one for each holder; one if there is none."""
+    """Yield a row for each holder of partitions that a member revokes or waits for; one row if there is none."""
     head = member.member_id, member.epoch, len(member.assigned)
     steps = [("revokes", member.revokes), ("waits for", member.waits_for)]
     found = [

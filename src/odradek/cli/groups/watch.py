@@ -31,10 +31,9 @@ LagChanges = Mapping[tuple[str, int], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """A description of a group at `at_s`, a time of the loop.
+    """A group's description at `at_s` (loop time); `group` is None if the group does not exist.
 
-    If it could not be read, `error` is the reason, and `group` is the description before. `group` is None if the group
-    does not exist.
+    If the group could not be read, `error` is the reason, and `group` is the last description.
     """
 
     group_id: str
@@ -46,13 +45,13 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """A sample, and the last one before it that could be read."""
+    """The current sample, and the last one before it without an error."""
 
     before: Sample | None
     now: Sample
 
     def lag_changes(self) -> LagChanges:
-        """Return the changes of lag of the partitions for which both samples have a lag."""
+        """Return the changes of lag for the partitions whose lag is in both samples."""
         before, now = self.before, self.now
         if before is None or before.group is None or now.group is None or now.error or now.at_s <= before.at_s:
             return {}
@@ -106,7 +105,7 @@ def watch(
             else:
                 await _print(samples, count, as_json=False, per_partition=per_partition)
 
-    # The view shows the errors that connections log, and a log line would disturb a terminal that is redrawn.
+    # The view shows connection errors itself; log lines would disturb a terminal that is redrawn.
     logger = logging.getLogger("odradek.clients")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -211,7 +210,7 @@ def render(view: View, *, per_partition: bool) -> "list[RenderableType]":
 
 
 def _member_table(group: GroupDescription, changes: LagChanges) -> "RenderableType":
-    """Return a row for each member, and one for the partitions that no member has."""
+    """Return a table with a row for each member, and one for the partitions without a member."""
     owned: dict[str | None, list[GroupPartition]] = {member.member_id: [] for member in group.members}
     for each in group.partitions:
         owned.setdefault(each.member_id, []).append(each)
@@ -260,7 +259,6 @@ def _signed(per_s: float | None) -> str:
 
 
 def _object(view: View) -> dict[str, Any]:
-    """Return the JSON object of a view."""
     now, group, changes = view.now, view.now.group, view.lag_changes()
     shown: dict[str, Any] = {"group_id": now.group_id, "generation": now.generation, "error": now.error or None}
     if group is None:

@@ -1,4 +1,4 @@
-"""`odradek lab`: which member gets which partition, and how strategies differ."""
+"""`odradek lab assign`, `compare`, `explain` and `what-if`: which member gets which partition, and why."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -135,10 +135,10 @@ def explain(*, partition: str, given: Given, strategy: str | None, as_json: bool
 def what_if(
     *, given: Given, strategy: str | None, limit: int, picture: str | None, as_json: bool, **texts: Any
 ) -> None:
-    """Show what a change of the group would cost: what moves, and who stops reading what.
+    """Show what a change of the group would cost: the partitions that move, and the members that stop reading.
 
-    Before the change, members own what --owned, the file or the live group says, or else what the strategy gives them.
-    For a live group, past rebalances of such a cause say how long it takes.
+    Before the change, members own the partitions of --owned, of the file or of the live group, or else those that the
+    strategy gives them. For a live group, also show how long past rebalances with the same cause took.
     """
     change = Change(
         add_members=texts["add_members"],

@@ -48,7 +48,7 @@ _OPTIONS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """The case of a command line."""
+    """The case that the options describe."""
 
     case: Case
     strategy: str | None
@@ -59,7 +59,7 @@ class Given:
 
 
 def case_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the options; the command gets them as `given`."""
+    """Add the options that describe a case; the command gets it as `given`."""
 
     @wraps(function)
     def command(

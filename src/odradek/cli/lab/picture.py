@@ -1,4 +1,4 @@
-"""`--picture` of `odradek lab`."""
+"""The options `--picture` and `--timeline` of `odradek lab`, and the writing of their files."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -27,7 +27,7 @@ def _file_option(name: str, text: str) -> Callable[[F], F]:
 
 
 def _checked(_context: click.Context, _parameter: click.Parameter, file: str | None) -> str | None:
-    """Refuse what cannot be drawn before the command's work, which may take minutes."""
+    """Check that the file can be drawn, before the command's work, which may take minutes."""
     if file is not None:
         from odradek.lab.pictures import check_file
 
@@ -36,7 +36,7 @@ def _checked(_context: click.Context, _parameter: click.Parameter, file: str | N
 
 
 def write_picture(file: str | None, chart: Callable[[], "Chart"]) -> None:
-    """Write a chart to a file, if one is named; on stderr, say what the picture leaves out."""
+    """Write a chart to `file` unless it is None; on stderr, print what the picture leaves out."""
     if file is None:
         return
     from odradek.lab.pictures import check_file, picture

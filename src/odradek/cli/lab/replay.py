@@ -1,4 +1,4 @@
-"""`odradek lab replay`: who owned what in the past of a live group, and when nobody did."""
+"""`odradek lab replay`: which member of a live group owned which partition in the past, and when none did."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -41,8 +41,9 @@ def replay(
 ) -> None:
     """Show who owned which partition of a live group, from its rebalance journal, and when nobody did.
 
-    Members are down, time is across; quiet times are short. A bar's height stands for the member's share of its most
-    partitions. --json has an object for each time for which a member (null: nobody) owned a partition.
+    A row is a member, time runs across, and times without a rebalance are short. A bar's height is the member's number
+    of partitions, relative to its highest number. --json has an object for each time span in which a member (null:
+    nobody) owned a partition.
     """
 
     async def work() -> list[dict[str, Any]]:
@@ -94,7 +95,7 @@ def _print(made: Timeline) -> None:
 
 
 def _strip(spans: list[Span], axis: Axis) -> str:
-    """Return a row of the timeline; a column shows the most partitions that the row has at any time in it."""
+    """Return a row of the timeline; a column shows the highest number of partitions in its time span."""
     totals = [0] * _COLUMNS
     steps = steps_of(spans)
     most = max(count for _, count in steps)
@@ -107,7 +108,7 @@ def _strip(spans: list[Span], axis: Axis) -> str:
 
 
 def _gap_lines(made: Timeline) -> Iterator[str]:
-    """Yield a line for the partitions that were without an owner at the same time, and the sum."""
+    """Yield a line for each time span without an owner, with its partitions, and one for the sum."""
     gaps: dict[tuple[int, int], list[tuple[str, int]]] = {}
     for gap in made.gaps:
         gaps.setdefault((gap.from_ms, gap.to_ms), []).append(gap.partition)

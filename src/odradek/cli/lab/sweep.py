@@ -1,4 +1,4 @@
-"""`odradek lab sweep`: thousands to millions of groups and failures on Spark."""
+"""`odradek lab sweep`: compute up to millions of combinations of groups, strategies and failures on Spark."""
 
 import importlib.util
 import logging
@@ -27,7 +27,7 @@ _MEASURES: Final = {
 }
 """The heading and the decimals of each measure."""
 _LINES: Final = 20
-"""Lines of progress that are printed where no bar can be shown."""
+"""Number of progress lines if stderr is not a terminal."""
 
 
 @click.command()
@@ -111,7 +111,7 @@ def _compute(
     sweep: Sweep, missing: Sequence[Batch], results: Results, master: str, options: dict[str, str], count: int
 ) -> None:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    # These loggers report at length a failed or interrupted call into the JVM, of which one line is enough.
+    # These loggers report a failed or interrupted call into the JVM at length; the error's one line is enough.
     for name in ("py4j", "SQLQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
@@ -142,7 +142,7 @@ def _compute(
 
 @contextmanager
 def _progress(total: int, finished: int) -> Iterator[Progress]:
-    """Show a bar on a terminal, and elsewhere a line for each twentieth of the work."""
+    """Yield a counter, shown as a bar on a terminal, and elsewhere as a line for each twentieth of the work."""
     if sys.stderr.isatty():
         with progress("sweep", total, unit="scenarios") as advance:
             advance(finished)

@@ -26,7 +26,7 @@ def measures_row(row: Measures) -> tuple[object, ...]:
 
 
 def print_run(case: Case, run: Run, limit: int) -> None:
-    """Print at most `limit` members or threads and their partitions, and how many of the others have how many."""
+    """Print at most `limit` members or threads with their partitions; if there are more, also count them by size."""
     shares = run.settled if run.threads is None else run.threads
     before = case.owners()
     rows = [_row(name, shares[name], before, run) for name in islice(shares, limit)]
@@ -42,7 +42,7 @@ def print_run(case: Case, run: Run, limit: int) -> None:
 
 
 def summary(case: Case, run: Run) -> str:
-    """Return the sentence below an assignment."""
+    """Return the one-line summary of an assignment."""
     found = measure(case, run)
     each = f"{found.fewest:,}" if found.fewest == found.most else f"{found.fewest:,} to {found.most:,}"
     text = (
@@ -65,7 +65,7 @@ def summary(case: Case, run: Run) -> str:
 
 
 def print_transition(made: Transition, limit: int) -> None:
-    """Print each member before and after a change, at most `limit` of them, then what moves and what stops."""
+    """Print at most `limit` members before and after a change, then the partitions that move or stop."""
     gives: dict[str, list[TopicPartition]] = {}
     gets: dict[str, list[TopicPartition]] = {}
     for partition, old, new in made.moves:
@@ -125,7 +125,7 @@ def transition_object(made: Transition) -> dict[str, Any]:
 
 
 def pauses_sentence(past: Pauses | None) -> str:
-    """Return the sentence about past rebalances of a live group."""
+    """Return the sentence about the duration of past rebalances; `past` is None if none is known."""
     if past is None:
         return "for how long: unknown, the rebalance journal has no complete rebalance of this group"
     which = f"rebalances with the cause {' or '.join(past.causes)}" if past.causes else "rebalances of any cause"

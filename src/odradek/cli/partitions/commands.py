@@ -1,4 +1,4 @@
-"""`odradek partitions`: describe partitions and elect their leaders; other commands have modules of their own."""
+"""`odradek partitions describe` and `elect`: show partitions, and elect their leaders."""
 
 from collections.abc import Sequence
 from typing import IO
@@ -138,7 +138,7 @@ def elect(
 
 
 async def _reassignments(client: Admin) -> Reassignments:
-    """Return the reassignments in progress; none from a broker without the API."""
+    """Return the reassignments in progress; empty if the broker lacks the API."""
     try:
         return await client.list_partition_reassignments()
     except KafkaError as error:

@@ -101,8 +101,8 @@ def reassign(
 ) -> None:
     """Move partitions to other replicas, without interrupting clients.
 
-    The new replicas copy the records before the old ones go. The present replicas are printed to stderr as JSON, from
-    which --file can restore them.
+    The new replicas copy the records before the old ones are removed. The current replicas are printed to stderr as
+    JSON, from which --file can restore them.
     """
     modes = [mode for mode, wanted in zip(_MODES, (generate, list_, verify, cancel), strict=True) if wanted]
     _check(modes, file, topics, numbers, replicas, brokers, is_all=is_all, wait=wait)

@@ -1,4 +1,4 @@
-"""`odradek partitions offsets` and `delete-records`: the ends of partitions, and deleting their oldest records."""
+"""`odradek partitions offsets` and `delete-records`: show partitions' offsets, and delete their oldest records."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -109,7 +109,7 @@ def delete_records(
 async def _delete(
     client: Admin, before: Mapping[TopicPartition, int]
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, KafkaError]]:
-    """Return the first offsets afterwards, and errors, by partition."""
+    """Delete records; return the new log start offsets, and the errors, by partition."""
     try:
         return await client.delete_records(before), {}
     except RefusedPartitionsError as error:

@@ -1,4 +1,4 @@
-"""Options of the pipeline commands: the files, and the Spark that runs them."""
+"""Options of the pipeline commands: the TOML files, and the Spark that runs them."""
 
 import functools
 import logging
@@ -22,7 +22,7 @@ files_argument: Final = click.argument(
 
 
 def spark_options(function: F) -> F:
-    """Add the options of `SparkChoice`, as the argument `spark`."""
+    """Add the options of `SparkChoice`; the command gets it as `spark_choice`."""
 
     @functools.wraps(function)
     def with_choice(
@@ -60,7 +60,7 @@ def spark_options(function: F) -> F:
 
 
 class SparkChoice:
-    """Which Spark runs the pipelines."""
+    """The Spark that the options choose: a remote one, or a local session with its settings."""
 
     def __init__(
         self,
@@ -78,13 +78,13 @@ class SparkChoice:
 
     @contextmanager
     def session(self) -> Iterator[Any]:
-        """Start Spark and stop it. Raise `UnavailableError` if it or a package is missing."""
+        """Yield a Spark session and stop it. Raises `UnavailableError` if a package is missing."""
         logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-        # These loggers report at length a failed or interrupted call into the JVM, of which one line is enough.
+        # These loggers report a failed or interrupted call into the JVM at length; the error's one line is enough.
         for name in ("py4j", "SQLQueryContextLogger", "DataFrameQueryContextLogger"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
         try:
-            # Of all modules of pipelines, this one needs the most packages.
+            # Imported to find missing packages: of all modules of pipelines, this one needs the most.
             from odradek.pipelines import runner  # noqa: F401
             from odradek.spark.session import local_session, remote_session, stop_session
 
@@ -120,9 +120,10 @@ def _debugged(*, enabled: bool) -> Iterator[None]:
 
 
 def load_files(paths: Sequence[Path]) -> list[PipelineFile]:
-    """Return the pipelines of files, and of all `*.toml` files of directories, sorted.
+    """Return the pipelines of files, and of the sorted `*.toml` files of directories.
 
-    Raise `ConfigurationError` for a mistake in a file, and `click.UsageError` for two of one name, group or checkpoint.
+    Raises `ConfigurationError` for an invalid file, and `click.UsageError` if two have the same name, group or
+    checkpoint.
     """
     files: list[PipelineFile] = []
     for path in (each for given in paths for each in _toml_files(given)):

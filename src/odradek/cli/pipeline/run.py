@@ -65,7 +65,7 @@ def run(files: tuple[Path, ...], spark_choice: SparkChoice, every: float, as_jso
 
 
 def _screen() -> "AbstractContextManager[Live | None]":
-    """Show a few lines that change, if stderr is a terminal."""
+    """Return a context of a live display, or of None if stderr is not a terminal."""
     from rich.console import Console
     from rich.live import Live
 
@@ -74,7 +74,10 @@ def _screen() -> "AbstractContextManager[Live | None]":
 
 
 def _show(latest: "list[Status]", live: "Live | None", every: float) -> "Callable[[Sequence[Status]], None]":
-    """Return a function that keeps the statuses, and prints those that changed state or are `every` seconds older."""
+    """Return a callback that keeps statuses in `latest` and shows them in `live`, or else as lines.
+
+    A line is printed when a status changes its state, and after `every` seconds.
+    """
     printed: dict[str, tuple[str, float]] = {}
 
     def show(statuses: "Sequence[Status]") -> None:
@@ -92,7 +95,7 @@ def _show(latest: "list[Status]", live: "Live | None", every: float) -> "Callabl
 
 
 def line(status: "Status") -> str:
-    """Return the line of a status: counts, speed, lag, state."""
+    """Return a status as a line: counts, speed, lag, state."""
     figures = status.figures
     parts = [f"{figures.records_in:,} records in", f"{figures.records_out:,} out"]
     optional = (
@@ -113,7 +116,7 @@ def line(status: "Status") -> str:
 
 
 def fields(status: "Status") -> dict[str, Any]:
-    """Return the object of a status for `--json`."""
+    """Return a status as the object of `--json`."""
     figures = status.figures
     return {
         "name": status.name,

@@ -1,4 +1,4 @@
-"""`odradek pipeline check`, `list`, `status` and `example`: what needs no cluster to run."""
+"""`odradek pipeline check`, `list`, `status` and `example`: the commands that contact no broker."""
 
 from pathlib import Path
 from typing import Any
@@ -83,9 +83,9 @@ def _topics_text(topics: Topics) -> str:
 @files_argument
 @json_option
 def status(files: tuple[Path, ...], as_json: bool) -> None:  # noqa: FBT001
-    """Show what pipelines do, from any process on their machine: state, counts, speed, lag, last error.
+    """Show the state, counts, speed, lag and last error of pipelines, whichever process on this machine runs them.
 
-    `killed` means that the process ended without a word. A FILE may be a directory.
+    `killed` means that the process ended without reporting it. A FILE may be a directory.
     """
     from odradek.pipelines.status import read_status
     from odradek.runtime import system_runtime

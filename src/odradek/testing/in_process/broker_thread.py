@@ -1,8 +1,7 @@
-"""A broker in this process that can be killed, and paused as a process is, without effect on other brokers.
+"""A broker on its own thread and event loop, which a test can kill or pause without affecting other brokers.
 
-Each broker has an event loop and a thread of its own, which does all of its work. A broker whose loop is paused stands
-still as after SIGSTOP, with its timers, its session and its sent requests, while the kernel still accepts connections
-for it.
+A paused event loop stops all work of its broker, timers and session renewal included, as SIGSTOP does; the kernel
+still accepts connections for it.
 """
 
 import asyncio
@@ -21,11 +20,11 @@ from odradek.stores import open_store
 
 T = TypeVar("T")
 LIMIT_S: Final = 60.0
-"""Limit of any call, after which it fails with `TimeoutError`."""
+"""Limit of each blocking call, which then raises `TimeoutError`."""
 
 
 class BrokerThread:
-    """One run of a broker, from `start` to `stop` or `kill`. Calls block, and come from other threads than its own.
+    """One run of a broker, from `begin` to `stop` or `kill`. Its methods block, and are called from other threads.
 
     `prepare` is called with the broker before it starts.
     """
@@ -49,11 +48,11 @@ class BrokerThread:
         self._thread = threading.Thread(target=self._main, name=f"odradek-broker-{self.broker_id}", daemon=True)
 
     def begin(self) -> None:
-        """Begin to start; several brokers may start at the same time."""
+        """Start the thread and return at once, so that several brokers can start at the same time."""
         self._thread.start()
 
     def started(self) -> BaseException | None:
-        """Return when the broker serves; raise the error that keeps it from serving."""
+        """Wait for the start; return None when the broker serves, or the error that prevents it."""
         try:
             return self._started.exception(LIMIT_S)
         except concurrent.futures.TimeoutError:
@@ -85,16 +84,16 @@ class BrokerThread:
         self.is_paused = True
 
     def resume(self) -> None:
-        """Let the broker's loop go on. Its clock shows the time that has passed."""
+        """Continue the broker's loop; its clock was not paused."""
         self.is_paused = False
         self._go_on.set()
 
     def run(self, work: Coroutine[Any, Any, T], what: str) -> T:
-        """Run `work` on the broker's loop."""
+        """Run `work` on the broker's loop and return its result; `what` is a verb for errors."""
         return self._wait(asyncio.run_coroutine_threadsafe(work, self._loop), what)
 
     def call(self, work: Callable[[], None]) -> None:
-        """Run `work` on the broker's loop and return when it is done; a paused broker runs it after `resume`."""
+        """Run `work` on the broker's loop and wait for it; for a paused broker, return at once: `resume` runs it."""
         done: concurrent.futures.Future[None] = concurrent.futures.Future()
 
         def do() -> None:

@@ -1,9 +1,9 @@
 """Brokers in this process, for tests with any Kafka client: `with Cluster() as cluster: …cluster.bootstrap_servers…`.
 
-Each broker runs on an event loop and a thread of its own, so that blocking clients work in the test's thread, and
-asyncio clients on the test's loop. Brokers listen on loopback ports and write to a real disk, by default in a
-temporary directory, with the metadata beside it. Every call blocks until it is done, for a minute at most; `async
-with` keeps the caller's loop free meanwhile.
+Each broker runs on its own thread and event loop, so that blocking clients work in the test's thread, and asyncio
+clients on the test's loop. Brokers listen on loopback ports. Their logs and the metadata are on a real disk, by
+default in a temporary directory. Every call blocks, for a minute at most; `async with` starts and stops the cluster
+without blocking the caller's loop.
 """
 
 import asyncio
@@ -38,21 +38,20 @@ _QUICK: Final = {
     "zookeeper.session.timeout.ms": "6000",
     "controlled.shutdown.retry.backoff.ms": "100",
 }
-"""Keys whose defaults in Kafka are for production: tests should not wait 3 s for a first member, nor open 50 logs, nor
-wait 18 s until a paused broker counts as dead."""
+"""Kafka's defaults would cost a test seconds of waiting, and 50 logs."""
 
 _REPLICAS: Final = 3
-"""The default replication factor, if there are enough brokers: topics then survive the death of one."""
+"""The default replication factor, or the number of brokers if that is lower."""
 
 _RETRY_S: Final = 0.02
 
 
 class Cluster:
-    """Brokers 0 to `brokers` - 1. `config` has Kafka's keys for all of them, `broker_configs` more for one, by its id.
+    """Brokers 0 to `brokers` - 1. `config` has Kafka's keys for all brokers; `broker_configs` adds keys by broker id.
 
-    `data_dir` is the directory of their data. `start` raises `ConfigurationError` for a key that does not exist; calls
-    raise `ValueError` for unknown brokers, topics and names, `RuntimeError` if the cluster or the broker does not run,
-    and `TimeoutError`.
+    `data_dir` is the directory of their data. `start` raises `ConfigurationError` for an unknown key; calls raise
+    `ValueError` for unknown brokers, APIs and errors, `RuntimeError` if the cluster or the broker does not run, and
+    `TimeoutError`.
     """
 
     def __init__(
@@ -108,7 +107,7 @@ class Cluster:
     def stop(self) -> None:
         """Stop every broker cleanly, and remove the temporary directory. `with` calls it; a second call does nothing.
 
-        Faults end first, because a broker that stops hands over its partitions through the controller.
+        Faults end first, so that brokers can hand over their partitions through the controller.
         """
         try:
             if self._is_running:
@@ -169,7 +168,7 @@ class Cluster:
     ) -> None:
         await asyncio.to_thread(self.stop)
 
-    # ---- what is there ------------------------------------------------------------------------------------------
+    # ---- state --------------------------------------------------------------------------------------------------
 
     @property
     def bootstrap_servers(self) -> str:
@@ -197,7 +196,7 @@ class Cluster:
         return self._until(self._controller, LIMIT_S, "a controller")[0]
 
     def leader(self, topic: str, partition: int) -> int | None:
-        """Return the id of a partition's present leader; None without a leader or without such a partition."""
+        """Return the id of a partition's current leader; None without a leader or without such a partition."""
         self._check_running()
         known = [image for broker in self._serving() if (image := self._partition(broker, topic, partition))]
         if not known:
@@ -211,7 +210,7 @@ class Cluster:
     def wait_for_leader(
         self, topic: str, partition: int, *, not_in: Collection[int] = (), timeout_s: float = LIMIT_S
     ) -> int:
-        """Wait until a partition has a leader that is not `not_in`, and return its id."""
+        """Wait until a partition has a leader that is not in `not_in`, and return its id."""
         for broker_id in not_in:
             self._check_id(broker_id)
 
@@ -233,7 +232,8 @@ class Cluster:
     ) -> None:
         """Create a topic; when this returns, every partition has a leader, and every broker that serves knows it.
 
-        `assignment` has the brokers of each partition, instead of a number. Raises `KafkaError` as the cluster does.
+        `assignment` maps partitions to brokers, and replaces `partitions` and `replication_factor`. Raises the
+        controller's `KafkaError`.
         """
         placed = {number: tuple(replicas) for number, replicas in (assignment or {}).items()}
         topic = NewTopic(
@@ -253,7 +253,7 @@ class Cluster:
         self._until(lambda: all(name in broker.image.topics for broker in self._serving()), LIMIT_S, f"topic {name}")
 
     def _create(self, topic: NewTopic) -> bool:
-        """Return whether the controller created the topic. Raises its error."""
+        """Return True if the controller created the topic, False to retry. Raises the controller's other errors."""
         (controller,) = self._until(self._controller, LIMIT_S, "a controller")
         thread = self._thread(controller)
         try:
@@ -290,8 +290,8 @@ class Cluster:
     def disconnect(self, brokers: Collection[int], others: Collection[int], *, one_way: bool = False) -> None:
         """Cut the connections between the two sets of brokers until `heal`; clients still reach all of them.
 
-        With `one_way`, only data of `brokers` is held back. Connections are not lost but silent, as in a network that
-        drops packets, and held data arrives after `heal`. The connections to the metadata tree stay.
+        With `one_way`, only data from `brokers` to `others` is held back. Connections stay open but silent, as in a
+        network that drops packets; held data arrives after `heal`. Connections to the metadata tree are not cut.
         """
         self._check_running()
         for broker_id in (*brokers, *others):
@@ -309,10 +309,9 @@ class Cluster:
         self._apply_cuts()
 
     def delay(self, seconds: float, api: str | ApiKey | None = None, brokers: Collection[int] | None = None) -> None:
-        """Delay every request for `api`, or for any, at `brokers`, or at all of them, until `heal`.
+        """Delay every request for `api` (None: any) at `brokers` (None: all) until `heal`.
 
-        Requests of other brokers are delayed, too; those of one connection wait one after the other, as at a slow
-        broker.
+        Requests from other brokers are delayed, too. Requests of one connection are delayed one after the other.
         """
         self._check_running()
         if not seconds > 0:
@@ -328,7 +327,7 @@ class Cluster:
         """Answer the next `times` requests of clients for `api` with a Kafka error, without processing them.
 
         `api` and `error` have Kafka's names, in any case: `fail_next("produce", "NOT_LEADER_OR_FOLLOWER")`. `broker`
-        limits this to one broker. A produce request with acks=0, which has no response, loses its connection.
+        limits this to one broker. A produce request with acks=0 has no response: its connection is closed.
         """
         self._check_running()
         if times < 1:
@@ -419,7 +418,7 @@ class Cluster:
 
 
 def _api(name: str | ApiKey) -> ApiKey:
-    """Return an API by its name, as Kafka or our enum writes it: `Produce`, `FindCoordinator`, `FIND_COORDINATOR`."""
+    """Return an API by its name in any of Kafka's forms: `Produce`, `FindCoordinator`, `FIND_COORDINATOR`."""
     wanted = name.name if isinstance(name, ApiKey) else str(name)
     served = {key.name.replace("_", "").lower(): key for key in map(ApiKey, apis())}
     found = served.get(wanted.replace("_", "").lower())
@@ -429,7 +428,6 @@ def _api(name: str | ApiKey) -> ApiKey:
 
 
 def _error(error: str | int | ErrorCode) -> ErrorCode:
-    """Return one of Kafka's errors, by its name or number."""
     if isinstance(error, str):
         found = ErrorCode.__members__.get(error.lower())
     else:

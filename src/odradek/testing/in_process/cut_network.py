@@ -1,8 +1,7 @@
-"""Connections between brokers over real sockets that can be cut: held data is delivered when the cut heals.
+"""A network between brokers, over real sockets, that a test can cut; held data is delivered when the cut heals.
 
-A broker's connections to other brokers go through gates at its own end, which hold its data and stop reading. As in a
-network that drops packets, a connection over a cut is not lost but silent, and a new one is not refused but
-unanswered. Connections of clients have no gates.
+Each connection that a broker opens to another broker has a `_Gate`. During a cut, the gate holds written data and
+stops reading, so that the connection stays open but silent, and new connections wait. Clients' connections have none.
 """
 
 import asyncio
@@ -16,7 +15,7 @@ P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 
 class Cuts:
-    """The cuts between brokers, for all threads of a cluster. `brokers` are their ids by their ports."""
+    """The cuts between brokers, shared by the threads of a cluster. `brokers` maps ports to broker ids."""
 
     def __init__(self) -> None:
         self.brokers: dict[int, int] = {}
@@ -24,7 +23,7 @@ class Cuts:
         self._lock = threading.Lock()
 
     def cut(self, source: int, target: int) -> None:
-        """Hold back the data of `source` for `target` from now on."""
+        """Hold back data from `source` to `target` from now on."""
         with self._lock:
             self._pairs |= {(source, target)}
 
@@ -42,7 +41,7 @@ class Cuts:
 
 
 class CutNetwork:
-    """The machine's network as the broker `broker_id` has it. `ports` are the local ports of its connections."""
+    """The network of one broker. It keeps the local ports of its open connections in `ports`."""
 
     def __init__(self, broker_id: int, cuts: Cuts, ports: set[int]) -> None:
         self._broker_id = broker_id
@@ -79,7 +78,7 @@ class CutNetwork:
         self._ports.discard(gate.near_port)
 
     def look(self) -> None:
-        """Apply the present cuts; called on the broker's loop."""
+        """Apply the current cuts; called on the broker's loop."""
         self._changed.set()
         for gate in tuple(self._gates):
             gate.cut(*self._cuts.between(self._broker_id, gate.port))
@@ -96,7 +95,7 @@ class _Gate:
         self._closing = False
 
     def cut(self, there: bool, back: bool) -> None:  # noqa: FBT001 two ways of one thing
-        """Hold or release the data that goes `there`, and stop or resume reading what comes `back`."""
+        """Hold (`there`) or release written data, and pause (`back`) or resume reading."""
         if self._transport.is_closing():
             return
         if back:

@@ -1,8 +1,4 @@
-"""Injected errors and delays of requests: one cluster's rules, applied in all of its brokers' threads.
-
-A rule that matches a request answers it with an error, or delays it. Brokers outside a `Cluster` have no rules, and no
-cost.
-"""
+"""Rules of a `Cluster` that answer matching requests with an error or delay them, in all of its brokers' threads."""
 
 import asyncio
 import threading
@@ -24,7 +20,7 @@ SENTENCE: Final = "a test injected this error"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """A rule: the next `times` requests of clients for `api` are answered with `error`, by one `broker` or by any."""
+    """A rule: the next `times` client requests for `api` are answered with `error`, by `broker` (None: any)."""
 
     api: ApiKey
     error: ErrorCode
@@ -34,7 +30,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delay:
-    """A rule: every request for `api`, or for any, waits `seconds` at `brokers`, or at all, before it is served."""
+    """A rule: every request for `api` (None: any) waits `seconds` at `brokers` (None: all)."""
 
     seconds: float
     api: ApiKey | None
@@ -42,7 +38,7 @@ class Delay:
 
 
 class RequestFaults:
-    """The rules. `from_brokers` has the ports that brokers connect from: other connections are clients'."""
+    """The rules. `from_brokers` has the local ports of connections that brokers opened; others are clients'."""
 
     def __init__(self) -> None:
         self.from_brokers: set[int] = set()
@@ -59,12 +55,12 @@ class RequestFaults:
                 self._failures = (*self._failures, rule)
 
     def clear(self) -> None:
-        """Remove all rules; delayed requests still wait."""
+        """Remove all rules; requests that are already delayed still wait."""
         with self._lock:
             self._failures, self._delays = (), ()
 
     def before(self, serve: Serve, broker_id: int) -> Serve:
-        """Return `serve` behind the rules."""
+        """Return a function that applies the rules, and then calls `serve`."""
 
         def served(connection: Connection, frame: memoryview, *, alone: bool) -> Reply:
             if self._failures or self._delays:
@@ -85,7 +81,7 @@ class RequestFaults:
         seconds = self._delay(api.key, broker_id)
         if not seconds:
             return serve(connection, frame, alone=alone)
-        # One after the other, so that none overtakes: as by a broker that is slow.
+        # One request of a connection at a time, so that none overtakes another, as at a slow broker.
         return _Delayed(serve, connection, frame, seconds) if alone else LATER
 
     def _take_failure(self, api: ApiKey, broker_id: int) -> ErrorCode | None:
@@ -139,7 +135,7 @@ class _Delayed(PendingReply):
 
 
 def _refusal(connection: Connection, frame: memoryview, error: ErrorCode) -> Reply:
-    """Return the response with an error; a Produce with acks=0, which has none, loses its connection as in Kafka."""
+    """Return an error response; for a Produce with acks=0, close the connection instead, as Kafka does."""
     header = decode_request_header(frame)
     key, version = ApiKey(header.api_key), header.api_version
     request = decode_request(key, version, bytes(frame[header.body_offset :]))

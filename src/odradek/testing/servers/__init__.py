@@ -1,1 +1,1 @@
-"""Servers in processes of their own, to be stopped, paused and killed: Odradek's and ZooKeeper's."""
+"""Odradek and ZooKeeper servers as separate processes, which a test can stop, pause and kill."""

@@ -1,4 +1,4 @@
-"""`odradek serve` and `odradek up` in processes of their own, to be killed: a crash that no call can imitate."""
+"""`odradek serve` and `odradek up` as separate processes, which a test can kill with SIGKILL."""
 
 import os
 import re
@@ -16,12 +16,12 @@ _ANY_PORT: Final = "127.0.0.1:0"
 
 
 class ServedBroker(AnnouncingProcess):
-    """A broker over `data_dir`, started by `with` or `start`; its output goes to `errors`.
+    """A broker with its data in `data_dir`, started by `with` or `start`; its standard error goes to `errors`.
 
-    By default that is `data_dir`'s neighbour, `*.err`. The broker keeps a free port from its first start on, also
-    while it does not run. `open_files` is the limit of open files, `metadata` the URL of its tree, by default a file
-    in `data_dir`. `launcher` precedes the command, and must become it by exec (as `nsenter` does), since its process
-    is the one to kill. `arguments` are more arguments of `odradek serve`.
+    `errors` is `<data_dir>.err` by default. The broker keeps the free port of its first start. `open_files` limits open
+    files; `metadata` is the URL of the metadata tree, by default a file in `data_dir`. `launcher` precedes the command,
+    and must exec it (as `nsenter` does), so that signals reach the broker. `arguments` are more arguments of
+    `odradek serve`.
     """
 
     def __init__(
@@ -74,9 +74,9 @@ class ServedBroker(AnnouncingProcess):
 
 
 class SupervisedBrokers(AnnouncingProcess):
-    """Several brokers over `data_dir` under `odradek up`, which restarts a broker that is killed.
+    """Several brokers with data in `data_dir`, under `odradek up`, which restarts killed brokers.
 
-    The supervisor's output goes to `data_dir`'s neighbour, `*.err`.
+    The supervisor's standard error goes to `<data_dir>.err`.
     """
 
     def __init__(self, data_dir: Path, *, brokers: int = 3, options: Mapping[str, str] | None = None) -> None:
@@ -92,13 +92,13 @@ class SupervisedBrokers(AnnouncingProcess):
         return self.announced
 
     def broker_pid(self, broker_id: int) -> int:
-        """Return the latest process of a broker, from the supervisor's log."""
+        """Return the latest process id of a broker, from the supervisor's log."""
         said = re.findall(rf"broker {broker_id} serves at \S+ process (\d+)", self.errors.read_text(errors="replace"))
         assert said, f"there is no broker {broker_id}"
         return int(said[-1])
 
     def kill_broker(self, broker_id: int) -> int:
-        """Kill one broker as a crash does; return the process that it was."""
+        """Kill one broker with SIGKILL; return its process id."""
         pid = self.broker_pid(broker_id)
         os.kill(pid, signal.SIGKILL)
         return pid

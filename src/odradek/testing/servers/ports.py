@@ -1,4 +1,4 @@
-"""Ports for servers that need theirs before they start, and for servers that restart."""
+"""Loopback ports for servers that need a port number before they start, or the same one after a restart."""
 
 import random
 import socket
@@ -11,17 +11,17 @@ from typing import Final
 _LOWEST: Final = 10_000
 _OF_CONNECTIONS: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _FIRST_OF_CONNECTIONS: Final = 32_768
-"""Linux's default, which is below that of other systems."""
+"""The first ephemeral port where the system does not tell it: Linux's default, the lowest of all systems."""
 _TRIES: Final = 1000
 _choose: Final = random.SystemRandom()
-"""A generator of its own: tests that run at the same time set the same seed for the global one."""
+"""Not the global generator, which parallel test processes seed equally."""
 
 
 class HeldPort:
-    """A port of loopback for a server that restarts: no process that takes any port gets it meanwhile.
+    """A loopback port reserved for a server that restarts: the system gives it to no process that binds port 0.
 
-    `number` is the wanted port, 0 for any. The server binds it beside this, as Linux allows with SO_REUSEADDR, which
-    asyncio sets. On other systems nothing is held. Raises `OSError` if the port is taken.
+    `number` is the wanted port, 0 for any. Linux lets the server bind the held port with SO_REUSEADDR, which asyncio
+    sets. On other systems nothing is held. Raises `OSError` if the port is taken.
     """
 
     def __init__(self, number: int = 0) -> None:
@@ -39,10 +39,10 @@ class HeldPort:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return free ports of loopback, for servers that can't report which free port they took.
+    """Return `count` free loopback ports, for servers that cannot bind port 0 and report the result.
 
-    No connection takes them before the server does: they are below those that the system hands out. Raises `OSError`
-    if there are none.
+    They are below the ephemeral ports, so that no connection takes one before the server does. Raises `OSError` if
+    too few are free.
     """
     ports: list[int] = []
     with ExitStack() as held:

@@ -1,7 +1,4 @@
-"""A server in a process of its own: started, awaited until it is ready, stopped, killed and paused.
-
-Subclasses define the command, and how to tell that the server is ready. One is here: a server that prints a line.
-"""
+"""Base classes of servers that run as a separate process: start, wait until ready, stop, kill, pause."""
 
 import os
 import select
@@ -17,14 +14,14 @@ from typing import Any, Final, Self
 
 _POLL_S: Final = 0.01
 _ENDING_SHOWN: Final = 4000
-"""Limit of characters of the server's output in the error of a failed start."""
+"""Characters of the server's output that the error of a failed start contains, at most."""
 
 
 class ServerProcess(ABC):
     """One server, called `name` in errors; started by `with` or `start`, any number of times.
 
-    Its output is appended to `log`, or goes to ours without one. A start that takes longer than `start_s` has failed,
-    and a server that takes longer than `stop_s` to end is killed.
+    Its output is appended to `log`; None: to this process's output. A start fails after `start_s` seconds; a server
+    that has not stopped after `stop_s` seconds is killed.
     """
 
     def __init__(self, name: str, *, log: Path | None, start_s: float = 60.0, stop_s: float = 30.0) -> None:
@@ -50,9 +47,9 @@ class ServerProcess(ABC):
         return None if self._process is None else self._process.poll()
 
     def start(self) -> None:
-        """Start the server and return when it serves. Raises `RuntimeError` with its output if it does not.
+        """Start the server and return when it serves.
 
-        No process is left then.
+        If it does not, kill it and raise `RuntimeError` with its output.
         """
         self.launch()
         self.wait_until_ready()
@@ -70,7 +67,7 @@ class ServerProcess(ABC):
             )
 
     def wait_until_ready(self) -> None:
-        """Return when the launched process serves; raise as `start` does."""
+        """Return when the launched process serves; if it does not, kill it and raise `RuntimeError`."""
         process = self._running()
         deadline = time.monotonic() + self._start_s
         try:
@@ -83,7 +80,7 @@ class ServerProcess(ABC):
             raise
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
-        """Stop the process as an operator does, with SIGTERM or SIGINT; return its exit status."""
+        """Stop the process with SIGTERM or SIGINT; return its exit status."""
         return self._end(number)
 
     def kill(self) -> None:
@@ -114,11 +111,11 @@ class ServerProcess(ABC):
         """Return the command line."""
 
     def _environment(self) -> Mapping[str, str]:
-        """Return variables to add to our environment."""
+        """Return variables to add to this process's environment."""
         return {}
 
     def _output(self, log: Any) -> Any:
-        """Return the file for standard output."""
+        """Return the file for standard output; `log` is the open log or None."""
         return log
 
     @abstractmethod
@@ -145,10 +142,7 @@ class ServerProcess(ABC):
 
 
 class AnnouncingProcess(ServerProcess):
-    """Runs `command`, which prints a line that begins with `prefix` when it serves.
-
-    `announced` is the rest of the line.
-    """
+    """A process that prints a line with `prefix` when it serves; `announced` is the rest of the line."""
 
     def __init__(
         self, name: str, command: Sequence[str], *, prefix: str, log: Path | None = None, stop_s: float = 30.0

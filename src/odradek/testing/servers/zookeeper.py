@@ -1,7 +1,7 @@
 """A real ZooKeeper, as Debian's package `zookeeper` installs it: one server, or an ensemble of several.
 
-Servers listen on loopback unless a test gives them other addresses, for instance of network namespaces. They do not
-sync their log: the data of a killed process stays in the page cache, and a busy disk would expire sessions.
+Servers listen on loopback unless a test gives other addresses, for instance of network namespaces. They do not fsync
+their log: a killed process loses nothing by it, and a busy disk would expire sessions.
 """
 
 import os
@@ -18,10 +18,10 @@ from odradek.testing.servers.server_process import ServerProcess
 
 _SCRIPTS: Final = ("/usr/share/zookeeper/bin/zkServer.sh", "/opt/zookeeper/bin/zkServer.sh")
 _TICK_MS: Final = 100
-"""The shortest session is two ticks: tests of expiry need not wait long."""
+"""Short, because the shortest session time-out is two ticks."""
 _INIT_LIMIT_TICKS: Final = 100
 _SYNC_LIMIT_TICKS: Final = 30
-"""Limit for a server of an ensemble to find its leader, and to answer it: a busy machine needs that much."""
+"""Limits for an ensemble's server to connect to the leader, and to answer it, long enough for a busy machine."""
 _ANSWER_S: Final = 1.0
 
 
@@ -34,8 +34,8 @@ def find_zookeeper() -> str | None:
 class ZookeeperServer(ServerProcess):
     """One server, its files below `directory`; started by `with` or `start`, on the same port each time.
 
-    Its output goes to `directory/zookeeper.log`. `launcher` precedes the command and must become it by exec, as
-    `nsenter` does. `heap` is the JVM's limit. Raises `RuntimeError` if ZooKeeper is not installed or does not start.
+    Its output goes to `directory/zookeeper.log`. `launcher` precedes the command and must exec it, as `nsenter` does.
+    `heap` is the JVM's limit. `start` raises `RuntimeError` if ZooKeeper is not installed or does not start.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class ZookeeperServer(ServerProcess):
         return f"{self._host}:{self._quorum_port}:{self._election_port}"
 
     def mode(self) -> str | None:
-        """`standalone`, `leader` or `follower`; None while it does not serve."""
+        """Return `standalone`, `leader` or `follower`; None while the server does not serve."""
         try:
             with socket.create_connection((self._host, self.port), timeout=_ANSWER_S) as connection:
                 connection.sendall(b"srvr")
@@ -74,7 +74,7 @@ class ZookeeperServer(ServerProcess):
         return rest.split()[0].decode() if found else None
 
     def join_ensemble(self, server_id: int, quorum_addresses: Mapping[int, str]) -> None:
-        """Join an ensemble, as `server_id`, from the next start on."""
+        """Configure the next start to join an ensemble; `quorum_addresses` are by server id."""
         self._server_id = server_id
         self._ensemble = f"initLimit={_INIT_LIMIT_TICKS}\nsyncLimit={_SYNC_LIMIT_TICKS}\n" + "".join(
             f"server.{number}={address}\n" for number, address in quorum_addresses.items()
@@ -110,7 +110,7 @@ class ZookeeperServer(ServerProcess):
 
 
 class ZookeeperEnsemble:
-    """Servers that elect a leader among them, their files below `directory`; started by `with`.
+    """Servers that elect a leader, their files below `directory`; started by `with`.
 
     `hosts` and `launchers` have one entry for each server.
     """

@@ -1,4 +1,4 @@
-"""A program on virtual time: its event loop, its network and its disks are in memory, and one seed decides every order.
+"""Deterministic simulation: a virtual-time event loop, an in-memory network and disks; one seed decides every order.
 
-`simulation` puts the parts together; each replaces one interface of `odradek.runtime`, or the metadata store.
+`simulation` combines the parts; each implements one interface of `odradek.runtime`, or the metadata store.
 """

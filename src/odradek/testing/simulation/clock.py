@@ -3,14 +3,14 @@
 from typing import Final
 
 EPOCH_MS: Final = 1_767_225_600_000
-"""2026-01-01T00:00:00Z: the start of a virtual wall clock, so that timestamps in a trace are the same in every run."""
+"""2026-01-01T00:00:00Z, the start of the virtual wall clock in every run."""
 
 _BOOTED_S: Final = 1_000.0
-"""The start of `monotonic`: not 0, so that code that takes 0 for "never" fails."""
+"""The start of `monotonic`: not 0, so that code that uses 0 as "never" fails."""
 
 
 class VirtualClock:
-    """A `runtime.Clock` over a number. Both times start at fixed values and move together."""
+    """A `runtime.Clock` whose wall time and monotonic time start at fixed values and advance together."""
 
     def __init__(self) -> None:
         self._elapsed_s = 0.0
@@ -31,10 +31,10 @@ class VirtualClock:
         return self._elapsed_s
 
     def advance(self, seconds: float) -> None:
-        """Let `seconds` pass at once. A virtual loop calls this itself."""
+        """Advance by `seconds`, in tests without a virtual loop."""
         assert seconds >= 0, f"time does not go back by {-seconds} s"
         self._elapsed_s += seconds
 
     def advance_to(self, monotonic: float) -> None:
-        """Let time pass until `monotonic()` is at least this time."""
+        """Advance until `monotonic()` returns at least `monotonic`; a virtual loop calls this."""
         self._elapsed_s = max(self._elapsed_s, monotonic - _BOOTED_S)

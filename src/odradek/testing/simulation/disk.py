@@ -1,18 +1,18 @@
-"""A disk in memory that loses unsynced data, behind `runtime`'s interface; a seed decides what it loses.
+"""An in-memory `runtime.Disk`: a simulated power cut loses unsynced data, and a seed decides which.
 
-It is stricter than most file systems, so that data that survives here survives anywhere: a file's data is safe after
-`sync`, its name after `sync_directory`, and neither implies the other. A killed process loses nothing (the page cache
-is the kernel's); a power cut keeps, loses or tears unsynced data:
+It is stricter than most file systems: a file's data is safe after `sync`, its name after `sync_directory`, and neither
+implies the other. A killed process loses nothing, because the kernel has the page cache. A power cut keeps, loses or
+tears unsynced data:
 
-    file        sectors of 512 bytes written or cut since the last sync come back each as new or as old (zeros beyond
-                the old end), the size anywhere between old and new
-    directory   of the creations, renames and removals since the last sync, the first few happened
-    failed sync the kernel forgets that the data was dirty: later syncs succeed, and save nothing of it
+    file        each sector of 512 bytes changed since the last sync is new or old (zeros beyond the old end); the size
+                is anywhere between old and new
+    directory   only the first few creations, renames and removals since the last sync happened
+    failed sync the kernel forgets that the data was dirty: later syncs succeed without saving it
 
 ```python
 disk = MemoryDisk(random.Random(7))
 disk.cut_power_at(disk.operations + 12)      # the 12th change from now raises PowerCutError, half done
-disk.cut_power(); disk.kill()                # the next process finds the rest
+disk.cut_power(); disk.kill()                # the next process finds what survived
 disk.fail_next("sync", errno.EIO, path_end=".log"); disk.capacity_bytes = 1 << 20
 disk.most_open_files = disk.open_files; disk.has_threads = False
 disk.broken.add("/data")                     # everything below fails with EIO, as on a dead disk
@@ -38,15 +38,15 @@ _OPEN_FILES_LIMIT: Final = 1024
 
 
 class PowerCutError(BaseException):
-    """The simulated machine, or its process, is gone: only the test that caused this may handle it."""
+    """The simulated machine lost power, or the process was killed: only the test that did so may handle this."""
 
 
 class MemoryDisk:
     """Files and directories in memory. `entropy` draws the losses of a power cut and the duration of submitted work.
 
-    `operations` counts changes (creations, appends, truncations, syncs, renames, removals). `capacity_bytes` is the
-    room for all files: an append beyond it writes what fits and raises `OSError` ENOSPC. Submitted work takes a time
-    between the two of `delay_s`; with (0, 0) it runs in the loop's next turn.
+    `operations` counts changes (creations, appends, truncations, syncs, renames, removals). `capacity_bytes` limits the
+    sum of all files: an append beyond it writes what fits and raises `OSError` ENOSPC. `delay_s` is the minimum and
+    maximum duration of submitted work; with (0, 0) it runs in the loop's next turn.
     """
 
     def __init__(self, entropy: random.Random | None = None, *, process_id: int = 1) -> None:
@@ -58,7 +58,7 @@ class MemoryDisk:
         """Limit of open files, beyond which opening and listing fail with EMFILE; open files still work."""
         self.open_files = 0
         self.has_threads = True
-        """Whether submitted work gets a thread."""
+        """If False, `submit` fails as if the system could start no thread."""
         self.broken: set[str] = set()
         """Directories that cannot be read or written; `exists` returns False for them, as `os.path` does."""
         self._entropy = entropy or random.Random(0)
@@ -70,10 +70,10 @@ class MemoryDisk:
         self._faults: list[_Fault] = []
         self._lanes: dict[bool, deque[Callable[[], None]]] = {}
 
-    # ---- what a test does ---------------------------------------------------------------------------------------
+    # ---- for tests ----------------------------------------------------------------------------------------------
 
     def cut_power_at(self, operation: int) -> None:
-        """Raise `PowerCutError` when `operations` reaches this number, with that change done, half done or not done."""
+        """Raise `PowerCutError` when `operations` reaches `operation`; that change is done, half done or not done."""
         self._cut_at = operation
 
     def cut_power(self, survival: Survival = Survival.ANY) -> None:
@@ -94,9 +94,10 @@ class MemoryDisk:
         self._is_cut = False
 
     def fail_next(self, operation: str, error: int | Exception, *, path_end: str = "", count: int = 1) -> None:
-        """Let the next `count` of "create", "append", "truncate", "sync", "rename", "remove" on such paths fail.
+        """Fail the next `count` changes of kind `operation` on paths that end in `path_end`.
 
-        `error` is the number of an `OSError`, or the exception to raise.
+        `operation` is "create", "append", "truncate", "sync", "rename" or "remove". `error` is the number of an
+        `OSError`, or the exception to raise.
         """
         self._faults.append(_Fault(operation, error, path_end, count))
 
@@ -107,7 +108,7 @@ class MemoryDisk:
     # ---- the interface of runtime -------------------------------------------------------------------------------
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
-        """Open a file; writing through a `read_only` one is not refused, but `operations` counts it."""
+        """Open a file. Writes to a `read_only` file are not refused, but counted in `operations`."""
         del read_only
         self._check_power()
         self._check_whole(path)
@@ -167,7 +168,7 @@ class MemoryDisk:
             parent = whole
 
     def rename(self, source: str, target: str) -> None:
-        """Rename a file. Raises `OSError` EXDEV between two directories, because that need not be one atomic step."""
+        """Rename a file. Raises `OSError` EXDEV between two directories, where it may not be atomic."""
         directory, name = self._parent(source)
         target_directory, new_name = self._parent(target)
         if directory is not target_directory:
@@ -205,7 +206,7 @@ class MemoryDisk:
         return bytes(self._content(path).data)
 
     def replace_file(self, path: str, data: bytes) -> None:
-        """Replace a file by the other operations, so that the power can be cut between them."""
+        """Replace a file in separate operations, so that the power can be cut between them."""
         temporary = f"{path}.tmp"
         file = self.open(temporary, create=True)
         file.truncate(0)
@@ -236,7 +237,7 @@ class MemoryDisk:
         return self._locks.get("/".join(_parts(path)))
 
     def run_in_threads(self, groups: Sequence[Sequence[Callable[[], T]]], *, threads: int) -> Iterator[T]:
-        """Run all work, one piece after the other, in order."""
+        """Run all work in order, without threads."""
         del threads
         for group in groups:
             for work in group:
@@ -247,7 +248,7 @@ class MemoryDisk:
         return _OPEN_FILES_LIMIT
 
     def submit(self, work: Callable[[], T], *, background: bool = False) -> "asyncio.Future[T]":
-        """Run the work on the running loop, in the order of submission, after a time that `delay_s` bounds."""
+        """Run `work` on the running loop after a delay; background and other work each keep their order."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         if not self.has_threads:
@@ -323,7 +324,7 @@ class MemoryDisk:
             raise PowerCutError
 
     def _change(self, kind: str, path: str, act: Callable[[], None]) -> None:
-        """Apply a change, unless a fault is due or the power is cut, which may be just before it or just after."""
+        """Apply a change, or raise its planned error, or cut the power just before or after it."""
         if self._is_due(kind, path):
             if self._entropy.random() < 0.5:
                 act()
@@ -331,7 +332,7 @@ class MemoryDisk:
         act()
 
     def _is_due(self, kind: str, path: str) -> bool:
-        """Count a change and return whether the power is cut at it. Raises the `OSError` that is planned for it."""
+        """Count a change and return whether the power is cut at it. Raises the error that `fail_next` planned."""
         self._check_power()
         self._check_whole(path)
         self.operations += 1
@@ -367,8 +368,6 @@ class MemoryDisk:
 
 
 class _Fault:
-    """A planned error."""
-
     def __init__(self, kind: str, error: int | Exception, path_end: str, count: int) -> None:
         self.kind = kind
         self.error = error
@@ -377,7 +376,7 @@ class _Fault:
 
 
 class _MemoryFile:
-    """An open file of one process; useless once that process is gone."""
+    """An open file; after its process is killed, its methods raise `PowerCutError`."""
 
     def __init__(self, disk: MemoryDisk, path: str, content: Content, generation: int) -> None:
         self._disk = disk
@@ -428,8 +427,6 @@ class _MemoryFile:
 
 
 class _MemoryLock:
-    """An entry in the disk's table of locks."""
-
     def __init__(self, locks: dict[str, str], key: str) -> None:
         self._locks = locks
         self._key = key
@@ -447,7 +444,7 @@ def _parts(path: str) -> tuple[str, ...]:
 
 
 def _complete(future: "asyncio.Future[T]", work: Callable[[], T]) -> None:
-    """Run submitted work into its future, unless it is cancelled. A `PowerCutError` goes to the awaiting task."""
+    """Run submitted work and set its result or error, even a `PowerCutError`, unless the future is cancelled."""
     if future.cancelled():
         return
     try:

@@ -1,6 +1,6 @@
-"""The contents of a disk in memory: files and directories as they are now, and as a power cut would leave them.
+"""Files and directories of a `MemoryDisk`: their current state, and what a power cut leaves of it.
 
-The rules are those of `testing.simulation.disk`.
+The rules are in `testing.simulation.disk`.
 """
 
 import random
@@ -22,9 +22,9 @@ class Survival(Enum):
 
 
 class Content:
-    """A file: its present bytes, and the bytes on the disk.
+    """A file: its current bytes, `data`, and its synced bytes, `data[:stable] + old_tail`.
 
-    The disk has `data[:stable]` and then `old_tail`: files grow at their end, so nothing else needs to be kept.
+    Files only grow and shrink at their end, so no other bytes can differ.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Content:
         self.modified_at = 0.0
 
     def truncate(self, size: int) -> None:
-        """Cut or lengthen the file."""
+        """Truncate the file, or extend it with zeros."""
         if size < self.stable:
             self.old_tail = bytes(self.data[size : self.stable]) + self.old_tail
             self.stable = size
@@ -47,13 +47,13 @@ class Content:
             self.data += bytes(size - len(self.data))
 
     def sync(self) -> None:
-        """Write the file to the disk, unless a failed sync made the kernel forget it."""
+        """Make the current bytes durable, unless a failed sync made the kernel forget that they are dirty."""
         if not self.is_forgotten:
             self.stable = len(self.data)
             self.old_tail = b""
 
     def survive(self, survival: Survival, entropy: random.Random) -> None:
-        """Become the file that the disk has after a power cut."""
+        """Change the file into what a power cut leaves of it."""
         old, new = self.old_tail, bytes(self.data[self.stable :])
         if survival is Survival.ANY:
             survival = entropy.choice((Survival.KEEP, Survival.LOSE, Survival.TEAR))
@@ -65,12 +65,12 @@ class Content:
         self.sync()
 
     def used_bytes(self) -> int:
-        """Return the bytes of all files in it."""
+        """Return the file's size."""
         return len(self.data)
 
 
 class Directory:
-    """The present names, the names on the disk, and the changes between, in order."""
+    """A directory: its current names, its synced names, and the changes since the sync, in order."""
 
     def __init__(self) -> None:
         self.entries: dict[str, Directory | Content] = {}
@@ -94,12 +94,12 @@ class Directory:
         self._journal.append(change)
 
     def sync(self) -> None:
-        """Write the names to the disk."""
+        """Make the current names durable."""
         self._durable = dict(self.entries)
         self._journal.clear()
 
     def survive(self, survival: Survival, entropy: random.Random) -> None:
-        """Become the directory that the disk has after a power cut, with everything in it."""
+        """Change the directory, with everything in it, into what a power cut leaves."""
         mine = survival
         if mine is Survival.ANY:
             mine = entropy.choice((Survival.KEEP, Survival.LOSE, Survival.TEAR))
@@ -119,9 +119,9 @@ class Directory:
 
 
 def _torn(old: bytes, new: bytes, start: int, entropy: random.Random) -> bytes:
-    """Return what a power cut leaves of an unsynced tail: each sector is from `old` or from `new`.
+    """Return what a power cut leaves of a file's unsynced tail: each sector is from `old` or from `new`.
 
-    The tail begins at `start` in its file; its length is random, between those of the two.
+    The tail begins at offset `start` of the file; its random length is between those of `old` and `new`.
     """
     shorter, longer = sorted((len(old), len(new)))
     result = bytearray(entropy.randint(shorter, longer))

@@ -1,11 +1,10 @@
-"""An event loop without a selector, with virtual time; a seed decides what a real loop leaves open.
+"""An event loop in virtual time, without I/O; a seed decides the orders that asyncio leaves open.
 
-When nothing is ready, the clock jumps to the next timer: an hour of heartbeats takes milliseconds. Without a timer the
-program can never go on, and the loop raises `DeadlockError` with the waiting tasks. asyncio's promise is kept:
-callbacks run in the order in which they were registered. The seed decides the rest: which of the ready tasks steps
-first, and which of the timers that are due at one moment.
+When nothing is ready, the clock jumps to the next timer: an hour of heartbeats takes milliseconds. If there is no timer
+either, the loop raises `DeadlockError`, which lists the waiting tasks. Callbacks run in the order of registration, as
+asyncio guarantees. The seed orders the ready tasks, and the timers that are due at the same time.
 
-Not for code that uses threads or the machine: `run_in_executor` and file descriptors are refused.
+`run_in_executor` and file descriptors are refused.
 """
 
 import asyncio
@@ -23,22 +22,22 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 _MOST_TURNS_AT_ONE_MOMENT: Final = 100_000
-"""Limit of turns without progress of time, beyond which the loop counts as endless."""
+"""Limit of loop turns at one virtual time; beyond it, the loop raises `LivelockError`."""
 
 
 class DeadlockError(RuntimeError):
-    """Nothing is ready and no timer is set, but tasks still wait."""
+    """No callback is ready and no timer is set, but tasks still wait."""
 
 
 class LivelockError(RuntimeError):
-    """Callbacks call callbacks for ever, or timers go on beyond the limit of virtual time."""
+    """Callbacks schedule callbacks without end, or timers go on beyond the limit of virtual time."""
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """asyncio's base loop with other queues, another clock and another order, which the module explains.
+    """asyncio's base loop with a virtual clock and a seeded order (see the module).
 
-    `limit_s` is how much virtual time may pass before `LivelockError`: a broker's own timers never run out, so a test
-    that waits in vain beside one would otherwise never end.
+    The loop raises `LivelockError` after `limit_s` of virtual time. Otherwise a test that waits in vain would never
+    end, because a broker always has timers.
     """
 
     def __init__(self, clock: VirtualClock, entropy: random.Random, trace: Trace, *, limit_s: float = 3600.0) -> None:
@@ -55,15 +54,15 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._failed: list[asyncio.Task[Any]] = []
 
     def time(self) -> float:
-        """Return virtual seconds; they stand still while anything is ready."""
+        """Return virtual seconds, which do not advance while a callback is ready."""
         return self._clock.monotonic()
 
-    # ---- what is to be done -------------------------------------------------------------------------------------
+    # ---- scheduling ---------------------------------------------------------------------------------------------
 
     def call_soon(
         self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
-        """Run `callback` in the next turn, after what was registered before."""
+        """Run `callback` in the next turn, after the callbacks registered before."""
         if self.is_closed():
             raise RuntimeError("Event loop is closed")
         handle = asyncio.Handle(callback, args, self, context)
@@ -71,7 +70,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return handle
 
     call_soon_threadsafe = call_soon
-    """There is one thread; asyncio's own code calls this even so."""
+    """There is only one thread, but asyncio's own code calls this."""
 
     def call_later(
         self, delay: float, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
@@ -97,7 +96,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         name: object = None,
         context: Context | None = None,
     ) -> asyncio.Task[T]:
-        """Create a task with a number of this loop's own: asyncio's default names count over the whole process."""
+        """Create a task numbered by this loop: asyncio's default names count over the whole process."""
         self._task_count += 1
         task = _NumberedTask(coro, loop=self, context=context, number=self._task_count, name=name)
         task.add_done_callback(self._note_failure)
@@ -109,7 +108,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self._failed.append(task)
 
     def unheeded_failures(self) -> list[BaseException]:
-        """Return the exceptions of tasks that were not retrieved so far; this retrieves them."""
+        """Return the exceptions of failed tasks that were never retrieved, and mark them as retrieved."""
         unheeded = [task for task in self._failed if getattr(task, "_log_traceback", False)]
         self._failed.clear()
         return [error for task in unheeded if (error := task.exception()) is not None]
@@ -133,12 +132,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 try:
                     handle._run()
                 except BaseException:
-                    # KeyboardInterrupt or SystemExit: the rest of the turn is still to be done, as in asyncio.
+                    # KeyboardInterrupt or SystemExit: the rest of the turn stays ready, as in asyncio.
                     self._soon[:0] = turn
                     raise
 
     def _let_time_pass(self) -> None:
-        """Jump to the next timer, and make ready all that are due then, in an order of the seed's."""
+        """Advance the clock to the next timer, and make all timers that are due ready, in random order."""
         while self._timers and self._timers[0][2].cancelled():
             heapq.heappop(self._timers)
         if not self._timers:
@@ -156,9 +155,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._soon.extend(due)
 
     def _order_tasks(self, turn: list[asyncio.Handle]) -> None:
-        """Let tasks that step in this turn change places among themselves; plain callbacks keep theirs.
+        """Shuffle the task steps of this turn among their positions; plain callbacks keep theirs.
 
-        They are sorted first, because the order may come from a set (`TaskGroup` cancels its tasks so).
+        Steps are first sorted by task number, because they may come from a set (`TaskGroup` cancels its tasks so).
         """
         steps = [(task.number, place) for place, handle in enumerate(turn) if (task := _task_of(handle))]
         if len(steps) < 2:
@@ -173,14 +172,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
         tasks = [task for task in asyncio.all_tasks(self) if isinstance(task, _NumberedTask)]
         return "\n".join(f"  {task.get_name()}: {_where(task)}" for task in sorted(tasks, key=lambda task: task.number))
 
-    # ---- what there is not --------------------------------------------------------------------------------------
+    # ---- what is refused or not needed --------------------------------------------------------------------------
 
     def run_in_executor(self, executor: object, func: Callable[..., object], *args: object) -> NoReturn:
-        """Refuse: a thread depends on the machine's time, which no seed repeats."""
+        """Raise `RuntimeError`: a seed cannot repeat the timing of threads."""
         raise RuntimeError(f"no threads in virtual time: {getattr(func, '__qualname__', func)} must run on the loop")
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Do nothing: base loops count these to clean their heap; this loop drops them when they come up."""
+        """Do nothing: this loop drops cancelled timers when they are due."""
 
     def _write_to_self(self) -> None:
         """Do nothing: no selector has to be woken."""
@@ -196,7 +195,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
 
 class _NumberedTask(asyncio.Task[T]):
-    """A task that knows how many were made before it, which is its name unless it has one."""
+    """A task with a number in the order of creation, which is also its default name."""
 
     def __init__(
         self,
@@ -211,7 +210,7 @@ class _NumberedTask(asyncio.Task[T]):
         super().__init__(coro, loop=loop, context=context, name=f"task {number}" if name is None else str(name))
 
     def __hash__(self) -> int:
-        """Return the number, not the address: sets of tasks have one order in every run."""
+        """Return the number, not the address, so that sets of tasks have the same order in every run."""
         return self.number
 
 
@@ -220,18 +219,18 @@ def _callback_of(handle: asyncio.Handle) -> Any:
 
 
 def _task_of(handle: asyncio.Handle) -> "_NumberedTask[Any] | None":
-    """Return the task whose step `handle` is: first steps and wake-ups are bound to it, in C as in Python."""
+    """Return the task that `handle` starts or wakes, or None for a plain callback."""
     owner = getattr(_callback_of(handle), "__self__", None)
     return owner if isinstance(owner, _NumberedTask) else None
 
 
 def _label(handle: asyncio.Handle) -> str:
-    """Return the name of a callback, without an address of this process."""
+    """Return the name of a callback, without its memory address."""
     task = _task_of(handle)
     if task is not None:
         return f"{task.get_name()} {getattr(task.get_coro(), '__qualname__', '')}"
     callback = _callback_of(handle)
-    while hasattr(callback, "func"):  # functools.partial, perhaps of another
+    while hasattr(callback, "func"):  # functools.partial, possibly nested
         callback = callback.func
     return str(getattr(callback, "__qualname__", type(callback).__qualname__))
 

@@ -1,11 +1,9 @@
-"""A network in memory behind `runtime.Network`: latency by seed, partitions, dead hosts, and asyncio's transports.
+"""An in-memory network behind `runtime.Network`: random latency, network partitions and crashed hosts, by seed.
 
-A `MemoryNetwork` is the whole network; `network.host(name)` is the view of one process. Hosts share one space of
-addresses, as processes on one machine do; the name only tells which process is cut off or dies. It behaves as TCP
-does: data arrives in order or the connection is lost, in pieces that the seed chooses; a cut holds bytes back until it
-heals; a dead host's peers get a reset; writing to a closed end gets a reset back.
-
-The transports themselves are in `transport`.
+`MemoryNetwork.host(name)` is the `runtime.Network` of one process. Hosts share one address space, as processes on one
+machine do; a host's name only says which process to cut off or crash. As in TCP, data arrives in order, in pieces that
+the seed chooses, or the connection is lost. A partition holds data back until `heal`. The peers of a crashed host get
+a reset, and so does a write to a closed end. `transport` has the connections.
 """
 
 import asyncio
@@ -23,7 +21,7 @@ P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 _WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
 _FIRST_FREE_PORT: Final = 49_152
-"""The start of IANA's dynamic ports: chosen for port 0, and for the near end of a connection."""
+"""The start of IANA's dynamic ports, given out for port 0 and for the client's end of a connection."""
 
 CONNECT_TIMEOUT_S: Final = 127.0
 """Limit of an unanswered connection attempt: the sum of Linux's six SYN retries."""
@@ -32,7 +30,7 @@ CONNECT_TIMEOUT_S: Final = 127.0
 class MemoryNetwork:
     """Hosts, open ports and the connections between them.
 
-    `latency_s` is the least and the most time that anything takes one way, in seconds, drawn for each piece.
+    `latency_s` is the minimum and maximum one-way latency, drawn for each piece of data.
     """
 
     def __init__(
@@ -61,7 +59,7 @@ class MemoryNetwork:
     # ---- faults -------------------------------------------------------------------------------------------------
 
     def block(self, source: str, target: str) -> None:
-        """Hold back the data of `source` for `target`, until `heal`."""
+        """Hold back data from `source` to `target` until `heal`."""
         self.note(f"block {source} → {target}")
         self._blocked.add((source, target))
 
@@ -112,8 +110,8 @@ class MemoryNetwork:
     async def connect(self, host: str, factory: Callable[[], P], address: str, port: int) -> tuple[MemoryTransport, P]:
         """Connect the process `host` to the listener at `address`:`port`.
 
-        Raises `ConnectionRefusedError` without a listener, and `TimeoutError` (an `OSError`) when a cut lasts too
-        long.
+        Raises `ConnectionRefusedError` without a listener, `ConnectionResetError` if the listener's end closes at
+        once, and `TimeoutError` if a cut lasts `CONNECT_TIMEOUT_S`.
         """
         listener = self._find(address, port)
         if listener is not None:
@@ -144,7 +142,7 @@ class MemoryNetwork:
         return client, protocol
 
     async def _reach(self, source: str, target: str) -> None:
-        """Return when a SYN and its answer can pass. Raises `TimeoutError` if that takes too long."""
+        """Wait until neither direction is blocked. Raises `TimeoutError` after `CONNECT_TIMEOUT_S`."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + CONNECT_TIMEOUT_S
         while self.is_blocked(source, target) or self.is_blocked(target, source):
@@ -155,30 +153,25 @@ class MemoryNetwork:
                 self._healed.remove(healed)
                 raise TimeoutError(errno.ETIMEDOUT, f"connection timed out: {target}")
 
-    # ---- what the transports and listeners ask ------------------------------------------------------------------
+    # ---- the protocol `Conditions`, for transports, and listeners -----------------------------------------------
 
     def latency(self) -> float:
-        """Return the seconds that the next piece takes."""
         return self._entropy.uniform(*self.latency_s)
 
     def cut_point(self, size: int) -> int:
-        """Return where to cut a piece of `size` bytes in two: three times out of four at `size`, which is not a cut."""
+        """Return how many of `size` bytes travel as one piece: all of them, or, one time in four, a random part."""
         return self._entropy.randrange(1, size) if size > 1 and self._entropy.random() < 0.25 else size
 
     def is_blocked(self, source: str, target: str) -> bool:
-        """Return whether data of `source` for `target` is held back."""
         return (source, target) in self._blocked
 
     def hold(self, link: Link) -> None:
-        """Record that data of `link` is held back, to release it when the cut heals."""
         self._held[link] = None
 
     def remember(self, host: str, transport: MemoryTransport) -> None:
-        """Record that `host` has this open connection."""
         self._transports[transport] = host
 
     def forget(self, transport: MemoryTransport) -> None:
-        """Record that a connection's end is gone."""
         self._transports.pop(transport, None)
 
     def close_listener(self, listener: "MemoryListener") -> None:
@@ -186,7 +179,6 @@ class MemoryNetwork:
         self._listeners.pop((listener.address, listener.port), None)
 
     def note(self, event: str) -> None:
-        """Put `event` into the trace."""
         self._trace.add(self._clock.elapsed_s, event)
 
     def _find(self, address: str, port: int) -> "MemoryListener | None":
@@ -246,7 +238,7 @@ class _HostNetwork:
         port: int,
         options: ListenOptions | None = None,
     ) -> Listener:
-        del options  # options of a kernel, which is not here
+        del options  # they are for a kernel
         return self._network.listen(self._host, factory, host, port)
 
     async def connect(self, factory: Callable[[], P], host: str, port: int) -> tuple[asyncio.Transport, P]:

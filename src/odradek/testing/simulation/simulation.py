@@ -1,10 +1,10 @@
-"""A program on virtual time: the loop, the network and a disk for each host, all from one seed.
+"""The entry point of simulations: a virtual-time loop, a network and a disk for each host, all from one seed.
 
 ```python
 simulation = Simulation(seed=7)
 simulation.run(scenario(simulation.runtime("broker-0"), simulation.runtime("client")))
 ```
-Every exception carries the seed and the last events as a note, so that a failure can be repeated.
+Every exception has a note with the seed and the last events.
 """
 
 import asyncio
@@ -24,9 +24,9 @@ T = TypeVar("T")
 
 
 class Simulation:
-    """Everything that a seed decides. One `Simulation` may `run` several times; its hosts' disks stay.
+    """A loop, a network and hosts with disks, all driven by `seed`. Disks stay when `run` is called again.
 
-    `limit_s` is how much virtual time one run may take (see `VirtualLoop`).
+    `limit_s` limits the virtual time of one run (see `VirtualLoop`).
     """
 
     def __init__(self, seed: int, *, limit_s: float = 3600.0) -> None:
@@ -40,11 +40,11 @@ class Simulation:
         self._runs = 0
 
     def entropy(self, name: str) -> random.Random:
-        """Return a generator of its own for `name`: the draws of one part do not shift those of another."""
+        """Return a new generator for `name`, so that the draws of one part do not change those of another."""
         return random.Random(f"{self.seed}/{name}")
 
     def runtime(self, host: str = "localhost") -> Runtime:
-        """Return the runtime of the process `host`; the same one, with the same disk, every time."""
+        """Return the runtime of the process `host`; every call for a host returns the same one."""
         if host not in self._runtimes:
             self._runtimes[host] = Runtime(
                 clock=self.clock,
@@ -55,7 +55,7 @@ class Simulation:
         return self._runtimes[host]
 
     def disk(self, host: str = "localhost") -> MemoryDisk:
-        """Return the disk of `host`, with its faults."""
+        """Return the disk of `host`, on which a test injects faults."""
         if host not in self._disks:
             self._disks[host] = MemoryDisk(self.entropy(f"disk {host}"), process_id=len(self._disks) + 1)
         return self._disks[host]
@@ -76,8 +76,8 @@ class Simulation:
     def run(self, main: Coroutine[Any, Any, T]) -> T:
         """Run `main` to its end on a new virtual loop, cancel the remaining tasks, and return its result.
 
-        Raises what `main` raises. An exception of a task or a callback that was never retrieved is raised too, in an
-        `ExceptionGroup`: in a test nothing fails silently.
+        Raises what `main` raises. Exceptions of tasks and callbacks that were never retrieved are raised in an
+        `ExceptionGroup`.
         """
         self._runs += 1
         unheeded: list[BaseException] = []
@@ -93,7 +93,7 @@ class Simulation:
 
     @contextlib.contextmanager
     def _annotated(self) -> Iterator[None]:
-        """Add the seed and the last events to an exception, before cleaning up adds events of its own."""
+        """Add the seed and the last events to an exception, before the clean-up traces more events."""
         try:
             yield
         except BaseException as error:
@@ -111,7 +111,7 @@ def simulated_runtime(seed: int) -> Runtime:
 
 
 def _error_of(context: dict[str, Any]) -> BaseException:
-    """Return what asyncio reports to an exception handler, as an exception that can be raised."""
+    """Return the exception in the context of an asyncio exception handler, or its message as an exception."""
     error = context.get("exception")
     if isinstance(error, BaseException):
         error.add_note(str(context["message"]))

@@ -1,4 +1,4 @@
-"""A metadata tree in memory with the latency of a tree on other machines, for answers, watches and session renewals."""
+"""An in-memory metadata store whose requests, watches and session renewals have the latency of a remote tree."""
 
 import asyncio
 import random
@@ -26,7 +26,7 @@ class _Way:
         self._last = 0.0
 
     def arrival(self, not_before: float = 0.0) -> float:
-        """Return the arrival time, by the loop's clock, of a message that is sent now, or at `not_before`."""
+        """Return the arrival time, by the loop's clock, of a message sent now, or at `not_before` if that is later."""
         delay_s = self._chance.expovariate(1 / self._mean_s)
         delay_s *= _SLOWER_BY if self._chance.random() < _SLOW_ONES else 1
         now = max(asyncio.get_running_loop().time(), not_before)
@@ -34,13 +34,13 @@ class _Way:
         return self._last
 
     async def go(self) -> None:
-        """Return when a message that is sent now arrives."""
+        """Sleep until a message that is sent now arrives."""
         arrival = self.arrival()
         await asyncio.sleep(arrival - asyncio.get_running_loop().time())
 
 
 class _LateWatches(Watches):
-    """Watches that fire no earlier than answers from before the change arrive."""
+    """Watches that fire late, but never before a response that was sent before the change."""
 
     def __init__(self, way: _Way) -> None:
         super().__init__()
@@ -53,10 +53,10 @@ class _LateWatches(Watches):
 
 
 class SlowStore(MemoryStore):
-    """One session with a tree at a distance of `mean_s` in each direction.
+    """One session with a metadata tree; `mean_s` is the mean latency in each direction.
 
-    A request in flight when the connection is lost is never answered, and may have been done. As with ZooKeeper, a
-    session is known to be alive from the time of its last answered request.
+    A request in flight when the connection is lost fails with `UnavailableError`, and may have been executed. As with
+    ZooKeeper, `alive_until` is one session time-out after the last answered request was sent.
     """
 
     def __init__(self, tree: MemoryTree, chance: random.Random, mean_s: float) -> None:
@@ -88,7 +88,7 @@ class SlowStore(MemoryStore):
             self._proved_until = max(self._proved_until, sent + self._session_timeout_s)
 
     def disconnect(self) -> None:
-        """Lose the connection; requests in flight are never answered."""
+        """Lose the connection; requests in flight fail."""
         self._connections += 1
         super().disconnect()
 
@@ -98,7 +98,7 @@ class SlowStore(MemoryStore):
         self._beat()
 
     def session_expired(self) -> None:
-        """End the session; requests in flight are never answered."""
+        """End the session; requests in flight fail."""
         before = self._session
         super().session_expired()
         if self._session != before:

@@ -1,7 +1,6 @@
-"""The events of a simulation: a digest over all of them, and the last ones as text.
+"""The events of a simulation: a digest of all events, and the last ones as text.
 
-Two runs with one seed have one digest; a difference shows that code took its time, order or randomness from outside
-`runtime`.
+Two runs with the same seed have the same digest, unless code takes time, order or randomness from outside `runtime`.
 """
 
 import zlib
@@ -9,11 +8,11 @@ from collections import deque
 from typing import Final
 
 _KEPT: Final = 100
-"""Number of events that stay readable: enough to see the causes of a failure, few enough to print."""
+"""Number of events that are kept as text."""
 
 
 class Trace:
-    """A log of events that forgets their text and keeps their checksum."""
+    """A checksum of all events, and the text of the last ones."""
 
     def __init__(self) -> None:
         self._count = 0

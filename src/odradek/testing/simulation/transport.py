@@ -1,11 +1,11 @@
-"""The two ends of a connection in memory, as asyncio's transports.
+"""Connections of a `MemoryNetwork`: two asyncio transports, joined by a `Link` in each direction.
 
 ```
-  MemoryTransport ──Link──▶ MemoryTransport        a Link is one direction: pieces in flight, in order, each with its
-                  ◀──Link──                        own time of arrival; DATA, then at most one EOF or RESET
+  MemoryTransport ──Link──▶ MemoryTransport        a Link has pieces in flight, in order, each with its own time of
+                  ◀──Link──                        arrival: DATA, then at most one EOF or RESET
 ```
-`write` keeps the caller's buffer until the end of the turn, as uvloop does, and then checks that it has not changed:
-that fault would show on the real loop only under load. From then on the bytes are the network's.
+`write` keeps the caller's buffer until the end of the turn, as uvloop does, then asserts that it has not changed, and
+copies it.
 """
 
 import asyncio
@@ -28,28 +28,28 @@ _HIGH_WATER: Final = 64 * 1024
 
 
 class Conditions(Protocol):
-    """The interface of a connection to its network, `MemoryNetwork`."""
+    """The methods of a `MemoryNetwork` that its connections use."""
 
     def latency(self) -> float:
-        """Return the seconds that the next piece takes."""
+        """Return the latency of the next piece, in seconds."""
 
     def cut_point(self, size: int) -> int:
-        """Return how many of a piece's bytes travel together."""
+        """Return how many of `size` bytes travel as one piece."""
 
     def is_blocked(self, source: str, target: str) -> bool:
-        """Return whether nothing passes this way."""
+        """Return whether data from `source` to `target` is held back."""
 
     def hold(self, link: "Link") -> None:
         """Call `link.release()` when the cut is healed."""
 
     def remember(self, host: str, transport: "MemoryTransport") -> None:
-        """Record that `host` has an open connection, whose `transport.die()` to call if it crashes."""
+        """Record an open connection of `host`; if the host crashes, call `transport.die()`."""
 
     def forget(self, transport: "MemoryTransport") -> None:
         """Record that a connection's end is gone."""
 
     def note(self, event: str) -> None:
-        """Record an event."""
+        """Put `event` into the trace."""
 
 
 class _Mark(enum.Enum):
@@ -72,12 +72,12 @@ class Link:
         self._latest = 0.0
 
     def send(self, piece: bytes | _Mark) -> None:
-        """Let `piece` arrive after everything sent before."""
+        """Deliver `piece` after everything sent before."""
         self._flying.append(piece)
         self._schedule()
 
     def release(self) -> None:
-        """Send again what a cut has held back."""
+        """Schedule the pieces that a cut has held back again."""
         held_count, self._held_count = self._held_count, 0
         for _ in range(held_count):
             self._schedule()
@@ -146,7 +146,7 @@ class MemoryTransport(asyncio.Transport):
     # ---- reading ------------------------------------------------------------------------------------------------
 
     def receive(self, piece: bytes | _Mark) -> None:
-        """Take a piece that arrives from the other end."""
+        """Process a piece that arrives from the other end."""
         if self._lost:
             if isinstance(piece, bytes):
                 self._link.send(_Mark.RESET)
@@ -209,8 +209,7 @@ class MemoryTransport(asyncio.Transport):
             raise RuntimeError("cannot write after write_eof()")
         if self._closing or self._lost or not len(data):
             return
-        # Code that holds the buffer itself may write to it, though this view can't: the memory of answers is used
-        # again.
+        # The caller may change the buffer by mistake, since the memory of responses is reused: `_send` compares CRCs.
         self._unsent.append((data, None if isinstance(data, bytes) else zlib.crc32(data)))
         self._outstanding_bytes += memoryview(data).nbytes
         if len(self._unsent) == 1:
@@ -218,12 +217,12 @@ class MemoryTransport(asyncio.Transport):
         self._pause_writer()
 
     def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
-        """Write all of these."""
+        """Write all buffers of a list."""
         for data in list_of_data:
             self.write(data)
 
     def _send(self) -> None:
-        """Send what was written in this turn, in pieces of the seed's choice."""
+        """Send the data written in this turn, in pieces that the seed chooses."""
         buffers, self._unsent = self._unsent, []
         for data, crc in buffers:
             assert crc is None or crc == zlib.crc32(data), "a buffer was changed before the loop had sent it"
@@ -234,7 +233,7 @@ class MemoryTransport(asyncio.Transport):
             rest = rest[size:]
 
     def write_eof(self) -> None:
-        """Send an end of file after what was written."""
+        """Send an end of file after the written data."""
         if not self._eof_sent and not self._closing:
             self._send()
             self._eof_sent = True
@@ -294,9 +293,9 @@ class MemoryTransport(asyncio.Transport):
         return self._closing
 
     def close(self) -> None:
-        """Send what was written and then an end of file; read no more.
+        """Send the written data and then an end of file; stop reading.
 
-        The protocol's `connection_lost` is called when the rest fits into the sockets' buffers.
+        The protocol's `connection_lost` is called when the remaining data fits into the sockets' buffers.
         """
         if self._closing:
             return
@@ -309,11 +308,11 @@ class MemoryTransport(asyncio.Transport):
             self._loop.call_soon(self._lose, None)
 
     def abort(self) -> None:
-        """Drop what was written in this turn; the other end gets a reset."""
+        """Drop the data written in this turn; the other end gets a reset."""
         self._reset(None)
 
     def die(self) -> None:
-        """End the process at this end: as `abort`, but its protocol is not called."""
+        """Reset the connection without calling the protocol, whose process has crashed."""
         self._started = False
         self._reset(None)
 
@@ -348,7 +347,7 @@ def join(
     addresses: tuple[Address, Address],
     network: Conditions,
 ) -> tuple[MemoryTransport, MemoryTransport]:
-    """Return the client's and the server's end of a new connection, not yet started."""
+    """Return a new connection's `(client_end, server_end)`, not yet started."""
     there, back = Link(loop, network, *hosts), Link(loop, network, *reversed(hosts))
     near = MemoryTransport(loop, client, there, network, near=addresses[0], far=addresses[1])
     far = MemoryTransport(loop, server, back, network, near=addresses[1], far=addresses[0])

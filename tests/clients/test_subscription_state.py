@@ -106,6 +106,17 @@ def test_the_position_moves_past_a_marker_after_the_last_record(way: str, answer
     assert state.position == state.fetch_position == 3
 
 
+def test_batches_that_are_given_back_leave_no_epoch_of_their_own_at_the_position() -> None:
+    """A commit there would otherwise claim that the record before has their epoch (KIP-320)."""
+    state = state_at(0, fetched(batch(0, 2), batch(2, 2)))
+    raw = state.take_raw(8 << 20)
+    assert raw is not None
+    assert (state.position, state.leader_epoch) == (4, 4)
+    state.give_back(raw)
+    assert (state.position, state.leader_epoch) == (0, -1)
+    assert offsets(state.take(10)) == [0, 1, 2, 3]
+
+
 def test_a_later_marker_moves_the_position_when_all_records_were_returned() -> None:
     state = state_at(0, fetched(batch(0, 2)))
     assert offsets(state.take(2)) == [0, 1]

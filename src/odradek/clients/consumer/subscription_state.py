@@ -270,10 +270,13 @@ class TopicPartitionState:
         return raw
 
     def give_back(self, raw: RawBatch) -> None:
-        """Buffer again the batches that the last `take_raw` returned, and move the position back."""
+        """Buffer again the batches that the last `take_raw` returned, and move the position back.
+
+        The epoch of the record before them is not known any more.
+        """
         self.buffers.appendleft(deque([raw]))
         self.buffered_bytes += raw.size
-        self.position, self.leader_epoch = raw.from_offset, raw.leader_epoch
+        self.position, self.leader_epoch = raw.from_offset, -1
 
     def lag(self, *, is_committed_only: bool) -> int | None:
         """Return the number of offsets from the position to the high watermark, None if unknown.

@@ -1,11 +1,10 @@
-"""`odradek bench`: ratios to a peer, both sides in the same run, on the same machine, with the same client.
+"""`odradek bench`: measures Odradek against a peer, in the same run, on the same machine, with the same client.
 
 A module for each group of subcommands: `commands` (one broker beside librdkafka's mock), `compare` (one broker beside
 Apache Kafka's), `assignor_speed`, `assignor_grid`, `partitioner_requests`, `consumer_commands`, `group_commands`,
-`cluster_commands` (three brokers), `connectors` (Spark), `recovery`, `in_process` and `sweep_speed`. `*comparisons` say
-what is measured; `measure` alternates the sides, takes medians and prints rows. `peers` has the servers, `clients` the
-load. Nothing here is needed to run a broker, and no installed package has it; it needs confluent-kafka, aiokafka and
-kafka-python.
+`cluster_commands` (three brokers), `connectors` (Spark), `recovery`, `in_process` and `sweep_speed`. `*comparisons` do
+the measurements; `measure` alternates the sides, takes medians and prints rows. `peers` has the servers, `clients` the
+load. This package is not installed with Odradek; it needs confluent-kafka, aiokafka and kafka-python.
 """
 
 from bench.assignor_grid import grid

@@ -1,4 +1,4 @@
-"""`bench assignor-grid`: the coordinator's assignors beside Kafka's, warm, on the groups of Kafka's own benchmark."""
+"""`odradek bench assignor-grid`: server-side assignors, warm, beside Kafka's, on the groups of Kafka's benchmark."""
 
 import json
 import subprocess
@@ -20,7 +20,7 @@ from odradek.assignors import GroupSubscription, MemberSubscription, create_assi
 AS_FAST_AS_KAFKAS: Final = Aim(1, at_most=True)
 _LEAST_RUNS: Final = 3
 _BUCKETS: Final = {"homogeneous": 1, "heterogeneous": 5}
-"""How many different subscriptions a group has, without common topics, by Kafka's names."""
+"""The number of different subscriptions, without common topics, by Kafka's name."""
 _CHILD: Final = "from bench.assignor_grid import run_cells; run_cells()"
 
 
@@ -93,7 +93,7 @@ def _ours(cells: Sequence[GridCell], warm_up: float, seconds: float) -> list[flo
 
 
 def run_cells() -> None:
-    """Read cells as JSON, and print the ms of each."""
+    """Read cells as JSON from stdin, and print the CPU ms of each."""
     asked = json.loads(sys.stdin.read())
     found = []
     for fields in asked["cells"]:
@@ -105,12 +105,12 @@ def run_cells() -> None:
 
 
 def _timed(assignor: str, group: GroupSubscription, seconds: float) -> float:
-    """Return the mean ms of CPU of an assignment, each member's partitions included."""
+    """Return the mean CPU ms of an assignment, including access to each member's partitions."""
     runs, started = 0, time.thread_time()
     while runs < _LEAST_RUNS or time.thread_time() - started < seconds:
         assignment = create_assignor(assignor).assign(group)
         for member in assignment:
-            assignment[member]  # which is computed at its first access
+            assignment[member]  # computed at its first access
         runs += 1
     return (time.thread_time() - started) * 1000 / runs
 

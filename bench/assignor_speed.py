@@ -1,4 +1,4 @@
-"""`bench assignors`: time and memory of the assignors on large groups, beside Kafka's."""
+"""`odradek bench assignors`: time and memory of the assignors on large groups, beside Kafka's."""
 
 import json
 import os
@@ -70,7 +70,7 @@ def assignors(
 
 
 def _groups(counts: Mapping[str, int], size: int) -> dict[str, GroupSubscription]:
-    """Return the inputs by name. Owned partitions are lists, as a leader reads them from JoinGroup."""
+    """Return the groups by change. Owned partitions are lists, as a leader decodes them from JoinGroup."""
     names = [f"member-{number:05}" for number in range(size)]
     random, everything = Random(1), sorted(counts)
     fresh = {name: MemberSubscription(topics=everything) for name in names}
@@ -96,7 +96,7 @@ def _groups(counts: Mapping[str, int], size: int) -> dict[str, GroupSubscription
 
 
 def _owned(counts: Mapping[str, int], members: Mapping[str, MemberSubscription]) -> dict[str, MemberSubscription]:
-    """Return the members with the partitions that they get in a fresh group."""
+    """Return the members with the partitions that `sticky` assigns to them in a new group."""
     assignment: Assignment = create_assignor("sticky").assign(GroupSubscription(partitions=counts, members=members))
     return {
         name: MemberSubscription(topics=each.topics, owned=list(assignment[name]), generation=1)
@@ -126,13 +126,13 @@ def run_case(path: str) -> None:
         started = time.perf_counter()
         assignment = create_assignor(case.strategy.removeprefix("server-")).assign(group)
         for member in assignment:
-            assignment[member]  # which is computed at its first access
+            assignment[member]  # computed at its first access
         seconds.append(time.perf_counter() - started)
     print(json.dumps({"seconds": median(seconds), "peak_mib": peak_resident_mib(os.getpid())}))
 
 
 def _with_user_data(group: GroupSubscription) -> GroupSubscription:
-    """Return the group with owned partitions where members of `sticky` send them."""
+    """Return the group with owned partitions in the members' user data, as `sticky` sends them."""
     members = {}
     for name, each in group.members.items():
         assignor = create_assignor("sticky")
@@ -143,7 +143,7 @@ def _with_user_data(group: GroupSubscription) -> GroupSubscription:
 
 
 def _kafkas(case: Case, limit_s: float) -> Callable[[], Mapping[str, float]]:
-    """Return a run of Kafka's assignor; its figures are infinite if it takes longer than the limit."""
+    """Return a run of Kafka's assignor, whose figures are infinite if it takes longer than `limit_s`."""
 
     def run() -> Mapping[str, float]:
         try:

@@ -1,4 +1,4 @@
-"""`odradek bench failover`, `replicated` and `many-partitions`: three brokers of ours, and with `--peer` of a peer."""
+"""`odradek bench failover`, `replicated` and `many-partitions`: three brokers of Odradek, and optionally of a peer."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ PEERS: Final[dict[str, Callable[[], ClusterSide]]] = {"kafka": kafka_cluster_sid
 
 
 def _common(rounds: int, session_timeout_ms: int) -> Callable[[F], F]:
-    """Add the options that all three commands have, with these defaults."""
+    """Return a decorator that adds the options of all three commands, with these defaults."""
     options = [
         click.option("--peer", type=click.Choice(list(PEERS)), help="The other side; without it, ours is alone."),
         click.option(
@@ -91,8 +91,8 @@ def _bench(
     options: Sequence[str],
     has_metrics: bool = False,
 ) -> Iterator[ClusterBench]:
-    """Yield the benchmark that the options describe; its brokers end with the block."""
-    # The brokers end when this command does.
+    """Yield the benchmark of these options; stop its brokers at the block's end."""
+    # On SIGTERM the `finally` stops the brokers.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     sides = [odradek_cluster_side(dict(map(key_and_value, options)), has_metrics=has_metrics)]
     if peer is not None:

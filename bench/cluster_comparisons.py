@@ -1,7 +1,7 @@
-"""Comparisons of clusters of three brokers, ours and optionally a peer's: each function returns rows.
+"""Comparisons of clusters of three brokers, Odradek's and optionally a peer's; each function yields rows.
 
-Both clusters run at the same time, but only one gets requests: an idle one costs the same for both sides. Each round
-has a topic of its own, which is deleted.
+Both clusters run at the same time, but only one gets requests, so each side runs beside an idle cluster. Each round has
+a topic of its own, which is deleted.
 """
 
 import signal
@@ -36,12 +36,12 @@ _FAULTS: Final = (
     ("leader stopped", signal.SIGSTOP, False),
     ("leader and controller stopped", signal.SIGSTOP, True),
 )
-"""Faults of the leader: a name, a signal, and whether the leader is the controller."""
+"""Faults of the leader: (name, signal, whether the leader is the controller)."""
 
 
 @dataclass(slots=True, kw_only=True)
 class ClusterBench:
-    """The options of a benchmark, and its running clusters. `sides` begins with ours; `say` reports progress."""
+    """The options of a benchmark, and its running clusters. `sides` begins with Odradek; `say` prints progress."""
 
     sides: Sequence[ClusterSide]
     rounds: int
@@ -51,7 +51,7 @@ class ClusterBench:
     _clusters: list[ProcessCluster] = field(default_factory=list)
 
     def clusters(self) -> list[ProcessCluster]:
-        """Return a running cluster of each side."""
+        """Return a running cluster of each side; start them at the first call."""
         if not self._clusters:
             for side in self.sides:
                 self.say(f"starting {BROKERS} brokers of {side.name}")
@@ -65,7 +65,7 @@ class ClusterBench:
         self._working.close()
 
     def measure(self, what: str, runs: Mapping[str, Run]) -> dict[str, dict[str, list[float]]]:
-        """Return the figures of all rounds."""
+        """Return the figures of all rounds, by side and name."""
         return turns(self.rounds, runs, say=lambda where: self.say(f"{what}: {where}"))
 
     def row(self, what: str, unit: str, figures: Mapping[str, float], aim: Aim | None = None) -> Row:
@@ -78,7 +78,7 @@ class ClusterBench:
 
 
 def failover(bench: ClusterBench) -> Iterator[Row]:
-    """Measure from the leader's end to the next acknowledged write, for every kind of end."""
+    """Measure from a fault of the leader to the next acknowledged write, for every kind of fault."""
     clusters = bench.clusters()
     for what, sign, hits_controller in _FAULTS:
         runs = {each.name: _fail_over(each, sign, hits_controller=hits_controller) for each in clusters}
@@ -108,7 +108,7 @@ def _fail_over(cluster: ProcessCluster, sign: signal.Signals, *, hits_controller
 
 
 def replicated(bench: ClusterBench, *, mib: int, warm_up_s: float) -> Iterator[Row]:
-    """Produce with `acks=all` to three replicas, as fast as it goes."""
+    """Produce with `acks=all` to three replicas at full speed."""
     clusters = bench.clusters()
     for cluster in clusters:
         bench.say(f"warming up {cluster.name} for {warm_up_s:g} s")
@@ -196,7 +196,7 @@ def _create_and_kill(cluster: ProcessCluster, partitions: int, replicas: int) ->
 
 
 def _memory(cluster: ProcessCluster) -> float:
-    """Return the largest broker's memory."""
+    """Return the resident MiB of the broker with the most."""
     return max(map(resident_mib, cluster.pids))
 
 

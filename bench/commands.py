@@ -29,7 +29,7 @@ def command() -> None:
 @_ROUNDS
 @_JSON
 def produce(mib: int, count: int, *, as_json: bool) -> None:
-    """Produce to us, to us without file writes, and to librdkafka's mock: throughput and broker CPU per MiB."""
+    """Produce to Odradek, with and without file writes, and librdkafka's mock: throughput, broker CPU per MiB."""
     rows = []
     with ExitStack() as stack:
         servers = [
@@ -160,7 +160,7 @@ def start(count: int, *, as_json: bool) -> None:
 @_ROUNDS
 @_JSON
 def decode(number: int, record_bytes: int, compression: str, count: int, *, as_json: bool) -> None:
-    """Read from our broker into Arrow (and decode alone), beside other consumers: records per second."""
+    """Read from Odradek into Arrow (and decode alone), beside other consumers: records per second."""
     with odradek_server() as server:
         fill = {"topic": "bench", "count": number, "record_bytes": record_bytes, "compression": compression}
         run_client("fill", fill | {"bootstrap_servers": server.bootstrap_servers})
@@ -182,7 +182,7 @@ def decode(number: int, record_bytes: int, compression: str, count: int, *, as_j
 @_ROUNDS
 @_JSON
 def producers(number: int, count: int, *, as_json: bool) -> None:
-    """Produce with our `send` and `send_arrow`, confluent-kafka, aiokafka and kafka-python: records/s, client's CPU."""
+    """Produce with Odradek's `send` and `send_arrow` and with other clients: records/s, client's CPU."""
     names = ("send_arrow", "send", "confluent-kafka", "aiokafka", "kafka-python")
     rows = []
     with odradek_server() as server:
@@ -241,7 +241,7 @@ def _with_cpu(server: Server, workload: str, arguments: Mapping[str, object]) ->
 def _latency_of(
     server: Server, arguments: Mapping[str, object], *, beside: tuple[str, Mapping[str, object]] | None = None
 ) -> Callable[[], Mapping[str, float]]:
-    """Return a run of the workload `latency`, `beside` another workload of the given arguments if there is one."""
+    """Return a run of the workload `latency`, with `beside`, a (workload, arguments), in the background if given."""
     where = {"bootstrap_servers": server.bootstrap_servers}
 
     def run() -> Mapping[str, float]:

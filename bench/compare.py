@@ -1,7 +1,6 @@
-"""`odradek bench compare`: our broker beside a peer, everything that DESIGN 6 has an aim for, a table for each.
+"""`odradek bench compare`: one broker beside a peer's, with a table for each aim of DESIGN 6.
 
-`comparisons` and `storage_comparisons` make the rows; this module has the options and the output. Progress goes to
-stderr.
+`comparisons` and `storage_comparisons` measure; this module has the options and the output. Progress goes to stderr.
 """
 
 import os
@@ -29,7 +28,7 @@ COMPARISONS: Final[Mapping[str, Callable[[Bench], Iterator[Row]]]] = {
     "recovery": storage_comparisons.recovery,
     "compaction": storage_comparisons.compaction,
 }
-"""The comparisons by name, in their order. The last two have the machine to themselves."""
+"""The comparisons by name, in order. No other broker runs during the last two."""
 
 
 @click.command(name="compare")
@@ -68,7 +67,7 @@ def command(
     since a JVM needs one; start, memory, recovery and compaction are taken without.
     """
     names = _chosen(only)
-    # The brokers end when this command does.
+    # On SIGTERM the `finally` stops the brokers.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with progress() as say:
         bench = Bench(

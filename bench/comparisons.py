@@ -1,8 +1,8 @@
-"""Comparisons of two sides of one broker: each function returns rows (`storage_comparisons` has more of them).
+"""Comparisons of one broker of each side; each function yields rows. `storage_comparisons` has more.
 
-Comparisons that need a running broker share one of each side, warmed up, until the last of them is done; start and
-memory take fresh ones every round. Before each measurement the disk is synced, so that neither side pays for the
-other's writes; fetched data was just written, and is in the page cache. Topics are deleted once they are measured.
+Comparisons share one warm broker of each side; `start` and `memory` start new ones every round. The disk is synced
+before each measurement, so that no side waits for the other's writes; fetched data was just written, and is in the page
+cache. Topics are deleted after their measurement.
 """
 
 import mmap
@@ -35,12 +35,12 @@ THROUGHPUT: Final = Aim(1.5)
 PER_CORE: Final = Aim(1)
 LATENCY: Final = Aim(0.5, at_most=True)
 FOOTPRINT: Final = Aim(0.1, at_most=True)
-"""The aim of DESIGN 6."""
+"""The aims of DESIGN 6."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Bench:
-    """The options of a benchmark, and its running brokers. `say` reports progress."""
+    """The options of a benchmark, and its running brokers. `say` prints progress."""
 
     ours: Side
     peer: Side
@@ -55,11 +55,11 @@ class Bench:
 
     @property
     def sides(self) -> tuple[Side, Side]:
-        """Return both sides, ours first."""
+        """Return both sides, Odradek's first."""
         return self.ours, self.peer
 
     def servers(self) -> list[Server]:
-        """Return a warm broker of each side."""
+        """Return a warm broker of each side; start and warm them up at the first call."""
         if not self._servers:
             for side in self.sides:
                 self.say(f"starting {side.name}")
@@ -75,7 +75,7 @@ class Bench:
         self._working.close()
 
     def measure(self, what: str, runs: Mapping[str, Run]) -> dict[str, dict[str, float]]:
-        """Return the medians of rounds, in which each side begins on a machine that has settled."""
+        """Return the medians of rounds, by side and figure; `settle` precedes each run."""
 
         def settled(run: Run) -> Run:
             def measured() -> Mapping[str, float]:
@@ -93,7 +93,7 @@ class Bench:
     def row(
         self, what: str, unit: str, figures: Mapping[str, Mapping[str, float]], name: str, aim: Aim | None = None
     ) -> Row:
-        """Return a row with one figure of both sides."""
+        """Return a row with the figure `name` of both sides."""
         by_side = {side: by[name] for side, by in figures.items()}
         return Row(what=what, unit=unit, figures=by_side, of=self.ours.name, to=self.peer.name, aim=aim)
 
@@ -178,7 +178,7 @@ def _shapes() -> Iterator[tuple[int, int, int]]:
 
 
 def describe_shape(record_bytes: int, batch_bytes: int, partitions: int) -> str:
-    """Return the record and batch sizes and the partitions, in words."""
+    """Return the sizes of records and batches and the number of partitions as text."""
     record = "1 KiB" if record_bytes == 1024 else f"{record_bytes} B"
     batch = "1 MB" if batch_bytes == 1_000_000 else f"{batch_bytes // 1000} KB"
     return f"{record} records, {batch} batches, {partitions} partition{'s' if partitions > 1 else ''}"
@@ -191,7 +191,7 @@ def _throughput(bench: Bench, what: str, figures: Mapping[str, Mapping[str, floa
 
 
 def requests(bench: Bench) -> Iterator[Row]:
-    """Produce one record a request, with many requests in flight on one connection."""
+    """Produce one record per request, with many requests in flight on one connection."""
     what = "one record a request"
     runs = {
         server.name: with_cpu(server, "requests", {"count": _REQUESTS, "partitions": 1}) for server in bench.servers()
@@ -223,7 +223,7 @@ def latency(bench: Bench) -> Iterator[Row]:
         yield bench.row(f"{title}, p99", "ms", figures, "p99_ms", LATENCY)
 
 
-# ---- what they have in common --------------------------------------------------------------------------------------
+# ---- helpers -------------------------------------------------------------------------------------------------------
 
 
 def with_cpu(server: Server, workload: str, arguments: Mapping[str, object]) -> Run:
@@ -241,7 +241,7 @@ def with_cpu(server: Server, workload: str, arguments: Mapping[str, object]) -> 
 def _filled_topic(
     server: Server, record_bytes: int, batch_bytes: int, partitions: int, mib: int
 ) -> Iterator[Mapping[str, object]]:
-    """Yield a topic of `mib` MiB until the block ends, as arguments of the workload `fetch`."""
+    """Create a topic of `mib` MiB for the block; yield its arguments for the workload `fetch`."""
     where = {"bootstrap_servers": server.bootstrap_servers, "topic": f"bench-{uuid.uuid4().hex[:8]}"}
     run_client("create_topic", {**where, "partitions": partitions})
     shape = {"record_bytes": record_bytes, "partitions": partitions}
@@ -258,7 +258,7 @@ def _produce_and_fetch(server: Server, record_bytes: int, batch_bytes: int, part
 
 
 def _warm_up(server: Server, seconds: float) -> None:
-    """Warm up a broker: a JVM compiles frequent code, and only then is at full speed; ours gets the same."""
+    """Warm up a broker, as a JVM needs frequent code compiled for full speed; Odradek's gets the same."""
     until = time.perf_counter() + seconds
     where = {"bootstrap_servers": server.bootstrap_servers}
     while time.perf_counter() < until:
@@ -273,8 +273,8 @@ def _warm_up(server: Server, seconds: float) -> None:
 def settle() -> None:
     """Let deletions finish, sync the disk, and touch free memory.
 
-    A hypervisor may take back a guest's free memory for two seconds (free page reporting): a write to the page cache
-    then waits for the host to find pages, up to ten times as long as otherwise.
+    A hypervisor may take back a guest's free memory (free page reporting): a write to the page cache then waits for the
+    host, up to ten times as long as otherwise.
     """
     time.sleep(_SETTLE_S)
     os.sync()

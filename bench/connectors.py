@@ -1,8 +1,8 @@
-"""`odradek bench connectors`: our Spark source and sink beside `spark-sql-kafka-0-10`, in turns, in one Spark.
+"""`odradek bench connectors`: Odradek's Spark source and sink beside `spark-sql-kafka-0-10`, in turns, in one Spark.
 
-The JVM's connector runs as it comes and with `kafka.fetch.max.wait.ms=10`, the fair peer: as it comes, a task that has
-read its range may wait for half a second. Besides the seconds of each workload there is the CPU of Spark's processes,
-which other programs on the machine change less.
+The JVM connector runs with its defaults and with `kafka.fetch.max.wait.ms=10`, the fair peer: with the defaults, a task
+that has read its range may wait for half a second. The CPU of Spark's processes is measured too, since other programs
+on the machine change it less than the seconds.
 """
 
 import json
@@ -30,20 +30,20 @@ _SMALL_TRIGGERS: Final = 25
 _WARM_TRIGGERS: Final = 5
 _SECONDS: Final = 8
 _LIVE_RATE: Final = 1_000
-"""Records per second of the topic that streams read while it is written."""
+"""Records per second written to the topic `live` while streams read it."""
 _TIMEOUT_S: Final = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Took:
-    """A run's figure in seconds, and the CPU seconds of Spark's JVM and its Python processes."""
+    """The seconds that a run measured, and the CPU seconds of Spark's JVM and its Python processes."""
 
     seconds: float
     cpu: float
 
 
 class Workloads:
-    """A Spark, filled topics, and a function of the side for every row of the table."""
+    """The workloads: functions from a side to seconds, on one Spark session and filled topics."""
 
     def __init__(self, spark: Any, bootstrap_servers: str, folder: Path, *, partitions: int, sunk: int) -> None:
         self._spark = spark
@@ -54,7 +54,7 @@ class Workloads:
         self._runs = 0
 
     def all(self) -> dict[str, Callable[[str], float]]:
-        """Return the workloads by name; each returns its seconds."""
+        """Return the workloads by name; each takes a side and returns seconds."""
         return {
             "batch: count": _timed(lambda side: self._batch(side).count()),
             "batch: aggregate": _timed(
@@ -83,7 +83,7 @@ class Workloads:
 
     def _batch(self, side: str, columns: str | None = None) -> Any:
         reader = self._spark.read.format(_format(side)).options(**self._options(side, "t"))
-        # The JVM's has no such option: Spark drops the other columns there.
+        # The JVM connector takes no schema: there Spark drops the other columns.
         return (reader.schema(columns) if columns and side == SIDES[0] else reader).load()
 
     def _stream(self, side: str, topic: str = "t", **more: str) -> Any:
@@ -97,23 +97,23 @@ class Workloads:
         return query
 
     def _triggers_of_available_now(self, side: str) -> float:
-        """Return the seconds without those that the query took to start, our reader's Python process among them."""
+        """Return the seconds of all triggers, without the start of the query and of its Python process."""
         progress = self._available_now(side).recentProgress
         return float(sum(json.loads(each.json)["durationMs"]["triggerExecution"] for each in progress)) / 1000
 
     def _small_trigger(self, side: str) -> float:
-        """Return the median of triggers with twenty records a partition."""
+        """Return the median seconds of triggers with twenty records per partition."""
         query = self._stream(side, maxOffsetsPerTrigger=str(20 * self._partitions)).start()
         return _median_trigger(query, _SMALL_TRIGGERS)
 
     def _trigger_of_a_second(self, side: str) -> float:
-        """Return the median of triggers, one per second, of a topic that is being written."""
+        """Return the median seconds of triggers, one per second, on a topic that is being written."""
         with self._being_written():
             query = self._stream(side, "live", startingOffsets="latest").trigger(processingTime="1 second").start()
             return _median_trigger(query, _SECONDS)
 
     def _first_rows(self, side: str) -> float:
-        """Return the seconds from `start` at `latest` to the end of the first batch with rows; the topic grows."""
+        """Return the seconds from the query's start to its first batch with rows, on a topic that is being written."""
         with self._being_written():
             started = time.perf_counter()
             query = self._stream(side, "live", startingOffsets="latest").start()
@@ -129,7 +129,7 @@ class Workloads:
 
     @contextmanager
     def _being_written(self) -> Iterator[None]:
-        """Write to the topic `live` from another thread inside of the block."""
+        """Write to the topic `live` from another thread during the block."""
         from confluent_kafka import Producer
 
         producer = Producer({"bootstrap.servers": self._bootstrap_servers, "linger.ms": 5})
@@ -187,7 +187,7 @@ def _median_trigger(query: Any, count: int) -> float:
 
 
 def _fill(bootstrap_servers: str, *, records: int, size: int, partitions: int, codec: str) -> None:
-    """Make the topics `t`, of values half of which compress away, `live` and `out`."""
+    """Create the topics `t`, `live` and `out`; fill `t` with values that compress to half."""
     from confluent_kafka import Producer
     from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -220,7 +220,7 @@ def _fill(bootstrap_servers: str, *, records: int, size: int, partitions: int, c
 def connectors(
     records: int, record_bytes: int, partitions: int, codec: str, sunk: int, broker: str, count: int, only: str
 ) -> None:
-    """Read and write by both Spark connectors: seconds, and the median of the rounds' ratios, theirs over ours."""
+    """Read and write by both Spark connectors: seconds, and the median of the rounds' ratios, JVM over Odradek."""
     jars = ",".join(str(path) for path in connector_jars())
     side = kafka_side() if broker == "kafka" else odradek_side()
     with tempfile.TemporaryDirectory(prefix="connectors-") as folder, side.server() as server:
@@ -244,7 +244,7 @@ _HEAD: Final = (
 
 
 def _measured(workload: Callable[[str], float], count: int, pid: int) -> dict[str, list[Took]]:
-    """Return the runs of each side, in rounds that alternate its turn; the first round warms up."""
+    """Return the runs of each side; rounds alternate the order of sides, and the first one only warms up."""
     took: dict[str, list[Took]] = {side: [] for side in SIDES}
     for number in range(count + 1):
         for side in SIDES if number % 2 else reversed(SIDES):

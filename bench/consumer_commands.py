@@ -1,4 +1,4 @@
-"""`odradek bench consumer`: our consumer's latency beside confluent-kafka's, and fetch sessions with and without."""
+"""`odradek bench consumer`: the consumer's latency beside confluent-kafka's, and with and without fetch sessions."""
 
 from collections.abc import Callable, Mapping
 
@@ -15,7 +15,7 @@ _SECONDS = click.option("--seconds", default=5.0, show_default=True, help="How l
 
 @click.group()
 def consumer() -> None:
-    """Measure our consumer on our broker."""
+    """Measure Odradek's consumer on its broker."""
 
 
 @consumer.command()
@@ -24,7 +24,7 @@ def consumer() -> None:
 @_ROUNDS
 @_JSON
 def latency(seconds: float, per_second: int, count: int, *, as_json: bool) -> None:
-    """Measure from `send` to `poll` at a steady rate: our clients, and confluent-kafka's on the same broker."""
+    """Measure from `send` to `poll` at a steady rate: Odradek's clients and confluent-kafka's on the same broker."""
     arguments = {"per_second": per_second, "seconds": seconds}
     with odradek_server() as server:
         sides = {name: _run(server, name, arguments) for name in ("our_latency", "latency")}

@@ -1,4 +1,4 @@
-"""`odradek bench groups`: the group coordinator beside Apache Kafka's."""
+"""The subcommands of `odradek bench groups`: the group coordinator beside Apache Kafka's."""
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -24,7 +24,7 @@ _OPTIONS: Final = {
 
 
 def _common(function: F) -> F:
-    """Add the options that all three commands have."""
+    """Add the options of all three commands."""
     function = click.option("--json", "as_json", is_flag=True, help="One JSON object per row.")(function)
     rounds = click.option("--rounds", "count", default=5, show_default=True, help="Times each side runs: medians.")
     return rounds(function)

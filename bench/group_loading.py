@@ -1,7 +1,7 @@
-"""Loading committed offsets: from a broker's start until it answers for a group, beside Apache Kafka.
+"""`odradek bench groups loading`: from a broker's start until it has loaded committed offsets, beside Apache Kafka.
 
-Both logs get the same batches: Produce requests to `__consumer_offsets`, which brokers take from Kafka's own admin
-client. Every run starts the broker again, in a new process.
+Both logs get the same batches by Produce requests to `__consumer_offsets`, which brokers accept from the client id of
+Kafka's admin client. Every run starts the broker in a new process.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ _OPTIONS: Final = {"offsets.topic.num.partitions": "1"}
 _PARTITIONS: Final = 100
 """Partitions of each group."""
 _COMMIT: Final = 10
-"""Offsets of one commit, which are a batch."""
+"""Offsets of one commit, which is one batch."""
 _IN_FLIGHT: Final = 64
 _POLL_S: Final = 0.005
 _OFFSET_FETCH_VERSION: Final = 5
@@ -49,7 +49,7 @@ _NOT_YET: Final = {
 
 
 def loading_rows(sides: Sequence[Side], *, commits: int, keys: int, count: int) -> Iterator[Row]:
-    """Measure the loading of `commits` offsets of `keys` partitions of groups."""
+    """Measure the loading of `commits` committed offsets with `keys` different keys (group and partition)."""
     with ExitStack() as stack:
         brokers = {side.name: stack.enter_context(side.broker(_OPTIONS)) for side in sides}
         groups = max(keys // _PARTITIONS, 1)
@@ -87,7 +87,7 @@ async def _acknowledged(client: WireClient) -> None:
 
 
 def _batches(commits: int, groups: int) -> Iterator[bytearray]:
-    """Yield commits of ten offsets each; the groups take turns, so that the last commits are of every group."""
+    """Yield batches of ten offsets; groups take turns, so that every group is among the last commits."""
     encode, now_ms = GroupRecordCodec().encode, int(time.time() * 1000)
     for number in range(0, commits, _COMMIT):
         turn, group = divmod(number // _COMMIT, groups)
@@ -118,7 +118,7 @@ def _load(broker: BrokerProcess, groups: int) -> dict[str, float]:
 
 
 def _await_offsets(address: str, group_id: str) -> None:
-    """Return when the broker answers with the group's last offset."""
+    """Wait until the broker returns the group's last offset."""
     topic = {"name": _TOPIC, "partition_indexes": [0]}
     message = {"group_id": group_id, "topics": [topic]}
     with BlockingWireClient(address, client_id="bench") as client:

@@ -1,4 +1,4 @@
-"""`bench groups`: how long rebalances take beside Apache Kafka, and what they cost."""
+"""`odradek bench groups rebalances`: the duration and cost of rebalances, beside Apache Kafka."""
 
 import asyncio
 import time
@@ -17,7 +17,7 @@ AT_MOST_KAFKAS: Final = Aim(1, at_most=True)
 COOPERATIVE: Final = "cooperative"
 CONSUMER: Final = "consumer"
 ASSIGNORS: Final = ("eager", COOPERATIVE, CONSUMER)
-"""How partitions move: two ways of the classic protocol, and the consumer protocol (KIP-848)."""
+"""The rebalance protocols: two of the classic protocol, and the consumer protocol (KIP-848)."""
 _UNITS: Final = {"s": "s to stable", "unowned": "partition-seconds without an owner", "cpu": "CPU s of the broker"}
 _BEATS_S: Final = 3.0
 
@@ -25,7 +25,7 @@ _BEATS_S: Final = 3.0
 def rebalance_rows(
     servers: Sequence[Server], members: int, partitions: int, assignor: str, restarts: int | None, count: int
 ) -> Iterator[Row]:
-    """Measure the rebalances of a group of so many members, and its heartbeats. All restart if `restarts` is None."""
+    """Measure a group's rebalances and heartbeats. `restarts` is the number of members to restart; None means all."""
     ours, peer = (server.name for server in servers)
     how_many = members if restarts is None else min(restarts, members)
     measure = partial(_measure, members=members, partitions=partitions, assignor=assignor, restarts=how_many)

@@ -1,4 +1,4 @@
-"""Heartbeats and commits per second of broker CPU, beside Apache Kafka."""
+"""`odradek bench groups requests`: heartbeats and commits per second of broker CPU, beside Apache Kafka."""
 
 import asyncio
 import uuid
@@ -26,9 +26,9 @@ REQUESTS: Final = tuple(_WHAT)
 def request_rows(
     servers: Sequence[Server], load: Mapping[str, float], *, warm_up_s: float, count: int, only: Sequence[str] = ()
 ) -> Iterator[Row]:
-    """Measure requests per second, and per second of the broker's CPU; both brokers are warmed up with them first.
+    """Warm up both brokers, then measure requests per second, and per second of broker CPU.
 
-    `load` is of the workload `group_requests`; `only` are the names of some of the requests, none for all.
+    `load` are arguments of the workload `group_requests`; `only` are names in `REQUESTS`, empty for all.
     """
     ours, peer = (server.name for server in servers)
     for what, kind in _WHAT.items():

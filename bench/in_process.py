@@ -1,4 +1,4 @@
-"""The start and stop of a cluster in a test's process, for comparison with a container's start."""
+"""`odradek bench cluster`: the start and stop of a cluster in a test's process, to compare with containers."""
 
 import json
 import statistics
@@ -58,7 +58,7 @@ def _output(program: str) -> str:
 
 
 def _life(brokers: int) -> tuple[float, float, float]:
-    """Return the seconds of one cluster: to start, from a leader's death to the next leader, to stop."""
+    """Return the seconds of one cluster to start, from a leader's death to the next leader (or 0), and to stop."""
     cluster = Cluster(brokers=brokers)
     began = time.perf_counter()
     cluster.start()

@@ -1,4 +1,4 @@
-"""Rounds, medians and tables, and the kernel's figures of a process (CPU seconds, resident memory)."""
+"""Runs sides in turn, takes medians, prints tables, and reads a process's CPU seconds and resident memory."""
 
 import json
 import os
@@ -30,7 +30,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def cpu_seconds_of_tree(pid: int) -> float:
-    """Return the CPU that a process and its descendants have used, those that have ended and were waited for, too."""
+    """Return the CPU seconds of a process and its descendants, also of ended ones that were waited for."""
     children: dict[int, list[int]] = {}
     ticks: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
@@ -64,7 +64,7 @@ def peak_resident_mib(pid: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """A ratio to be reached, or with `at_most` one not to be exceeded."""
+    """The least ratio to reach, or with `at_most` the greatest one allowed."""
 
     ratio: float
     at_most: bool = False
@@ -73,33 +73,33 @@ class Aim:
         return f"{'≤' if self.at_most else '≥'} {self.ratio:g}"
 
     def is_met(self, ratio: float) -> bool:
-        """Return whether a ratio, rounded to the two digits that are shown, meets the aim."""
+        """Return whether a ratio, rounded to two decimals as printed, meets the aim."""
         shown = float(f"{ratio:.2f}")
         return shown <= self.ratio if self.at_most else shown >= self.ratio
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One measured thing: the figure of each side, by name, and the two sides of the ratio."""
+    """One measurement: the figure of each side by name, and the two sides of the ratio."""
 
     what: str
     unit: str
     figures: Mapping[str, float]
     of: str
-    """The side that is ours."""
+    """The side whose figure is divided by that of `to`: Odradek's."""
     to: str | None
-    """The side to compare with; None if there is none."""
+    """The side to compare with, if any."""
     aim: Aim | None = None
 
     @property
     def ratio(self) -> float:
-        """Our figure divided by the peer's; the unit tells whether more is better."""
+        """The figure of `of` divided by that of `to`; nan without `to`. The unit tells whether more is better."""
         peers = 0.0 if self.to is None else self.figures[self.to]
         return self.figures[self.of] / peers if peers else float("nan")
 
     @property
     def met(self) -> bool | None:
-        """Whether the ratio meets the aim; None without one."""
+        """Whether the ratio meets the aim; None without an aim or a peer."""
         return None if self.aim is None or self.to is None else self.aim.is_met(self.ratio)
 
 
@@ -111,8 +111,7 @@ def turns(
 ) -> dict[str, dict[str, list[float]]]:
     """Run every side `count` times and return every figure by side and name; `say` reports the next run.
 
-    Sides take turns, and every other round goes backwards (A B, B A), so that neither always has the machine as the
-    other left it.
+    Sides take turns, and every other round goes backwards (A B, B A), so that no side always runs after the same one.
     """
     seen: dict[str, dict[str, list[float]]] = {side: {} for side in sides}
     for number in range(count):
@@ -126,13 +125,13 @@ def turns(
 def rounds(
     count: int, sides: Mapping[str, Run], *, say: Callable[[str], None] = lambda _: None
 ) -> dict[str, dict[str, float]]:
-    """Return the medians of `turns`."""
+    """Run every side `count` times, as `turns` does; return the median of every figure by side and name."""
     seen = turns(count, sides, say=say)
     return {side: {name: statistics.median(values) for name, values in by.items()} for side, by in seen.items()}
 
 
 def print_rows(title: str, rows: Sequence[Row], *, as_json: bool) -> None:
-    """Print one table, or one JSON object per row; nothing without rows."""
+    """Print rows as one table, or as one JSON object each."""
     if not rows:
         return
     if as_json:

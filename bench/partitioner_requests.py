@@ -1,4 +1,4 @@
-"""Requests and batches per 10,000 records under each partitioner, in virtual time: counts, so nothing is repeated."""
+"""`odradek bench partitioners`: requests and batches for each partitioner, counted in a simulation, without rounds."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ class Counts(NamedTuple):
 def count_requests(
     partitioner: str, *, records: int = 10_000, per_second: int = 10_000, partitions: int = 12, brokers: int = 3
 ) -> Counts:
-    """Return what a producer with Kafka's defaults sends for records of 100 bytes without keys, at a steady rate."""
+    """Return the requests and batches of a producer with Kafka's defaults, for keyless records at a steady rate."""
     counted: list[Counts] = []
 
     async def scene(world: World) -> None:

@@ -1,4 +1,4 @@
-"""The progress of a long benchmark."""
+"""Prints the progress of a long benchmark."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from rich.console import Console
 
 @contextmanager
 def progress() -> Iterator[Callable[[str], None]]:
-    """Yield a function that reports progress on stderr: in one status line, or in lines without a terminal."""
+    """Yield a function that prints progress on stderr: as a status line, or as lines if that is not a terminal."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield lambda text: click.echo(text, err=True)

@@ -1,7 +1,7 @@
-"""The time a broker needs to open its logs after `kill -9`: an unclosed directory, and a served broker on top of it.
+"""`odradek bench recovery`: the time that a broker needs to open its logs after `kill -9`.
 
-One partition is written by our own log and copied, which is much faster than a producer. No recovery point is known,
-so that every byte is checked. Kafka reads the same directory.
+One partition is written by `odradek.log` and copied, which is much faster than a producer. Without a recovery point,
+every byte is checked. Kafka can read the directory, too.
 """
 
 import json
@@ -49,7 +49,7 @@ def command(*, partitions: int, mib: int, batch_bytes: int, threads: int, as_jso
 
 
 def fill(data: Path, *, partitions: int, mib: int, batch_bytes: int) -> int:
-    """Make `data` a data directory that was not closed; return the bytes of each of its logs."""
+    """Make `data` a data directory as after a crash; return the size of each log in bytes."""
     first = data / "bench-0"
     data.mkdir(parents=True)
     log = Log.open(SystemDisk(), str(first), LogConfig(), now_ms=_TIME_MS)

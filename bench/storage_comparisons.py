@@ -1,7 +1,7 @@
-"""Comparisons of a broker's work on its own files: recovery after a crash, and compaction.
+"""Comparisons of a broker's work on its log files: recovery after a crash, and compaction.
 
-Both sides have Kafka's directories, so both are filled by clients and crashed in the same way, and the end of
-compaction is read from the same checkpoint file. Each run has a fresh broker, which is alone; its files are in the
+Both sides have Kafka's directory format, so both are filled by clients and killed in the same way, and the end of
+compaction is read from the same checkpoint file. Each run has a new broker, and no other one runs; its files are in the
 page cache.
 """
 
@@ -36,9 +36,9 @@ _CLEANED_WITHIN_S: Final = 300.0
 
 
 def recovery(bench: Bench) -> Iterator[Row]:
-    """Start after `kill -9` without a recovery point: every byte is read and checked.
+    """Start after `kill -9` without a recovery point, so that every byte is read and checked.
 
-    The time of a start after a clean stop is subtracted, since it is not recovery's.
+    The rate excludes the time of a start after a clean stop, which has no recovery.
     """
     partitions = max(1, round(_PARTITIONS * bench.scale))
     megabytes = partitions * _PARTITION_MB
@@ -75,7 +75,7 @@ def _seconds_to_start(broker: BrokerProcess) -> float:
 
 
 def compaction(bench: Bench) -> Iterator[Row]:
-    """Compact a topic that was not compacted so far: from the change of its policy to the cleaner's checkpoint."""
+    """Compact a topic for the first time: from the change of its policy to the cleaner's checkpoint."""
 
     def run_of(side: Side) -> Run:
         def run() -> Mapping[str, float]:
@@ -103,13 +103,13 @@ _KEYED: Final = {"record_bytes": 1024, "batch_bytes": 16_384, "keys": _KEYS}
 
 
 def _finished_bytes(data_dir: Path) -> int:
-    """Return the bytes of all segments of the topic but the last, which is never cleaned."""
+    """Return the bytes of the topic's segments without the active one, which is never cleaned."""
     segments = sorted((data_dir / f"{_TOPIC}-0").glob("*.log"))
     return sum(segment.stat().st_size for segment in segments[:-1])
 
 
 def _await_cleaning(data_dir: Path, name: str) -> None:
-    """Return when the cleaner's checkpoint names the topic. Raises `UnavailableError` if it takes too long."""
+    """Wait until the cleaner's checkpoint has the topic. Raises `UnavailableError` if it takes too long."""
     until = time.perf_counter() + _CLEANED_WITHIN_S
     path = data_dir / _CLEANER_CHECKPOINT
     while not (path.exists() and f"{_TOPIC} 0 " in path.read_text()):

@@ -1,4 +1,4 @@
-"""`bench sweep`: scenarios per second of `odradek lab sweep` on Spark, beside the same work in plain Python."""
+"""`odradek bench sweep`: scenarios per second of `odradek lab sweep` on Spark, beside plain Python."""
 
 import os
 import tempfile
@@ -73,7 +73,7 @@ def sweep(*, seeds: int, cores: tuple[int, ...], count: int, as_json: bool) -> N
 
 
 def _pairs(spark: list[str]) -> list[tuple[str, str, Aim | None]]:
-    """Return the sides of the ratios: Spark on one core beside plain Python, and on more cores beside one."""
+    """Return (side, peer, aim) of each ratio: the first Spark beside plain Python, others beside the first."""
     return [(spark[0], PLAIN, Aim(0.8)), *((more, spark[0], None) for more in spark[1:])]
 
 
@@ -132,7 +132,7 @@ def _per_second(text: str, folder: Path, compute: Compute) -> tuple[float, float
 
 
 def _cpu_seconds_of_all() -> float:
-    """Return the CPU seconds of this process and of all processes below it."""
+    """Return the CPU seconds of this process and its running descendants."""
     parents: dict[int, int] = {}
     for status in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):

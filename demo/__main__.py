@@ -1,4 +1,4 @@
-"""Runs the demo: `make demo`, or `python -m demo --rows 20000` for a shorter one. Exit status 1 if a count is off."""
+"""Runs the demo: `make demo`, or `python -m demo --rows 20000` for a shorter one. Exit status 1 if a count is wrong."""
 
 import concurrent.futures
 import logging
@@ -40,10 +40,10 @@ BROKERS: Final = 3
 @click.command()
 @click.option("--rows", type=click.IntRange(min=1_000), metavar="N", help="The first N flights only.")
 def main(rows: int | None) -> None:
-    """Three brokers, a year of real flights, three pipelines on Spark side by side, a broker killed, results."""
+    """Run three brokers, a year of real flights and three Spark pipelines, kill a broker, check the results."""
     signal.signal(signal.SIGTERM, _interrupt)
     logging.basicConfig(level=logging.ERROR)
-    # Of a call into the JVM that Ctrl-C interrupts, these tell at length.
+    # These log long texts about a call into the JVM that Ctrl-C interrupts.
     for name in ("py4j", "SQLQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     console = Console()
@@ -66,13 +66,13 @@ def main(rows: int | None) -> None:
 
 
 def _run(console: Console, directory: Path, cleanup: ExitStack, rows: int | None) -> list[str]:
-    """Everything; returns what is off. Whatever is started is stopped by `cleanup`, last in first out."""
+    """Run the whole demo; return the failed checks. `cleanup` stops everything that was started, in reverse order."""
     started_at = time.monotonic()
     pool = cleanup.enter_context(concurrent.futures.ThreadPoolExecutor(max_workers=1))
     cluster, mirror = SupervisedBrokers(directory / "source", brokers=BROKERS), ServedBroker(directory / "target")
     for servers in (cluster, mirror):
         cleanup.push(servers)
-    # The JVM takes its seconds while the records are published.
+    # The JVM starts while the records are published.
     log = directory / "spark.log"
     spark = pool.submit(local_session, "odradek demo", short_lived=True, keep_classes=False, log=log)
     cleanup.callback(_stop_spark, spark)
@@ -112,7 +112,7 @@ def _run(console: Console, directory: Path, cleanup: ExitStack, rows: int | None
 
 
 def _publish(console: Console, source: str, given: Input) -> float:
-    """Create the topics and fill them; seconds."""
+    """Create the topics and fill them; return the seconds."""
     bar = Progress(TextColumn("publishing"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=console)
     began = time.monotonic()
     with bar:
@@ -127,7 +127,7 @@ def _publish(console: Console, source: str, given: Input) -> float:
 
 
 def _watch(console: Console, spark: Any, jobs: Sequence[Any], log: Path, kill: LeaderKill) -> list[Status]:
-    """Run the jobs side by side, with a line for each; when they are under way, a broker is killed."""
+    """Run the jobs side by side, with a status line for each, and kill a broker after the first batches."""
     with Live(console=console, transient=True, refresh_per_second=4) as live:
 
         def show(statuses: Sequence[Status]) -> None:
@@ -152,7 +152,7 @@ def _line(status: Status) -> str:
 
 
 def _check_figures(statuses: Sequence[Status], groups: Mapping[str, GroupProgress], given: Input) -> list[Check]:
-    """What Spark counted on the way, and what it committed to the groups."""
+    """Check Spark's counts, and the committed offsets and lag of the groups."""
     expected = {
         "delays": (len(given.events), len(given.hours)),
         "archive": (given.flights + 1, given.flights),
@@ -204,13 +204,13 @@ def _print_worst(console: Console, worst: Sequence[Delay]) -> None:
 
 
 def _stop_spark(spark: "concurrent.futures.Future[Any]") -> None:
-    """Also when it is still starting."""
+    """Stop Spark; if it is still starting, wait for that first."""
     if spark.exception() is None:
         stop_session(spark.result())
 
 
 def _interrupt(number: int, frame: object) -> NoReturn:
-    """SIGTERM cleans up as Ctrl-C does."""
+    """Handle SIGTERM as Ctrl-C."""
     raise KeyboardInterrupt
 
 

@@ -1,4 +1,4 @@
-"""What came out, beside what the source files say must come out."""
+"""Compares the results of the pipelines with those computed from the source files."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ _COLUMNS = RecordColumns(names=("key", "value", "offset", "timestamp", "headers"
 
 
 class Check(NamedTuple):
-    """One comparison."""
+    """One comparison of an expected and a found value."""
 
     what: str
     expected: object
@@ -34,7 +34,7 @@ class Check(NamedTuple):
 
 
 class Delay(NamedTuple):
-    """A line of the real-time result."""
+    """A row of the real-time result: an hour and an airline."""
 
     hour: datetime
     carrier: str
@@ -45,14 +45,14 @@ class Delay(NamedTuple):
 
 
 class GroupProgress(NamedTuple):
-    """A consumer group: its committed offsets, summed, and how far the ends are from them, if that is known."""
+    """A consumer group's sum of committed offsets, and its lag (None if unknown)."""
 
     committed: int
     lag: int | None
 
 
 def check_delays(directory: Path, given: Input) -> tuple[list[Check], list[Delay]]:
-    """The real-time result, row by row; and its five worst hours."""
+    """Check the real-time result, row by row; return the checks and the five rows with the most delay."""
     rows = [Delay(**row) for row in ds.dataset(directory, format="parquet").to_table().to_pylist()]
     found = {(row.hour, row.carrier): row for row in rows}
     wrong = sum(not _alike(expected, found.get(key)) for key, expected in given.hours.items())
@@ -66,7 +66,7 @@ def check_delays(directory: Path, given: Input) -> tuple[list[Check], list[Delay
 
 
 def check_archive(directory: Path, given: Input) -> list[Check]:
-    """The offline result: how many rows, and how many by month and airline."""
+    """Check the offline result: the number of rows, in all and by month and airline."""
     table = ds.dataset(directory, format="parquet", partitioning="hive").to_table(columns=["month", "carrier"])
     counted = table.group_by(["month", "carrier"]).aggregate([([], "count_all")]).to_pylist()
     found = {(row["month"], row["carrier"]): row["count_all"] for row in counted}
@@ -77,7 +77,7 @@ def check_archive(directory: Path, given: Input) -> list[Check]:
 
 
 async def check_mirror(source: str, target: str, given: Input) -> list[Check]:
-    """Both clusters, record by record: keys, values, headers, timestamps, and the order in every partition."""
+    """Compare both clusters record by record: keys, values, headers, timestamps, and the order in every partition."""
     async with open_cluster(source) as one, open_cluster(target) as other:
         checks = []
         for topic, count in ((FLIGHTS, given.flights), (WEATHER, given.weather)):
@@ -102,7 +102,7 @@ async def check_mirror(source: str, target: str, given: Input) -> list[Check]:
 
 
 async def group_progress(bootstrap_servers: str, groups: list[str]) -> dict[str, GroupProgress]:
-    """How far each group is, as `odradek groups describe` says it."""
+    """Return the progress of each group, as `odradek groups describe` shows it."""
     async with Admin(bootstrap_servers) as admin:
         described = {group: await admin.describe_group(group) for group in groups}
     return {
@@ -119,7 +119,7 @@ async def _read(cluster: Cluster, partition: TopicPartition) -> pa.Table:
 
 
 def _alike(expected: Hour, found: Delay | None) -> bool:
-    """Counts to the last one; the mean but for the order of its additions."""
+    """Return whether the counts are equal, and the mean wind except for rounding."""
     if found is None:
         return False
     counts = (expected.flights, expected.departed, expected.delay_minutes)
@@ -135,7 +135,7 @@ def _different(expected: Mapping[tuple[int, str], int], found: Mapping[tuple[int
 
 
 def failures(checks: list[Check]) -> Iterator[str]:
-    """A line for every check that is off."""
+    """Yield a line for every failed check."""
     for check in checks:
         if not check.is_right:
             yield f"{check.what}: {check.found:,} instead of {check.expected:,}"

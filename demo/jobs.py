@@ -1,4 +1,4 @@
-"""The three pipelines, as files that `odradek pipeline run` would take."""
+"""The three pipelines of the demo, as TOML files for `odradek pipeline run`."""
 
 from pathlib import Path
 from typing import Final
@@ -7,7 +7,7 @@ from demo.source import FLIGHTS, WEATHER
 from odradek.pipelines.config import AnyPipeline, load_pipeline
 
 WATERMARK: Final = "10 days"
-"""A year is read in a minute, its partitions in equal shares: so they are up to four days apart (measured)."""
+"""Batches read a year from several partitions, whose timestamps are up to four days apart (measured)."""
 
 _REAL_TIME: Final = '''
 kind = "real_time"
@@ -74,7 +74,7 @@ kafka = {{ "compression.type" = "lz4" }}
 
 
 def write_jobs(directory: Path, *, source: str, target: str, batch: int) -> list[AnyPipeline]:
-    """Write the three files, and read them back. Their results will be in `directory / "out"`."""
+    """Write the three files, and load them. The pipelines write their results to `directory / "out"`."""
     names = {"flights": FLIGHTS, "weather": WEATHER, "watermark": WATERMARK}
     jobs = []
     for name, text in (("delays", _REAL_TIME), ("archive", _OFFLINE), ("mirror", _MIRROR)):

@@ -1,4 +1,4 @@
-"""Kill the broker that leads a partition while the pipelines run, and measure the recovery."""
+"""Kills the broker that leads a partition while the pipelines run, and measures the recovery."""
 
 import asyncio
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -30,7 +30,7 @@ class LeaderKill:
             self._result = self._pool.submit(lambda: asyncio.run(self._watch()))
 
     def result(self) -> str:
-        """Return what happened. Raises `UnavailableError` if not all replicas are in sync again in time."""
+        """Return a sentence about the kill. Raises `UnavailableError` if replicas are not in sync again in time."""
         return "nobody: the pipelines were too fast" if self._result is None else self._result.result()
 
     async def _watch(self) -> str:

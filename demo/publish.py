@@ -1,4 +1,4 @@
-"""Records into topics, in order of time, as fast as the producer takes them."""
+"""Creates the demo's topics and publishes the records in order of time, at full speed."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -6,12 +6,12 @@ from demo.source import Event
 from odradek.clients import Admin, NewTopic, Producer
 
 _STEP = 2_000
-"""After so many records the progress bar hears of them."""
+"""The number of records per step of the progress bar."""
 
 
 async def create_topics(bootstrap_servers: str, topics: Mapping[str, int], replication_factor: int) -> None:
     """Create topics with these numbers of partitions. Raises `KafkaError`."""
-    # The records are years old: without the first, a broker would take them for expired.
+    # The records are years old: with the default retention they would be expired.
     configs = {"retention.ms": "-1", "min.insync.replicas": "2"}
     async with Admin(bootstrap_servers) as admin:
         await admin.create_topics(
@@ -21,7 +21,7 @@ async def create_topics(bootstrap_servers: str, topics: Mapping[str, int], repli
 
 
 async def publish(bootstrap_servers: str, events: Sequence[Event], advance: Callable[[int], None]) -> None:
-    """Send all, and return when all are acknowledged; `advance(count)` on the way."""
+    """Send all events, and wait until all are acknowledged; call `advance(count)` after every step."""
     async with Producer(
         bootstrap_servers, linger_ms=20, batch_size=256 << 10, compression_type="lz4", acks="all"
     ) as producer:

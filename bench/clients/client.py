@@ -51,7 +51,7 @@ WORKLOADS: Final[dict[str, Callable[..., workloads.Figures]]] = {
 
 
 def main() -> None:
-    """Run the workload that the command line names."""
+    """Run the workload of the command line, or the mock cluster."""
     name, *rest = sys.argv[1:]
     arguments: dict[str, Any] = json.loads(rest[0]) if rest else {}
     if name == "mock":

@@ -1,6 +1,6 @@
-"""Workloads for clusters: a producer's view of a broker's death, and the time until a cluster is whole again.
+"""Workloads for clusters: a producer's pause at a broker's fault, and the times to create, elect and be in sync.
 
-They run in the client's process, and kill brokers there, because the measuring clock is there.
+They kill brokers from the client's process, because it has the measuring clock.
 """
 
 import os
@@ -19,7 +19,7 @@ _IMPATIENT: Final = {
     # A stopped broker does not answer, and by default a client waits a minute for its responses.
     "socket.timeout.ms": 1000,
     "api.version.request.timeout.ms": 1000,
-    # Brokers are measured, not the interval at which a client refreshes its metadata.
+    # Measure the brokers, not the interval at which a client refreshes its metadata.
     "topic.metadata.refresh.interval.ms": 100,
     "topic.metadata.refresh.fast.interval.ms": 50,
     "reconnect.backoff.ms": 20,
@@ -31,11 +31,11 @@ _IMPATIENT: Final = {
 def fail_over(
     bootstrap_servers: str, *, topic: str, pids: Sequence[int], sign: int, controller: int, hits_controller: bool
 ) -> Figures:
-    """Send `sign` to the leader of a partition, and return the ms until a record produced after that is acknowledged.
+    """Send the signal `sign` to a partition's leader; return the ms until a record produced later is acknowledged.
 
-    The topic is created, and stays: a partition for each broker, as many replicas, two of which must be in sync.
-    `pids` are the brokers' processes by id. The leader is the controller as well if `hits_controller`, or else is not.
-    An idempotent producer with `acks=all` sends 200 records a second; none may be lost or duplicated.
+    The topic is created, and stays: a partition and a replica for each broker, with min.insync.replicas 2. `pids` are
+    the brokers' processes by id. The leader is the controller exactly if `hits_controller`. An idempotent producer with
+    `acks=all` sends 200 records a second; none may be lost or duplicated.
     """
     from confluent_kafka.admin import AdminClient
 
@@ -61,7 +61,7 @@ def fail_over(
 
 
 class _SteadyWriter:
-    """Sends numbered records at a steady rate; `acknowledged_at` is when the newest of them was acknowledged."""
+    """Sends numbered records at a steady rate; `acknowledged_at` is the time when `last_acknowledged` was."""
 
     def __init__(self, bootstrap_servers: str, topic: str, partition: int) -> None:
         from confluent_kafka import Producer
@@ -86,7 +86,7 @@ class _SteadyWriter:
             self._producer.poll(0.25 / _PER_SECOND)
 
     def finish(self) -> None:
-        """Return when all records are acknowledged."""
+        """Wait until all records are acknowledged."""
         left = self._producer.flush(_PATIENCE_S)
         assert left == 0, f"{left} records are not acknowledged"
 
@@ -103,7 +103,7 @@ class _SteadyWriter:
 
 
 def await_in_sync(bootstrap_servers: str, *, topics: Sequence[str], brokers: int) -> Figures:
-    """Wait until every broker is there, and in sync for all partitions of the topics; return the seconds."""
+    """Wait until all partitions of the topics have `brokers` replicas in sync; return the seconds."""
     from confluent_kafka.admin import AdminClient
 
     began = time.perf_counter()
@@ -114,14 +114,11 @@ def await_in_sync(bootstrap_servers: str, *, topics: Sequence[str], brokers: int
 
 
 def create_many(bootstrap_servers: str, *, topics: Sequence[str], partitions: int, replicas: int) -> Figures:
-    """Create topics of so many partitions.
-
-    Return the seconds until every broker knows a live leader of each partition.
-    """
+    """Create topics of `partitions` each; return the seconds until every broker knows a leader of each partition."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    admin.list_topics(timeout=_PATIENCE_S)  # it is connected then
+    admin.list_topics(timeout=_PATIENCE_S)  # connect before the clock starts
     began = time.perf_counter()
     for topic in topics:
         wanted = NewTopic(topic, partitions, replicas)
@@ -137,10 +134,9 @@ def create_many(bootstrap_servers: str, *, topics: Sequence[str], partitions: in
 def await_elected(
     bootstrap_servers: str, *, topics: Sequence[str], partitions: int, dead: int = -1, pid: int = 0, sign: int = 0
 ) -> Figures:
-    """Signal process `pid` of broker `dead`, if it is given.
+    """Send `sign` to process `pid` of broker `dead`, if given; return the seconds until all partitions have leaders.
 
-    Return the seconds until every partition has another leader. Each of `bootstrap_servers`, without the dead one, is
-    polled; the last to know counts.
+    A leader other than `dead` must be known to each of `bootstrap_servers`, which must not include `dead`.
     """
     from confluent_kafka.admin import AdminClient
 

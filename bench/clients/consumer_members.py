@@ -1,4 +1,4 @@
-"""Headless members of a consumer group (KIP-848): every heartbeat by hand, in one event loop."""
+"""Members of a consumer group (KIP-848) that only send heartbeats and fetch nothing, all in one event loop."""
 
 import asyncio
 import time
@@ -16,7 +16,7 @@ _LEAVE = -1
 
 
 class ConsumerHeadlessMember(Life):
-    """One member with a connection of its own; it revokes at once, and sends a heartbeat every 100 ms."""
+    """A member with its own connection; it revokes partitions at once, and sends a heartbeat every 100 ms."""
 
     def __init__(self, group: HeadlessGroup) -> None:
         super().__init__(group)
@@ -25,13 +25,11 @@ class ConsumerHeadlessMember(Life):
         self._epoch = 0
 
     async def start(self) -> None:
-        """Connect and join."""
         host, port = self.group.address.rsplit(":", 1)
         self.client = await WireClient.connect(SystemNetwork(), host, int(port), client_id="member")
         self.life = asyncio.create_task(self._live())
 
     async def leave(self) -> None:
-        """Leave the group."""
         await self.end()
         await self.client.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, self._message(_LEAVE), 1)
         self.group.released(self.owned, time.monotonic())
@@ -45,7 +43,7 @@ class ConsumerHeadlessMember(Life):
                 await asyncio.sleep(HEARTBEAT_S)
 
     async def _beat(self, *, says_all: bool) -> bool:
-        """Send a heartbeat; return whether the next one has something to say, and is due at once."""
+        """Send a heartbeat; return whether the next one is due at once, with the owned partitions."""
         message = self._message(self._epoch)
         if says_all:
             owned = [{"topic_id": self._topic_id, "partitions": sorted(self.owned)}] if self.owned else []
@@ -64,7 +62,7 @@ class ConsumerHeadlessMember(Life):
         return answer.assignment is not None and self._take(answer.assignment)
 
     def _take(self, assignment: Any) -> bool:
-        """Take an assignment; return whether it changed anything."""
+        """Apply an assignment; return whether it changed the owned partitions."""
         numbers: set[int] = set()
         for each in assignment.topic_partitions:
             self._topic_id = each.topic_id

@@ -1,4 +1,4 @@
-"""Workloads of our consumer by itself: end-to-end latency, and its cost beside many idle partitions."""
+"""Workloads of Odradek's consumer: end-to-end latency, and its cost with many idle partitions."""
 
 import asyncio
 import socket
@@ -14,7 +14,7 @@ from odradek.model import TopicPartition
 
 _WARM_UP: Final = 200
 _BYTES_ACKED: Final = 120
-"""Where Linux has bytes sent and acknowledged in TCP_INFO; those received follow."""
+"""The offset in Linux's TCP_INFO of the bytes sent and acknowledged; the bytes received follow."""
 
 
 def our_latency(bootstrap_servers: str, *, per_second: int, seconds: float) -> Figures:
@@ -55,7 +55,7 @@ async def _send(producer: Producer, topic: str, count: int, per_second: int) -> 
 
 
 def idle_partitions(bootstrap_servers: str, *, partitions: int, per_second: int, seconds: float) -> Figures:
-    """Read one busy partition of many; return fetches, bytes of the connection and CPU of the client per second."""
+    """Read one busy partition among idle ones; return fetches, bytes of the connection and client CPU ms per second."""
     with new_topic(bootstrap_servers, partitions) as topic:
         return asyncio.run(_idle_partitions(bootstrap_servers, topic, partitions, per_second, seconds))
 

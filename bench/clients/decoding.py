@@ -1,6 +1,6 @@
-"""Workloads that read a topic of one partition: records per second.
+"""Workloads that read a topic: records per second.
 
-confluent-kafka and aiokafka return an object per record; our consumer Arrow batches; Spark a data frame's rows.
+Other clients return an object per record; Odradek's consumer also Arrow batches, and Spark rows of a data frame.
 """
 
 import asyncio
@@ -9,12 +9,12 @@ import time
 from bench.clients.workloads import Figures
 
 _FETCH_BYTES = 8 * 1024 * 1024
-"""Fetch size of every consumer; librdkafka requests as much by itself, as it fills its queue."""
+"""The fetch size of every consumer; librdkafka fetches as much by default to fill its queue."""
 _KERNEL_RUNS = 5
 
 
 class _Pace:
-    """Counts records per second after the first batch, which includes connecting, metadata and warming up."""
+    """Counts records per second after the first batch, whose time includes connecting and metadata."""
 
     def __init__(self) -> None:
         self.received = 0
@@ -34,7 +34,7 @@ class _Pace:
 
 
 def consume_confluent(bootstrap_servers: str, *, topic: str, count: int) -> Figures:
-    """Read `count` records with confluent-kafka's batch call, touching nothing but their number."""
+    """Read `count` records with confluent-kafka's `consume`, and only count them."""
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "bench", "enable.auto.commit": False})
@@ -85,12 +85,12 @@ def consume_kafka_python(bootstrap_servers: str, *, topic: str, count: int, part
 
 
 def consume_poll(bootstrap_servers: str, *, topic: str, count: int, partitions: int = 1) -> Figures:
-    """Read `count` records with our consumer's `poll`."""
+    """Read `count` records with Odradek's `poll`."""
     return asyncio.run(_consume_ours(bootstrap_servers, topic, count, partitions, is_arrow=False))
 
 
 def consume_arrow(bootstrap_servers: str, *, topic: str, count: int, partitions: int = 1) -> Figures:
-    """Read `count` records into Arrow batches with our consumer's `poll_arrow`."""
+    """Read `count` records into Arrow batches with Odradek's `poll_arrow`."""
     return asyncio.run(_consume_ours(bootstrap_servers, topic, count, partitions, is_arrow=True))
 
 
@@ -113,7 +113,7 @@ async def _consume_ours(bootstrap_servers: str, topic: str, count: int, partitio
 
 
 def kernel(bootstrap_servers: str, *, topic: str, count: int) -> Figures:
-    """Decode a topic that is in memory as raw record batches: our kernel alone, checksums included, no broker."""
+    """Decode a topic's raw record batches in memory, with checksums: the decoder alone; the best of 5 runs."""
     from odradek.columns import iterate_columns
 
     buffers = asyncio.run(_read_raw(bootstrap_servers, topic, count))
@@ -136,7 +136,7 @@ async def _read_raw(bootstrap_servers: str, topic: str, count: int) -> list[byte
 
 
 def spark_batch(bootstrap_servers: str, *, topic: str, runs: int = 3) -> Figures:
-    """Read a whole topic as a Spark batch, all columns, into nothing; the best of `runs`, since the JVM warms up."""
+    """Read all columns of a topic as a Spark batch and discard them; return the best of `runs`."""
     from odradek.spark.session import local_session, stop_session
 
     started = time.perf_counter()

@@ -1,4 +1,4 @@
-"""A load of heartbeats or commits: groups of one member, each of which keeps several requests in flight."""
+"""Workload of heartbeats or commits: groups of one member, each with several requests in flight."""
 
 import asyncio
 import time
@@ -34,9 +34,9 @@ def group_requests(
     seconds: float,
     is_consumer: bool = False,
 ) -> Figures:
-    """Send heartbeats, or with `partitions` commits of that many offsets, for `seconds`.
+    """Send heartbeats, or commits of `partitions` offsets if that is not 0, for `seconds`.
 
-    `pid` is the broker's process, whose CPU is measured. With `is_consumer` the heartbeats are ConsumerGroupHeartbeat.
+    The CPU of `pid`, the broker's process, is measured. With `is_consumer` the heartbeats are ConsumerGroupHeartbeat.
     """
     join = _Sender.join_consumer if is_consumer else _Sender.join
     return asyncio.run(_send(bootstrap_servers, pid, topic, partitions, groups, in_flight, seconds, join))
@@ -63,7 +63,7 @@ async def _send(
 
 
 class _Sender:
-    """A member, and the one request that it sends again and again."""
+    """A member that sends the same request repeatedly."""
 
     def __init__(self, client: WireClient, api: ApiKey, version: int, message: dict[str, Any]) -> None:
         self.client = client
@@ -73,7 +73,7 @@ class _Sender:
 
     @classmethod
     async def join(cls, address: str, group_id: str, topic: str, partitions: int) -> "_Sender":
-        """Return the only member of a group, once the group is stable."""
+        """Join a classic group as its only member; return it when the group is stable."""
         await await_coordinator(address, group_id)
         host, port = address.rsplit(":", 1)
         client = await WireClient.connect(SystemNetwork(), host, int(port), client_id="member")
@@ -110,7 +110,7 @@ class _Sender:
 
     @classmethod
     async def join_consumer(cls, address: str, group_id: str, topic: str, partitions: int) -> "_Sender":
-        """Return the only member of a group of the consumer protocol; its heartbeats say nothing new."""
+        """Join a group of the consumer protocol as its only member; its heartbeats have no changes."""
         del partitions
         await await_coordinator(address, group_id)
         host, port = address.rsplit(":", 1)
@@ -130,7 +130,7 @@ class _Sender:
         return cls(client, ApiKey.CONSUMER_GROUP_HEARTBEAT, _CONSUMER_HEARTBEAT_VERSION, message)
 
     async def send(self, until_s: float) -> int:
-        """Send requests one after the other; return how many were answered. Every answer must be without an error."""
+        """Send requests one after the other; return their number. Raises `RuntimeError` for an error response."""
         count = 0
         while time.monotonic() < until_s:
             answer = await self.client.ask(self._api, self._body, self._version)

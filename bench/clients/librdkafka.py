@@ -1,7 +1,7 @@
-"""librdkafka by its C functions: a producer and a consumer that make no Python object per record.
+"""A producer and a consumer that call librdkafka's C functions, without a Python object per record.
 
-For records of 100 bytes confluent-kafka's objects cost more than a broker, and a comparison would measure only them.
-The library is confluent-kafka's own; its documentation is `rdkafka.h`.
+For records of 100 bytes, confluent-kafka's objects cost more than a broker, and would dominate a comparison. The
+library is the one in confluent-kafka; its documentation is `rdkafka.h`.
 """
 
 import ctypes
@@ -13,7 +13,7 @@ from typing import Any, Final
 _PRODUCER: Final = 0
 _CONSUMER: Final = 1
 _BLOCK: Final = 4
-"""RD_KAFKA_MSG_F_BLOCK: wait while the queue is full. The records' bytes stay ours, and are not copied."""
+"""RD_KAFKA_MSG_F_BLOCK: wait while the queue is full. Without other flags, records are not copied."""
 _ERROR_BYTES: Final = 512
 _ANSWER_MS: Final = 10_000
 _LEADER_S: Final = 30.0
@@ -39,7 +39,7 @@ class _Message(ctypes.Structure):
 def _library() -> ctypes.CDLL:
     from confluent_kafka import cimpl
 
-    # A symbol is looked for in the libraries that an extension module was linked with, too.
+    # Symbols are also found in the libraries that an extension module is linked with.
     library = ctypes.CDLL(cimpl.__file__)
     for name in ("conf_new", "new", "queue_new", "topic_new"):
         getattr(library, f"rd_kafka_{name}").restype = ctypes.c_void_p
@@ -47,7 +47,7 @@ def _library() -> ctypes.CDLL:
 
 
 class _Client:
-    """A `rd_kafka_t` with the topics that it knows. Call `close` at the end."""
+    """An `rd_kafka_t` with its topics. Call `close` at the end."""
 
     def __init__(self, kind: int, settings: Mapping[str, object]) -> None:
         self._library = library = _library()
@@ -68,7 +68,7 @@ class _Client:
         return self._topics[name]
 
     def end_offset(self, topic: str, partition: int) -> int:
-        """Return the offset that the next record of a partition will have; wait for a leader."""
+        """Return the end offset of a partition; wait for a leader."""
         low, high = ctypes.c_int64(), ctypes.c_int64()
         until = time.perf_counter() + _LEADER_S
         while True:
@@ -93,7 +93,7 @@ class _Client:
 
 
 class Messages:
-    """Records that can be produced again and again, with a key each or none."""
+    """Records, with or without keys, that can be produced repeatedly."""
 
     def __init__(self, values: Sequence[bytes], keys: Sequence[bytes] | None = None) -> None:
         self.count = len(values)
@@ -106,7 +106,7 @@ class Messages:
 
 
 class CProducer(_Client):
-    """Produces as fast as librdkafka can. Only `end_offset` shows a lost record."""
+    """Produces as fast as librdkafka can. Delivery errors are not reported: compare `end_offset`."""
 
     def __init__(self, settings: Mapping[str, object]) -> None:
         super().__init__(_PRODUCER, settings)
@@ -119,13 +119,13 @@ class CProducer(_Client):
         assert taken == messages.count, f"librdkafka took {taken} of {messages.count} records"
 
     def flush(self, seconds: float) -> None:
-        """Return when every record is acknowledged or has failed."""
+        """Wait until every record is acknowledged or has failed."""
         error = self._library.rd_kafka_flush(self._handle, int(seconds * 1000))
         assert not error, f"records are not acknowledged after {seconds} seconds"
 
 
 class CConsumer(_Client):
-    """Consumes as fast as librdkafka can, and only counts."""
+    """Consumes as fast as librdkafka can, and only counts records."""
 
     def __init__(self, settings: Mapping[str, object]) -> None:
         super().__init__(_CONSUMER, settings)
@@ -143,10 +143,9 @@ class CConsumer(_Client):
         assert not error, f"partition {partition} can't be read"
 
     def consume(self, seconds: float) -> int:
-        """Return the number of records that came after the first did, or until `seconds` are over.
+        """Wait at most `seconds` for records; return the number of those received at once.
 
-        librdkafka counts the start of a partition like a record: one more for each, which does not matter among
-        thousands.
+        librdkafka counts the start of each partition as a record, which does not matter among thousands.
         """
         count: int = self._library.rd_kafka_consume_callback_queue(
             self._queue, int(seconds * 1000), self._nothing, None

@@ -1,4 +1,4 @@
-"""Headless members of a classic group: every request by hand, in one event loop; eager or cooperative."""
+"""Members of a classic group, eager or cooperative, that send group requests and fetch nothing, in one event loop."""
 
 import asyncio
 import time
@@ -27,7 +27,7 @@ _LOAD_S: Final = 60.0
 
 
 class HeadlessGroup:
-    """A group, and what its members saw: how long partitions had no owner, and whether all have the same generation."""
+    """A group and its members. It sums the time in which partitions had no owner (`unowned_partition_s`)."""
 
     def __init__(
         self, address: str, group_id: str, topic: str, partitions: int, *, is_cooperative: bool = False
@@ -43,15 +43,15 @@ class HeadlessGroup:
         self._released_at: dict[int, float] = {}
 
     def places(self, numbers: Iterable[int]) -> tuple[TopicPartition, ...]:
-        """Return partitions by their numbers."""
+        """Return the partitions with these numbers."""
         return tuple(TopicPartition(self.topic, number) for number in numbers)
 
     def released(self, numbers: frozenset[int], at_s: float) -> None:
-        """Note that these partitions have no owner since a time."""
+        """Record that these partitions have had no owner since `at_s`."""
         self._released_at.update(dict.fromkeys(numbers, at_s))
 
     def taken(self, numbers: frozenset[int]) -> None:
-        """Note that these partitions have an owner."""
+        """Record that these partitions have an owner now."""
         now_s = time.monotonic()
         for number in numbers:
             released_at = self._released_at.pop(number, None)
@@ -59,14 +59,14 @@ class HeadlessGroup:
                 self.unowned_partition_s += now_s - released_at
 
     async def add(self, count: int) -> None:
-        """Let members join, without waiting for the end of the rebalance."""
+        """Let `count` members join, without waiting for the end of the rebalance."""
         for _ in range(count):
             member = self.new_member(self)
             self.members.append(member)
             await member.start()
 
     async def until_stable(self) -> None:
-        """Return when every partition has an owner in one generation of all members."""
+        """Wait until all members have the same generation and every partition has an owner."""
         while not self._is_stable():
             for member in self.members:
                 member.check()
@@ -78,13 +78,13 @@ class HeadlessGroup:
         return is_one and sum(len(member.owned) for member in self.members) == self.partitions
 
     async def close(self) -> None:
-        """End all members without a word."""
+        """Close the connections of all members, without LeaveGroup."""
         for member in self.members:
             await member.die()
 
 
 class Life(ABC):
-    """The part of a member that both protocols have: a connection, a task, and the partitions that it owns."""
+    """The base of members of both protocols: a connection, a task, and the owned partitions."""
 
     def __init__(self, group: HeadlessGroup) -> None:
         self.owned: frozenset[int] = frozenset()
@@ -103,23 +103,23 @@ class Life(ABC):
         """Leave the group."""
 
     def check(self) -> None:
-        """Raise the error that has ended the member's life, if there is one."""
+        """Raise the error that has ended the member's task, if there is one."""
         if self.life.done():
             self.life.result()
 
     async def end(self) -> None:
-        """Stop without a word."""
+        """Stop the member's task, without LeaveGroup."""
         self.life.cancel()
         await asyncio.wait([self.life])
 
     async def die(self) -> None:
-        """Close the connection; its partitions have no owner since its last heartbeat."""
+        """Close the connection without LeaveGroup; its partitions have no owner from its last heartbeat on."""
         await self.end()
         self.group.released(self.owned, self.last_seen_s)
         self.client.transport.abort()
 
     def revoke(self, numbers: frozenset[int]) -> None:
-        """Give partitions up."""
+        """Give up these partitions."""
         self.group.released(numbers, time.monotonic())
         self.owned -= numbers
 
@@ -132,13 +132,11 @@ class HeadlessMember(Life):
         self._member_id = ""
 
     async def start(self) -> None:
-        """Connect and join."""
         host, port = self.group.address.rsplit(":", 1)
         self.client = await WireClient.connect(SystemNetwork(), host, int(port), client_id="member")
         self.life = asyncio.create_task(self._live())
 
     async def leave(self) -> None:
-        """Leave the group."""
         await self.end()
         message = {"group_id": self.group.group_id, "member_id": self._member_id}
         await self.client.ask(ApiKey.LEAVE_GROUP, message, 0)
@@ -159,7 +157,7 @@ class HeadlessMember(Life):
         return bool(answer.error_code == ErrorCode.none)
 
     async def _rejoin(self) -> None:
-        """Join until the member has its part of a generation; a cooperative member keeps its partitions meanwhile."""
+        """Join until the member has its assignment of a generation; a cooperative member keeps its partitions."""
         if not self.group.is_cooperative:
             self.revoke(self.owned)
         self.generation = -1
@@ -176,7 +174,7 @@ class HeadlessMember(Life):
                 return
 
     async def _sync(self, joined: Any) -> bool:
-        """Return whether the member has its part of the generation, and needs to give up nothing for the next one."""
+        """Get the assignment; return False if the member must join again, because of an error or revoked partitions."""
         who = {**self._who, "generation_id": joined.generation_id}
         given = self._assignments(joined.members)
         synced = await self.client.ask(ApiKey.SYNC_GROUP, {**who, "assignments": given}, 3)
@@ -193,7 +191,7 @@ class HeadlessMember(Life):
         return True
 
     def _assignments(self, members: Sequence[Any]) -> list[dict[str, Any]]:
-        """Return the leader's assignment; other members are sent no members."""
+        """Return the assignments of the leader; empty for other members, whose JoinGroup response has no members."""
         group = self.group
         if not members:
             return []
@@ -234,7 +232,7 @@ def _numbers(places: Iterable[TopicPartition]) -> frozenset[int]:
 
 
 async def await_coordinator(address: str, group_id: str) -> None:
-    """Return when the group has a coordinator that has loaded it."""
+    """Wait until the group has a coordinator that has loaded it."""
     host, port = address.rsplit(":", 1)
     client = await WireClient.connect(SystemNetwork(), host, int(port), client_id="bench")
     stranger = {"group_id": group_id, "generation_id": 0, "member_id": "-"}

@@ -1,4 +1,4 @@
-"""A load of many connections, each of which sends many small requests at once without awaiting their answers."""
+"""Workload of many connections that each send many small requests without waiting for responses."""
 
 import asyncio
 import signal
@@ -20,8 +20,7 @@ _METADATA_VERSION: Final = 1
 def pipeline_requests(bootstrap_servers: str, *, connections: int, per_second: int) -> Figures:
     """Send `per_second` Metadata requests each second on every connection, until the process gets SIGTERM.
 
-    A connection whose last requests the broker has not read yet sends none in that second: it keeps the broker's
-    backlog full without filling its own memory.
+    A connection whose last requests are still in the client's buffer sends none in that second.
     """
     host, _, port = bootstrap_servers.partition(",")[0].rpartition(":")
     with suppress(asyncio.CancelledError), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

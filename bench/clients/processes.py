@@ -1,4 +1,4 @@
-"""Workloads in processes of their own, so that a client's work costs the measuring process nothing."""
+"""Runs workloads in processes of their own, so that a client's CPU is not that of the measuring process."""
 
 import json
 import subprocess

@@ -1,7 +1,6 @@
 """Workloads that produce to a topic of one partition: records per second, and the client's CPU per record.
 
-Every client has the same settings: acks=1, 5 ms of linger, batches of 64 KiB, no compression. The clock runs from the
-first record after connecting to the last acknowledgement.
+Every client has the same settings: acks=1, linger 5 ms, batches of 64 KiB, no compression. Connecting is not measured.
 """
 
 import time
@@ -14,9 +13,9 @@ _LINGER_MS = 5
 _BATCH_BYTES = 64 << 10
 _FLUSH_S = 120
 _ROWS_AT_ONCE = 200_000
-"""Rows of one `send_arrow`, as a job would have them from one file or one message."""
+"""Rows of one `send_arrow`."""
 _ARROW_TIMES = 10
-"""Times the records of the other clients: the whole run would be over too soon."""
+"""`send_arrow` gets this many times the records of the other clients, since its run would be too short."""
 
 
 @contextmanager
@@ -29,7 +28,7 @@ def _measured(count: int, figures: Figures) -> Iterator[None]:
 
 
 def produce_odradek(bootstrap_servers: str, *, topic: str, count: int, record_bytes: int) -> Figures:
-    """Send `count` records with our producer's `send`."""
+    """Send `count` records with Odradek's `send`."""
     return _run(_produce_odradek(bootstrap_servers, topic, count, record_bytes))
 
 
@@ -49,7 +48,7 @@ async def _produce_odradek(bootstrap_servers: str, topic: str, count: int, recor
 
 
 def produce_arrow(bootstrap_servers: str, *, topic: str, count: int, record_bytes: int) -> Figures:
-    """Send ten times `count` rows with our producer's `send_arrow`."""
+    """Send ten times `count` rows with Odradek's `send_arrow`."""
     return _run(_produce_arrow(bootstrap_servers, topic, count * _ARROW_TIMES, record_bytes))
 
 

@@ -1,7 +1,7 @@
 """Workloads: each function connects, measures with its own clock, and returns figures by name.
 
-They run in the client's process, never in the broker's. The client is librdkafka, by its C functions where no record
-is inspected, so that both sides get the same requests and Python costs nothing.
+They run in the client's process. The client is librdkafka for both sides, called through its C functions where no
+record is inspected, so that Python costs nothing.
 """
 
 import random
@@ -20,8 +20,7 @@ _LEADER_SECONDS = 30
 _SILENCE_SECONDS = 10.0
 _LATENCY_WARM_UP = 200
 _NAP_S = 0.001
-"""The shortest wait: librdkafka counts whole milliseconds, and a loop that waits for less takes a core from the
-broker."""
+"""The shortest wait of librdkafka, in whole ms; a loop without a wait would take a core from the broker."""
 _MESSAGES_AT_ONCE = 1000
 _MIB = 1024 * 1024
 _FETCH_QUEUE = {
@@ -46,9 +45,9 @@ def produce(
 ) -> Figures:
     """Produce `total_bytes` of values as fast as librdkafka can; measure from the first send to the last response.
 
-    With `partitions` the topic has that many, of `replicas` each, which take turns, and is deleted afterwards;
-    without, the server creates the topic at its first use. A given `topic` exists already, and stays. With `keys`,
-    each record has a random one of that many, and random values.
+    With `partitions` a topic of that many, of `replicas` each, is created and deleted afterwards; with 0 the server
+    creates it at its first use. A given `topic` must exist, and stays. With `keys`, each record has one of that many
+    random keys, and a random value.
     """
     settings = {
         "bootstrap.servers": bootstrap_servers,
@@ -66,7 +65,7 @@ def produce(
     with _topic(bootstrap_servers, topic, partitions, replicas) as name:
         producer = CProducer(settings)
         for partition in range(partitions or 1):
-            producer.end_offset(name, partition)  # the leaders are known then
+            producer.end_offset(name, partition)  # learn the leader before the clock starts
         started = time.perf_counter()
         for number in range(batches):
             producer.produce(name, number % (partitions or 1), messages[number % len(messages)])
@@ -86,7 +85,7 @@ def _keyed(record_bytes: int, keys: int, seed: int) -> Messages:
 
 
 def requests(bootstrap_servers: str, *, count: int, partitions: int = 0) -> Figures:
-    """Produce one record a request, with many requests in flight; return requests per second."""
+    """Produce one record per request, with many requests in flight; return requests per second."""
     settings = {
         "bootstrap.servers": bootstrap_servers,
         "acks": "1",
@@ -110,7 +109,7 @@ def requests(bootstrap_servers: str, *, count: int, partitions: int = 0) -> Figu
 
 
 def fetch(bootstrap_servers: str, *, topic: str, partitions: int, records: int, record_bytes: int) -> Figures:
-    """Read `records` records of a topic from its beginning, and time it from the first answer to the last."""
+    """Read `records` records of a topic from its beginning; measure from the first received records to the last."""
     consumer = CConsumer({"bootstrap.servers": bootstrap_servers, **_FETCH_QUEUE})
     for partition in range(partitions):
         consumer.start(topic, partition)
@@ -168,13 +167,13 @@ def latency(bootstrap_servers: str, *, per_second: int, seconds: float, partitio
 
 
 def percentiles(waits: list[float]) -> Figures:
-    """Return the median and the 99th percentile of milliseconds."""
+    """Return the median and the 99th percentile of `waits`, in ms."""
     ordered = sorted(waits)
     return {"p50_ms": ordered[len(ordered) // 2], "p99_ms": ordered[int(len(ordered) * 0.99)]}
 
 
 def saturate(bootstrap_servers: str, *, partitions: int = 0) -> Figures:
-    """Produce 1 KiB records until the process is terminated; return figures only if it is not."""
+    """Produce 1 KiB records until SIGTERM, or for `DEADLINE_SECONDS`. Return no figures."""
     settings = {"bootstrap.servers": bootstrap_servers, "acks": "1", "batch.size": 1_000_000, "linger.ms": 5}
     messages = Messages([b"x" * 1024] * _MESSAGES_AT_ONCE)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -192,7 +191,7 @@ def saturate(bootstrap_servers: str, *, partitions: int = 0) -> Figures:
 
 
 def first_record(bootstrap_servers: str) -> Figures:
-    """Return the seconds until one record is acknowledged, from a client that has only just started."""
+    """Return the seconds from the creation of a client until its first record is acknowledged."""
     from confluent_kafka import Producer
 
     started = time.perf_counter()
@@ -203,7 +202,7 @@ def first_record(bootstrap_servers: str) -> Figures:
 
 
 def fill(bootstrap_servers: str, *, topic: str, count: int, record_bytes: int, compression: str = "none") -> Figures:
-    """Let the server create `topic`, and put `count` records of a thousand kinds into its first partition."""
+    """Let the server create `topic`, and write `count` records, of 1,000 different ones, to its first partition."""
     chance = random.Random(1)
     values = [chance.randbytes(record_bytes // 2).hex().encode() for _ in range(_MESSAGES_AT_ONCE)]
     messages = Messages(values, keys=[b"%08d" % number for number in range(_MESSAGES_AT_ONCE)])
@@ -238,13 +237,13 @@ def create_topic(
 
 
 def alter_topic(bootstrap_servers: str, *, topic: str, config: Mapping[str, str]) -> Figures:
-    """Set values of a topic's configuration; `asked_at` is the time of the request, by the machine's clock."""
+    """Set keys of a topic's configuration; return `asked_at`, the time of the request in s since 1970."""
     from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
     entries = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in config.items()]
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
-    admin.list_topics(timeout=_LEADER_SECONDS)  # it is connected then
+    admin.list_topics(timeout=_LEADER_SECONDS)  # connect before the clock starts
     asked_at = time.time()
     for future in admin.incremental_alter_configs([resource]).values():
         future.result()
@@ -252,7 +251,7 @@ def alter_topic(bootstrap_servers: str, *, topic: str, config: Mapping[str, str]
 
 
 def delete_topic(bootstrap_servers: str, *, topic: str) -> Figures:
-    """Delete a topic; the server removes its files in its own time."""
+    """Delete a topic; the server may remove its files later."""
     from confluent_kafka.admin import AdminClient
 
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
@@ -262,13 +261,13 @@ def delete_topic(bootstrap_servers: str, *, topic: str) -> Figures:
 
 
 def new_topic(bootstrap_servers: str, partitions: int) -> AbstractContextManager[str]:
-    """Create a topic that is deleted at the end."""
+    """Create a topic for a block, and delete it at the end."""
     return _topic(bootstrap_servers, "", partitions)
 
 
 @contextmanager
 def _topic(bootstrap_servers: str, topic: str, partitions: int, replicas: int = 1) -> Iterator[str]:
-    """Yield the topic of `produce`: a given one, one that the server creates, or one that is deleted at the end."""
+    """Yield a topic's name: a given one, one that the server creates, or with `partitions` one deleted at the end."""
     from confluent_kafka.admin import AdminClient
 
     name = topic or f"bench-{uuid.uuid4().hex[:8]}"
@@ -284,7 +283,7 @@ def _topic(bootstrap_servers: str, topic: str, partitions: int, replicas: int = 
 
 
 def await_leaders(admin: Any, topic: str, replicas: int = 1, *, within_s: float = _LEADER_SECONDS) -> Any:
-    """Return the topic's metadata once every partition has a leader and so many replicas in sync.
+    """Return the topic's metadata when every partition has a leader and `replicas` replicas in sync.
 
     A metadata request for a missing topic makes most servers create it. Raises `TimeoutError`.
     """

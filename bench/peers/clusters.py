@@ -1,8 +1,7 @@
-"""Both sides of a comparison of clusters: several brokers of each, a process each, on loopback.
+"""Clusters of Odradek and of Kafka for comparisons: several brokers, each a local process.
 
-Both get the same options and the same session time-out, by each side's own key. Our brokers share a tree in SQLite;
-Kafka's nodes are broker and controller at once, as ours are, since the killed one may be the controller on either
-side.
+Both sides get the same options and session timeout. Odradek's brokers share a metadata tree in SQLite. Kafka's nodes
+are broker and controller in one process, so that on both sides the killed broker may be the controller.
 """
 
 import asyncio
@@ -34,27 +33,27 @@ _HEARTBEATS_PER_SESSION: Final = 6
 
 
 class ClusterBroker(BrokerProcess, Protocol):
-    """A broker that starts together with others."""
+    """A broker of a cluster, which can start in parallel with others."""
 
     def launch(self) -> None:
         """Start the process, and return at once."""
 
     def wait_until_ready(self) -> None:
-        """Return when it serves."""
+        """Wait until it serves."""
 
     def resume(self) -> None:
         """Resume the process after a signal stopped it."""
 
     @property
     def runs(self) -> bool:
-        """Whether the process was started and has not ended since."""
+        """Whether the process runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessCluster:
-    """Brokers of one side, by id. `find_controller` asks the broker at an address which one is the controller.
+    """Brokers of one side, by id. `find_controller` takes a broker's address and returns the controller's id.
 
-    `metrics` are the addresses of metrics pages, by id, of brokers that have one.
+    `metrics` are the HOST:PORT of the brokers' metrics pages, by id; empty without metrics.
     """
 
     name: str
@@ -64,24 +63,24 @@ class ProcessCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """The addresses for clients."""
+        """The addresses of all brokers."""
         return ",".join(broker.bootstrap_servers for broker in self.brokers)
 
     @property
     def pids(self) -> list[int]:
-        """Return the processes, by broker id."""
+        """The process ids, by broker id."""
         return [broker.pid for broker in self.brokers]
 
     def bootstrap_servers_without(self, dead: int) -> str:
-        """Return the addresses of all other brokers."""
+        """Return the addresses of all brokers except `dead`."""
         return ",".join(broker.bootstrap_servers for broker_id, broker in enumerate(self.brokers) if broker_id != dead)
 
     def controller(self) -> int:
-        """Return the id of the controller, as the first broker knows it."""
+        """Return the id of the controller according to the first broker."""
         return self.find_controller(self.brokers[0].bootstrap_servers)
 
     def tree_operations(self, broker_ids: Iterable[int]) -> Counter[str]:
-        """Return the number of these brokers' operations on the metadata tree, by operation; empty without metrics."""
+        """Return these brokers' counts of operations on the metadata tree, by operation; empty without metrics."""
         counts: Counter[str] = Counter()
         for broker_id in broker_ids if self.metrics else ():
             with urllib.request.urlopen(f"http://{self.metrics[broker_id]}/metrics") as page:
@@ -99,7 +98,7 @@ class ProcessCluster:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Start all brokers, and kill all at the end. Raises `UnavailableError` if one does not serve."""
+        """Start all brokers, and kill them at the end. Raises `UnavailableError` if a broker does not start."""
         try:
             for broker in self.brokers:
                 broker.launch()
@@ -115,7 +114,7 @@ class ProcessCluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSide:
-    """A side: `make(folder, brokers, session_timeout_ms)` returns brokers, not started yet, below a folder."""
+    """A side: `make(folder, brokers, session_timeout_ms)` returns a cluster that has not started yet."""
 
     name: str
     make: Callable[[Path, int, int], ProcessCluster]
@@ -132,7 +131,7 @@ class ClusterSide:
 def odradek_cluster_side(
     own: Mapping[str, str] | None = None, *, has_metrics: bool = False, name: str = "odradek"
 ) -> ClusterSide:
-    """Return our side; `own` is configuration that only this side gets. With metrics, requests cost a little more."""
+    """Return Odradek's side; `own` is its additional configuration. With metrics, requests cost a little more."""
 
     def make(folder: Path, brokers: int, session_timeout_ms: int) -> ProcessCluster:
         session = {"zookeeper.session.timeout.ms": str(session_timeout_ms)}
@@ -180,7 +179,7 @@ def _controller_by_metadata(address: str) -> int:
 
 
 def _controller_by_quorum(address: str) -> int:
-    """Return the quorum's leader, because Kafka's Metadata names any broker as the controller."""
+    """Return the quorum's leader, because in Kafka's Metadata responses any broker may be the controller."""
     topics = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
     answer = _ask(address, ApiKey.DESCRIBE_QUORUM, {"topics": topics})
     return int(answer.topics[0].partitions[0].leader_id)

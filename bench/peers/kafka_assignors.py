@@ -1,9 +1,9 @@
-"""Kafka's own assignors, run by one JVM on many inputs (`kafka/Assignors.java`).
+"""Runs Kafka's own assignors in one JVM on many inputs (`kafka/Assignors.java`).
 
-The file of cases has lines of fields with tabs between them; racks are `a+b;a;` by partition, owned partitions
-`topic:0 2,other:1`, and `-` stands for none:
+The file of cases has lines of tab-separated fields; racks are `a+b;a;` by partition, owned partitions
+`topic:0 2,other:1`, and `-` means none:
 
-    case    strategy, how often, whether to print the assignment
+    case    strategy, repetitions, whether to print the assignment
     topic   name, count, racks
     member  id, instance id, rack, generation, topics, owned partitions
     end
@@ -31,7 +31,7 @@ Partitions = list[tuple[str, int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One input of an assignor. Members' generations are those of their owned partitions, -1 without any."""
+    """One input of an assignor. A member's generation is that of its owned partitions, -1 without any."""
 
     strategy: str
     group: GroupSubscription
@@ -41,7 +41,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """The figures of a case: `seconds` of each repetition, and the peak of the JVM's resident memory until then."""
+    """The result of a case: `seconds` of each repetition, and the JVM's peak resident memory so far."""
 
     seconds: Sequence[float]
     peak_mib: float
@@ -62,20 +62,20 @@ def run_kafka_assignors(cases: Iterable[Case], *, timeout_s: float, flags: Seque
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridCell:
-    """A group of Kafka's ServerSideAssignorBenchmark; `ratio` is how many partitions there are for each member."""
+    """A group of Kafka's ServerSideAssignorBenchmark; `ratio` is the number of partitions per member."""
 
     assignor: str
     members: int
     ratio: int
     topics: int
     buckets: int
-    """Different subscriptions, which have no topic in common."""
+    """The number of different subscriptions, which share no topic."""
     joins: bool
-    """Whether the last member joins and the others have partitions; else no member has any."""
+    """Whether a member joins a group that has partitions; else no member has any."""
 
 
 def run_kafka_grid(cells: Sequence[GridCell], warm_up_s: float, measured_s: float) -> list[float]:
-    """Return the mean ms of CPU of each cell's assignment by Kafka's assignors in one JVM, after `warm_up_s` each.
+    """Return the mean CPU ms of each cell's assignment by Kafka's assignors in one JVM, after `warm_up_s` each.
 
     Raises `UnavailableError` without Kafka or a Java compiler.
     """
@@ -89,7 +89,7 @@ def run_kafka_grid(cells: Sequence[GridCell], warm_up_s: float, measured_s: floa
 
 
 def _run(source: Path, *arguments: str, flags: Sequence[str], timeout_s: float | None) -> list[str]:
-    """Return the lines that a Java program prints."""
+    """Run a Java source file, and return the lines that it prints."""
     chosen = {"flags": flags} if flags else {}
     command = kafka_home().command(str(source), *arguments, **chosen)
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)

@@ -1,7 +1,7 @@
-"""Apache Kafka as a peer: its jars from Maven, nodes of it (broker and controller) on loopback, and its tools.
+"""Starts Apache Kafka as a peer: its jars from Maven, local nodes (broker and controller), and its tools.
 
-`bench/peers/kafka/pom.xml` pins Kafka's version; `maven` fetches the jars once and keeps them. Without Kafka,
-everything here raises `UnavailableError` with the reason in one sentence.
+`bench/peers/kafka/pom.xml` pins Kafka's version; `maven` fetches the jars once. Without Kafka, everything here raises
+`UnavailableError` with the reason.
 """
 
 import functools
@@ -31,10 +31,10 @@ _BROKER_FLAGS: Final = (
     "-XX:+ExplicitGCInvokesConcurrent",
     "-Djava.awt.headless=true",
 )
-"""The flags of Kafka's own start script: with others, the comparison would not be with Kafka."""
+"""The flags of Kafka's own start script."""
 
 _SHORT_LIVED_FLAGS: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
-"""Flags for a fast start, of tools and of tests' brokers: half the processor time until a broker answers."""
+"""Flags of tools and of tests' brokers: half the processor time until a broker answers."""
 
 _TOOL_FLAGS: Final = ("-Xmx512M", *_SHORT_LIVED_FLAGS)
 
@@ -66,19 +66,19 @@ _CLUSTER_ID: Final = "T2RyYWRlayBwZWVyIGthZg"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaHome:
-    """A Java and Kafka's jars. `logging` is the path of its log configuration: warnings, to stderr."""
+    """The path of `java`, the folder of Kafka's jars, and its log configuration (warnings to stderr)."""
 
     java: Path
     jars: Path
     logging: Path
 
     def command(self, main: str, *arguments: str, flags: Sequence[str] = _TOOL_FLAGS) -> list[str]:
-        """Return the command line that runs the class `main` with these JVM flags."""
+        """Return the command line that runs the Java class `main` with these JVM flags."""
         logging = f"-Dlog4j2.configurationFile={self.logging}"
         return [str(self.java), *flags, logging, "-cp", f"{self.jars}/*", main, *arguments]
 
     def tool(self, main: str, *arguments: str, timeout_s: float = 120.0) -> str:
-        """Return the output of one of Kafka's tools, for instance `kafka.tools.DumpLogSegments`: stdout, then stderr.
+        """Return the output of a Kafka tool, such as `kafka.tools.DumpLogSegments`: stdout, then stderr.
 
         Raises `RuntimeError` with the output if the exit status is not 0.
         """
@@ -92,9 +92,9 @@ class KafkaHome:
 
 @functools.cache
 def kafka_home() -> KafkaHome:
-    """Return Kafka as the pom pins it, fetched by Maven the first time.
+    """Return Kafka in the version of the pom, fetched by Maven the first time.
 
-    Raises `UnavailableError` without Java or Maven, or where Maven can't reach a registry.
+    Raises `UnavailableError` without Java or Maven, or if Maven can't reach a registry.
     """
     jars = fetch_jars("kafka", _POM)
     logging = jars / "log4j2.properties"
@@ -104,12 +104,12 @@ def kafka_home() -> KafkaHome:
 
 
 class KafkaBroker(ServerProcess):
-    """One node of Kafka over `data_dir`, broker and controller in one process, on free ports that it keeps.
+    """One node of Kafka with `data_dir`, broker and controller in one process, on free ports that it keeps.
 
-    `format` makes the directory, `start` returns when the broker answers, `stop` and `kill` end it; `with` does the
-    first three, and formats only a new directory. Its output goes to `data_dir`'s neighbour, `*.err`. `options` are
-    properties of `server.properties`, `heap` is Kafka's own default. A `short_lived` one starts sooner and is slower
-    later. It is a cluster of its own, unless `join` is called before `format`.
+    `format` makes the directory, `start` returns when the broker answers, `stop` and `kill` end it. `with` calls
+    `start` and `stop`, and `format` for a new directory. Its output goes to `data_dir` with the suffix `.err`.
+    `options` are properties of `server.properties`. With `short_lived` it starts sooner and runs slower. The node is a
+    cluster of its own, unless `join` is called before `format`.
     """
 
     def __init__(
@@ -134,11 +134,11 @@ class KafkaBroker(ServerProcess):
 
     @property
     def voter(self) -> str:
-        """The node, as `controller.quorum.voters` names it."""
+        """The node's entry in `controller.quorum.voters`."""
         return f"{self._node_id}@127.0.0.1:{self._controller_port}"
 
     def join(self, voters: Iterable[str]) -> None:
-        """Add the node to the cluster of these voters, of which it is one."""
+        """Make the node part of a cluster with these `voters`, which include it."""
         self._voters = ",".join(voters)
 
     @property
@@ -182,7 +182,7 @@ class KafkaBroker(ServerProcess):
 
 
 def _answers(port: int) -> bool:
-    """Return whether a broker answers ApiVersions: its socket is open long before it takes requests."""
+    """Return whether a broker answers ApiVersions: its socket is open long before it handles requests."""
     request = struct.pack(">hhih", 18, 0, 1, -1)
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=_ANSWER_S) as connection:

@@ -1,4 +1,4 @@
-"""Jars of peers, which Maven copies once and which are kept: `<cache>/<name>-<hash of the pom>/*.jar`."""
+"""Fetches the jars of peers with Maven, once: `<cache>/<name>-<hash of the pom>/*.jar`."""
 
 import hashlib
 import os
@@ -17,9 +17,9 @@ _FETCH_S: Final = 300
 
 
 def fetch_jars(name: str, pom: Path) -> Path:
-    """Return the folder with the jars that `pom` names, its dependencies of scope `runtime`.
+    """Return the folder with the jars of `pom`'s dependencies of scope `runtime`.
 
-    Raise `UnavailableError` without Java or Maven, or where Maven can't reach a registry.
+    Raise `UnavailableError` without Java or Maven, or if Maven can't reach a registry.
     """
     java = find_java()
     content = pom.read_bytes()
@@ -30,7 +30,7 @@ def fetch_jars(name: str, pom: Path) -> Path:
 
 
 def _fetch(pom: bytes, jars: Path, java_home: Path) -> None:
-    """Let Maven copy the jars into `jars`, which appears whole or not at all."""
+    """Let Maven copy the jars into the folder `jars`, which appears only when it is complete."""
     maven = shutil.which("mvn")
     if maven is None:
         raise UnavailableError(f"the jars of {jars.name} come by Maven: install the package `maven`, which has mvn")

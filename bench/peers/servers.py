@@ -22,7 +22,7 @@ class Server:
 
 @contextmanager
 def odradek_server(name: str = "odradek", *, options: Mapping[str, str] | None = None) -> Iterator[Server]:
-    """Run a broker of ours on a temporary directory; `options` are its configuration."""
+    """Run an Odradek broker on a temporary directory; `options` are its configuration."""
     settings = {"group.initial.rebalance.delay.ms": "0", **(options or {})}
     with (
         tempfile.TemporaryDirectory(prefix="odradek-bench-") as directory,

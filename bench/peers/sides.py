@@ -1,4 +1,4 @@
-"""Both sides of a comparison: how a broker of each is made, started and stopped."""
+"""Makes, starts and stops single brokers of both sides of a comparison."""
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +21,7 @@ OPTIONS: Final = {
 
 
 class BrokerProcess(Protocol):
-    """A broker over `data_dir`, in a process of its own, that can be started again."""
+    """A broker with `data_dir`, in a process of its own, that can be started again."""
 
     data_dir: Path
 
@@ -34,7 +34,7 @@ class BrokerProcess(Protocol):
         """The id of the running process."""
 
     def start(self) -> None:
-        """Return when it serves."""
+        """Start the process, and wait until it serves."""
 
     def stop(self) -> int:
         """Stop the process as an operator does; return its exit status."""
@@ -52,7 +52,7 @@ class Side:
 
     @contextmanager
     def broker(self, options: Mapping[str, str] | None = None) -> Iterator[BrokerProcess]:
-        """Yield a broker on a temporary directory; `running` starts it, as often as needed."""
+        """Yield a broker on a temporary directory, not started: use `running`, once or several times."""
         with tempfile.TemporaryDirectory(prefix=f"odradek-bench-{self.name}-", ignore_cleanup_errors=True) as folder:
             yield self.make(Path(folder) / "data", {**OPTIONS, **(options or {})})
 
@@ -65,7 +65,7 @@ class Side:
 
 @contextmanager
 def running(broker: BrokerProcess) -> Iterator[None]:
-    """Start a broker, and kill it at the end. Raises `UnavailableError` if it does not serve."""
+    """Start a broker, and kill it at the end. Raises `UnavailableError` if it does not start."""
     try:
         broker.start()
     except RuntimeError as error:
@@ -77,7 +77,7 @@ def running(broker: BrokerProcess) -> Iterator[None]:
 
 
 def odradek_side(own: Mapping[str, str] | None = None) -> Side:
-    """Return our side; `own` is configuration that only this side gets."""
+    """Return Odradek's side; `own` is its additional configuration."""
     return Side(
         name="odradek", make=lambda data_dir, options: ServedBroker(data_dir, options={**options, **(own or {})})
     )

@@ -1,7 +1,7 @@
-"""How PySpark finds the format `odradek`: it imports every module called `pyspark_*` and takes its `DefaultSource`.
+"""Registers the format `odradek`: PySpark imports every module called `pyspark_*` and takes its `DefaultSource`.
 
-That happens in every Spark job of an environment where Odradek is installed, unguarded. So this imports next to
-nothing, and a broken or partial installation hides the format instead of breaking somebody else's job.
+PySpark does so in every job where Odradek is installed, and catches no error. So this module imports little, and a
+broken installation hides the format instead of breaking the job.
 """
 
 import contextlib

@@ -1,9 +1,8 @@
-"""The lab: which member gets which partition, why, and what a change of the group would cost.
+"""The lab: computes which member gets which partition, why, and the cost of a change of the group.
 
-A `Case` is a group on paper: topics, members, what they own. `notation` reads it from short texts, `toml_cases` from a
-file, `live` from a cluster. `runs` runs a strategy over it, `measures` says how good the result is. Nothing here
-prints; `odradek lab` does. In a notebook, the results (`Run`, `Comparison`, `Transition`, `Timeline` and `Costs`) show
-themselves as `pictures`.
+A `Case` is a group as data: topics, members, what they own. `notation` reads it from short texts, `toml_cases` from a
+file, `live` from a cluster. `runs` runs an assignment strategy on it, `measures` rates the result. Nothing here prints;
+`odradek lab` does. Notebooks show the results (`Run`, `Comparison`, `Transition`, `Timeline`, `Costs`) as `pictures`.
 """
 
 from odradek.lab.case import Case, LabError, Member

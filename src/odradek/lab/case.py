@@ -1,4 +1,4 @@
-"""A group on paper: topics and their partitions, members and what they own, the racks of both."""
+"""A consumer group as data: topics with partition counts, members with owned partitions, racks of both."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -8,17 +8,17 @@ from odradek.model.values import dataclass, field
 
 MAX_PARTITIONS: Final = 1_000_000
 MAX_MEMBERS: Final = 1_000_000
-"""SPEC 3's scale, and a million members: every strategy answers in seconds and within a gigabyte."""
+"""Limits by SPEC 3's scale: every strategy takes seconds and less than a gigabyte."""
 MAX_THREADS: Final = 1_000
 
 
 class LabError(ConfigurationError):
-    """A case that contradicts itself, a notation that cannot be read, or a strategy that failed."""
+    """An invalid case, a text that cannot be parsed, or a strategy that failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A member of a case. `owned` is what it had in `generation`."""
+    """A member of a case. `owned` are its partitions in `generation`."""
 
     topics: tuple[str, ...]
     owned: tuple[TopicPartition, ...] = ()
@@ -26,12 +26,12 @@ class Member:
     rack: str | None = None
     instance_id: str | None = None
     threads: int = 1
-    """Streams of the consumer; only the strategies of generation 1 use them."""
+    """Threads (streams) of the consumer; only the strategies of generation 1 (ZooKeeper) use them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """The input of every strategy. Its constructor checks nothing; call `checked` after the last change."""
+    """The input of every strategy. The constructor checks nothing: call `checked`."""
 
     topics: Mapping[str, int]
     members: Mapping[str, Member]
@@ -39,7 +39,7 @@ class Case:
     """The racks with a replica of each partition, by topic."""
 
     def checked(self) -> "Case":
-        """Return the case itself. Raises `LabError`; the message names the member or topic that is wrong."""
+        """Return the case itself. Raises `LabError`, which names the invalid member or topic."""
         if not self.topics:
             raise LabError("the case has no topic: name one with its number of partitions, such as --topic t=12")
         for topic, count in self.topics.items():
@@ -85,7 +85,7 @@ class Case:
         return sum(self.topics.values())
 
     def owners(self) -> dict[TopicPartition, str]:
-        """Return the member that owns each partition; of several claims, one of the newest generation."""
+        """Return the owner of each partition; if several members claim it, one of the newest generation."""
         found: dict[TopicPartition, str] = {}
         for name, member in self.members.items():
             for partition in member.owned:
@@ -95,7 +95,7 @@ class Case:
         return found
 
     def with_owned(self, owned: Mapping[str, tuple[TopicPartition, ...]], generation: int) -> "Case":
-        """Return a copy in which members own other partitions; a member that is not named owns none."""
+        """Return a copy with these owned partitions, in `generation`; a member missing in `owned` has none."""
         members = {
             name: Member(
                 topics=member.topics,

@@ -8,7 +8,7 @@ from odradek.model.values import dataclass
 
 
 class Generation(StrEnum):
-    """A protocol by which consumers share partitions."""
+    """A generation of consumer groups, with the strategy or protocol that is measured."""
 
     ZOOKEEPER = "1 zookeeper-range"
     EAGER = "2 range"
@@ -26,7 +26,7 @@ class Change(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """The cost of one change, until every partition had one owner and nothing moved any more."""
+    """The cost of one change, until every partition has one owner and no partition moves."""
 
     generation: Generation
     change: Change
@@ -34,24 +34,24 @@ class Cost:
     partitions: int
     settled_s: float
     stopped_partition_s: float
-    """For how long partitions had no owner, summed over them; of a dead member since its death."""
+    """The time without an owner, summed over partitions; a dead member's partitions count from its death."""
     members_stopped: int
-    """The members that gave up a partition, even if they got it back."""
+    """The number of members that gave up a partition, even if they got it back."""
     group_requests: int
-    """The requests about the group that brokers served."""
+    """The number of requests about the group that the broker served."""
     tree_reads: int
     tree_writes: int
     claims_refused: int
-    """Attempts of a rebalance in generation 1 that failed because another member held a claim of the same partition."""
+    """Attempts to claim partitions in generation 1 that failed because another member held one of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """Changes in each generation, one after another."""
+    """The costs of changes in several generations."""
 
     costs: tuple[Cost, ...]
     timelines: tuple[Timeline, ...]
-    """One of each cost."""
+    """The timeline of each cost."""
 
     def _repr_html_(self) -> str:
         return html(self)

@@ -1,7 +1,7 @@
-"""One change of a group's membership, run in each generation of consumer groups on a simulated cluster: its cost.
+"""Measures the cost of a membership change in each generation of consumer groups, on a simulated cluster.
 
-The cluster, its network and its tree are those of `odradek.testing`: virtual time, from a seed, so that the figures are
-the same every time. Members send heartbeats every second, and a silent one is removed after six.
+The cluster, network and ZooKeeper tree are those of `odradek.testing`: with virtual time and a seed, the figures are
+the same every time. Members send heartbeats every second; a silent member is removed after six seconds.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ _GROUP: Final = "group"
 _SESSION_MS: Final = 6_000
 _HEARTBEAT_MS: Final = 1_000
 _TREE_S: Final = 0.001
-"""The mean time of a message to the tree, in each direction."""
+"""The mean latency of a message to or from the tree."""
 _LOOK_S: Final = 0.005
 _CALM_S: Final = 3.0
 """How long nothing must change before a group counts as settled."""
@@ -36,7 +36,7 @@ _GROUP_REQUESTS: Final = frozenset(
 
 
 class Measured(NamedTuple):
-    """One change: its cost, and who owned what meanwhile."""
+    """The cost of one change, and the owners of partitions during it."""
 
     cost: Cost
     timeline: Timeline
@@ -49,20 +49,20 @@ class _Member(Protocol):
 
     @property
     def owned(self) -> set[int]:
-        """Numbers of the partitions that it reads."""
+        """The numbers of the partitions that it reads."""
 
     async def start(self) -> None:
-        """Join the group, and read."""
+        """Join the group and read."""
 
     async def leave(self) -> None:
         """Leave the group."""
 
     def die(self) -> None:
-        """Fall silent, for the brokers and for the tree."""
+        """Stop sending to brokers and to the tree, without leaving."""
 
 
 class _CountedStore(SlowStore):
-    """A session whose operations are counted."""
+    """A store session that counts its operations."""
 
     operations: Counter[str]
 
@@ -89,7 +89,7 @@ def _is_claim(operation: Operation) -> bool:
 
 
 class _TreeMember:
-    """A member of generation 1."""
+    """A consumer of generation 1 (ZooKeeper)."""
 
     def __init__(self, world: World, name: str, operations: Counter[str]) -> None:
         self._store = _CountedStore(world.tree, world.simulation.entropy(f"way of {name} to the tree"), _TREE_S)
@@ -122,7 +122,7 @@ class _TreeMember:
 
 
 class _GroupMember:
-    """A member of a later generation."""
+    """A consumer of generation 2 or 3 (classic or consumer protocol)."""
 
     def __init__(self, world: World, name: str, settings: dict[str, Any]) -> None:
         self._world = world
@@ -162,7 +162,7 @@ _SETTINGS: Final[dict[Generation, dict[str, Any]]] = {
 
 
 def measure(generation: Generation, change: Change, *, members: int, partitions: int, seed: int = 0) -> Measured:
-    """Run one change in a group of so many members, which share one topic, and return its cost and its timeline.
+    """Run one change in a group of `members` that share one topic; return its cost and timeline.
 
     Raises `TimeoutError` if the group does not settle.
     """
@@ -215,7 +215,7 @@ class _Run:
         return _GroupMember(self._world, name, {**settings, **_SETTINGS[self._generation]})
 
     async def cost_of(self, change: Change) -> Measured:
-        """Let the group settle, change it, and return what it costs until it has settled again."""
+        """Let the group settle, change it, and return the cost until it has settled again."""
         async with Admin(self._world.servers, runtime=self._world.simulation.runtime("admin")) as admin:
             await admin.create_topic(_TOPIC, partitions=self._partitions)
         await asyncio.gather(*(member.start() for member in self._living))
@@ -278,7 +278,7 @@ class _Run:
         return sum(each.requests for (api, _), each in meter.counters.items() if api in _GROUP_REQUESTS)
 
     async def _settle(self) -> tuple[float, int, float]:
-        """Watch until the group has settled; return partition-seconds without an owner, members stopped, the time."""
+        """Wait until the group settles. Return partition-seconds without owner, stopped members, last change (s)."""
         stopped_partition_s, stopped = 0.0, set()
         before = [(member, member.owned) for member in self._living]
         last_change_s = self._world.now_s
@@ -314,10 +314,7 @@ def measure_all(
     seed: int = 0,
     measured: Callable[[Cost], None] = lambda cost: None,
 ) -> Costs:
-    """Return the cost of each change in groups of each size, in each of the generations.
-
-    `measured` is called with each cost as soon as it is known.
-    """
+    """Return the cost of each change for each group size and generation; call `measured` with each at once."""
     found = []
     for change in changes:
         for size in members:

@@ -1,4 +1,4 @@
-"""The case of a live group: its topics, its members and what they own."""
+"""Reads the case of a live group from its cluster."""
 
 from odradek.clients import Admin
 from odradek.clients.admin.descriptions import GroupDescription
@@ -9,8 +9,8 @@ from odradek.protocol.consumer_protocol import PROTOCOL_TYPE
 async def read_case(admin: Admin, group_id: str) -> tuple[Case, str]:
     """Return the case of a group and the name of its assignor, which is empty while the group rebalances.
 
-    A member's topics are those it names and those it has partitions of: a regular expression shows only by these.
-    Raises `LabError` for a group without members, and `KafkaError`.
+    A member's topics are those of its subscription and of its assignment: topics of a regular expression are only in
+    the assignment. Raises `LabError` for a group without members, and `KafkaError`.
     """
     group = await admin.describe_group(group_id)
     if group.protocol_type not in ("", PROTOCOL_TYPE):

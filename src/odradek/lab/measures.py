@@ -1,4 +1,4 @@
-"""Figures that compare strategies: balance, idle members, moves, partitions that stop, reads from the own rack."""
+"""Figures that compare strategies: balance, idle members, moved and stopped partitions, reads in the member's rack."""
 
 from collections.abc import Sequence
 
@@ -11,23 +11,23 @@ from odradek.model.values import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measures:
-    """The figures of a strategy's result at rest."""
+    """The figures of a strategy's settled result."""
 
     strategy: str
     protocol: str
     fewest: int
-    """Partitions of the member with the fewest."""
+    """The partition count of the member with the fewest."""
     most: int
     idle: int
     """Members without a partition."""
     moved: int
     """Partitions with another owner than before."""
     stopped: int
-    """Owned partitions that are not read for a while: all if members stop for a rebalance, else those that move."""
+    """Owned partitions that are not read for a while: all of them if the protocol stops all, else those that move."""
     local: int | None
     """Partitions with a replica on their member's rack; None if no rack is known."""
     generations: int
-    """Rebalances until nothing moves."""
+    """Rebalances until no partition moves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,14 +38,14 @@ class Comparison:
     partitions: int
     rows: tuple[Measures, ...]
     errors: tuple[LabError, ...] = ()
-    """Errors of built-in strategies that refuse the case."""
+    """The errors of built-in strategies that refuse the case."""
 
     def _repr_html_(self) -> str:
         return html(self)
 
 
 def compare(case: Case, strategies: Sequence[str] = ()) -> Comparison:
-    """Run strategies over a case, by default all built-in ones. Raises `LabError` if a named one refuses the case."""
+    """Run strategies, by default all built-in ones, on a case. Raises `LabError` if one of `strategies` refuses it."""
     rows, errors = [], []
     for strategy in dict.fromkeys(strategies or ASSIGNOR_NAMES):
         try:

@@ -1,4 +1,4 @@
-"""Short texts for a case, and partitions as text.
+"""Parses the short texts that describe a case, and formats partitions as text.
 
 ```
 t=12                 topic t has 12 partitions           c0=t,u    member c0 subscribes to t and u; c0 alone: to all
@@ -33,10 +33,10 @@ def case_of_texts(
     threads: Sequence[str] = (),
     base: Case | None = None,
 ) -> Case:
-    """Return the case that the texts describe, on top of `base`. Raises `LabError`.
+    """Return the case that the texts describe, added to `base`. Raises `LabError`.
 
-    A text of `members` that is a number stands for so many members c0, c1, …; texts of `racks` and `threads` without
-    `=` are meant for all members.
+    A number N among `members` stands for N members c0, c1, …; texts of `racks` and `threads` without `=` are for all
+    members.
     """
     counts = dict(base.topics if base else {}) | dict(map(topic_and_count, topics))
     every = tuple(sorted(counts))
@@ -72,7 +72,7 @@ def topic_and_count(text: str) -> tuple[str, int]:
 
 
 def partitions_of_text(text: str) -> tuple[TopicPartition, ...]:
-    """Parse `t:0-3,7,u:1`; a number without a topic belongs to the last one. Raises `LabError`."""
+    """Parse `t:0-3,7,u:1`; a number without a topic belongs to the topic before it. Raises `LabError`."""
     found: list[TopicPartition] = []
     topic = ""
     for part in filter(None, (each.strip() for each in text.split(","))):
@@ -98,7 +98,7 @@ def partition_of_text(text: str) -> TopicPartition:
 
 
 def partitions_text(partitions: Iterable[tuple[str, int]], most: int = 12) -> str:
-    """Return partitions as `t:0-3,7 u:1`, with at most `most` ranges; the end says how many partitions are left out."""
+    """Return partitions as `t:0-3,7 u:1`: at most `most` ranges, then `and N more` partitions."""
     ranges = _ranges(sorted(partitions))
     shown = list(islice(ranges, most))
     left = sum(last - first + 1 for _, first, last in ranges)
@@ -110,7 +110,7 @@ def partitions_text(partitions: Iterable[tuple[str, int]], most: int = 12) -> st
 
 
 def member_racks(texts: Sequence[str], members: Iterable[str]) -> dict[str, str]:
-    """Parse `c0=a`, or `a,b`: racks for all members in turn. Raises `LabError`."""
+    """Parse `c0=a`, or `a,b`: racks for all members in turn. Return racks by member. Raises `LabError`."""
     found: dict[str, str] = {}
     for text in texts:
         if "=" in text:
@@ -183,7 +183,7 @@ def _changed(member: Member, change: Mapping[str, object]) -> Member:
 
 
 def _ranges(partitions: Sequence[tuple[str, int]]) -> Iterator[tuple[str, int, int]]:
-    """Yield `(topic, first, last)` of consecutive partitions; the iterator continues where its reader stopped."""
+    """Yield `(topic, first, last)` of each run of consecutive partitions."""
     start = 0
     for index in range(1, len(partitions) + 1):
         topic, number = partitions[index - 1]

@@ -1,12 +1,12 @@
-"""The lab's results as notebooks show them: each result's `_repr_html_` is its picture.
+"""The HTML of the lab's results for notebooks: each result's `_repr_html_` calls `html`.
 
-The pictures know the results, so results do not import them: they are imported with the first result that is shown.
+`pictures` imports the results, so results cannot import it: `html` imports it at the first call.
 """
 
 from importlib import import_module
 
 
 def html(result: object) -> str:
-    """Return the picture of a result as HTML (`odradek.lab.pictures.html`)."""
+    """Return the picture of a result as HTML."""
     shown: str = import_module("odradek.lab.pictures").html(result)
     return shown

@@ -1,7 +1,7 @@
-"""The past of a live group as a timeline, from its rebalance journal.
+"""Builds the timeline of a live group's past from its rebalance journal.
 
-A record has the owners at the end of its rebalance, and the changes that led there; undone in reverse, they give the
-owners before it. So a record that the journal has lost makes one wrong moment, not a wrong timeline.
+A record has the owners at the end of a rebalance, and the changes of owners during it; undoing the changes gives the
+owners before. So a record missing in the journal makes only its own time wrong, not the rest of the timeline.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,13 +12,13 @@ from odradek.lab.timeline import Mark, Timeline, TimelineBuilder
 from odradek.model import TopicPartition
 
 _LEAST_TAIL_MS: Final = 100
-"""The state after the last rebalance is shown for a tenth of the history, and at least for this long."""
+"""The least time that is shown after the last rebalance, else a tenth of the history."""
 
 
 def replay(group_id: str, history: Sequence[Mapping[str, Any]]) -> Timeline:
-    """Return the timeline of a group. `history`: objects of the journal, as `Admin.rebalance_history` returns them.
+    """Return the timeline of a group. `history` has records of the journal, from `Admin.rebalance_history`.
 
-    Raises `LabError` if none of them names owners.
+    Raises `LabError` if no record names owners.
     """
     records = [each for each in history if each.get("owned") or each.get("changes")]
     if not records:

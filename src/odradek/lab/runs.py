@@ -1,7 +1,7 @@
-"""A strategy run over a case, until nothing moves any more.
+"""Runs an assignment strategy on a case until no partition moves.
 
-A cooperative strategy needs two generations: in the first, partitions that change hands are withheld; their owners
-revoke them, and the second gives them away.
+A cooperative strategy needs two generations: the first withholds partitions that change owners, so that their owners
+revoke them; the second assigns them.
 """
 
 import contextlib
@@ -18,24 +18,24 @@ from odradek.model.values import dataclass
 
 _THREADED: Final = ("zookeeper-range", "zookeeper-roundrobin", "ceiling-range")
 _MAX_GENERATIONS: Final = 10
-"""Two are enough for the built-in strategies; one of a user's own may never come to rest."""
+"""Two are enough for built-in strategies; a user's own strategy may never settle."""
 
 
 class Protocol(StrEnum):
-    """How the members of a group stop for a rebalance."""
+    """The rebalance protocol of a group: which partitions members stop reading."""
 
     EAGER = "eager"
-    """Every member gives up all of its partitions before it joins again."""
+    """Every member revokes all of its partitions before it joins again."""
     COOPERATIVE = "cooperative"
-    """A member gives up only what another one gets (KIP-429)."""
+    """A member revokes only partitions that another member gets (KIP-429)."""
     CONSUMER = "consumer"
-    """The broker assigns, and a member gives up only what another one gets (KIP-848)."""
+    """The broker assigns; a member revokes only partitions that another member gets (KIP-848)."""
     TREE = "zookeeper"
-    """Generation 1: every consumer stops, reads the tree and claims its partitions again."""
+    """Generation 1: every consumer stops, reads the ZooKeeper tree and claims its partitions again."""
 
     @property
     def stops_all(self) -> bool:
-        """Return whether members stop reading also the partitions that they keep."""
+        """Return whether members stop reading all partitions, even those that they keep."""
         return self in (Protocol.EAGER, Protocol.TREE)
 
 
@@ -48,13 +48,13 @@ class Run:
     first: Assignment
     """The assignment of the first generation, by member."""
     settled: Assignment
-    """The assignment at rest; equals `first` unless that withheld partitions."""
+    """The assignment of the last generation; equals `first` unless `first` withheld partitions."""
     generations: int
     threads: Assignment | None = None
     """The assignment by thread; only the strategies of generation 1 have one."""
 
     def owners(self) -> dict[TopicPartition, str]:
-        """Return the member of each partition at rest."""
+        """Return the member of each partition in `settled`."""
         return {partition: member for member, some in self.settled.items() for partition in some}
 
     def _repr_html_(self) -> str:
@@ -62,7 +62,7 @@ class Run:
 
 
 def run_strategy(case: Case, strategy: str) -> Run:
-    """Return what `strategy` does with the case. Raises `LabError` for an unknown strategy and for one that fails."""
+    """Run `strategy` on the case until it settles. Raises `LabError` if the strategy is unknown or fails."""
     assignor = create(strategy)
     with _failures(strategy):
         if assignor.name in _THREADED:
@@ -89,7 +89,7 @@ def run_strategy(case: Case, strategy: str) -> Run:
 
 
 def create(strategy: str) -> Assignor:
-    """Return the assignor. Raises `LabError` for an unknown one; the message lists the names."""
+    """Return the assignor of a strategy's name. Raises `LabError` for an unknown one; the message lists the names."""
     with _failures(strategy):
         return create_assignor(strategy)
 
@@ -105,7 +105,7 @@ def protocol_of(assignor: Assignor) -> Protocol:
 
 
 def subscriptions(members: Mapping[str, Member]) -> dict[str, MemberSubscription]:
-    """Return the members as assignors take them."""
+    """Return the members as input for an assignor."""
     return {
         name: MemberSubscription(
             topics=member.topics,
@@ -135,7 +135,7 @@ def _assigned(assignor: Assignor, case: Case) -> Assignment:
 
 @contextlib.contextmanager
 def _failures(strategy: str) -> Iterator[None]:
-    """Raise what a strategy raises as a `LabError`: it may be the user's own code."""
+    """Turn any exception of a strategy, which may be the user's code, into a `LabError`."""
     try:
         yield
     except (OdradekError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""The owners of partitions over time, and the gaps in which partitions had no owner."""
+"""A timeline: the owners of partitions over time, and the gaps in which partitions had no owner."""
 
 from collections.abc import Mapping
 
@@ -9,7 +9,7 @@ from odradek.model.values import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """A partition and its owner from one time to another; None stands for no owner. Times are in ms."""
+    """A partition's owner from one time (ms) to another; `member` None: no owner."""
 
     partition: TopicPartition
     member: str | None
@@ -19,7 +19,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """A rebalance: from its cause until all members had their assignment."""
+    """A rebalance, from its cause until all members had their assignment. Times are in ms."""
 
     from_ms: int
     to_ms: int
@@ -30,7 +30,7 @@ class Mark:
 class Timeline:
     """The owners of partitions over time.
 
-    A gap is a span without an owner; a partition that never had one, or that nobody gets any more, has none.
+    A gap is a span without an owner. The times before a partition's first owner, and after its last one, are no gaps.
     """
 
     title: str
@@ -39,13 +39,13 @@ class Timeline:
     spans: tuple[Span, ...]
     marks: tuple[Mark, ...] = ()
     is_wall_time: bool = False
-    """Whether times are ms since 1970; else they count from the first cause."""
+    """Whether times are ms since 1970; else ms since the change."""
     left_out: int = 0
-    """Partitions that the source does not name."""
+    """The number of partitions that the rebalance journal does not name."""
 
     @property
     def members(self) -> tuple[str, ...]:
-        """The members in the order in which they first owned something."""
+        """The members in the order in which they first owned a partition."""
         owned = sorted((span.from_ms, span.member) for span in self.spans if span.member is not None)
         return tuple(dict.fromkeys(member for _, member in owned))
 
@@ -79,7 +79,7 @@ class TimelineBuilder:
         return self._open.get(partition, (None, 0))[0]
 
     def note(self, partition: TopicPartition, member: str | None, at_ms: int) -> None:
-        """Record the owner of a partition from now on; no owner is a gap only if it had one before."""
+        """Record the owner of a partition from `at_ms` on. None begins a gap if the partition had an owner."""
         known = self._open.get(partition)
         if known is None:
             if member is not None:
@@ -93,19 +93,19 @@ class TimelineBuilder:
         self._open[partition] = (member, at_ms)
 
     def note_all(self, owners: Mapping[TopicPartition, str], at_ms: int) -> None:
-        """Record the owners of all partitions; those that are not named have none."""
+        """Record the owners of all partitions from `at_ms` on; partitions missing in `owners` have none."""
         for partition in [*self._open, *owners]:
             self.note(partition, owners.get(partition), at_ms)
 
     def close(self, at_ms: int, *, gaps_since_ms: int | None = None) -> None:
-        """End all spans at `at_ms`. A span without an owner is kept only if it began at `gaps_since_ms` or later."""
+        """End all spans at `at_ms`. Drop open gaps, except those that began at `gaps_since_ms` or later."""
         for partition, (member, since_ms) in self._open.items():
             if member is not None or (gaps_since_ms is not None and since_ms >= gaps_since_ms):
                 self._add(partition, member, since_ms, max(at_ms, since_ms))
         self._open.clear()
 
     def spans(self) -> tuple[Span, ...]:
-        """Return what is closed, by partition and time."""
+        """Return the ended spans, by partition and time."""
         return tuple(sorted(self._spans, key=lambda span: (span.partition, span.from_ms)))
 
     def _add(self, partition: TopicPartition, member: str | None, from_ms: int, to_ms: int) -> None:

@@ -1,6 +1,6 @@
-"""A change of a group, and what it costs: the partitions that move, the members and partitions that stop.
+"""Predicts the cost of a change of a group: the partitions that move, the members and partitions that stop.
 
-Before the change, members own what the case says, or else what the strategy gives them.
+Before the change, members own the partitions of the case; if it has none, those that the strategy assigns.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,36 +25,36 @@ _CAUSES: Final = {
     "racks": ("joined",),
     "strategy": ("joined",),
 }
-"""The causes under which the rebalance journal has a change. In a classic group, the leader notices that topics have
-changed, and joins again; a member whose configuration changes is restarted, and joins."""
+"""The causes that the rebalance journal records for each kind of change. In a classic group, the leader joins again if
+topics change; a member whose configuration changes is restarted, and joins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A change of a group, written in the notation of `lab.notation`. With `strategy` None, the strategy stays."""
+    """A change of a group, in the notation of `lab.notation`. With `strategy` None, the strategy does not change."""
 
     add_members: tuple[str, ...] = ()
     """A number of members, or `NAME` or `NAME=TOPIC,…`."""
     remove_members: tuple[str, ...] = ()
-    """Member ids, or beginnings that fit one member."""
+    """Member ids, or prefixes that match one member each."""
     add_partitions: tuple[str, ...] = ()
-    """`TOPIC=N`: N more."""
+    """`TOPIC=N`: N more partitions."""
     add_topics: tuple[str, ...] = ()
     """`TOPIC=N`; members that subscribe to all topics subscribe to the new one, too."""
     remove_topics: tuple[str, ...] = ()
-    """Names; members subscribe to them no longer."""
+    """Topic names; members no longer subscribe to them."""
     racks: tuple[str, ...] = ()
     remove_racks: tuple[str, ...] = ()
-    """Racks that fail, with their members and their replicas."""
+    """Racks that fail, with their members and replicas."""
     strategy: str | None = None
 
     def causes(self) -> tuple[str, ...]:
-        """Return the causes under which the rebalance journal has such a change."""
+        """Return the causes that the rebalance journal records for such a change."""
         return tuple(dict.fromkeys(cause for key, some in _CAUSES.items() if getattr(self, key) for cause in some))
 
 
 class Move(NamedTuple):
-    """A partition that changes hands; None before stands for a new partition, None after for one that nobody reads."""
+    """A partition that changes owners. `before` is None if it had no owner, `after` is None if it has none now."""
 
     partition: TopicPartition
     before: str | None
@@ -70,10 +70,10 @@ class Transition:
     """The run after the change."""
     moves: tuple[Move, ...]
     stopping_members: tuple[str, ...]
-    """Members that stop reading some partition for a while; those that leave are not among them."""
+    """Members that stop reading a partition for a while, without members that leave."""
     stopping_partitions: tuple[TopicPartition, ...]
     protocol: Protocol
-    """The protocol of the rebalance: one of the two strategies' if the strategy changes, the one that stops more."""
+    """The protocol of the rebalance; if the strategy changes, that of the two strategies that stops more."""
 
     @property
     def moved(self) -> tuple[Move, ...]:
@@ -85,7 +85,7 @@ class Transition:
 
 
 def what_if(case: Case, strategy: str, change: Change) -> Transition:
-    """Return the transition. Raises `LabError` for a change that does not fit the case."""
+    """Return the group before and after `change`. Raises `LabError` for a change that does not fit the case."""
     first = run_strategy(case, strategy)
     if not case.owners():
         case = case.with_owned({name: tuple(some) for name, some in first.settled.items()}, 0)
@@ -94,7 +94,7 @@ def what_if(case: Case, strategy: str, change: Change) -> Transition:
 
 
 def transition(case: Case, changed: Case, run: Run, *, former: Protocol) -> Transition:
-    """Return the transition from `case`, under the protocol `former`, to the `run` of a strategy over `changed`."""
+    """Return the transition from `case`, whose group used the protocol `former`, to `run`, a run on `changed`."""
     before, after = case.owners(), run.owners()
     moves = tuple(
         Move(partition, before.get(partition), after.get(partition))
@@ -120,15 +120,15 @@ class Pauses:
 
     count: int
     causes: tuple[str, ...]
-    """The causes that were looked for; empty if none of them was found, so that all rebalances count."""
+    """The causes of these rebalances; empty if no rebalance had the wanted causes, so that all count."""
     duration_ms: float
     longest_unowned_ms: float
 
 
 def pauses(history: Sequence[Mapping[str, Any]], causes: Sequence[str]) -> Pauses | None:
-    """Return the medians of those past rebalances that had one of the causes; None without a history.
+    """Return the medians of past rebalances with one of the causes, else of all; None if there are none.
 
-    `history`: objects of the rebalance journal, as `Admin.rebalance_history` returns them.
+    `history` has objects of the rebalance journal, as `Admin.rebalance_history` returns them.
     """
     complete = [each for each in history if each["outcome"] == "stable"]
     fitting = [each for each in complete if each["cause"] in causes]
@@ -195,7 +195,7 @@ def _without_topics(case: Case, names: Sequence[str]) -> Case:
 
 
 def _without_racks(case: Case, names: Sequence[str]) -> Case:
-    """Return the case without the members on these racks, and without the replicas there."""
+    """Return the case without the members and replicas on these racks."""
     gone = set(names)
     known = {member.rack for member in case.members.values() if member.rack}
     known |= {rack for some in case.replica_racks.values() for racks in some for rack in racks}
@@ -210,7 +210,7 @@ def _without_racks(case: Case, names: Sequence[str]) -> Case:
 
 
 def _new_members(text: str, members: Mapping[str, Member], every: tuple[str, ...]) -> dict[str, Member]:
-    """Return new members; `members` are those whose names are taken, also by members that leave."""
+    """Return the new members of `text`; `members` have the names that are taken, also by members that leave."""
     if text.isdecimal():
         if not (len(text) < 8 and 1 <= int(text) <= MAX_MEMBERS):
             raise LabError(f"{text} is not a number of new members: use from 1 to {MAX_MEMBERS:,}")
@@ -228,7 +228,7 @@ def _new_members(text: str, members: Mapping[str, Member], every: tuple[str, ...
 
 
 def _named(members: Mapping[str, Member], text: str) -> str:
-    """Return the member with this id, or the only one whose id begins so."""
+    """Return the member id that equals `text`, or the only one that begins with it. Raises `LabError`."""
     if text in members:
         return text
     found = [name for name in members if name.startswith(text)]

@@ -1,7 +1,7 @@
-"""Jobs from a TOML file: `real_time` (a continuous query), `offline` (to files), `mirror` (to another cluster).
+"""Spark jobs from a TOML file: `real_time` (a continuous query), `offline` (to files), `mirror` (to another cluster).
 
-`config` parses the file. `queries` and `mirror` make a streaming query of it, `values` separates records that the query
-cannot use, `sinks` checks where it writes and `files` removes what a killed process left there. `runner` runs pipelines
+`config` parses the file. `queries` and `mirror` start its streaming query, `values` separates records that the query
+cannot use, `sinks` checks the sink, and `files` removes files that a killed process left there. `runner` runs pipelines
 side by side in one Spark, each with its `attempts`, and writes their `status`. `progress` commits their offsets to a
 consumer group, whose lag `odradek groups describe` shows; a restarted query continues from its Spark checkpoint.
 

@@ -1,4 +1,4 @@
-"""One attempt to run a pipeline: a streaming query, its figures, and the progress of its consumer group."""
+"""One attempt to run a pipeline: its streaming query, its counts, its offset commits, a mirror's topics and groups."""
 
 import asyncio
 import contextlib
@@ -23,9 +23,9 @@ from odradek.spark.session import run_interruptible
 from odradek.spark.settings import ScanSettings, client_settings, shared_keywords
 
 TOPICS_SECONDS: Final = 5.0
-"""The interval at which a mirror looks for new topics and partitions, and carries group offsets."""
+"""The interval at which a mirror looks for new topics and partitions, and copies group offsets."""
 CONFIGS_SECONDS: Final = 30.0
-"""The interval at which a mirror carries changed configurations of topics."""
+"""The interval at which a mirror copies changed topic configurations."""
 
 _log = logging.getLogger("odradek.pipelines")
 
@@ -40,20 +40,20 @@ class AttemptFailedError(OdradekError):
 
 
 class Attempt(Protocol):
-    """A query that has started; `runner` decides what follows its end."""
+    """A query that has started; `runner` restarts it if it fails."""
 
     def poll(self) -> tuple[Figures, bool]:
-        """Return the counts of this attempt, and whether it is active. Raise `AttemptFailedError` once."""
+        """Return the counts of this attempt, and whether its query runs. Raise `AttemptFailedError` once."""
 
     def wait(self, seconds: float) -> None:
-        """Return when the query has ended, or after `seconds`."""
+        """Wait until the query has ended, at most `seconds`."""
 
     def stop(self) -> None:
-        """Stop the query between two commits of batches, and commit its progress."""
+        """Stop the query, without its unfinished batch, and commit its progress."""
 
 
 class QueryAttempt:
-    """An attempt with a query of Spark's. For one thread; the caller holds the checkpoint's lock.
+    """An attempt with a Spark query. For one thread; the caller holds the checkpoint's lock.
 
     The constructor raises `AttemptFailedError`.
     """
@@ -136,7 +136,7 @@ class QueryAttempt:
             self._close()
 
     def _compact(self) -> None:
-        """Merge small files after an offline pipeline has ended; its results are complete without that."""
+        """Merge an ended offline pipeline's small files. Errors are only logged: the results are complete already."""
         pipeline = self._pipeline
         if isinstance(pipeline, MirrorPipeline) or not pipeline.sink.target_file_bytes:
             return
@@ -180,7 +180,7 @@ class QueryAttempt:
 
 
 class Backfill:
-    """The end of a back-fill: the first offsets that are not earlier than `source.until`, looked up once."""
+    """The end offsets of a back-fill, looked up once: of the first records at or after `source.until`."""
 
     def __init__(self, pipeline: QueryPipeline) -> None:
         self._ends: dict[TopicPartition, int] = {}
@@ -192,14 +192,14 @@ class Backfill:
             for stream in pipeline.streams:
                 partitions = lookup.partitions(topics_strategy(stream.topics))
                 found = lookup.offsets(dict.fromkeys(partitions, source.until_ms))
-                # A log without so late a record is read to its end.
+                # A log without a record at or after `until` is read to its end.
                 at_end = lookup.offsets({each: LATEST for each, offset in found.items() if offset < 0})
                 self._ends |= found | at_end
         finally:
             lookup.close()
 
     def is_complete(self, offsets: Mapping[TopicPartition, int]) -> bool:
-        """Return whether a query that reads from `offsets` next has read all of the range."""
+        """Return whether a query whose next offsets are `offsets` has read all; always False without `until`."""
         return bool(self._ends) and all(offsets.get(each, 0) >= end for each, end in self._ends.items())
 
 

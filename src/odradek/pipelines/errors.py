@@ -1,4 +1,4 @@
-"""Errors of pipelines, and Spark's errors as one sentence with the key of the file that they are about."""
+"""Errors of pipelines: turns Spark's errors into one sentence about a key of the file, and tells which are final."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -13,16 +13,16 @@ _SQL_LINE: Final = re.compile(r"\bline (\d+),? pos \d+")
 _NO_PACKAGE: Final = re.compile(r"No module named '(odradek|pyspark_odradek|numba|pyarrow|numpy|kio|re2|uvloop)[.\w]*'")
 _NO_PYTHON: Final = re.compile(r'Cannot run program "([^"]+)"')
 _RAISED: Final = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*(\S.*)")
-"""The line of a Python traceback that has the exception, such as one of a pipeline's function."""
+"""A Python traceback; the group is the line with the exception."""
 _NO_START: Final = "Python worker failed to connect back"
 _DATA_ERROR: Final = re.compile(r"\bSQLSTATE: (0A|22|56038)")
-"""Values that the query cannot compute with, and what a sink cannot write: another attempt meets them again."""
+"""Spark's errors about data or unsupported features, which another attempt would meet again."""
 _FINAL: Final = frozenset({"BadRowError", "ConfigurationError", "DataLossError", "TomlKeyError"})
-"""Our errors that another attempt meets again; `AnalysisException` is Spark's own."""
+"""Odradek's errors that another attempt would meet again."""
 
 
 class PipelineError(OdradekError):
-    """Pipelines failed: `failures` by name or place, with which the sentence of each begins in the text."""
+    """Pipelines failed. `failures` are their errors by pipeline name or file position."""
 
     def __init__(self, failures: Mapping[str, OdradekError]) -> None:
         super().__init__("; ".join(f"{name}: {failure}" for name, failure in failures.items()))

@@ -1,4 +1,4 @@
-"""Python functions that a pipeline's file names as `MODULE:NAME`, from its directory or from an installed package."""
+"""Loads Python functions that a pipeline's file names as `MODULE:NAME`, from its directory or an installed package."""
 
 import importlib
 import sys
@@ -11,9 +11,9 @@ from odradek.pipelines.errors import sentence_of
 
 
 def load_function(name: str, directory: Path, key: str) -> Callable[..., Any]:
-    """Import a function. Raise `TomlKeyError` about `key` if there is none.
+    """Import a function. Raise `TomlKeyError` about `key` if that fails.
 
-    Spark's workers get the functions of its module by value: they need not find the module.
+    A module in `directory` is pickled by value, so that Spark's workers do not need to find it.
     """
     module_name, _, function_name = name.partition(":")
     if (place := str(directory.absolute())) not in sys.path:
@@ -34,7 +34,7 @@ def load_function(name: str, directory: Path, key: str) -> Callable[..., Any]:
 
 
 def call_query_function(name: str, directory: Path, views: Mapping[str, Any]) -> Any:
-    """Return the DataFrame that a function makes of the views, its keyword arguments. Raise `TomlKeyError`."""
+    """Call a function with the views as keyword arguments; return its DataFrame. Raise `TomlKeyError`."""
     function = load_function(name, directory, "function")
     try:
         frame = function(**views)

@@ -1,4 +1,4 @@
-"""Commits a query's progress, taken from Spark's reports, to the pipeline's consumer group.
+"""Reads Spark's progress reports: sums a query's counts, and commits its offsets to the pipeline's consumer group.
 
 Spark reports a batch after writing it to the checkpoint's commit log, so the committed offsets are never ahead of the
 query. After a crash they may be one batch behind.
@@ -22,7 +22,7 @@ OBSERVED: Final = "odradek"
 """The observation that counts a query's output rows; `odradek.STREAM` counts the input of a stream."""
 
 _COMMIT_SECONDS: Final = 5.0
-"""The longest time that one commit may block the other pipelines; the next poll commits again."""
+"""The longest time that a commit may block other pipelines; the next poll tries again."""
 
 _log = logging.getLogger("odradek.pipelines")
 
@@ -34,20 +34,20 @@ class Figures:
     records_in: int = 0
     records_out: int = 0
     records_late: int = 0
-    """Dropped because they were later than the watermark allows."""
+    """Records dropped because they were later than the watermark allows."""
     batches: int = 0
     bad_rows: int = 0
-    """Records whose values do not have their stream's fields."""
+    """Records whose values do not fit their stream's fields."""
     tombstones: int = 0
     """Records without a value, of streams whose values have fields."""
     lag: int | None = None
-    """Offsets between the last batch's end and the ends of the logs at that time; None before the first report."""
+    """Offsets from the last batch's end to the log ends at that time; None before the first report."""
     rows_per_second: float | None = None
     batch_seconds: float | None = None
     """Speed and duration of the last batch that had records."""
 
     def __add__(self, later: "Figures") -> "Figures":
-        """Return the counts of two attempts; what is not a count is the later one's."""
+        """Return the summed counts of two attempts; lag, speed and duration are those of `later` if it has them."""
         return Figures(
             records_in=self.records_in + later.records_in,
             records_out=self.records_out + later.records_out,
@@ -103,7 +103,7 @@ def add_reports(figures: Figures, reports: Sequence[Any], *, after_batch: int) -
 
 
 def _count(observed: Any, name: str) -> int:
-    """Return a count of an observation; over Spark Connect its row has `values` in the order of a `schema`."""
+    """Return a count of an observation, whose row over Spark Connect has `values` in the order of a `schema`."""
     schema = getattr(observed, "schema", None)
     if schema is None:
         return getattr(observed, name, None) or 0
@@ -112,7 +112,7 @@ def _count(observed: Any, name: str) -> int:
 
 
 def lag_of(report: Any) -> int | None:
-    """Return how many offsets of all sources come after the report's batch; None if a source does not say."""
+    """Return the number of offsets after the report's batch, in all sources; None if a source reports no offsets."""
     lag = 0
     for source in report.sources:
         if {source.endOffset, source.latestOffset} & {None, "null"}:
@@ -124,7 +124,7 @@ def lag_of(report: Any) -> int | None:
 
 
 def offsets_of(report: Any) -> dict[TopicPartition, int]:
-    """Return the next offset of every partition; of two streams that read a partition, the lower one."""
+    """Return the next offset of every partition; the lowest one if several streams read the partition."""
     offsets: dict[TopicPartition, int] = {}
     for source in report.sources:
         if source.endOffset in {None, "null"}:

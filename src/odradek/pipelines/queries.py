@@ -1,4 +1,4 @@
-"""Starts the Spark streaming query of a pipeline."""
+"""Builds, checks and starts the Spark streaming query of a pipeline."""
 
 from contextlib import suppress
 from typing import Any, Final
@@ -31,10 +31,10 @@ from odradek.spark.settings import ScanSettings, SinkSettings, client_settings
 from odradek.spark.writing.dead_letters import Destination, LettersDirectory, LettersTopic, RefusedLetters
 
 _BACKFILL_OFFSETS: Final = 1_000_000
-"""Offsets per batch of a back-fill without a limit of its own: it is resumed, and ends, between batches."""
+"""The default of offsets per batch for a back-fill, which can resume and end only between batches."""
 _SOURCES_SECONDS: Final = 10.0
 _STATUS_SECONDS: Final = 0.05
-"""The longest wait for a query's sources, and the interval of looking."""
+"""The longest wait for a query's sources to start, and the interval of checks."""
 
 
 def start_query(spark: Any, pipeline: QueryPipeline) -> Any:
@@ -53,7 +53,7 @@ def start_query(spark: Any, pipeline: QueryPipeline) -> Any:
 
 
 def build_query(session: Any, pipeline: QueryPipeline) -> Any:
-    """Return the analysed query over the views of the streams, which it creates. Raise `TomlKeyError`."""
+    """Create the streams' views, and return the analysed query over them. Raise `TomlKeyError`."""
     views = {stream.name: _view(session, pipeline, stream) for stream in pipeline.streams}
     for name, view in views.items():
         view.createOrReplaceTempView(name)
@@ -68,7 +68,7 @@ def build_query(session: Any, pipeline: QueryPipeline) -> Any:
 
 
 def start_mirror(spark: Any, pipeline: MirrorPipeline, disk: Disk) -> Any:
-    """Start a query that copies records to topics that exist (`mirror.MirrorTopics` creates them)."""
+    """Start a query that copies records. The target's topics must exist: `mirror.MirrorTopics` creates them."""
     from pyspark.sql import functions
 
     session = new_session(spark, pipeline)
@@ -95,7 +95,7 @@ def start_mirror(spark: Any, pipeline: MirrorPipeline, disk: Disk) -> Any:
 
 
 def new_session(spark: Any, pipeline: AnyPipeline) -> Any:
-    """Return a new session of the same Spark, so that views of one name in two pipelines do not collide."""
+    """Return a new session of the same Spark, so that pipelines can have views of the same name."""
     session = spark.newSession()
     if is_url(pipeline.checkpoint) and session.conf.get(CHECKPOINT_FILES, None) == CHECKPOINT_FILES_OF_A_DISK:
         # On HDFS only Spark's default class replaces a file that exists.
@@ -118,9 +118,9 @@ def _start(writer: Any, pipeline: Pipeline) -> Any:
 
 
 def _wait_for_sources(query: Any) -> None:
-    """Return when the query's sources have started, or it has ended, or after `_SOURCES_SECONDS`.
+    """Wait until the query's sources have started or it has ended, at most `_SOURCES_SECONDS`.
 
-    Each source starts a Python, and Spark gives up after 10 s: many pipelines that start at once would exceed that.
+    Spark fails a source whose Python does not start within 10 s; many pipelines that start at once would exceed that.
     """
     from pyspark.errors import StreamingQueryException
 
@@ -139,14 +139,14 @@ def _triggered(writer: Any, trigger: Trigger) -> Any:
 
 
 def counted(frame: Any) -> Any:
-    """Return the same frame with its rows counted by Spark."""
+    """Return the frame with an observation of its row count, for Spark's progress reports."""
     from pyspark.sql import functions
 
     return frame.observe(OBSERVED, functions.count(functions.lit(1)).alias("rows"))
 
 
 def records_of(session: Any, source: Source, topics: Topics, *, headers: bool) -> Any:
-    """Return the stream of the records of topics. Raise `TomlKeyError`."""
+    """Return a streaming DataFrame of the records of `topics`. Raise `TomlKeyError`."""
     options = {
         "kafka.bootstrap.servers": source.bootstrap_servers,
         "failOnDataLoss": str(source.fail_on_data_loss).lower(),
@@ -156,7 +156,7 @@ def records_of(session: Any, source: Source, topics: Topics, *, headers: bool) -
     if source.since_ms is None:
         options["startingOffsets"] = source.starting_offsets
     else:
-        # A partition without so late a record is read from its end.
+        # A partition without a record at or after `since` is read from its end.
         options |= {"startingTimestamp": str(source.since_ms), "startingOffsetsByTimestampStrategy": "latest"}
     if topics.names:
         options["subscribe"] = ",".join(topics.names)
@@ -177,7 +177,7 @@ def records_of(session: Any, source: Source, topics: Topics, *, headers: bool) -
 
 
 def _view(session: Any, pipeline: QueryPipeline, stream: Stream) -> Any:
-    """Return the stream's records: keys as text, and values as text or, with a schema, as columns."""
+    """Return the stream's records: keys as text; values as text or, with a schema, as columns."""
     from pyspark.sql import functions
 
     columns = [functions.col("key").cast("string"), "topic", "partition", "offset", "timestamp"]
@@ -203,7 +203,7 @@ def _view(session: Any, pipeline: QueryPipeline, stream: Stream) -> Any:
 
 
 def _in_time_range(records: Any, source: Source) -> Any:
-    """Return the records of a back-fill: logs are only roughly in the order of time."""
+    """Return the records within `since` and `until`: offset ranges are not enough, as timestamps are not in order."""
     from pyspark.sql import functions as sql
 
     if source.since_ms is not None:
@@ -214,7 +214,7 @@ def _in_time_range(records: Any, source: Source) -> Any:
 
 
 def _bad_rows(pipeline: QueryPipeline) -> Destination | None:
-    """Return the destination of bad rows, None if they stay in the query."""
+    """Return the destination of bad rows; None if they stay in the query."""
     if pipeline.on_bad_row == "null":
         return None
     if pipeline.on_bad_row == "fail":
@@ -228,9 +228,9 @@ def _bad_rows(pipeline: QueryPipeline) -> Destination | None:
 
 
 def check_pipeline(spark: Any, pipeline: AnyPipeline) -> str | None:
-    """Let Spark analyse a pipeline without running it. Raise `TomlKeyError`.
+    """Let Spark analyse a pipeline without running it; return its query's columns, None for a mirror.
 
-    Return the columns of its query, or None for a mirror.
+    Raise `TomlKeyError`.
     """
     session = new_session(spark, pipeline)
     if isinstance(pipeline, MirrorPipeline):

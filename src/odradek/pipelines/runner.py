@@ -1,4 +1,4 @@
-"""Runs pipelines side by side in one Spark: start, poll, restart, stop. None of them ends another."""
+"""Runs pipelines side by side in one Spark: start, poll, restart, stop. A failed pipeline does not end the others."""
 
 import asyncio
 import logging
@@ -17,7 +17,7 @@ from odradek.runtime import DiskLock, Runtime, system_runtime
 from odradek.spark.session import deferred_interrupts, run_interruptible
 
 POLL_SECONDS: Final = 0.25
-"""The interval of polls; a batch takes about as long."""
+"""The interval of polls, about the time of a batch."""
 _STATUS_SECONDS: Final = 1.0
 """The shortest time between two writes of a status whose state has not changed."""
 
@@ -27,12 +27,12 @@ OnFailure = Callable[[str, OdradekError], None]
 
 
 def log_failure(name: str, failure: OdradekError) -> None:
-    """Log that a pipeline has failed for good."""
+    """Log that a pipeline has failed and does not restart."""
     _log.error("%s failed: %s", name, failure)
 
 
 class PipelineRun:
-    """A pipeline with its restarts. For one thread. `poll` does all: it raises nothing that the pipeline causes."""
+    """A pipeline with its restarts. For one thread. `poll` does all the work, and raises no error of the pipeline."""
 
     def __init__(
         self,
@@ -44,16 +44,16 @@ class PipelineRun:
     ) -> None:
         self.pipeline = pipeline
         self.failure: OdradekError | None = None
-        """Why it failed; a `TomlKeyError` if it is about a key of its file."""
+        """The final error, if any; a `TomlKeyError` if it is about a key of the pipeline's file."""
         self.details = ""
-        """Spark's whole text about the last failure."""
+        """Spark's whole text of the last failure."""
         self._spark, self._runtime, self._new_attempt = spark, runtime, attempt
         self._on_failure = on_failure
         self._started_at = self._clock.monotonic()
         self._status = Status(name=pipeline.name, kind=pipeline.kind, state=State.RUNNING)
         self._attempt: Attempt | None = None
         self._earlier = Figures()
-        """Counts of the attempts that have ended."""
+        """The counts of the ended attempts."""
         self._failures_in_a_row = 0
         self._retry_at = self._written_at = 0.0
         self._lock: DiskLock | None = None
@@ -72,7 +72,7 @@ class PipelineRun:
         return self._runtime.clock
 
     def poll(self) -> Status:
-        """Update the counts, commit progress, and start again what failed."""
+        """Update the counts, commit progress, and restart a failed query when its pause is over."""
         if not self._status.active:
             return self._status
         if self._attempt is not None:
@@ -85,14 +85,14 @@ class PipelineRun:
             except AttemptFailedError as error:
                 self._fail(error)
             except spark_errors() as error:
-                # The query's state is unavailable: Spark has ended, and another attempt would need it.
+                # The query's state is unavailable: Spark has ended, so no other attempt can run.
                 self._fail(AttemptFailedError(sentence_of(str(error)), details=str(error), is_final=True))
         elif self._clock.monotonic() >= self._retry_at:
             self._start()
         return self._update()
 
     def wait(self, seconds: float) -> None:
-        """Return when the query has ended, or after `seconds`, or sooner if it is to restart."""
+        """Wait until the query has ended or is due to restart, at most `seconds`."""
         if self._attempt is not None:
             self._attempt.wait(seconds)
         else:
@@ -101,7 +101,7 @@ class PipelineRun:
                 run_interruptible(runner.get_loop(), asyncio.sleep(pause))
 
     def stop(self) -> None:
-        """Stop the query between two commits of batches, and commit its progress."""
+        """Stop the query, without its unfinished batch, and commit its progress."""
         if not self._status.active:
             return
         attempt, self._attempt = self._attempt, None
@@ -189,10 +189,10 @@ def run_pipelines(
     on_failure: OnFailure = log_failure,
     runtime: Runtime | None = None,
 ) -> list[Status]:
-    """Run until all pipelines have ended. `on_status` is called every `POLL_SECONDS`, and at the end.
+    """Run until all pipelines have ended. `on_status` is called about every `POLL_SECONDS`, and at the end.
 
-    `on_failure` is called at once with the name of a pipeline that fails, and the error. Raise
-    `PipelineError` if some failed. No query is left running, not even after Ctrl-C.
+    `on_failure` is called at once with a failed pipeline's name and error. Raise `PipelineError` at the end if some
+    failed. All queries are stopped on return, also after Ctrl-C.
     """
     runs: list[PipelineRun] = []
     runtime = runtime or system_runtime()
@@ -221,7 +221,7 @@ def run_pipelines(
 
 
 def _stop(run: PipelineRun) -> None:
-    """Stop a run, ignoring errors. A second Ctrl-C ends a wait."""
+    """Stop a run, ignoring errors. A second Ctrl-C ends its wait."""
     expected: tuple[type[BaseException], ...] = (*spark_errors(), KeyboardInterrupt)
     try:
         run.stop()

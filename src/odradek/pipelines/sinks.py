@@ -1,4 +1,4 @@
-"""Checks a query against its sink before it starts: Spark itself reports some of this only in the first batch."""
+"""Checks a query against its sink before it starts; Spark reports some of these errors only in the first batch."""
 
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ _LIBRARIES: Final = {
 
 
 def check_sink(session: Any, pipeline: QueryPipeline, frame: Any) -> None:
-    """Raise `TomlKeyError` if the sink cannot take the query's columns, or not in this output mode."""
+    """Raise `TomlKeyError` if the sink cannot write the query's columns, or not in its output mode."""
     sink = pipeline.sink
     missing = [name for name in sink.partition_by if name.lower() not in map(str.lower, frame.columns)]
     if missing:
@@ -38,7 +38,7 @@ def check_sink(session: Any, pipeline: QueryPipeline, frame: Any) -> None:
 
 
 def _check_csv(session: Any, pipeline: QueryPipeline, frame: Any) -> None:
-    """Raise `TomlKeyError` for a column that CSV cannot hold. Over Spark Connect only the server knows."""
+    """Raise `TomlKeyError` for a column that CSV cannot hold. Over Spark Connect, check nothing."""
     if pipeline.sink.format != "csv" or not hasattr(frame, "_jdf"):
         return
     csv = session._jvm.org.apache.spark.sql.execution.datasources.csv.CSVFileFormat()
@@ -53,7 +53,7 @@ def _check_csv(session: Any, pipeline: QueryPipeline, frame: Any) -> None:
 
 
 def _check_library(session: Any, sink_format: str) -> None:
-    """Raise `TomlKeyError` if Spark lacks the JAR of a table format. Over Spark Connect only the server knows."""
+    """Raise `TomlKeyError` if Spark lacks the JAR of a table format. Over Spark Connect, check nothing."""
     if not hasattr(session, "_jvm"):
         return
     class_name, package = _LIBRARIES[sink_format]
@@ -78,9 +78,9 @@ def _check_topic_sink(pipeline: QueryPipeline, frame: Any) -> None:
 
 
 def _check_output_mode(session: Any, pipeline: QueryPipeline, frame: Any) -> None:
-    """Let Spark check what streaming allows: an aggregation in mode append needs a watermark, for example.
+    """Let Spark check the query for streaming: an aggregation in mode append needs a watermark, for example.
 
-    Over Spark Connect only the server can, when the query starts.
+    Over Spark Connect, the server checks it when the query starts.
     """
     if not hasattr(frame, "_jdf"):
         return

@@ -2,7 +2,7 @@
 
     CHECKPOINT/odradek_status      JSON: state, error, restarts, seconds, the figures; replaced at each change
 
-A process that was killed leaves the state `running` behind; the checkpoint's lock says that it is not.
+A killed process leaves the state `running`; it is then `killed` for readers, because no process holds the lock.
 """
 
 import json
@@ -20,7 +20,7 @@ _FILE: Final = "odradek_status"
 
 
 class State(StrEnum):
-    """The activity of a pipeline, or its end."""
+    """The state of a pipeline."""
 
     RUNNING = "running"
     RESTARTING = "restarting"
@@ -28,10 +28,10 @@ class State(StrEnum):
     STOPPED = "stopped"
     FAILED = "failed"
     KILLED = "killed"
-    """Its process ended unexpectedly."""
+    """The pipeline's process ended unexpectedly."""
     NEVER_STARTED = "never started"
     UNKNOWN = "unknown"
-    """Its checkpoint is not on this machine's disks."""
+    """The checkpoint is a URL, or another version wrote the status."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,11 +45,11 @@ class Status:
     seconds: float = 0.0
     restarts: int = 0
     error: str | None = None
-    """One sentence: why it failed, or why it restarts."""
+    """Why the pipeline failed or restarts, in one sentence."""
 
     @property
     def active(self) -> bool:
-        """Whether it runs, or will."""
+        """Whether the pipeline runs or will restart."""
         return self.state in {State.RUNNING, State.RESTARTING}
 
 
@@ -59,7 +59,7 @@ def write_status(disk: Disk, pipeline: AnyPipeline, status: Status) -> None:
 
 
 def read_status(disk: Disk, pipeline: AnyPipeline) -> Status:
-    """Return the status of a pipeline of any process. Raise `OSError`."""
+    """Return the status of a pipeline that any process runs or ran. Raise `OSError`."""
     unknown = Status(name=pipeline.name, kind=pipeline.kind, state=State.UNKNOWN)
     if is_url(pipeline.checkpoint):
         return unknown

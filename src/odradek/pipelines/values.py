@@ -1,13 +1,13 @@
-"""Parses the values of a stream into columns, and separates records with other values: bad rows.
+"""Parses the values of a stream into columns, and separates the records that do not parse: bad rows.
 
 Tombstones (null values) are not parsed: they become rows of nulls with their keys, and are counted. Avro and Protobuf
-are decoded by `odradek.spark.values`, JSON by Spark. Spark's `from_json` alone ignores what follows the first JSON
-value, and returns nulls for values that it cannot parse. So a value is parsed inside of a list, followed by an element
-that marks its end:
+are decoded by `odradek.spark.values`, JSON by Spark. Spark's `from_json` ignores text after the first JSON value, and
+returns nulls for values that it cannot parse. So each value is parsed inside of a list, before an element that marks
+its end:
 
     {"value":[ THE VALUE ,{"__odradek_end":true}]}
 
-A value is one JSON object exactly if this text parses into two elements of which the second is that mark.
+A value is one JSON object exactly if this text parses into two elements, the second of which is the mark.
 """
 
 from pathlib import Path
@@ -27,8 +27,8 @@ _CORRUPT: Final = "__odradek_corrupt"
 def parse_values(records: Any, stream: Stream, columns: list[Any], bad_rows: Destination | None) -> Any:
     """Return the records with `columns` and the fields of their values.
 
-    Records with other values go to `bad_rows`; without it they stay, and their fields are null. A field that is named
-    like one of `columns` becomes `value_NAME`. Raise `ConfigurationError` for a type without fields.
+    Records that do not parse go to `bad_rows`; if that is None, they stay with null fields. A field with the name of
+    one of `columns` becomes `value_NAME`. Raise `ConfigurationError` for a type without fields.
     """
     from pyspark.sql import functions as sql
 
@@ -66,7 +66,7 @@ def parse_values(records: Any, stream: Stream, columns: list[Any], bad_rows: Des
 
 
 def _names(stream: Stream, fields: list[Any], shown: list[str]) -> dict[str, str]:
-    """Return the column of every field."""
+    """Return the column name of every field."""
     taken = {name.lower() for name in shown}
     names = {each.name: f"value_{each.name}" if each.name.lower() in taken else each.name for each in fields}
     columns = [name.lower() for name in names.values()]
@@ -76,7 +76,7 @@ def _names(stream: Stream, fields: list[Any], shown: list[str]) -> dict[str, str
 
 
 def _encoded(stream: Stream) -> tuple[list[Any], Any, Any, Any]:
-    """Return what `_json` returns, of Avro or Protobuf. Raise `ConfigurationError` for a schema that is wrong."""
+    """Return the tuple of `_json` for Avro or Protobuf. Raise `ConfigurationError` for an invalid schema."""
     from pyspark.sql import functions as sql
 
     decoder = _decoder(stream)
@@ -97,7 +97,7 @@ def _decoder(stream: Stream) -> Decoder:
 
 
 def _json(stream: Stream) -> tuple[list[Any], Any, Any, Any]:
-    """Return the fields, the column that is parsed, and in it the value and why it is bad."""
+    """Return the fields, the column `_parsed`, and columns for its value and for the reason if it is bad."""
     from pyspark.sql import functions as sql
 
     fields = _fields(stream)
@@ -117,7 +117,7 @@ def _fields(stream: Stream) -> list[Any]:
 
 
 def _delimited(column: str) -> Any:
-    """Return the text to parse, with the mark at its end."""
+    """Return the text to parse: the value in a list, before the end mark."""
     from pyspark.sql import functions as sql
 
     return sql.concat(sql.lit('{"value":['), sql.col(column).cast("string"), sql.lit(f',{{"{_END}":true}}]}}'))

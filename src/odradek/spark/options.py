@@ -1,7 +1,7 @@
-"""Parses the options of `.option(…)`.
+"""Parses the options of a read or a write (`.option(…)`) into `ReadOptions` and `WriteOptions`. Pure.
 
 Names, defaults and meaning are those of Spark's own Kafka connector, so that a job migrates by changing its `format`.
-Spark passes option names in lower case; error texts spell them as the documentation does. Pure: no requests.
+Spark passes option names in lower case; error texts spell them as the documentation does.
 """
 
 import json
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Edge(Enum):
-    """An end of a partition's log, by its number in ListOffsets."""
+    """The start or end of a partition's log, as a timestamp of ListOffsets."""
 
     EARLIEST = -2
     LATEST = -1
@@ -30,21 +30,21 @@ class Edge(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenOffsets:
-    """An offset, or an edge, for every partition that is read."""
+    """A boundary given as an offset or an edge for every partition that is read."""
 
     offsets: Mapping[TopicPartition, int | Edge]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AtTimestamp:
-    """The first record at or after a timestamp (ms), the same for all partitions."""
+    """A boundary given as one timestamp (ms): in each partition, the first record at or after it."""
 
     timestamp_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AtTimestamps:
-    """The first record at or after a timestamp (ms), for every partition that is read."""
+    """A boundary given as a timestamp (ms) for every partition that is read: the first record at or after it."""
 
     timestamps_ms: Mapping[TopicPartition, int]
 
@@ -55,25 +55,25 @@ Boundary = Edge | GivenOffsets | AtTimestamp | AtTimestamps
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscribe:
-    """All partitions of these topics, also those that are added later."""
+    """The option `subscribe`: all partitions of these topics, also partitions added later."""
 
     topics: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscribePattern:
-    """All partitions of every topic whose whole name matches, also of topics that are created later."""
+    """The option `subscribePattern`: all partitions of topics whose whole name matches, also topics created later."""
 
     pattern: str
 
     def matches(self, topic: str) -> bool:
-        """Return whether the whole name matches."""
+        """Return whether the whole topic name matches."""
         return topic_matcher(self.pattern)(topic)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assign:
-    """These partitions and no others."""
+    """The option `assign`: exactly these partitions."""
 
     partitions: tuple[TopicPartition, ...]
 
@@ -92,7 +92,7 @@ class ReadOptions:
     starting: Boundary
     ending: Boundary
     starting_timestamp_falls_back: bool
-    """With no record at or after the starting timestamp: read from the end (true) or fail (false)."""
+    """Whether to read from its end, and not fail, a partition without a record at or after the starting timestamp."""
     fail_on_data_loss: bool
     max_offsets_per_trigger: int | None
     min_offsets_per_trigger: int | None
@@ -104,7 +104,7 @@ class ReadOptions:
     max_records_per_partition: int | None
     include_headers: bool
     group: Mapping[str, str] | None
-    """With `consumeMode=group`, the `kafka.*` options of the member, without their prefix."""
+    """The `kafka.*` options of the group's member, without their prefix; None unless `consumeMode=group`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +114,7 @@ class WriteOptions:
     bootstrap_servers: str
     client: Mapping[str, str]
     topic: str | None
-    """Where every row goes; wins over the column `topic`."""
+    """The topic of all rows; overrides the column `topic`."""
 
 
 _READ_OPTIONS: Final = (
@@ -154,7 +154,7 @@ _OF_MEMBERS: Final = (
     "max.poll.interval.ms",
     "client.rack",
 )
-"""The client keys of a member of a group; elsewhere they have no effect, but for `group.id`."""
+"""The client keys of a group's member; without `consumeMode=group` only `group.id` has an effect."""
 _DURATION: Final = re.compile(r"(\d+)\s*(ms|s|m|min|h|d)?", re.IGNORECASE)
 _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _FIXED_BY_SPARK: Final = {
@@ -169,7 +169,7 @@ _FIXED_BY_SPARK: Final = {
 
 
 def parse_read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
-    """Parse the options of a read. Raise `ConfigurationError`, one sentence that names the option."""
+    """Parse the options of a read. Raise `ConfigurationError`, which names the option."""
     given = _lowered(options, _READ_OPTIONS)
     strategy = _strategy(given)
     ending: Boundary = Edge.LATEST
@@ -214,7 +214,7 @@ def parse_read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOp
 
 
 def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
-    """Parse the options of a write. Raise `ConfigurationError`, one sentence that names the option."""
+    """Parse the options of a write. Raise `ConfigurationError`, which names the option."""
     given = _lowered(options, _WRITE_OPTIONS)
     topic = given.get("topic")
     if topic is not None:

@@ -1,7 +1,7 @@
 """The columns of source and sink: names, types and order of Spark's own Kafka connector.
 
 Two extensions: a read may select columns by a user-given schema (others are not sent to the JVM), and the sink accepts
-a column `timestamp`, so that a mirror keeps it. Other columns of rows to write are ignored.
+a column `timestamp`, so that a mirror keeps timestamps. Other columns of rows to write are ignored.
 """
 
 from typing import Any, Final
@@ -68,14 +68,14 @@ def check_source_schema(schema: Any, *, include_headers: bool) -> None:
 
 
 def check_sink_schema(schema: Any, *, topic: str | None) -> None:
-    """Raise `ConfigurationError` unless rows of `schema` can be written; `topic` is the option's, if it is set."""
+    """Raise `ConfigurationError` unless rows of `schema` can be written. `topic` is the option `topic`."""
     kinds = {field.name: field.dataType for field in schema}
     if "value" not in kinds:
         raise ConfigurationError("a row to write needs a column value")
     if topic is None and "topic" not in kinds:
         raise ConfigurationError("say where to write: the option topic, or a column topic")
     for name, kind in kinds.items():
-        # As in the JVM connector, other columns are ignored, and a `timestamp` that is not a timestamp.
+        # As in the JVM connector, unknown columns are ignored, and so is a `timestamp` of another type.
         accepted = _SINK.get(name)
         if accepted is None or (name == "timestamp" and not isinstance(kind, accepted)):
             continue
@@ -87,7 +87,7 @@ def check_sink_schema(schema: Any, *, topic: str | None) -> None:
 
 
 def _is_headers(kind: Any) -> bool:
-    """Return whether it is an array of structs (key, value); nullability does not matter."""
+    """Return whether the array type `kind` has structs (key, value); nullability does not matter."""
     element = kind.elementType
     if not isinstance(element, StructType) or element.fieldNames() != ["key", "value"]:
         return False

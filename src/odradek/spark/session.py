@@ -1,4 +1,4 @@
-"""Starts a local Spark for the data source: its Java, its threads, and settings for short jobs.
+"""Starts and stops Spark sessions, local or remote, and defers Ctrl-C during calls into the JVM.
 
 An existing Spark needs none of this: the data source works in any session whose Python has Odradek installed.
 """
@@ -47,12 +47,11 @@ def local_session(
 ) -> Any:
     """Return the active `SparkSession`, or start one on `threads` threads (by default one per core).
 
-    With a `master` other than `local[…]`, such as `spark://HOST:PORT`, `yarn` or `k8s://URL`, this process is the
-    driver of an application on that cluster: Spark chooses the driver's address, unless `settings` do.
-    `short_lived` starts faster and runs slower: only the first of the JVM's two compilers. `keep_classes` lets the JVM
-    write its class archive for the next start, which takes about ten seconds at its exit, once. `log` is a file for
-    the output of the JVM and its Python workers (default: this process's stderr). `settings` are Spark keys that
-    override the defaults. Raise `UnavailableError` if there is no Java.
+    With a `master` other than `local[…]` (`spark://HOST:PORT`, `yarn`, `k8s://URL`), this process is the driver of an
+    application on that cluster. With `short_lived` the JVM uses only the first of its two compilers: it starts faster
+    and runs slower. With `keep_classes` the JVM writes a missing class archive at its exit, which takes about ten
+    seconds and speeds up later starts. `log` is a file for the output of the JVM and its Python workers (default: this
+    process's stderr). `settings` are Spark keys that override the defaults. Raise `UnavailableError` without Java.
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.find_spark_home import _find_spark_home
@@ -63,14 +62,14 @@ def local_session(
     if running is not None:
         return running
     with warnings.catch_warnings():
-        # PySpark, imported later, warns of a pandas that is installed and not used.
+        # At its first import this module warns of a pandas that is installed and not used.
         warnings.simplefilter("ignore", FutureWarning)
         import pyspark.testing.utils  # noqa: F401
     java = find_java()
     is_local = master is None or master.startswith("local")
     # The gateway's launcher and Spark's Python workers read these; values that are already set stay.
     os.environ["JAVA_HOME"] = str(java.home)
-    # Workers on other machines have no cache of ours.
+    # Workers on other machines do not have this user's cache.
     python = worker_python() if is_local else sys.executable
     choose_python("PYSPARK_DRIVER_PYTHON", python)
     # Containers and nodes of YARN and Kubernetes have a Python of their own.
@@ -87,7 +86,7 @@ def local_session(
         "spark.driver.extraJavaOptions": " ".join((*flags, *archive, f"-Dlog4j2.configurationFile=file:{_LOGGING}")),
     }
     if is_local and is_ours:
-        # A Python that the user chose may have no such module.
+        # A Python that the user chose may not have this module.
         defaults["spark.python.daemon.module"] = "odradek.spark.worker_daemon"
     conf = SparkConf().setAll((defaults | dict(settings or {})).items())
     with open(log, "ab") if log is not None else nullcontext() as file:
@@ -102,7 +101,7 @@ def local_session(
 
 
 def stop_session(spark: Any) -> None:
-    """Stop Spark and its JVM. Return when both have ended, so that another session can be started."""
+    """Stop Spark and its JVM, and wait for their end, so that another session can be started."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark import SparkContext
 
@@ -150,7 +149,7 @@ def deferred_interrupts() -> Iterator[Callable[[], None]]:
     """Defer Ctrl-C and SIGTERM until the block calls the yielded function, which then raises `KeyboardInterrupt`.
 
     An interrupted call into the JVM breaks py4j's connection, which is needed to stop queries in order. Only
-    `run_interruptible` is interrupted at once. Outside of the main thread, which receives no signals, nothing changes.
+    `run_interruptible` is interrupted at once. Outside of the main thread this does nothing.
     """
     global _interrupts
     if threading.current_thread() is not threading.main_thread():
@@ -185,7 +184,7 @@ def run_interruptible(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any,
 
 
 def remote_session(url: str) -> Any:
-    """Return a session of a Spark Connect server, `sc://HOST:PORT`. Raise `UnavailableError`, one sentence."""
+    """Return a session of the Spark Connect server `sc://HOST:PORT`. Raise `UnavailableError`."""
     try:
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
@@ -222,5 +221,5 @@ def _defaults(threads: int, *, is_local: bool) -> dict[str, str]:
 
 
 def _cores() -> int:
-    """Return the number of cores that this process may use, on macOS that of the machine."""
+    """Return the number of cores that this process may use; on macOS, the machine's."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""The Kafka client keys that a read and a write accept: the part of their options behind `kafka.`."""
+"""The Kafka client keys that a read and a write accept as options `kafka.*`."""
 
 import functools
 import logging
@@ -18,7 +18,7 @@ _REFUSED: Final = {
 }
 _PREFIXES: Final = ("ssl.", "sasl.")
 _SILENT: Final = frozenset({"group.id"})
-"""Keys with an effect elsewhere: `StreamReader` commits to the group."""
+"""Keys that are not warned of: `StreamReader` commits to this group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +69,9 @@ S = TypeVar("S", bound=ClientSettings)
 
 
 def client_settings(cls: type[S], bootstrap_servers: str, client: Mapping[str, str], *, in_task: bool = False) -> S:
-    """Return settings made of an option's `kafka.*` keys, which come without their prefix.
+    """Return the settings in `client`, which are `kafka.*` options without their prefix.
 
-    Keys of Kafka's Java clients without an effect here are warned of, once in a process and not `in_task`. Raise
+    A key that only Kafka's Java clients use is logged as a warning, once per process and never `in_task`. Raise
     `ConfigurationError` for an unknown key, naming similar ones, or for a value out of range.
     """
     known = definitions(cls)

@@ -1,7 +1,7 @@
 """The data source that PySpark loads: `spark.read.format("odradek")`, and the same for write, readStream, writeStream.
 
-PySpark creates an object of this class in a short-lived process per step (schema, plan, commit), so imports that only
-one step needs are inside it. Errors are `ConfigurationError`s of one sentence.
+PySpark creates an `OdradekDataSource` in a short-lived process per step (schema, plan, commit), so each method imports
+what only it needs. Errors are `ConfigurationError`s.
 """
 
 from functools import partial
@@ -64,7 +64,7 @@ class OdradekDataSource(DataSource):  # type: ignore[misc]
         return BatchWriter(options)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: N802, FBT001
-        """Return a stream writer. The output mode `complete`, an overwrite to Spark, appends as the JVM's does."""
+        """Return a stream writer. It always appends; `overwrite` is Spark's word for the output mode `complete`."""
         del overwrite
         from odradek.spark.schema import check_sink_schema
         from odradek.spark.writing.writers import StreamWriter
@@ -75,7 +75,7 @@ class OdradekDataSource(DataSource):  # type: ignore[misc]
 
 
 def _lookup(options: Any) -> Any:
-    """Return a picklable factory of lookups. The `kafka.*` keys are checked here rather than in a task."""
+    """Return a picklable factory of `ClusterLookup`s. Raise `ConfigurationError` for invalid `kafka.*` keys."""
     from odradek.spark.reading.lookup import ClusterLookup
     from odradek.spark.settings import ScanSettings, client_settings
 
@@ -83,7 +83,7 @@ def _lookup(options: Any) -> Any:
 
 
 def _write_options(given: Any) -> Any:
-    """Return the options of a write. The `kafka.*` keys are checked here rather than in a task."""
+    """Return the options of a write. Raise `ConfigurationError`, also for invalid `kafka.*` keys."""
     from odradek.spark.settings import SinkSettings, client_settings
 
     options = parse_write_options(given)

@@ -1,8 +1,8 @@
-"""The regular expressions of `subscribePattern`: those of Java, as the JVM connector's consumer has them.
+"""Compiles the regular expressions of `subscribePattern`, which have Java's syntax, as in the JVM connector.
 
-RE2 matches in linear time and knows most of Java's syntax. Python's `re` matches what RE2 lacks: look-around,
-back-references, possessive quantifiers, atomic groups. Java alone has classes within classes, which are refused, since
-both would read them as something else.
+RE2 matches in linear time and supports most of Java's syntax. Python's `re` matches patterns that RE2 does not support:
+look-around, back-references, possessive quantifiers, atomic groups. Classes within classes are refused: only Java has
+them, and RE2 and `re` would match something else.
 """
 
 import re
@@ -22,7 +22,7 @@ _QUOTED: Final = re.compile(r"\\Q(.*?)(?:\\E|$)", re.DOTALL)
 
 @lru_cache(maxsize=16)
 def topic_matcher(pattern: str) -> Callable[[str], bool]:
-    """Return a matcher of whole topic names. Raise `ConfigurationError`, one sentence, for a wrong pattern."""
+    """Return a predicate that matches whole topic names. Raise `ConfigurationError` for an invalid pattern."""
     quoted = _QUOTED.sub(lambda found: re.escape(found[1]), pattern)
     if _NESTED_CLASS.match(quoted):
         raise ConfigurationError(

@@ -1,6 +1,6 @@
-"""The daemon that starts Spark's Python workers (`spark.python.daemon.module`): PySpark's, with quick acknowledgements.
+"""PySpark's daemon that starts Python workers, with quick TCP acknowledgements (`spark.python.daemon.module`).
 
-Spark sends a task in several small packets, and waits for the acknowledgement of one before it sends the next. Linux
+Spark sends a task in several small packets, and waits for the acknowledgement of each before it sends the next. Linux
 delays acknowledgements by 40 ms.
 """
 

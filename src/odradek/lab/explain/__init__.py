@@ -1,7 +1,7 @@
-"""Why a member has a partition: each rule in its own terms, with the numbers of the case.
+"""Explains why a strategy gives a partition to its member, step by step with the numbers of the case.
 
-Every file explains some strategies. It computes the member from the case, and `explain` compares it with what the
-strategy gives: an explanation of something else would be worse than none.
+Each module explains some strategies. It computes the partition's member by itself, and `explain` asserts that the
+strategy assigns the partition to that member.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ _RULES: Final[dict[str, Callable[[Case, Run, TopicPartition], Explanation]]] = {
 
 
 def explain(case: Case, strategy: str, partition: TopicPartition) -> Explanation:
-    """Return why the member has the partition. Raises `LabError` for a partition that does not exist."""
+    """Explain which member gets the partition. Raises `LabError` for a partition that does not exist."""
     count = case.topics.get(partition.topic)
     if count is None:
         raise LabError(f"there is no topic {partition.topic}: the topics are {', '.join(sorted(case.topics)[:10])}")

@@ -1,4 +1,4 @@
-"""Explanations of the rules that give all partitions to the members in a circle."""
+"""Explains the round-robin strategies, `roundrobin` and `zookeeper-roundrobin`."""
 
 from odradek.assignors import GroupSubscription, sorted_members
 from odradek.assignors.interface import subscribers_by_topic
@@ -10,7 +10,7 @@ from odradek.model import TopicPartition
 
 
 def explain_roundrobin(case: Case, run: Run, partition: TopicPartition) -> Explanation:
-    """Explain `roundrobin`: partitions by topic and number, members in a circle, without the topic passed over."""
+    """Explain `roundrobin`: partitions by topic and number go to members in turn, skipping non-subscribers."""
     members = subscriptions(case.members)
     ring = sorted_members(members)
     places = {name: index for index, name in enumerate(ring)}
@@ -44,7 +44,7 @@ def explain_roundrobin(case: Case, run: Run, partition: TopicPartition) -> Expla
 
 
 def _owner(subscribers: list[int], start: int, number: int) -> tuple[int, int]:
-    """Return the places in the circle of the owners of a topic's partitions `number` and `number - 1`."""
+    """Return the positions in the circle of the owners of a topic's partitions `number` and `number - 1`."""
     entry = next((index for index, place in enumerate(subscribers) if place >= start), 0)
     return (
         subscribers[(entry + number) % len(subscribers)],
@@ -53,7 +53,7 @@ def _owner(subscribers: list[int], start: int, number: int) -> tuple[int, int]:
 
 
 def explain_zookeeper_roundrobin(case: Case, run: Run, partition: TopicPartition) -> Explanation:
-    """Explain `zookeeper-roundrobin`: partitions by Java's hash code of `[topic,partition]`, threads in a circle."""
+    """Explain `zookeeper-roundrobin`: partitions by Java's hash code of `[topic,partition]` go to threads in turn."""
     threads = sorted(thread for thread, topics in thread_subscriptions(case).items() if partition.topic in topics)
     read = {topic for member in case.members.values() for topic in member.topics}
     code = java_hash(f"[{partition.topic},{partition.partition}]")

@@ -1,4 +1,4 @@
-"""The explanation of a strategy that the lab does not know: its input and its answer."""
+"""Explains a user's own strategy, whose rule is unknown, by its input and its result."""
 
 from odradek.assignors import assign, sorted_members
 from odradek.lab.case import Case
@@ -8,7 +8,7 @@ from odradek.model import TopicPartition
 
 
 def explain_custom(case: Case, run: Run, partition: TopicPartition) -> Explanation:
-    """Report what can be known of a user's own strategy."""
+    """Describe the input and result of a user's own strategy, and whether it is deterministic."""
     members = subscriptions(case.members)
     subscribers = [name for name in sorted_members(members) if partition.topic in members[name].topics]
     before = case.owners().get(partition)

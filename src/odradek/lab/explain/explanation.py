@@ -1,4 +1,4 @@
-"""The explanation of one partition's member, and words that the rules share."""
+"""The class `Explanation`, and text functions that all explanations use."""
 
 from collections.abc import Iterable, Sequence
 
@@ -10,7 +10,7 @@ _MOST_NAMES = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """The steps of a rule, as sentences, that end with the member; None if no member subscribes to the topic."""
+    """Why `strategy` gives `partition` to `member`: sentences in `steps`. `member` is None if no member gets it."""
 
     partition: TopicPartition
     strategy: str
@@ -21,7 +21,7 @@ class Explanation:
 
 
 def names(items: Sequence[str]) -> str:
-    """Return names as a list; of a long one, the beginning and how many more there are."""
+    """Return names as text: the first ten, then how many more there are."""
     shown = ", ".join(items[:_MOST_NAMES])
     return f"{shown} and {len(items) - _MOST_NAMES:,} more" if len(items) > _MOST_NAMES else shown
 
@@ -32,10 +32,10 @@ def counts(pairs: Iterable[tuple[str, int]]) -> str:
 
 
 def partitions(number: int) -> str:
-    """Return the number with its noun."""
+    """Return `1 partition`, or `2 partitions` and so on."""
     return f"{number:,} partition" if number == 1 else f"{number:,} partitions"
 
 
 def consecutive(topic: str, share: range) -> str:
-    """Return a share as `t-3 to t-5`."""
+    """Return consecutive partitions as `t-3 to t-5`."""
     return f"{topic}-{share[0]}" if len(share) == 1 else f"{topic}-{share[0]} to {topic}-{share[-1]}"

@@ -1,4 +1,4 @@
-"""Explanations of the rules that give consecutive partitions of one topic: `range` and two of generation 1."""
+"""Explains the strategies that give consecutive partitions: `range`, `zookeeper-range` and `ceiling-range`."""
 
 from collections.abc import Sequence
 
@@ -12,11 +12,11 @@ from odradek.model import TopicPartition
 
 _ORDER = "static members by instance id first, then the others by member id"
 _MOST_REFUSED = 20
-"""Subscribers up to which also those are listed whose rack does not fit."""
+"""With more subscribers, those whose rack does not fit are not listed."""
 
 
 def explain_range(case: Case, run: Run, partition: TopicPartition) -> Explanation:
-    """Explain `range`: n = P // C partitions each, the first m = P % C members one more; by rack where racks differ."""
+    """Explain `range`: n = P // C partitions each, the first m = P % C members one more; by rack if racks differ."""
     members = subscriptions(case.members)
     group = GroupSubscription(partitions=case.topics, members=members, replica_racks=case.replica_racks)
     of_topic = subscribers_by_topic(group)
@@ -34,7 +34,7 @@ def explain_range(case: Case, run: Run, partition: TopicPartition) -> Explanatio
 
 
 def explain_zookeeper_range(case: Case, run: Run, partition: TopicPartition) -> Explanation:
-    """Explain `zookeeper-range`: the shares of `range`, over threads sorted as strings (SPEC 4)."""
+    """Explain `zookeeper-range`: as `range`, but over threads sorted as strings (SPEC 4)."""
     threads = _threads(case, partition.topic)
     order = _thread_order(partition.topic, threads)
     thread, steps = _share(partition, case.topics[partition.topic], threads, ("|TP|", "|CG|", "N", "R"))
@@ -65,7 +65,7 @@ def explain_ceiling_range(case: Case, run: Run, partition: TopicPartition) -> Ex
 def _share(
     partition: TopicPartition, count: int, takers: Sequence[str], letters: tuple[str, str, str, str]
 ) -> tuple[str, list[str]]:
-    """Return the taker of a partition and the steps that lead to it."""
+    """Return which of `takers` gets the partition, and the steps; `letters` are the rule's four variable names."""
     all_, many, each, rest = letters
     share, more = divmod(count, len(takers))
     bound = more * (share + 1)
@@ -112,7 +112,7 @@ def _of_thread(run: Run, partition: TopicPartition, thread: str, steps: Sequence
 def _explain_racks(
     case: Case, run: Run, partition: TopicPartition, subscribers: Sequence[str], alike: Sequence[str]
 ) -> Explanation:
-    """Explain the rack-aware `range` (KIP-881): first by rack, up to each member's quota, then the rest in order."""
+    """Explain the rack-aware `range` (KIP-881): by rack up to each member's quota, then the rest in order."""
     topic, number = partition
     count = case.topics[topic]
     racks = {other: _racks(case, other, number) for other in alike}

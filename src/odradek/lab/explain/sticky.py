@@ -1,7 +1,7 @@
-"""The explanation of `sticky`, `cooperative-sticky` and `uniform`, which place partitions in the same way.
+"""Explains `sticky`, `cooperative-sticky` and `uniform`, which place partitions in the same way.
 
-How many partitions each member gets is taken from the placement, because it is the result of a search over all members;
-which ones these are follows here from the counts: a member keeps the first it had, the others are dealt out in turn.
+The number of partitions of each member is taken from the strategy's result, as it comes from a search over all members.
+From these numbers follow the partitions: a member keeps its first ones, the others are assigned in turn.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,13 +17,13 @@ from odradek.model import TopicPartition
 
 
 def explain_sticky(case: Case, run: Run, partition: TopicPartition) -> Explanation:
-    """Explain the placement: the claims, the balance, and why the partition moved or stayed."""
+    """Explain the claims of ownership, the balance, and why the partition moves or stays."""
     member, steps = _Placement(case, partition).steps()
     return Explanation(partition=partition, strategy=run.strategy, member=member, steps=tuple(steps))
 
 
 def explain_cooperative_sticky(case: Case, run: Run, partition: TopicPartition) -> Explanation:
-    """Explain the placement, and in which generation the member gets the partition (KIP-429)."""
+    """Explain as `explain_sticky`, and in which generation the member gets the partition (KIP-429)."""
     made = explain_sticky(case, run, partition)
     steps, wanted = list(made.steps), made.member
     for generation in range(1, run.generations):
@@ -44,7 +44,7 @@ def explain_cooperative_sticky(case: Case, run: Run, partition: TopicPartition) 
 
 
 class _Placement:
-    """The placement of the partitions that are interchangeable with `partition`."""
+    """The placement of `partition` and of those interchangeable with it, by equal subscribers and racks."""
 
     def __init__(self, case: Case, partition: TopicPartition) -> None:
         self._case = case
@@ -65,7 +65,7 @@ class _Placement:
         }
 
     def steps(self) -> tuple[str, list[str]]:
-        """Return the member and the steps."""
+        """Return the partition's member and the steps of the explanation."""
         shares = {member: sum(each in self._alike for each in self._target[member]) for member in self._subscribers}
         kept = self._kept()
         steps = [self._group_step(), self._balance_step(shares), self._claim_step()]
@@ -161,7 +161,7 @@ class _Placement:
         return found
 
     def _kept(self) -> dict[str, list[TopicPartition]]:
-        """Return what each subscriber had of the partitions that are alike, in their order."""
+        """Return the interchangeable partitions that each subscriber owned by the newest claim, in order."""
         kept: dict[str, list[TopicPartition]] = {member: [] for member in self._subscribers}
         for partition, claims in sorted(self._claims().items()):
             newest = max(claims.values())
@@ -175,7 +175,7 @@ class _Placement:
 
 
 def _rack_sets(case: Case) -> dict[TopicPartition, frozenset[str]] | None:
-    """Return the members' racks that have a replica, by partition; None if every member's rack has all partitions."""
+    """Return the members' racks with a replica of each partition; None if racks do not matter."""
     used = {member.rack for member in case.members.values() if member.rack}
     if not used or not case.replica_racks:
         return None

@@ -1,4 +1,4 @@
-"""Pictures as data: what a picture shows, before anything is drawn. Times are in ms."""
+"""Charts as data: what a picture shows, without drawing it. Times are in ms."""
 
 from odradek.lab.timeline import Timeline
 from odradek.model.values import dataclass
@@ -14,7 +14,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockPanel:
-    """A box for each partition of each row's member."""
+    """A panel of `Blocks`: a box for each partition of each row's member."""
 
     title: str
     rows: tuple[tuple[Block, ...], ...]
@@ -22,19 +22,19 @@ class BlockPanel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blocks:
-    """Members down, their partitions as boxes beside them; panels side by side have the same rows."""
+    """A chart with a row for each member and boxes for its partitions; panels side by side have the same rows."""
 
     title: str
     names: tuple[str, ...]
     panels: tuple[BlockPanel, ...]
     legend: tuple[str, ...]
     notice: str = ""
-    """The sentence about what the picture leaves out; empty if it shows everything."""
+    """Sentences about data that the picture leaves out; empty if it shows all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BarPanel:
-    """A figure of each row; None where there is none."""
+    """A panel of `Bars`: a figure for each row, or None."""
 
     title: str
     values: tuple[float | None, ...]
@@ -42,19 +42,19 @@ class BarPanel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bars:
-    """Rows down, their figures as bars; panels side by side have the same rows."""
+    """A chart of bars, one for each row; panels side by side have the same rows."""
 
     title: str
     names: tuple[str, ...]
     panels: tuple[BarPanel, ...]
     kinds: tuple[int, ...] = ()
-    """The colour of each row; by default all have the same."""
+    """The colour number of each row; by default all have the same."""
     notice: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinePanel:
-    """The figures of each series, for each x."""
+    """A panel of `Lines`: the figures of each series, for each x."""
 
     title: str
     values: tuple[tuple[float, ...], ...]
@@ -62,7 +62,7 @@ class LinePanel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lines:
-    """Figures over a size; both axes grow by factors."""
+    """A chart of figures over x; both axes are logarithmic."""
 
     title: str
     x_label: str
@@ -74,7 +74,7 @@ class Lines:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
-    """A line of a member: one partition, or the number of its partitions."""
+    """The spans of one partition of a member, in the colour `kind`."""
 
     label: str
     kind: int
@@ -83,18 +83,18 @@ class Lane:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneRow:
-    """The lanes of a member; `is_gap` marks the row of the partitions without an owner."""
+    """The lanes of a member; with `is_gap`, of partitions without an owner."""
 
     name: str
     lanes: tuple[Lane, ...] = ()
     steps: tuple[tuple[int, int], ...] = ()
-    """If there are too many lanes: the number of partitions from a time on."""
+    """Instead of too many lanes: (time, number of partitions from then on)."""
     is_gap: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LanePanel:
-    """One timeline."""
+    """A panel of `Lanes`: one timeline."""
 
     title: str
     timeline: Timeline
@@ -103,7 +103,7 @@ class LanePanel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lanes:
-    """Timelines below each other."""
+    """A chart of timelines below each other."""
 
     title: str
     panels: tuple[LanePanel, ...]

@@ -1,6 +1,6 @@
-"""Charts drawn by matplotlib. Fonts, sizes and ids are fixed, and there is no date: equal charts give equal bytes.
+"""Draws charts with matplotlib. Fonts, sizes and ids are fixed, and there is no date: equal charts give equal bytes.
 
-Figures are made without pyplot, which keeps them all in a global list, and would choose a window system.
+Figures are made without pyplot, which keeps them all in a global list and chooses a window system.
 """
 
 import io
@@ -22,20 +22,20 @@ from odradek.lab.pictures.charts import Bars, Blocks, Chart, LanePanel, LaneRow,
 from odradek.lab.pictures.lanes import Axis, axis_of
 
 _COLORS: Final = ("#56b4e9", "#e69f00", "#009e73", "#cc79a7", "#f0e442", "#0072b2", "#b0a08f", "#cccccc")
-"""Those of Okabe and Ito, which colour-blind readers can tell apart, without their red: that is for gaps."""
+"""The colours of Okabe and Ito, which colour-blind readers can tell apart, without red, which marks gaps."""
 _GAP: Final = "#d00000"
 _DARK: Final = (_GAP, "#0072b2")
 _WIDTH_INCHES: Final = 10.0
 _NAME_LENGTH: Final = 34
-"""Longer names lose their middle: the end of a member's id tells it from others."""
+"""Longer names are shortened in the middle, as the ends of member ids differ."""
 _LINE_LENGTH: Final = 125
-"""Letters of the notice that fit into a line."""
+"""Characters of the notice per line."""
 _ROW_INCHES: Final = 0.27
 _LANE_INCHES: Final = 0.15
 _LEAST_LENGTH: Final = 0.0015
-"""A gap of a millisecond must be seen, too; 1 is the whole axis."""
+"""The least drawn length, of an axis of length 1, so that a gap of 1 ms is visible."""
 _MOST_TEXTS: Final = 12
-"""Limit of the rebalances that are named below a timeline."""
+"""Limit of the rebalances that are described below a timeline."""
 _TICKS_MS: Final = (100, 200, 500, 1_000, 2_000, 5_000, 10_000, 60_000, 10**12)
 _STYLE: Final[dict[str, Any]] = {
     "svg.hashsalt": "odradek",
@@ -51,7 +51,7 @@ _STYLE: Final[dict[str, Any]] = {
 
 
 def draw(chart: Chart, file_format: str) -> bytes:
-    """Return a chart as the bytes of an `svg` or a `png`."""
+    """Return a chart as the bytes of an `svg` or `png` file."""
     file = io.BytesIO()
     with _style():
         metadata = {"Date": None, "Creator": None} if file_format == "svg" else {"Software": None}
@@ -61,7 +61,7 @@ def draw(chart: Chart, file_format: str) -> bytes:
 
 @contextmanager
 def drawn(chart: Chart) -> Iterator[Figure]:
-    """Yield the laid out figure of a chart, whose parts can be measured."""
+    """Yield the figure of a chart after its layout, so that its parts can be measured."""
     with _style():
         figure = _figure(chart)
         figure.draw_without_rendering()
@@ -230,7 +230,7 @@ def _lane_panel(axes: Any, panel: LanePanel, axis: Axis) -> None:
 
 
 def _lane_row(axes: Any, panel: LanePanel, row: LaneRow, top: float, height: float, axis: Axis) -> None:
-    """Draw a box for each span; a span that lasts until the timeline's end is drawn to the end of the axis."""
+    """Draw a box for each span; a span until the timeline's end extends to the end of the axis."""
 
     def box(from_ms: int, to_ms: int, at: float, part: float, kind: int, text: str, size: float) -> None:
         left = axis.share(from_ms)
@@ -283,7 +283,7 @@ def _time_ticks(axes: Any, panel: LanePanel, axis: Axis) -> None:
 
 
 def _duration(length_ms: int) -> str:
-    """Return a duration in the largest unit that it has at least one of."""
+    """Return a duration as text, in its largest whole unit."""
     for unit_ms, unit in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s")):
         if length_ms >= unit_ms:
             return f"{length_ms / unit_ms:.3g} {unit}"

@@ -1,4 +1,4 @@
-"""A result as the bytes of a file, or as HTML for a notebook."""
+"""Returns a picture as the bytes of a file, or as HTML for a notebook."""
 
 from html import escape
 from importlib.util import find_spec
@@ -13,7 +13,7 @@ FORMATS: Final = ("svg", "png")
 
 
 def check_file(name: str) -> str:
-    """Return the format of a picture's file. Raises `LabError` for another ending, and without matplotlib."""
+    """Return the format of a file name, `svg` or `png`. Raises `LabError` for another one, or without matplotlib."""
     ending = PurePath(name).suffix.lower().removeprefix(".")
     if ending not in FORMATS:
         raise LabError(f"{name} is not a name of a picture: let it end in .svg or .png")
@@ -31,7 +31,7 @@ def picture(chart: Chart, file_format: str) -> bytes:
 
 
 def html(result: object) -> str:
-    """Return a result for a notebook: its picture; without matplotlib its text, and how to install that."""
+    """Return a result for a notebook: its picture, or without matplotlib its text and how to install matplotlib."""
     if not _can_draw():
         return f"<pre>{escape(repr(result))}</pre><p>A picture needs matplotlib: pip install 'odradek[lab]'</p>"
     svg = picture(chart_of(result), "svg").decode()

@@ -1,4 +1,4 @@
-"""The rows of a timeline, and its axis, on which quiet times between rebalances are short."""
+"""The chart of a timeline: its rows, and its time axis, which shortens quiet times between rebalances."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -11,23 +11,23 @@ from odradek.model import TopicPartition
 from odradek.model.values import dataclass
 
 MOST_LANES: Final = 100
-"""Limit of the lines in a picture; with more, rows show partition counts."""
+"""Limit of the lanes in a picture; with more, rows show partition counts."""
 MOST_MEMBERS: Final = 30
 _LONG_QUIET: Final = 3
-"""A quiet time above so many times the longest rebalance or gap is shown as long as that one."""
+"""A quiet time longer than this many times the longest rebalance or gap is shortened to that one's length."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """Times and their places in the picture; between two neighbours, the axis is linear."""
+    """A time axis: times and their positions in the picture; between two neighbours it is linear."""
 
     times_ms: tuple[float, ...]
     places: tuple[float, ...]
     breaks: tuple[tuple[int, int], ...]
-    """The times from and to which the axis is shortened."""
+    """The shortened times, as (from, to) in ms."""
 
     def share(self, at_ms: float) -> float:
-        """Return the place of a time as a part of the whole axis, from 0 to 1."""
+        """Return the position of a time on the axis, from 0 to 1."""
         index = min(max(bisect_right(self.times_ms, at_ms), 1), len(self.times_ms) - 1)
         from_ms, to_ms = self.times_ms[index - 1 : index + 1]
         from_place, to_place = self.places[index - 1 : index + 1]
@@ -36,7 +36,7 @@ class Axis:
 
 
 def axis_of(timeline: Timeline) -> Axis:
-    """Return the axis of a timeline, on which no quiet time is much longer than the longest rebalance or gap."""
+    """Return the axis of a timeline, with long quiet times shortened."""
     busy = sorted(
         [(mark.from_ms, mark.to_ms) for mark in timeline.marks] + [(g.from_ms, g.to_ms) for g in timeline.gaps]
     )
@@ -62,7 +62,7 @@ def axis_of(timeline: Timeline) -> Axis:
 
 
 def lane_panel(timeline: Timeline, panels: int) -> LanePanel:
-    """Return a timeline as rows; `panels` share a picture."""
+    """Return the rows of a timeline; `panels` is the number of timelines in the picture."""
     by_member: dict[str | None, list[Span]] = {}
     for span in timeline.spans:
         by_member.setdefault(span.member, []).append(span)
@@ -84,7 +84,7 @@ def lane_panel(timeline: Timeline, panels: int) -> LanePanel:
 
 
 def lanes_notice(timeline: Timeline) -> str:
-    """Return the sentence about what the picture of a timeline leaves out."""
+    """Return what the picture of a timeline leaves out, in sentences; empty if nothing."""
     notices = []
     if (members := len(timeline.members)) > MOST_MEMBERS:
         notices.append(
@@ -110,7 +110,7 @@ def _lanes(spans: Sequence[Span], kinds: dict[TopicPartition, int], *, several: 
 
 
 def steps_of(spans: Sequence[Span]) -> tuple[tuple[int, int], ...]:
-    """Return the number of spans from each time on at which it changes."""
+    """Return (time, number of spans from then on) for each time at which the number may change."""
     changes: dict[int, int] = {}
     for span in spans:
         changes[span.from_ms] = changes.get(span.from_ms, 0) + 1

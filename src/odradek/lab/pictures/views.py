@@ -1,4 +1,4 @@
-"""The chart of each result. A result that is too big for a picture becomes a smaller chart, which says so."""
+"""Makes the chart of each result. A result too big for a picture becomes a summary, with a notice."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
@@ -27,11 +27,11 @@ from odradek.lab.what_if import Transition
 from odradek.model import TopicPartition
 
 MOST_ROWS: Final = 40
-"""Limit of the rows in a picture: more are too small to read."""
+"""Limit of the rows in a picture; more would be too small to read."""
 MOST_BLOCKS: Final = 40
 """Limit of the boxes in a row."""
 _MOST_TOPICS: Final = 7
-"""Limit of the topics that have a colour of their own; the others share one."""
+"""Limit of the topics with a colour of their own; the others share one."""
 _BARS_OF_COUNTS: Final = 20
 _OPERATIONS: Final = ("group_requests", "tree_reads", "tree_writes")
 
@@ -40,7 +40,7 @@ Owners = Mapping[TopicPartition, str]
 
 @singledispatch
 def chart_of(result: object) -> Chart:
-    """Return the chart of a result of the lab. Raises `TypeError` for anything else."""
+    """Return the chart of a result of the lab. Raises `TypeError` for another object."""
     raise TypeError(f"there is no picture of a {type(result).__name__}")
 
 
@@ -55,7 +55,7 @@ def _(timeline: Timeline) -> Chart:
 
 
 def assignment_chart(run: Run, before: Owners | None = None) -> Blocks | Bars:
-    """Return the picture of an assignment; partitions with another owner than in `before` are marked."""
+    """Return the chart of an assignment; partitions with another owner than in `before` are marked."""
     shares = run.settled if run.threads is None else run.threads
     noun = "members" if run.threads is None else "threads"
     title = f"{run.strategy}: {sum(map(len, shares.values())):,} partitions, {len(shares):,} {noun}"
@@ -80,7 +80,7 @@ def assignment_chart(run: Run, before: Owners | None = None) -> Blocks | Bars:
 
 @chart_of.register
 def comparison_chart(comparison: Comparison) -> Bars:
-    """Return the picture of strategies side by side."""
+    """Return the chart of strategies side by side."""
     rows = comparison.rows[:MOST_ROWS]
     if not rows:
         raise LabError("no strategy could share out this case, so there is no picture of them")
@@ -106,7 +106,7 @@ def comparison_chart(comparison: Comparison) -> Bars:
 
 @chart_of.register
 def transition_chart(made: Transition) -> Blocks | Bars:
-    """Return the picture of a change: each member's partitions before and after it."""
+    """Return the chart of a change: each member's partitions before and after it."""
     names = list(dict.fromkeys([*made.before, *made.run.settled]))
     before = {name: made.before.get(name, ()) for name in names}
     after = {name: made.run.settled.get(name, ()) for name in names}
@@ -153,7 +153,7 @@ def transition_chart(made: Transition) -> Blocks | Bars:
 
 @chart_of.register
 def costs_chart(made: Costs) -> Bars | Lines:
-    """Return the picture of a change in each generation: bars, or lines over several group sizes."""
+    """Return the chart of a change's costs in each generation: bars, or lines if there are several group sizes."""
     if not made.costs:
         raise LabError("there are no costs to draw")
     sizes = sorted({cost.members for cost in made.costs})
@@ -183,7 +183,7 @@ def costs_chart(made: Costs) -> Bars | Lines:
 
 
 def _growth(costs: Sequence[Cost], sizes: Sequence[int]) -> Lines:
-    """Return the herd effect: what each generation does about a change, over the size of the group."""
+    """Return the herd effect: the costs of a change in each generation, over the size of the group."""
     generations = list(dict.fromkeys(cost.generation for cost in costs))
     changes = list(dict.fromkeys(cost.change for cost in costs))
     by_key = {(cost.change, cost.generation, cost.members): cost for cost in costs}
@@ -214,14 +214,14 @@ def _growth(costs: Sequence[Cost], sizes: Sequence[int]) -> Lines:
 
 
 def timelines_chart(title: str, timelines: Sequence[Timeline]) -> Lanes:
-    """Return timelines below each other; their members are down, time is across, gaps are red."""
+    """Return the chart of timelines below each other: a row for each member, red rows for gaps."""
     panels: list[LanePanel] = [lane_panel(timeline, len(timelines)) for timeline in timelines]
     notices = dict.fromkeys(filter(None, map(lanes_notice, timelines)))
     return Lanes(title=title, panels=tuple(panels), notice=" ".join(notices))
 
 
 def _histogram(title: str, groups: Mapping[str, Mapping[str, Sized]], noun: str) -> Bars:
-    """Return how many members have how many partitions."""
+    """Return the chart of how many members have how many partitions."""
     counters = {name: Counter(map(len, shares.values())) for name, shares in groups.items()}
     counts = sorted({count for counter in counters.values() for count in counter})
     width = max(1, -(-(counts[-1] - counts[0] + 1) // _BARS_OF_COUNTS)) if counts else 1
@@ -250,7 +250,7 @@ def _most(shares: Mapping[str, Sized]) -> int:
 
 
 def _topic_kinds(shares: Iterable[Iterable[TopicPartition]]) -> tuple[dict[str, int], tuple[str, ...]]:
-    """Return the colour of each topic, and the legend."""
+    """Return the colour number of each topic, and the legend."""
     topics = sorted({place.topic for some in shares for place in some})
     kinds = {topic: min(number, _MOST_TOPICS) for number, topic in enumerate(topics)}
     more = len(topics) - _MOST_TOPICS

@@ -1,4 +1,4 @@
-"""The group of a setting, and what a failure does to it, step by step."""
+"""Makes the group of a setting, and the steps (changes with a rebalance) of a failure."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -10,7 +10,7 @@ from odradek.lab.sweep.settings import Setting
 from odradek.model.values import dataclass, field
 
 GROWTH: Final = 2
-"""A topic that grows has twice as many partitions afterwards."""
+"""The factor by which a growing topic's partition count increases."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +20,7 @@ class Step:
     leaves: tuple[str, ...] = ()
     joins: Mapping[str, Member] = field(default_factory=dict)
     topics: Mapping[str, int] = field(default_factory=dict)
-    """New numbers of partitions; the replicas of new ones are where those of the old ones are."""
+    """New partition counts; the racks of old partitions repeat for the new ones."""
     lost_rack: str | None = None
 
     def apply(self, case: Case) -> Case:
@@ -41,8 +41,8 @@ class Step:
 def make_case(setting: Setting, random: Random) -> Case:
     """Return the group of a setting.
 
-    Topics are t0, t1, …; t0 has the most partitions. Members have random ids, as those of real groups, and are on racks
-    r0, r1, … in turn. The replicas of a partition are on neighbouring racks, as brokers place them.
+    Topics are t0, t1, …; t0 has the most partitions. Members have random ids, as in real groups, and are on racks r0,
+    r1, … in turn. The replicas of a partition are on neighbouring racks, as brokers place them.
     """
     counts = shares(_whole(setting, "partitions"), _whole(setting, "topics"), float(setting["skew"]))
     topics = {f"t{number}": count for number, count in enumerate(counts)}
@@ -67,7 +67,7 @@ def make_case(setting: Setting, random: Random) -> Case:
 
 
 def shares(partitions: int, topics: int, skew: float) -> list[int]:
-    """Return the partitions of each topic, at least 1, in proportion to 1 / rank ** skew (Zipf), and exact in sum."""
+    """Return each topic's partition count, at least 1: Zipf with exponent `skew`; the sum is `partitions`."""
     weights = [(rank + 1) ** -skew for rank in range(topics)]
     scale = (partitions - topics) / sum(weights)
     exact = [weight * scale for weight in weights]
@@ -79,7 +79,7 @@ def shares(partitions: int, topics: int, skew: float) -> list[int]:
 
 
 def steps_of(failure: str, case: Case, random: Random) -> tuple[Step, ...]:
-    """Return the steps of a failure. Raises `LabError` for one that this group cannot have."""
+    """Return the steps of a failure. Raises `LabError` for a failure that this group cannot have."""
     return FAILURES[failure](case, random)
 
 
@@ -123,7 +123,7 @@ FAILURES: Final[Mapping[str, Callable[[Case, Random], tuple[Step, ...]]]] = {
     "rack-fails": _rack_fails,
     "topic-grows": _topic_grows,
 }
-"""By name. A member that restarts stays away longer than its session timeout: it leaves, and joins under a new id."""
+"""Functions by name. A restarting member exceeds its session timeout: it leaves, and joins with a new id."""
 
 
 def _one(names: Mapping[str, object], random: Random) -> str:

@@ -1,4 +1,4 @@
-"""Heat maps of a sweep: for each measure a picture with a panel for each strategy, as PNG and SVG."""
+"""Draws the heat maps of a sweep: a PNG and an SVG for each measure, with a panel for each strategy."""
 
 from collections.abc import Mapping, Sequence
 from io import BytesIO
@@ -16,19 +16,19 @@ Row = Mapping[str, Any]
 
 FORMATS: Final = ("png", "svg")
 _MOST_VALUES: Final = 40
-"""The most values on an axis; the picture says what it leaves out."""
+"""Limit of the values on an axis; the picture says which are left out."""
 _MOST_PANELS: Final = 12
 _MOST_NUMBERED: Final = 14
-"""Values of an axis up to which the cells have their numbers."""
+"""With more values on an axis, cells have no numbers."""
 _PANELS_IN_A_ROW: Final = 4
 _CELL_INCHES: Final = 0.5
 _COLOURS: Final = {"local": "YlGn"}
-"""Colours of measures where more is better; the others are costs."""
+"""Colour maps of measures for which more is better."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Layout:
-    """The values along both axes of a picture, and the strategies that have panels."""
+    """The values along both axes of a picture, and the strategies of its panels."""
 
     x: str
     y: str
@@ -37,11 +37,11 @@ class _Layout:
     panels: tuple[str | None, ...]
     """Strategies; None alone if the strategy is an axis."""
     note: str
-    """Says what is left out."""
+    """The text about values that are left out."""
 
 
 def axes_of(sweep: Sweep) -> tuple[str, str]:
-    """Return the axes of the pictures, x and y: those of the file, or else the two with the most values."""
+    """Return the axes x and y of the pictures: those of the sweep's file, else the two with the most values."""
     by_length = sorted(sweep.axes, key=lambda axis: (axis == "seed", -len(sweep.axes[axis])))
     several = [axis for axis in by_length if len(sweep.axes[axis]) > 1 and axis != "seed"]
     free = [axis for axis in (*several, "strategy", *by_length) if axis not in (sweep.x, sweep.y)]
@@ -50,7 +50,7 @@ def axes_of(sweep: Sweep) -> tuple[str, str]:
 
 
 def draw(sweep: Sweep, table: str) -> dict[str, bytes]:
-    """Return the pictures by file name, such as `moved.svg`; a measure without values has none."""
+    """Return the pictures by file name, such as `moved.svg`, of all measures that have values."""
     x, y = axes_of(sweep)
     rows = means(table, sweep, list(dict.fromkeys((x, y, "strategy"))))
     pictures: dict[str, bytes] = {}
@@ -62,7 +62,7 @@ def draw(sweep: Sweep, table: str) -> dict[str, bytes]:
 
 
 def heat_map(sweep: Sweep, rows: Sequence[Row], measure: str) -> Figure:
-    """Return the picture of a measure; `rows` are those of `means`, by the axes of the pictures and the strategy."""
+    """Return the picture of a measure; `rows` are from `means`, by the pictures' axes and the strategy."""
     shown = _layout(sweep, rows)
     grids = [_grid(rows, measure, shown, strategy) for strategy in shown.panels]
     highest = max((value for grid in grids for line in grid for value in line if not isnan(value)), default=0.0)
@@ -106,7 +106,7 @@ def _layout(sweep: Sweep, rows: Sequence[Row]) -> _Layout:
 
 
 def _grid(rows: Sequence[Row], measure: str, shown: _Layout, strategy: str | None) -> list[list[float]]:
-    """Return the means, by line and column; nan where there is none."""
+    """Return the means by line and column; nan for a missing one."""
     found = {
         (row[shown.y], row[shown.x]): row[measure]
         for row in rows

@@ -12,7 +12,7 @@ skew = [0, 1]                       # topic number k has partitions in proportio
 subscribed = 1.0                    # the share of the topics that each member reads; 1.0 by default
 racks = [0, 3]                      # 0 by default
 replicas = 2                        # of each partition, on different racks; 2 by default
-seed = { from = 0, to = 9 }         # other members, other topics and another one that fails; 0 by default
+seed = { from = 0, to = 9 }         # each has other member ids and subscriptions, and another failing one; 0 by default
 batch = 1000                        # scenarios that are saved together; about two seconds' worth by default
 heatmap = { x = "partitions", y = "members" }       # the two axes with the most values by default
 group = "group.toml"                # a group as `odradek lab assign --file` reads it, instead of members … replicas
@@ -39,7 +39,7 @@ from odradek.model.suggestions import similar_names
 
 MAX_SCENARIOS: Final = 100_000_000
 _MOST_SUBSCRIPTIONS: Final = 10_000_000
-"""Topics that all members of a group together subscribe to, if each has its own: about a gigabyte."""
+"""Limit of members × topics if members have subscriptions of their own: about a gigabyte."""
 
 _LIMITS: Final[Mapping[str, tuple[float, float, tuple[float, ...]]]] = {
     "members": (1, MAX_MEMBERS, (10,)),
@@ -51,12 +51,12 @@ _LIMITS: Final[Mapping[str, tuple[float, float, tuple[float, ...]]]] = {
     "replicas": (1, 1_000, (2,)),
     "seed": (0, 2**53, (0,)),
 }
-"""The least, the greatest and the default values of each axis of numbers. A topic that grows doubles."""
+"""(Least, greatest, default values) of each numeric axis; a growing topic doubles its partitions."""
 _FRACTIONS: Final = ("skew", "subscribed")
 
 
 def load_sweep(path: Path) -> Sweep:
-    """Return the sweep of a file. Raises `ConfigurationError`, one sentence that begins with the file's name."""
+    """Return the sweep of a file. Raises `ConfigurationError`, which begins with the file's name."""
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
         return parse_sweep(values, directory=path.parent, default_out=path.stem)
@@ -69,7 +69,7 @@ def load_sweep(path: Path) -> Sweep:
 
 
 def parse_sweep(values: Mapping[str, Any], *, directory: Path, default_out: str) -> Sweep:
-    """Return the sweep of a file's values. Raises `ConfigurationError`, one sentence that names the key."""
+    """Return the sweep of a parsed file. Raises `ConfigurationError`, which names the key."""
     top = Table(values)
     out = directory / (top.optional_text("out") or default_out)
     strategies = _names(top, "strategy", ASSIGNOR_NAMES)

@@ -1,15 +1,15 @@
-"""The directory of a sweep: the finished scenarios, and which ones are missing.
+"""The directory of a sweep's results: saves finished scenarios, and finds the missing ones.
 
     DIRECTORY/.odradek.lock                                 held while the sweep runs
-    DIRECTORY/sweep.json                                    the definition; results of another one are refused
+    DIRECTORY/sweep.json                                    the definition; `begin` refuses another sweep's
     DIRECTORY/results/strategy=range/0-1000.parquet         settings 0 to 999 with this strategy
     DIRECTORY/results/strategy=range/.1000-2000.parquet     being written; removed by the next start
     DIRECTORY/heatmaps/moved.png, moved.svg
     DIRECTORY/spark.log                                     the output of Spark's JVM and of its Python workers
 
-A file gets its name after its content is on the disk, so a file that is there is complete, and its name says which
-scenarios it has. Nothing else is recorded: after a `kill -9`, what no file has is computed. Readers of Parquet ignore
-names that begin with a dot.
+A file is renamed after its content is synced, so each file is complete, and its name says which scenarios it has. After
+a `kill -9`, the next start computes the scenarios that no file has. Readers of Parquet ignore names that begin with a
+dot.
 """
 
 import json
@@ -53,7 +53,7 @@ class Results:
         self.log = Path(sweep.directory) / "spark.log"
 
     def begin(self) -> None:
-        """Lock the directory, make it if needed, and remove what a killed process has left half written.
+        """Make and lock the directory, and remove unfinished files of a killed process.
 
         Raises `StorageError` if another process holds the lock, and `LabError` for the results of another sweep.
         """
@@ -74,7 +74,7 @@ class Results:
                     self._disk.remove(f"{folder}/{name}")
 
     def check_definition(self) -> None:
-        """Raise `LabError` if the directory has the results of another sweep, `StorageError` if that cannot be read."""
+        """Raise `LabError` if the directory has results of another sweep, `StorageError` if `sweep.json` is invalid."""
         path = f"{self._sweep.directory}/{_DEFINITION}"
         if not self._disk.exists(path):
             return
@@ -97,7 +97,7 @@ class Results:
             self._lock = None
 
     def finished(self, strategy: str) -> list[tuple[int, int]]:
-        """Return the settings that files have, as sorted ranges `(first, last)` without `last`.
+        """Return the finished settings as sorted ranges `(first, last)`, `last` excluded.
 
         Raises `StorageError` if a setting is in two files.
         """
@@ -114,7 +114,7 @@ class Results:
         return sum(last - first for strategy in self._sweep.strategies for first, last in self.finished(strategy))
 
     def missing(self, setting_count: int) -> list[Batch]:
-        """Return batches of what is missing of the first `setting_count` settings, those of all strategies in turn."""
+        """Return batches of the missing scenarios of the first `setting_count` settings, in the order of settings."""
         found = [
             Batch(strategy, start, min(start + self._sweep.batch, last))
             for strategy in self._sweep.strategies
@@ -124,7 +124,7 @@ class Results:
         return sorted(found, key=lambda batch: batch.first)
 
     def save(self, batch: Batch, data: bytes) -> None:
-        """Write the file of a batch; it is on the disk when this returns."""
+        """Write the file of a batch, and sync it to the disk."""
         folder, name = self._folder(batch.strategy), f"{batch.first}-{batch.last}.parquet"
         hidden = f"{folder}/.{name}"
         file = self._disk.open(hidden, create=True)
@@ -138,7 +138,7 @@ class Results:
         self._disk.sync_directory(folder)
 
     def save_heat_maps(self, pictures: Mapping[str, bytes]) -> list[str]:
-        """Write the pictures, given by name, and return the names."""
+        """Write the pictures, given by file name; return the names."""
         self._disk.make_directories(self.heat_maps)
         for name, data in pictures.items():
             self._disk.replace_file(f"{self.heat_maps}/{name}", data)
@@ -152,7 +152,7 @@ class Results:
 
 
 def gaps(found: Sequence[tuple[int, int]], count: int) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of 0 to `count` - 1 that no range of `found`, which is sorted, has."""
+    """Yield the ranges of 0 to `count` - 1 that are in no range of `found`, which must be sorted."""
     start = 0
     for first, last in found:
         if start < min(first, count):

@@ -1,6 +1,6 @@
-"""One scenario: a group comes to rest, a failure happens, the strategy shares its partitions out again.
+"""Computes one scenario: a group settles, a failure happens, the strategy assigns its partitions again.
 
-A pure function of setting and strategy, but for `assign_ms`, the processor time of the strategy.
+The result depends only on setting and strategy, except `assign_ms`, the processor time of the strategy.
 """
 
 from typing import Any, Final
@@ -45,8 +45,8 @@ SCHEMA: Final = pa.schema(
 )
 """The columns of a file of the table; the strategy is in the name of the file's folder.
 
-Counts of partitions and members are those after the failure, `moved`, `stopped`, `members_stopped` and `rebalances`
-those of all its rebalances. If the strategy or the group refuses, they are null and `refused` says why.
+Figures from `members_after` to `assign_ms` are those after the failure; `moved`, `stopped`, `members_stopped` and
+`rebalances` sum all its rebalances. If the strategy or the group refuses, the figures are null and `refused` says why.
 """
 
 
@@ -67,7 +67,7 @@ def compute_row(sweep: Sweep, setting: Setting, strategy: str, clock: Clock) -> 
 
 
 def encode(sweep: Sweep, strategy: str, first: int, last: int, clock: Clock) -> bytes:
-    """Return the Parquet file of the scenarios from position `first` up to `last`, which is not included."""
+    """Return the Parquet file of the scenarios at positions `first` to `last` - 1."""
     rows = [compute_row(sweep, sweep.setting(position), strategy, clock) for position in range(first, last)]
     output = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), output, compression="zstd")

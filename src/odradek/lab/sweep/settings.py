@@ -1,8 +1,8 @@
-"""The scenarios of a sweep: how many there are, which one is at which position, their names, how many make a batch.
+"""The definition of a sweep: its axes, the order and ids of its scenarios, the size of batches.
 
 A *setting* is a value of each axis; a *scenario* is a setting and a strategy. Settings are numbered in a fixed order
-that spreads the values of every axis evenly, so that any run of consecutive settings is a sample of the whole: batches
-cost about the same, and `--limit` shows no corner.
+that spreads the values of every axis evenly, so that consecutive settings are a sample of all: batches cost about the
+same, and `--limit` computes a representative part.
 """
 
 import json
@@ -22,7 +22,7 @@ Setting = Mapping[str, Value]
 AXES: Final = (
     "members", "topics", "partitions", "skew", "subscribed", "racks", "replicas", "failure", "seed",
 )  # fmt: skip
-"""Every axis but the strategy; keys of the TOML file and columns of the table."""
+"""All axes except the strategy; also keys of the TOML file and columns of the table."""
 GROUP_AXES: Final = ("failure", "seed")
 """The axes of a sweep over a given group."""
 
@@ -41,7 +41,7 @@ class Sweep:
     """The values of each axis, in the order of `AXES`."""
     strategies: tuple[str, ...]
     directory: str
-    """Where the results are."""
+    """The directory of the results."""
     batch: int
     """Scenarios that are computed and saved together."""
     group: Case | None = None
@@ -63,7 +63,7 @@ class Sweep:
         return self.setting_count * len(self.strategies)
 
     def setting(self, position: int) -> Setting:
-        """Return the setting at a position from 0 to `setting_count` - 1; no two positions have the same one."""
+        """Return the setting at a position from 0 to `setting_count` - 1; no setting has two positions."""
         index = position * _stride(self.setting_count) % self.setting_count
         found: dict[str, Value] = {}
         for axis, values in reversed(tuple(self.axes.items())):
@@ -72,7 +72,7 @@ class Sweep:
         return found
 
     def definition(self) -> dict[str, object]:
-        """Return all that decides which setting is at which position: results of two definitions do not mix."""
+        """Return what determines the setting at each position: results of different definitions must not mix."""
         axes: dict[str, object] = {axis: list(values) for axis, values in self.axes.items()}
         return axes | ({"group": self.group_digest} if self.group_digest else {})
 
@@ -81,11 +81,11 @@ class Sweep:
         return _digest([self.group_digest, dict(setting), strategy]).hex()
 
     def case_random(self, setting: Setting) -> Random:
-        """Return the random numbers that make the group: the same for all strategies and failures."""
+        """Return the random generator that makes the group: the same for all strategies and failures."""
         return self._random(setting, "failure")
 
     def failure_random(self, setting: Setting) -> Random:
-        """Return the random numbers that choose which member, rack or topic a failure is about, for all strategies."""
+        """Return the random generator that chooses the failing member, rack or topic: the same for all strategies."""
         return self._random(setting)
 
     def _random(self, setting: Setting, without: str = "") -> Random:
@@ -94,12 +94,12 @@ class Sweep:
 
 
 def batch_of(mean_parts: float) -> int:
-    """Return how many scenarios take about two seconds, for the mean of members and partitions together."""
+    """Return how many scenarios take about two seconds if a group has `mean_parts` members and partitions in all."""
     return max(1, min(_MOST_IN_A_BATCH, int(_BATCH_S / (_SCENARIO_S + _PART_S * mean_parts))))
 
 
 def _stride(count: int) -> int:
-    """Return the step between neighbours: near the golden section, and without a common divisor, so that all occur."""
+    """Return the step between positions: near the golden ratio, and coprime to `count`, so that each index occurs."""
     stride = max(1, round(count * 0.618_033_988_75))
     while gcd(stride, count) != 1:
         stride += 1

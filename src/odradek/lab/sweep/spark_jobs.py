@@ -1,8 +1,7 @@
 """Computes the missing batches of a sweep on Spark.
 
-Tasks compute batches and return each as the bytes of its Parquet file; this process writes them. So the executors need
-Odradek and no common file system, and a batch is done when its file is there. Several jobs are in flight, each with
-one task or a few, so that no core waits for the slowest task of a job.
+Tasks return each batch as the bytes of its Parquet file; this process writes the files, so the executors need no common
+file system. Several jobs, of one task or a few, are in flight, so that no core waits for the slowest task of a job.
 """
 
 import re
@@ -23,7 +22,7 @@ from odradek.runtime import SystemClock
 from odradek.spark.session import deferred_interrupts, local_session
 
 _JOBS: Final = 16
-"""Jobs in flight at most, beside one that waits for a core; with more cores, each has more tasks."""
+"""Limit of running jobs, besides one that waits for a core; with more cores, each job has more tasks."""
 _POLL_S: Final = 0.25
 _GROUP: Final = "odradek-lab-sweep"
 _PYTHON_ERROR: Final = re.compile(r"^\w+(?:\.\w+)*Error: .+$", re.MULTILINE)
@@ -33,10 +32,10 @@ _SCHEMA: Final = pa.schema([("number", pa.int64()), ("data", pa.binary())])
 def compute_batches(
     spark: Any, sweep: Sweep, batches: Sequence[Batch], results: Results, *, on_done: Callable[[int], None]
 ) -> None:
-    """Compute and save `batches`; call `on_done` with the number of scenarios of each, when they are saved.
+    """Compute and save `batches`; call `on_done` with the number of scenarios after each job is saved.
 
-    Raises `LabError` if Spark fails, and `KeyboardInterrupt` for Ctrl-C and SIGTERM; no job is running then, and what
-    is saved stays.
+    Raises `LabError` if Spark fails, and `KeyboardInterrupt` for Ctrl-C and SIGTERM, after all jobs have ended; saved
+    batches stay.
     """
     context = spark.sparkContext
     parallelism = int(context.defaultParallelism)
@@ -62,14 +61,14 @@ def compute_batches(
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Hide PySpark's warning of a pandas that is installed and not used."""
+    """Hide PySpark's warning about the installed pandas, which is not used."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
         yield
 
 
 def sweep_session(master: str, settings: Mapping[str, str], log: Path) -> Any:
-    """Return a Spark session on `master`; `settings` are Spark's keys, the file `log` gets its output.
+    """Return a Spark session on `master`, with Spark keys `settings` and its output in the file `log`.
 
     Raises `LabError` if Spark does not start.
     """
@@ -83,7 +82,7 @@ def sweep_session(master: str, settings: Mapping[str, str], log: Path) -> Any:
 
 
 def _run_job(spark: Any, sweep: Sweep, job: Sequence[Batch], results: Results) -> int:
-    """Run a Spark job of one task for each batch, save the files and return the number of scenarios."""
+    """Run a Spark job with a task for each batch, save the files and return the number of scenarios."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -108,6 +107,6 @@ def _run_job(spark: Any, sweep: Sweep, job: Sequence[Batch], results: Results) -
 
 
 def _sentence(text: str) -> str:
-    """Return the line of Spark's text that names the cause: that of the Python error of a task, else the first one."""
+    """Return the line of Spark's text with the Python error of a task, else the first line."""
     found = _PYTHON_ERROR.search(text)
     return found[0] if found else next(filter(None, map(str.strip, text.splitlines())), "Spark gave no reason")

@@ -1,4 +1,4 @@
-"""Means over the table of a sweep, by strategy or any other axes."""
+"""Computes means over the table of a sweep, by strategy or any other axes."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -17,7 +17,7 @@ MEASURES: Final = {
     "local": "partitions with a replica on their member's rack, %",
     "assign": "processor time of the strategy, ms",
 }
-"""Name and meaning of each measure. A partition that two rebalances move counts twice."""
+"""The meaning of each measure, by name. A partition that two rebalances move counts twice."""
 
 _COLUMNS: Final = (
     "partitions", "members_after", "partitions_after", "fewest", "most", "idle", "local", "moved", "stopped",
@@ -27,10 +27,10 @@ _PARTITIONING: Final = ds.partitioning(pa.schema([("strategy", pa.string())]), f
 
 
 def means(table: str, sweep: Sweep, by: Sequence[str]) -> list[dict[str, Any]]:
-    """Return a row for each combination of the axes `by` that the Parquet table has, in their order.
+    """Return a row for each combination of the axes `by` in the Parquet table, in the order of their values.
 
-    Each has the axes, `scenarios`, `refused`, and the mean of each measure over those that are not refused, None if
-    there are none.
+    A row has the axes, the counts `scenarios` and `refused`, and the mean of each measure over the scenarios that are
+    not refused (None without any).
     """
     columns = dict.fromkeys((*by, *_COLUMNS))
     found = ds.dataset(table, format="parquet", partitioning=_PARTITIONING)

@@ -1,4 +1,4 @@
-"""A TOML table that may also have numbers as a list or a range."""
+"""A TOML table of a sweep's file, whose numbers may be a list or a range."""
 
 import math
 from collections.abc import Sequence
@@ -11,10 +11,10 @@ MOST_NUMBERS: Final = 100_000
 
 
 class Table(TomlTable):
-    """A table of a sweep's file."""
+    """A `TomlTable` with lists and ranges of numbers."""
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """Return a list of texts, empty only if the key is missing."""
+        """Return a list of texts; empty only if the key is missing."""
         found = super().texts(key)
         if not found and self.has(key):
             raise self.error(key, "is empty")
@@ -41,7 +41,7 @@ class Table(TomlTable):
         return tuple(items)
 
     def _range(self) -> tuple[int, int, int]:
-        """Return first, last and step of this table, which is `{ from = 10, to = 100, step = 10 }`."""
+        """Return first, last and step of a table like `{ from = 10, to = 100, step = 10 }`."""
         first, last = self._value("from", int), self._value("to", int)
         step = self.number("step", at_least=1)
         self.done()

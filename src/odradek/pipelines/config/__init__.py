@@ -1,4 +1,4 @@
-"""A pipeline's TOML file: `parsing` makes the values of `pipelines` of it, with the line of each mistake.
+"""A pipeline's TOML file: `parsing` turns it into the classes of `pipelines`, and reports errors with their line.
 
 docs/spark.md lists every key; `odradek pipeline example KIND` prints a file of each kind.
 """

@@ -1,4 +1,4 @@
-"""An example file of each kind, printed by `odradek pipeline example`. `config` lists all keys."""
+"""An example file of each kind, printed by `odradek pipeline example`. docs/spark.md lists all keys."""
 
 from typing import Final
 

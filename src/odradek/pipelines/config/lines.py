@@ -1,4 +1,4 @@
-"""Finds the line of a key in a TOML text that parses: `tomllib` does not report positions."""
+"""Finds the line of a key in a valid TOML text: `tomllib` does not report positions."""
 
 import re
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ _QUOTES: Final = ('"""', "'''")
 
 
 def key_lines(text: str) -> dict[str, int]:
-    """Return the line, from 1, of every table header and key, by dotted name; keys of inline tables are left out."""
+    """Return the line number, from 1, of every table header and key by dotted name, without keys of inline tables."""
     lines: dict[str, int] = {}
     table, closing = "", None
     for number, line in enumerate(text.splitlines(), 1):
@@ -28,7 +28,7 @@ def key_lines(text: str) -> dict[str, int]:
 
 
 def line_of(lines: Mapping[str, int], key: str) -> int | None:
-    """Return the line of a key, or that of the nearest table around it that the text has."""
+    """Return the line of a key, else of the nearest table around it, else None."""
     while key:
         if key in lines:
             return lines[key]
@@ -37,7 +37,7 @@ def line_of(lines: Mapping[str, int], key: str) -> int | None:
 
 
 def line_in_value(text: str, line: int, line_of_value: int) -> int:
-    """Return the line of the text for the `line_of_value`-th line of a stripped value whose key is in `line`."""
+    """Return the line number in the text of line `line_of_value` of the value whose key is on line `line`."""
     rows = text.splitlines()
     first = line
     if rows[line - 1].partition("=")[2].strip().strip("\"'") == "":

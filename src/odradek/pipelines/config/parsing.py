@@ -1,4 +1,4 @@
-"""Parses a pipeline's TOML file. docs/spark.md lists every key."""
+"""Parses a pipeline's TOML file, and checks its keys. docs/spark.md lists every key."""
 
 import re
 import tomllib
@@ -48,12 +48,12 @@ class PipelineFile:
 
 
 def load_pipeline(path: Path) -> AnyPipeline:
-    """Return the pipeline of a file. Raise `ConfigurationError`, one line that begins with `FILE:LINE`."""
+    """Return a file's pipeline. Raise `ConfigurationError`, which begins with the file and, if known, the line."""
     return load_file(path).pipeline
 
 
 def load_file(path: Path) -> PipelineFile:
-    """Return the pipeline of a file with its text. Raise `ConfigurationError`, one line from `FILE:LINE` on."""
+    """Return a file's pipeline and text. Raise `ConfigurationError`, as `load_pipeline` does."""
     text = ""
     try:
         text = path.read_text(encoding="utf-8")
@@ -76,7 +76,7 @@ def _place(path: Path, text: str, error: OdradekError) -> str:
 
 
 def parse_pipeline(values: Mapping[str, Any], *, directory: Path, default_name: str) -> AnyPipeline:
-    """Return the pipeline of a file's values. Raise `ConfigurationError`, one sentence that names the key."""
+    """Return the pipeline of the parsed TOML. Raise `ConfigurationError`, which names the key."""
     top = TomlTable(values)
     kind = top.choice("kind", ("real_time", "offline", "mirror"))
     name = top.text("name", default_name)
@@ -251,7 +251,7 @@ def _topics(table: TomlTable) -> Topics:
 
 
 def _value(table: TomlTable, directory: Path) -> dict[str, Any]:
-    """Return the fields of `Stream` that say what its values are."""
+    """Return the fields of `Stream` about its values: value, format, schema, message, framing."""
     encoding = table.choice("format", ("json", "avro", "protobuf"), "json")
     keys = {
         "value": encoding == "json",

@@ -1,4 +1,4 @@
-"""A pipeline as values. Locations are local paths, or URLs that Spark's file systems understand."""
+"""Value classes for a pipeline's keys. Locations are local paths, or URLs of Spark's file systems."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,17 +7,17 @@ from typing import Final
 from odradek.model.values import dataclass
 
 FILE_FORMATS: Final = ("parquet", "json", "csv")
-"""Sinks whose commit log is Spark's own."""
+"""Formats of the file sinks, whose commit log Spark writes."""
 
 
 def is_url(location: str) -> bool:
-    """Return whether a location is on a file system of Spark's (`hdfs://…`, `s3a://…`) rather than a local path."""
+    """Return whether a location is a URL of Spark's file systems (`hdfs://…`, `s3a://…`), not a local path."""
     return "://" in location
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topics:
-    """Topics by name, or a pattern for whole names; one of the two is empty."""
+    """Topics by `names`, or a `pattern` for whole names; one of the two is empty."""
 
     names: tuple[str, ...]
     pattern: str
@@ -25,7 +25,7 @@ class Topics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """The cluster to read, and how."""
+    """The cluster to read, and the options of the read."""
 
     bootstrap_servers: str
     starting_offsets: str
@@ -35,7 +35,7 @@ class Source:
     kafka: Mapping[str, str]
     since_ms: int | None = None
     until_ms: int | None = None
-    """The range of record timestamps that an offline pipeline reads, the end excluded; None: without a limit."""
+    """The record timestamps that an offline pipeline reads, `until_ms` excluded; None: no limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,9 +48,9 @@ class Trigger:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restart:
-    """When a pipeline that failed starts again: after `backoff_s`, doubled each time up to `max_backoff_s`.
+    """When a failed pipeline restarts: after `backoff_s`, doubled each time up to `max_backoff_s`.
 
-    `limit` counts restarts without a committed batch between them.
+    `limit` is the number of restarts in a row without a committed batch.
     """
 
     limit: int
@@ -60,7 +60,7 @@ class Restart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """A view over topics."""
+    """A SQL view over topics."""
 
     name: str
     topics: Topics
@@ -71,21 +71,21 @@ class Stream:
     format: str = "json"
     """How values are encoded: `json`, `avro` or `protobuf`."""
     schema: str | None = None
-    """The file with the fields of `avro` (a schema) or `protobuf` (descriptors of `protoc`)."""
+    """The schema file of `avro`, or the descriptor file (of `protoc`) of `protobuf`."""
     message: str | None = None
-    """The full name of the message of `protobuf`."""
+    """The full name of the `protobuf` message."""
     framing: str | None = None
     """The prefix of each value of `avro` and `protobuf`: `confluent`, or None."""
 
     @property
     def has_fields(self) -> bool:
-        """Whether values are parsed into columns; otherwise there is a column `value` with the text."""
+        """Whether values are parsed into columns; otherwise a column `value` has the text."""
         return self.value is not None or self.schema is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sink:
-    """Where results are written: `options` includes the path or the cluster under the format's own keys."""
+    """Where results are written. `options` includes the path or cluster, under the format's own keys."""
 
     format: str
     output_mode: str
@@ -94,7 +94,7 @@ class Sink:
     function: str | None = None
     """`MODULE:NAME` of the function of `foreach_batch`."""
     target_file_bytes: int = 0
-    """The size up to which small files of an offline pipeline are merged; 0: they stay."""
+    """The size up to which small files of an offline pipeline are merged; 0: no merging."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +109,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """The keys of all kinds."""
+    """The keys that all kinds of pipelines have."""
 
     name: str
     group: str
@@ -125,11 +125,11 @@ class QueryPipeline(Pipeline):
 
     kind: str
     directory: Path
-    """Where the file is: functions are imported from there, too."""
+    """The directory of the file; functions may be imported from it."""
     streams: tuple[Stream, ...]
     sql: str | None
     function: str | None
-    """`MODULE:NAME` of the function that takes the place of `sql`."""
+    """`MODULE:NAME` of a function instead of `sql`."""
     sink: Sink
     on_bad_row: str
     dead_letters: str
@@ -143,7 +143,7 @@ class MirrorPipeline(Pipeline):
     topics: Topics
     target: Target
     groups: tuple[str, ...]
-    """Patterns of the groups whose committed offsets are carried."""
+    """Patterns of the groups whose committed offsets are copied."""
     kind: str = "mirror"
 
 

@@ -1,1 +1,1 @@
-"""Directories of file sinks: which files were committed, and what a killed process left behind."""
+"""Directories of file sinks: removes files that a killed process left uncommitted, and merges small files."""

@@ -1,12 +1,12 @@
-"""Merges small Parquet files of an offline pipeline, also in the commit log of Spark's sink.
+"""Merges small Parquet files of an offline pipeline, and updates the commit log of Spark's sink.
 
     DIRECTORY/.odradek_compaction/N/          a merged file, as Spark writes it; readers skip names with a dot
     DIRECTORY/.odradek_compaction/journal     {"merged": [{"from", "entry"}], "replaced": [paths]}
 
-The journal is written when all merged files are complete. From then on the compaction is finished, by the next start if
-not by this process: merged files are moved to their folders, entries of the commit log are exchanged, the replaced
-files removed. Without a journal everything in the directory is removed. While the entries are exchanged, another reader
-may see rows twice or not at all; the caller holds the checkpoint's lock, so no query writes.
+The journal is written when all merged files are complete. After that, this process or else the next start completes the
+compaction: it moves merged files to their folders, replaces entries of the commit log, and removes the replaced files.
+Without a journal, the next start removes `.odradek_compaction`. While entries are replaced, another reader may see rows
+twice or not at all; the caller holds the checkpoint's lock, so no query writes.
 """
 
 import json
@@ -29,9 +29,9 @@ _Entry = dict[str, Any]
 
 
 def compact(spark: Any, disk: Disk, directory: str, target_file_bytes: int, *, name: str) -> None:
-    """Merge files of less than half of `target_file_bytes`, in each folder, into files of up to that size.
+    """Merge files smaller than half of `target_file_bytes`, in each folder, into files of up to `target_file_bytes`.
 
-    Raise `OSError`, and Spark's errors, above all for files whose columns do not fit together; then all stay as before.
+    Raise `OSError` and Spark's errors, such as for files with incompatible columns; a failed merge changes no file.
     """
     finish_compaction(disk, directory)
     groups = list(_small_groups(disk, directory, target_file_bytes))
@@ -63,7 +63,7 @@ def compact(spark: Any, disk: Disk, directory: str, target_file_bytes: int, *, n
 
 
 def finish_compaction(disk: Disk, directory: str) -> None:
-    """Finish what a killed process has decided, or remove what it left behind. Raise `OSError`."""
+    """Complete a compaction that has a journal, or remove its merged files if it has none. Raise `OSError`."""
     work = f"{directory}/{WORK}"
     if not disk.exists(work):
         return
@@ -76,13 +76,13 @@ def finish_compaction(disk: Disk, directory: str) -> None:
         _exchange(disk, directory, replaced, [each["entry"] for each in journal["merged"]])
         for path in journal["replaced"]:
             _remove(disk, path)
-        # From here on there is nothing to finish.
+        # The compaction is complete.
         disk.remove(f"{work}/{_JOURNAL}")
     _remove_tree(disk, work)
 
 
 def _small_groups(disk: Disk, directory: str, target_file_bytes: int) -> Iterator[Sequence[_Entry]]:
-    """Yield two or more entries of one folder that fit into one file."""
+    """Yield groups of two or more small files of one folder that fit into one file."""
     folders: dict[str, list[_Entry]] = {}
     for _, entries in _commit_log(disk, directory):
         for entry in entries:
@@ -101,7 +101,7 @@ def _small_groups(disk: Disk, directory: str, target_file_bytes: int) -> Iterato
 
 
 def _exchange(disk: Disk, directory: str, replaced: set[str], merged: Sequence[_Entry]) -> None:
-    """Take entries out of the commit log, and add others to its last file."""
+    """Remove entries of the `replaced` file names from the commit log, and add `merged` to its last file."""
     logs = _commit_log(disk, directory)
     for index, (path, entries) in enumerate(logs):
         kept = [entry for entry in entries if _file_name(entry) not in replaced]
@@ -117,9 +117,9 @@ def _exchange(disk: Disk, directory: str, replaced: set[str], merged: Sequence[_
 
 
 def _commit_log(disk: Disk, directory: str) -> list[tuple[str, list[_Entry]]]:
-    """Return the files of the commit log that count, from the last compacted one on, with their entries.
+    """Return the commit log's files from the last compacted one on, as (path, entries).
 
-    Nothing if the log has another version or a file that cannot be read.
+    The list is empty if the log has another version or a file that cannot be parsed.
     """
     log = f"{directory}/{_COMMIT_LOG}"
     batches: dict[int, str] = {}

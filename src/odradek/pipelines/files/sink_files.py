@@ -1,8 +1,8 @@
 """Prepares the directory of a file sink: claims it for one checkpoint and removes files that no batch committed.
 
 Spark writes the files of a batch first and then lists them in `_spark_metadata`, the sink's commit log. A killed
-process leaves unlisted files. Spark ignores these; other readers do not, although some are empty and the records of
-the others are written again by the next attempt. They are removed before the query starts.
+process leaves unlisted files. Spark ignores them; other readers do not, although some are empty and the next attempt
+writes the records of the others again. So unlisted files are removed before the query starts.
 
     CHECKPOINT/.odradek.lock                  held while the pipeline runs
     CHECKPOINT/odradek_sink                   an id, made at the first start
@@ -14,8 +14,8 @@ A file is removed only if all of these conditions hold; otherwise it stays, and 
 
 - It lies in the directory or in a partition folder (`name=value`) that is neither a link nor has a `_` file of another
   job (`_SUCCESS`, `_delta_log`, `_spark_metadata`, ...), and its name is one that Spark gives.
-- No batch lists it, and the commit log is complete and as long as the checkpoint's.
-- It was not there at the last start ("kept" has the unlisted files of that moment).
+- No batch lists it, and the commit log is complete and has all batches that the checkpoint committed.
+- It did not exist at the last start ("kept" has the unlisted files of that time).
 - A batch was in progress, and the file was last written after that batch's offsets.
 """
 
@@ -48,7 +48,7 @@ class _Claim(NamedTuple):
 
 
 class _CommitLog(NamedTuple):
-    """The names of all committed files, and the last batch, -1 if there is none."""
+    """The names of all committed files, and the number of the last batch, -1 if there is none."""
 
     files: frozenset[str]
     last_batch: int
@@ -70,8 +70,8 @@ def prepare_directory(
 ) -> None:
     """Claim `directory` for the checkpoint, and remove the files that earlier attempts did not commit.
 
-    The caller holds the checkpoint's lock. Raise `ConfigurationError` if the directory belongs to another checkpoint:
-    Spark would skip this one's batches as done. Raise `StorageError` if the disk fails.
+    The caller holds the checkpoint's lock. Raise `ConfigurationError` if the directory belongs to another checkpoint,
+    because Spark would skip this checkpoint's batches as done. Raise `StorageError` if the disk fails.
     """
     try:
         _prepare(disk, entropy, checkpoint, directory, options, name)
@@ -130,7 +130,7 @@ def _prepare(
 def _of_killed_attempt(
     disk: Disk, offsets: str, directory: str, files: Sequence[tuple[str, str]]
 ) -> list[tuple[str, str]]:
-    """Return the `files` that only a killed attempt of the batch of the file `offsets` can have written."""
+    """Return the `files` written since the file `offsets` of a batch; none if it is missing or another job writes."""
     if _has_other_job(disk.list(directory), {_CLAIM, f"{_CLAIM}.tmp", _COMMIT_LOG}) or not disk.exists(offsets):
         return []
     began_at = disk.modified_at(offsets)
@@ -171,7 +171,7 @@ def _write_claim(disk: Disk, directory: str, claim: _Claim) -> None:
 
 
 def _data_files(disk: Disk, directory: str) -> Iterator[tuple[str, str]]:
-    """Yield folder and name of each file with a name that Spark gives, also in partition folders."""
+    """Yield (folder, name) of each file named as Spark names its files, also in partition folders."""
     pending = [directory]
     while pending:
         folder = pending.pop()
@@ -190,12 +190,12 @@ def _data_files(disk: Disk, directory: str) -> Iterator[tuple[str, str]]:
 
 
 def _has_other_job(names: Iterable[str], own: Collection[str] = ()) -> bool:
-    """Return whether a folder has a `_` file that is not in `own`; a partition's name may begin with `_` too."""
+    """Return whether a folder has a `_` file that is neither in `own` nor a partition folder (`_name=value`)."""
     return any(name.startswith("_") and "=" not in name and name not in own for name in names)
 
 
 def _read_commit_log(disk: Disk, checkpoint: str, directory: str) -> _CommitLog | None:
-    """Return the sink's commit log, or None if it is incomplete."""
+    """Return the sink's commit log; None if it is incomplete or of another version."""
     log = f"{directory}/{_COMMIT_LOG}"
     batches: dict[int, str] = {}
     compacted = -1
@@ -232,7 +232,7 @@ def _read_commit_log(disk: Disk, checkpoint: str, directory: str) -> _CommitLog 
 
 
 def _last_commit(disk: Disk, checkpoint: str) -> int:
-    """Return the last batch that the checkpoint has committed, or -1."""
+    """Return the number of the last batch that the checkpoint has committed, or -1."""
     commits = f"{checkpoint}/commits"
     names = disk.list(commits) if disk.exists(commits) else []
     return max((int(name) for name in names if name.isdecimal()), default=-1)

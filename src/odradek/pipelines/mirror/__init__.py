@@ -1,6 +1,6 @@
-"""A copy of topics to another cluster, with what belongs to them beside their records.
+"""Copies topics to another cluster: records, topic configurations, and committed offsets of consumer groups.
 
-`topics` creates topics and partitions and carries configurations; `copying` writes a batch and notes its offsets in
+`topics` creates topics and partitions and copies configurations; `copying` writes a batch and stores its offsets in
 `offset_syncs`, with which `groups` translates the committed offsets of consumer groups.
 """
 

@@ -1,7 +1,7 @@
-"""Copies a batch of a mirror that carries groups, and notes which offsets it was written to.
+"""Copies a batch of a mirror with `groups`, and stores which target offsets its source offsets became.
 
-Spark calls `BatchCopier` for every batch, in a thread of the driver. The offsets that the batch reads are in the
-checkpoint before it runs (`CHECKPOINT/offsets/N`); those that it wrote are the growth of the target's logs meanwhile.
+Spark calls `BatchCopier` for every batch, in a thread of the driver. Spark's checkpoint has the offsets that the batch
+reads (`CHECKPOINT/offsets/N`); the target offsets are those by which the target's logs grew during the write.
 """
 
 import json
@@ -33,7 +33,7 @@ class BatchCopier:
         self._syncs = OffsetSyncs.load(disk, pipeline.checkpoint)
 
     def __call__(self, batch: Any, batch_id: int) -> None:
-        """Write the batch. Raise `OdradekError`; the batch is written again after a restart."""
+        """Write the batch. If this raises `OdradekError`, a restart writes the batch again."""
         ranges = batch_ranges(self._disk, self._checkpoint, batch_id)
         moved = {partition for partition, (start, end) in ranges.items() if end > start}
         before = self._ends(moved)
@@ -44,7 +44,7 @@ class BatchCopier:
             self._syncs.save(self._disk, self._checkpoint)
 
     def _ends(self, partitions: set[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the target's log end offsets, by the partition at the source."""
+        """Return the target's log end offsets by source partition."""
         if not partitions:
             return {}
         there = {TopicPartition(self._prefix + each.topic, each.partition): each for each in partitions}
@@ -61,9 +61,9 @@ class BatchCopier:
 
 
 def batch_ranges(disk: Disk, checkpoint: str, batch_id: int) -> dict[TopicPartition, tuple[int, int]]:
-    """Return the offsets from which and before which a batch reads, from Spark's checkpoint. Raise `StorageError`.
+    """Return the (start, end) offsets that a batch reads, from Spark's checkpoint. Raise `StorageError`.
 
-    A partition that the batch before did not have is read from 0.
+    A partition that the previous batch did not have is read from 0.
     """
     end = _offset(disk, checkpoint, batch_id)
     start: _Offsets = end.start if end.start is not None else {}
@@ -75,7 +75,7 @@ def batch_ranges(disk: Disk, checkpoint: str, batch_id: int) -> dict[TopicPartit
 def _offset(disk: Disk, checkpoint: str, batch_id: int) -> StreamOffset:
     path = f"{checkpoint}/offsets/{batch_id}"
     try:
-        # A line with the version, one with the batch's settings, one for each source: a mirror has one.
+        # The lines are the version, the batch's settings, and one per source: a mirror has one.
         return decode_offset(json.loads(disk.read_file(path).decode().splitlines()[2]))
     except (OSError, ValueError, IndexError) as error:
         raise StorageError(f"{path} cannot be read, and groups = […] needs it: {error}") from None

@@ -1,7 +1,7 @@
-"""Carries committed offsets of consumer groups to a mirror's target, translated (KIP-545).
+"""Translates committed offsets of consumer groups and commits them at a mirror's target (KIP-545).
 
-A group is written only where it has no members at the target, and never moved back: a group that runs there goes on
-from its own offsets.
+A group with members at the target is left alone, and an offset at the target is never lowered: consumers that moved to
+the target continue from their own offsets.
 """
 
 import asyncio
@@ -71,14 +71,14 @@ class MirrorGroups:
         try:
             await target.alter_group_offsets(group, offsets)
         except KafkaError as error:
-            # Above all a group that has members there by now.
+            # Usually the group has members at the target by now.
             _log.info("%s: group %s is not carried: %s", self._pipeline.name, group, error)
 
     def _is_wanted(self, group: str) -> bool:
         return group != self._pipeline.group and any(re2.fullmatch(pattern, group) for pattern in self._pipeline.groups)
 
     def _translated(self, group: str, offsets: _Offsets, syncs: OffsetSyncs) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the target's offsets of a group, without those that are not known."""
+        """Return a group's offsets at the target, without those that cannot be translated."""
         found = {}
         for partition, committed in offsets.items():
             if (offset := syncs.translate(partition, committed.offset)) is not None:

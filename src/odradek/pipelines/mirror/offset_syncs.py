@@ -1,9 +1,9 @@
-"""Which offsets of a mirror's source are which offsets of its target, so that committed offsets can be translated.
+"""Maps offsets of a mirror's source to offsets of its target, to translate committed offsets.
 
-Each batch adds, for each partition, the range that it read and the range that the target's log grew by. Where both are
-equally long, offsets translate one to one. Where they differ (compaction and transactions leave gaps in the source, a
-repeated batch writes twice) an offset inside of the range translates to the range's first: a group reads some records
-again and skips none. As in MirrorMaker (KIP-545) nothing but the mirror may write to the target's topics.
+Each batch adds, for each partition, the source range that it read and the range by which the target's log grew. If both
+are equally long, offsets translate one to one. If not (compaction and transactions leave gaps in the source, a repeated
+batch writes twice), an offset inside of the range translates to the start of the target range: a group reads some
+records again and skips none. As in MirrorMaker (KIP-545), only the mirror may write to the target's topics.
 
     CHECKPOINT/odradek_offset_syncs    {"topic": {"0": [[source start, source end, target start, target end], …]}}
 """
@@ -18,19 +18,19 @@ from odradek.runtime import Disk
 
 FILE: Final = "odradek_offset_syncs"
 MOST_RANGES: Final = 1000
-"""Ranges per partition; older ones are forgotten. Ranges that continue each other one to one are one."""
+"""Ranges per partition; older ones are dropped. Adjacent ranges that are both one to one are merged."""
 
 _Range = tuple[int, int, int, int]
 
 
 class OffsetSyncs:
-    """The ranges of all partitions. Pure, but for `load` and `save`."""
+    """The ranges of all partitions. Pure, except `load` and `save`."""
 
     def __init__(self) -> None:
         self._ranges: dict[TopicPartition, list[_Range]] = {}
 
     def add(self, partition: TopicPartition, source: tuple[int, int], target: tuple[int, int]) -> None:
-        """Add a batch: the range of source offsets that it read, and that of target offsets that it wrote."""
+        """Add a batch: the range of source offsets that it read, and the range of target offsets that it wrote."""
         if source[0] >= source[1]:
             return
         ranges = self._ranges.setdefault(partition, [])
@@ -38,7 +38,7 @@ class OffsetSyncs:
         if ranges and _continues(ranges[-1], added):
             added = (ranges[-1][0], added[1], ranges[-1][2], added[3])
             ranges.pop()
-        # A range that begins before the last one's end is a batch that is written again, or a topic made again.
+        # A range that begins before the last one's end is a batch written again, or of a topic created again.
         while ranges and ranges[-1][0] >= added[0]:
             ranges.pop()
         if ranges and ranges[-1][1] > added[0]:
@@ -47,9 +47,9 @@ class OffsetSyncs:
         del ranges[:-MOST_RANGES]
 
     def translate(self, partition: TopicPartition, offset: int) -> int | None:
-        """Return the target's offset of a committed offset, None if it is older than what is known.
+        """Return the target's offset for a committed offset; None if it is before all known ranges.
 
-        An offset that is not mirrored yet translates to the end of what is.
+        An offset that is not mirrored yet translates to the end of the last range.
         """
         ranges = self._ranges.get(partition, [])
         index = bisect_right(ranges, offset, key=lambda each: each[0]) - 1
@@ -71,7 +71,7 @@ class OffsetSyncs:
 
     @classmethod
     def load(cls, disk: Disk, checkpoint: str) -> "OffsetSyncs":
-        """Read the file of a checkpoint; without one nothing is known. Raise `StorageError` if it is damaged."""
+        """Read the file of a checkpoint; a missing file has no ranges. Raise `StorageError` if it is damaged."""
         syncs, path = cls(), f"{checkpoint}/{FILE}"
         if not disk.exists(path):
             return syncs
@@ -93,7 +93,7 @@ def _is_one_to_one(each: _Range) -> bool:
 
 
 def _cut(last: _Range, source_end: int) -> _Range:
-    """Return the part of a range before `source_end`; one that is not one to one ends where it begins at the target."""
+    """Return the part of a range before `source_end`. If it is not one to one, its target part is empty."""
     kept = source_end - last[0] if _is_one_to_one(last) else 0
     return (last[0], source_end, last[2], last[2] + kept)
 

@@ -1,8 +1,7 @@
-"""Creates a mirror's topics at the target, with as many partitions as at the source, before records are copied.
+"""Creates a mirror's topics at the target, with the source's partition counts, and copies topic configurations.
 
-A created topic also gets the topic configuration of the source, retention above all: records keep their timestamps, so
-a copy may be past the default retention when it is made. Later changes of it are carried, too; a key that only the
-target has stays.
+A created topic gets the source's configuration at once, above all its retention: copied records keep their timestamps,
+so they may be older than the default retention. Later changes are copied too; a key that only the target has stays.
 """
 
 import asyncio
@@ -31,16 +30,16 @@ _NOT_COPIED: Final = frozenset(
         "unclean.leader.election.enable",
     }
 )
-"""Configurations of the cluster rather than the data, as in MirrorMaker, and those that would change timestamps."""
+"""Keys about the cluster rather than the data, as in MirrorMaker, and keys that would change or refuse timestamps."""
 
 
 def topics_strategy(topics: Topics) -> Subscribe | SubscribePattern:
-    """Return the source's way of selecting topics."""
+    """Return the source's strategy that selects `topics`."""
     return Subscribe(topics=topics.names) if topics.names else SubscribePattern(pattern=topics.pattern)
 
 
 def selects(strategy: Subscribe | SubscribePattern, topic: str) -> bool:
-    """Return whether a source reads a topic of this name."""
+    """Return whether a source with this strategy reads `topic`."""
     return strategy.matches(topic) if isinstance(strategy, SubscribePattern) else topic in strategy.topics
 
 
@@ -57,9 +56,9 @@ class MirrorTopics:
         self._replication_factor = -1 if target.replication_factor is None else target.replication_factor
         self._strategy = topics_strategy(pipeline.topics)
         self._known: dict[str, int] = {}
-        """Topics with their numbers of partitions at the source."""
+        """The source's partition count of each topic that the target has."""
         self._carried: dict[str, dict[str, str]] = {}
-        """The configurations of the source that the target has, by topic."""
+        """The source configurations that were last copied, by topic."""
 
     def ensure(self) -> None:
         """Create missing topics and partitions. Raise `ConfigurationError` for a target topic with more partitions."""
@@ -73,7 +72,7 @@ class MirrorTopics:
             self._known.update(new)
 
     def carry_configs(self) -> None:
-        """Give topics of the target the configurations that have changed at the source. Raise `OdradekError`."""
+        """Copy the topic configurations that have changed at the source to the target. Raise `OdradekError`."""
         if self._known:
             with asyncio.Runner() as runner:
                 run_interruptible(runner.get_loop(), self._carry_configs())
@@ -131,7 +130,7 @@ class MirrorTopics:
                     await target.create_partitions(self._prefix + topic, count)
 
     async def _refuse_own_copies(self, target: Admin, topics: Iterable[str]) -> None:
-        """Raise `ConfigurationError` if the mirror would copy its copies, whatever address each side has: for ever."""
+        """Raise `ConfigurationError` if the mirror would copy its own copies for ever; cluster ids are compared."""
         copies = [self._prefix + topic for topic in topics]
         own = [copy for copy in copies if selects(self._strategy, copy)]
         if not own:

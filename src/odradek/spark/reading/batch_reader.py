@@ -1,4 +1,4 @@
-"""A batch read: offsets are looked up once, when Spark plans the query, and every task gets a range."""
+"""A batch read: offsets are looked up once, when Spark plans the query, and every task gets offset ranges."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -16,10 +16,10 @@ from odradek.spark.reading.tasks import scan_partitions
 
 
 class _PushFilters:
-    """`pushFilters` of a reader, which PySpark takes for the inherited one.
+    """A reader's `pushFilters`, which PySpark's check (`__func__`) mistakes for the inherited method.
 
-    PySpark fails the query of a reader that overrides the method while `spark.sql.python.filterPushdown.enabled` is
-    off, which is the default; it compares `__func__`. With the setting on, it calls the method of any reader.
+    While `spark.sql.python.filterPushdown.enabled` is off, the default, PySpark fails the query of a reader that
+    overrides the method. With the setting on, it calls the method of any reader.
     """
 
     __func__ = staticmethod(DataSourceReader.pushFilters)
@@ -42,7 +42,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         self.pushFilters = _PushFilters(self._filters)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return a partition per task. Raise `OdradekError`, one sentence."""
+        """Return a Spark partition per task. Raise `OdradekError`."""
         lookup = self._open_lookup()
         try:
             found = plan(self._options, lookup)
@@ -52,12 +52,12 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
             lookup.close()
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Return a task's Arrow record batches. Without tasks Spark makes a partition without a value."""
+        """Return a task's Arrow record batches. Without tasks Spark passes one partition of value None."""
         return scan(partition.value) if partition.value is not None else iter(())
 
 
 def plan(options: ReadOptions, lookup: Lookup) -> Plan:
-    """Return the ranges to read. Raise `ConfigurationError` for topics or partitions that do not exist."""
+    """Return the offset ranges to read. Raise `ConfigurationError` for topics or partitions that do not exist."""
     partitions = find_partitions(lookup, options.strategy)
     start = starting_offsets(lookup, options, partitions)
     end = ending_offsets(lookup, options, partitions)

@@ -1,4 +1,4 @@
-"""Lets Spark's plain threads use asyncio clients: a cluster on an event loop that runs only during a call."""
+"""A Kafka cluster behind blocking calls, for Spark's threads: its event loop runs only during a call."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class BlockingCluster:
-    """A cluster behind blocking calls, opened by the first one; for one thread."""
+    """A `Cluster` behind blocking calls, opened by the first call; for one thread."""
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
@@ -25,7 +25,7 @@ class BlockingCluster:
         self._cluster: Cluster | None = None
 
     def run(self, work: Callable[[Cluster], Awaitable[T]], *, timeout_s: float | None = None) -> T:
-        """Return what `work` returns for the cluster.
+        """Return the result of `work(cluster)`.
 
         Raise `UnavailableError` if no broker answers or after `timeout_s`, and `KeyboardInterrupt` for a signal inside
         of `deferred_interrupts`.
@@ -39,7 +39,7 @@ class BlockingCluster:
             raise UnavailableError(f"no answer from {servers} within {timeout_s} s") from None
 
     def brokers(self) -> tuple[str, ...]:
-        """Return HOST:PORT of the brokers of the last metadata; none before the first call."""
+        """Return HOST:PORT of the brokers in the last metadata; empty before the first call."""
         nodes = () if self._cluster is None else self._cluster.metadata.nodes.values()
         return tuple(sorted(address_text(node.host, node.port) for node in nodes))
 

@@ -11,7 +11,7 @@ from odradek.spark.reading.planning import missing_partitions
 def find_partitions(lookup: Lookup, strategy: Strategy) -> list[TopicPartition]:
     """Return the partitions to read, sorted.
 
-    Raise `ConfigurationError` if a topic or partition that was named does not exist; a pattern may match nothing yet.
+    Raise `ConfigurationError` if a named topic or partition does not exist. A pattern may match no topic yet.
     """
     found = lookup.partitions(strategy)
     if isinstance(strategy, Subscribe):
@@ -27,9 +27,9 @@ def find_partitions(lookup: Lookup, strategy: Strategy) -> list[TopicPartition]:
 def starting_offsets(
     lookup: Lookup, options: ReadOptions, partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """Return where reading begins in every partition.
+    """Return the first offset to read of every partition.
 
-    Raise `ConfigurationError` for one without an entry, or without a record at or after its timestamp.
+    Raise `ConfigurationError` for a partition without an entry, or without a record at or after its timestamp.
     """
     found = _resolve(lookup, options.starting, partitions, "startingOffsets")
     late = [partition for partition, offset in found.items() if offset < 0]
@@ -44,7 +44,7 @@ def starting_offsets(
 def ending_offsets(
     lookup: Lookup, options: ReadOptions, partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """Return where reading ends in every partition: at the log end if no record is as late as the ending timestamp."""
+    """Return the end offset of every partition: the log end if no record is at or after the ending timestamp."""
     found = _resolve(lookup, options.ending, partitions, "endingOffsets")
     late = [partition for partition, offset in found.items() if offset < 0]
     return found | lookup.offsets(dict.fromkeys(late, Edge.LATEST.value))
@@ -58,7 +58,7 @@ def edge_offsets(lookup: Lookup, edge: Edge, partitions: Sequence[TopicPartition
 def _resolve(
     lookup: Lookup, boundary: Boundary, partitions: Sequence[TopicPartition], name: str
 ) -> dict[TopicPartition, int]:
-    """Return an offset for every partition, -1 for one without a record that late."""
+    """Return an offset for every partition; -1 if it has no record at or after the timestamp."""
     if isinstance(boundary, Edge):
         return edge_offsets(lookup, boundary, partitions)
     if isinstance(boundary, AtTimestamp):

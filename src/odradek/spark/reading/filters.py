@@ -2,7 +2,7 @@
 
     topic, partition      whole partitions are left out
     offset                a range begins later or ends earlier
-    timestamp >= T        a range begins at the first record that is as late; not `<`: later records may be older
+    timestamp >= T        a range begins at the first record of T or later; not so for `<`: later records may be older
 
 Spark calls `pushFilters` only if `spark.sql.python.filterPushdown.enabled` is set.
 """
@@ -36,13 +36,13 @@ _COMPARISONS: Final[dict[type, Callable[[Any, Any], bool]]] = {
 
 
 class Filters:
-    """The filters of a read, which are conditions that all rows have to meet."""
+    """The pushed filters of one read; a row must meet all of them."""
 
     def __init__(self) -> None:
         self._pushed: list[datasource.Filter] = []
 
     def push(self, filters: Iterable[datasource.Filter]) -> Iterator[datasource.Filter]:
-        """Keep the filters that narrow the read; yield those that Spark has to apply, too."""
+        """Store the filters that narrow the read; yield all filters that Spark must still apply."""
         for each in filters:
             column = _column(each)
             if column is not None:
@@ -51,7 +51,7 @@ class Filters:
                 yield each
 
     def narrow(self, ranges: Iterable[OffsetRange], lookup: Lookup) -> tuple[OffsetRange, ...]:
-        """Return the ranges that may have rows which meet all conditions."""
+        """Return the parts of `ranges` that may have rows that meet all filters."""
         narrowed = [self._within_offsets(each) for each in ranges if self._has_partition(each.partition)]
         earliest_ms = max((at for each in self._of("timestamp") if (at := _earliest_ms(each)) is not None), default=-1)
         if earliest_ms >= 0:
@@ -76,12 +76,12 @@ class Filters:
 
 
 def _from(range_: OffsetRange, first: int) -> OffsetRange:
-    """Return the range from offset `first` on; -1 is the answer for a partition without a record that late."""
+    """Return the range from offset `first` on. -1 means that no record is late enough: the range becomes empty."""
     return replace(range_, start=range_.end if first < 0 else min(max(range_.start, first), range_.end))
 
 
 def _column(condition: datasource.Filter) -> str | None:
-    """Return the column of a condition that can narrow a read: a comparison with values of the column's own type."""
+    """Return the column that a condition compares with values of its own type; None if it cannot narrow a read."""
     comparison = condition.child if isinstance(condition, datasource.Not) else condition
     if type(comparison) not in _COMPARISONS or len(comparison.attribute) != 1:
         return None
@@ -98,7 +98,7 @@ def _meets(condition: datasource.Filter, value: Any) -> bool:
 
 
 def _edges(condition: datasource.Filter) -> tuple[int, int] | None:
-    """Return the first offset and the one after the last that meet the condition, None if there are gaps."""
+    """Return the range of offsets (end exclusive) that meet the condition; None if they are not one range."""
     value: Any = getattr(condition, "value", None)
     most = 1 << 63
     match condition:
@@ -116,7 +116,7 @@ def _edges(condition: datasource.Filter) -> tuple[int, int] | None:
 
 
 def _earliest_ms(condition: datasource.Filter) -> int | None:
-    """Return the first ms that meets a condition on the timestamp, None if there is none."""
+    """Return the first ms that meets a condition on the timestamp; None if the condition has no lower bound."""
     value: Any = getattr(condition, "value", None)
     if not isinstance(value, datetime) or value.tzinfo is None:
         return None

@@ -1,16 +1,16 @@
 """A stream whose query is a member of a consumer group: `consumeMode=group` (SPEC 10; decision 17).
 
-The group's coordinator assigns the partitions among the queries that name the same `kafka.group.id`, and the partitions
-of a dead query move to the living ones. Reading continues at the group's committed offset. The driver is the
-member; tasks fetch, as in any stream.
+The group's coordinator assigns the partitions among the queries that name the same `kafka.group.id`; the partitions of
+a dead query go to the others. Reading continues at the group's committed offset. The driver is the member; tasks
+fetch, as in any stream.
 
 The end offset of a batch also stores its start, of the partitions that the query had then:
 
     {"@": {"start": {"topic": {"0": 40}}}, "topic": {"0": 42}}
 
-Spark plans a batch when the one before is finished. So that is when offsets are committed, and the only moment at which
-a living query gives partitions away: a rebalance repeats nothing. A query that dies in a batch, or takes longer for one
-than `kafka.max.poll.interval.ms`, has its batch read again by others: at least once.
+A query commits offsets and gives partitions up only between two batches, so a rebalance repeats nothing. If a query
+dies in a batch, or a batch takes longer than `kafka.max.poll.interval.ms`, other queries read the batch again: at least
+once.
 """
 
 import logging
@@ -33,7 +33,7 @@ _log = logging.getLogger("odradek.spark")
 _JOIN_S: Final = 10.0
 """How long the first trigger waits for partitions; the coordinator waits 3 s for other members of a new group."""
 _REBALANCE_S: Final = 3.0
-"""How long a trigger that gave partitions away waits for the new ones. A later trigger takes those that come later."""
+"""How long a trigger waits for new partitions after some were revoked; a later trigger reads those that come later."""
 _POLL_MS: Final = 100
 
 
@@ -41,10 +41,10 @@ class Member(Protocol):
     """A member of the group; tests implement it with a dict."""
 
     def poll(self, topics: Collection[str]) -> tuple[Collection[TopicPartition], Collection[TopicPartition]]:
-        """Take part in rebalances. Return the partitions that it has, and those that it was given in this call."""
+        """Take part in rebalances. Return the owned partitions, and those of them assigned in this call."""
 
     def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the group's offsets of those partitions that have one."""
+        """Return the committed offsets of the partitions that have one."""
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit the next offsets to read. Raise `OdradekError`, also if the member lost its partitions."""
@@ -68,9 +68,9 @@ class GroupStreamReader(StreamReader):
         self._open_member = open_member
         self._member: Member | None = None
         self._positions: dict[TopicPartition, int] = {}
-        """The next offset to read of each partition that the query has."""
+        """The next offset to read of each owned partition."""
         self._committed: dict[TopicPartition, int] = {}
-        """The offsets of the group, as far as this query has read or written them."""
+        """The group's committed offsets that this query has fetched or committed."""
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Return an offset without partitions: the first trigger looks up the group's offsets. Raise `OdradekError`."""
@@ -109,9 +109,9 @@ class GroupStreamReader(StreamReader):
         super().stop()
 
     def _finish(self, since: StreamOffset) -> None:
-        """Move positions that are still at the last batch's start to its end, and commit the changes.
+        """Set positions that are still at the last batch's start to its end, and commit the changes.
 
-        After a restart, a position that another query has moved stays.
+        After a restart, positions that another query has advanced stay.
         """
         for partition, end in since.offsets.items():
             if since.start is not None and self._positions.get(partition) == since.start.get(partition, -1):
@@ -147,7 +147,7 @@ class GroupStreamReader(StreamReader):
 
 
 class ConsumerMember:
-    """A member by our consumer, whose partitions are paused: it only takes part in the group, from its own thread."""
+    """A `Member` with a `Consumer` whose partitions are paused: it takes part in the group and fetches nothing."""
 
     def __init__(self, settings: Mapping[str, Any], clock: Clock | None = None) -> None:
         self._consumer = Consumer(**settings, enable_auto_commit=False).start()

@@ -1,4 +1,4 @@
-"""The driver's requests to a cluster: which partitions exist, and where they begin and end. Blocking, for Spark."""
+"""The driver's requests to a Kafka cluster: existing partitions, their offsets, and offset commits. Blocking."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
@@ -13,10 +13,10 @@ from odradek.spark.reading.blocking_cluster import BlockingCluster
 from odradek.spark.settings import ScanSettings
 
 _NOT_YET: Final = {ErrorCode.none, ErrorCode.unknown_topic_or_partition, ErrorCode.leader_not_available}
-"""A topic that does not exist, or is being created, has no partitions yet; a later trigger finds them."""
+"""Topic error codes that are not raised: a missing or new topic has no partitions yet; a later trigger finds them."""
 
 COMMIT_TIMEOUT_MS: Final = 2_000
-"""The longest pause of a query for a commit, which is for people who watch the lag; the query does not need it."""
+"""The longest time that a commit blocks a query; commits only serve people who watch the lag."""
 
 
 class Lookup(Protocol):
@@ -26,20 +26,20 @@ class Lookup(Protocol):
         """Return the existing partitions that `strategy` selects, sorted."""
 
     def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return the first offset at or after each timestamp (ms), -1 if none; -2 is the log's start, -1 its end."""
+        """Return the first offset at or after each timestamp (ms), -1 if none. Timestamp -2: log start, -1: log end."""
 
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit a group's offsets, each the next to read. The group has no members."""
+        """Commit offsets, each the next to read, to a group without members."""
 
     def brokers(self) -> tuple[str, ...]:
-        """Return HOST:PORT of every broker that the last answers named."""
+        """Return HOST:PORT of every broker in the last metadata."""
 
     def close(self) -> None:
         """Close the connections."""
 
 
 class ClusterLookup:
-    """A cluster, for use from a plain thread."""
+    """The `Lookup` that sends requests to a cluster; for one thread."""
 
     def __init__(self, settings: ScanSettings) -> None:
         self._settings = settings

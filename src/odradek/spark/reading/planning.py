@@ -4,7 +4,7 @@ Spark's checkpoint stores offsets as JSON in the shape of Spark's own Kafka conn
 the *next* offset to read. Two kinds carry more, under a key that no topic can have:
 
     {"@": "initial", "topic": …}                   returned by `initialOffset()`, never in the checkpoint
-    {"@": {"start": {"topic": …}}, "topic": …}     the end of batch 0, with the offsets where batch 0 begins
+    {"@": {"start": {"topic": …}}, "topic": …}     the end of batch 0 or of a group's batch, with the batch's start
 
 Spark does not store the initial offset: after a restart in batch 0 it calls `initialOffset()` again, and `latest` has
 moved by then. So the end of batch 0 holds its start. Spark runs batch 0 even if there is nothing to read yet. In
@@ -45,7 +45,7 @@ class StreamOffset:
     offsets: Offsets
     is_initial: bool = False
     start: Offsets | None = None
-    """In the end of batch 0, and of every batch of a group: its start. Others begin at the end of the previous one."""
+    """The start of the batch that ends here, for batch 0 and batches of a group. None: the previous batch's end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +91,7 @@ def decode_offset(encoded: Mapping[str, Any]) -> StreamOffset:
 
 
 def plan_batch(start: Offsets, end: Offsets, earliest: Offsets, latest: Offsets) -> Plan:
-    """Return the ranges of a batch read and what the log lacks of them. All four arguments have every partition."""
+    """Return the ranges of a batch read, and its losses. All four arguments must have every partition."""
     ranges, losses = [], []
     for partition in sorted(end):
         log_end_offset = latest[partition]
@@ -112,8 +112,9 @@ def plan_batch(start: Offsets, end: Offsets, earliest: Offsets, latest: Offsets)
 def plan_micro_batch(start: Offsets, end: Offsets, earliest: Offsets) -> Plan:
     """Return the ranges between two offsets of a stream.
 
-    A partition missing in `start` was added, and is read from its beginning, which should be 0. One missing in `end`
-    was deleted. `earliest` has the log start offset of every partition of `end` that still exists.
+    A partition missing in `start` was added: it is read from its log start offset, and it is a loss if that is not 0. A
+    partition missing in `end` was deleted: a loss. `earliest` has the log start offset of every partition of `end` that
+    still exists.
     """
     ranges, losses = [], []
     gone = sorted(set(start) - set(end))
@@ -143,10 +144,10 @@ def plan_micro_batch(start: Offsets, end: Offsets, earliest: Offsets) -> Plan:
 
 
 def limit_offsets(start: Offsets, end: Offsets, limit: int) -> dict[TopicPartition, int]:
-    """Return the end of a batch of about `limit` offsets, shared out in proportion to each partition's backlog.
+    """Return the end of a batch of about `limit` offsets, divided in proportion to each partition's backlog.
 
-    As in the JVM connector, a share below 1 counts as 1, so that small partitions progress, and others are rounded
-    down. `start` must have every partition of `end` that has anything to read.
+    As in the JVM connector, a share below 1 counts as 1, so that small partitions progress; other shares are rounded
+    down. A partition missing in `start` is not limited.
     """
     backlogs = {partition: end[partition] - start[partition] for partition in end if partition in start}
     total = sum(backlog for backlog in backlogs.values() if backlog > 0)
@@ -165,8 +166,8 @@ def split_ranges(
 ) -> list[OffsetRange]:
     """Split ranges into about `min_partitions`, none longer than `max_records_per_partition`.
 
-    Without either there is one task per partition. A range whose share of `min_partitions` rounds to one piece or none
-    stays whole; the others share the remaining number by size.
+    With neither, all ranges stay whole. A range whose share of `min_partitions` rounds to at most one piece stays
+    whole; the others divide the remaining pieces by size.
     """
     pieces = list(ranges)
     if max_records_per_partition is not None:
@@ -189,10 +190,10 @@ def split_ranges(
 
 
 def group_ranges(ranges: Sequence[OffsetRange]) -> list[tuple[OffsetRange, ...]]:
-    """Return the ranges of each task: neighbours together while a task of its own would cost more than their records.
+    """Return the ranges of each task: small neighbouring ranges share one.
 
-    A task costs about as much as 10,000 records, and more tasks than cores gain nothing: a task takes up to a 32nd of
-    all offsets, at least 1,000 and at most 10,000.
+    A task costs about as much as 10,000 records, and more tasks than cores gain nothing. So ranges share a task up to a
+    32nd of all offsets, at least 1,000 and at most 10,000.
     """
     most = min(max(sum(each.size for each in ranges) // _TASKS, _FEW_OFFSETS), _MANY_OFFSETS)
     groups: list[tuple[OffsetRange, ...]] = []
@@ -210,7 +211,7 @@ def group_ranges(ranges: Sequence[OffsetRange]) -> list[tuple[OffsetRange, ...]]
 def advance(start: StreamOffset, end: Offsets) -> StreamOffset:
     """Return the next offset of a query, or `start` itself if nothing is new, so that Spark starts no batch.
 
-    A batch always follows the initial offset: its end stores where the query begins.
+    Batch 0 always follows the initial offset: its end stores where the query begins.
     """
     if start.is_initial:
         return StreamOffset(offsets=end, start=start.offsets)
@@ -223,7 +224,7 @@ def cap_offsets(end: Offsets, target: Offsets) -> dict[TopicPartition, int]:
 
 
 def raise_target(target: Offsets, start: Offsets) -> dict[TopicPartition, int]:
-    """Return `target`, raised to `start` where that, looked up later, is higher (AvailableNow with `latest`)."""
+    """Return `target` raised to the offsets of `start`, which were looked up later (AvailableNow with `latest`)."""
     return {**target, **{partition: max(offset, target.get(partition, offset)) for partition, offset in start.items()}}
 
 

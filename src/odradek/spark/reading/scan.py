@@ -43,13 +43,13 @@ class ScanTask:
     options: ReadOptions
     columns: tuple[str, ...]
     brokers: tuple[str, ...] = ()
-    """HOST:PORT of the brokers that the driver knows: the bootstrap servers may be gone since."""
+    """HOST:PORT of the brokers in the driver's metadata: the bootstrap servers may be gone by now."""
 
 
 def scan(task: ScanTask) -> Iterator["pa.RecordBatch"]:
-    """Yield the records of the ranges, in order within each.
+    """Yield the records of the ranges, in order within each range.
 
-    Raise `DataLossError` if some are lost and `failOnDataLoss` is on.
+    Raise `DataLossError` if records are lost and `failOnDataLoss` is on.
     """
     options = task.options
     settings = _settings(options)
@@ -60,7 +60,7 @@ def scan(task: ScanTask) -> Iterator["pa.RecordBatch"]:
             while (batch := clients.loop.run_until_complete(anext(batches, None))) is not None:
                 yield batch
         finally:
-            # Spark stops a query with a limit before the end.
+            # Spark may stop reading before the end, for a query with LIMIT.
             clients.loop.run_until_complete(batches.aclose())
     keep_imports_out_of_collections()
 
@@ -113,7 +113,7 @@ def _null_if_empty(lists: "pa.ListArray") -> "pa.ListArray":
 
 
 async def _fetched(cluster: Cluster, task: ScanTask) -> AsyncGenerator[list[tuple[OffsetRange, memoryview]], None]:
-    """Yield raw record batches, each with the range of offsets to use: a batch may begin before, or end after it."""
+    """Yield raw record batches with the range of offsets to use: batches may begin before the range or end after it."""
     left = task.ranges
     if len(left) > 1:
         together = _FetchedTogether(cluster, task)
@@ -124,7 +124,7 @@ async def _fetched(cluster: Cluster, task: ScanTask) -> AsyncGenerator[list[tupl
         except KafkaError as error:
             if error.code != ErrorCode.offset_out_of_range:
                 raise
-            # Records of one of them are gone: the others continue, and this one if it may.
+            # One range has lost records: read each range alone, so that only this one fails or skips them.
             left = together.left
     for range_ in left:
         async with aclosing(_one_fetched(cluster, task.options, range_)) as fetched:
@@ -133,7 +133,7 @@ async def _fetched(cluster: Cluster, task: ScanTask) -> AsyncGenerator[list[tupl
 
 
 class _FetchedTogether:
-    """Ranges of several partitions, of few records each, by one request to each leader at a time."""
+    """Fetches ranges of several partitions with one request at a time to each leader."""
 
     def __init__(self, cluster: Cluster, task: ScanTask) -> None:
         settings = _settings(task.options)
@@ -155,7 +155,7 @@ class _FetchedTogether:
         return tuple(self._left.values())
 
     async def next(self) -> list[tuple[OffsetRange, memoryview]]:
-        """Return the next buffers, none at the end. Raise as `PartitionReader` does."""
+        """Return the next buffers with their ranges; an empty list at the end. Raise as `PartitionReader` does."""
         clock = self._cluster.runtime.clock
         deadline = clock.monotonic() + self._timeout_ms / 1000
         while self._left:
@@ -170,7 +170,7 @@ class _FetchedTogether:
         return []
 
     async def _fetch(self) -> list[tuple[OffsetRange, memoryview]]:
-        """Fetch once; move the ranges that are left past what came."""
+        """Fetch once from each leader; advance `left` past the fetched offsets."""
         answers = await fetch_from_leaders(
             self._cluster,
             {each.partition: FetchPosition(each.start, self._most_bytes) for each in self.left},
@@ -202,9 +202,9 @@ def _settings(options: ReadOptions) -> ScanSettings:
 async def _one_fetched(
     cluster: Cluster, options: ReadOptions, range_: OffsetRange
 ) -> AsyncGenerator[tuple[int, memoryview], None]:
-    """Yield raw record batches of a range and the first offset to use; the next fetch is in flight meanwhile.
+    """Yield the first offset to use and raw record batches of a range; the next fetch is already in flight.
 
-    After a loss that is allowed, reading continues where the log does.
+    Raise `DataLossError` for lost records if `failOnDataLoss` is on; else continue at the log start offset.
     """
     settings = _settings(options)
     position = range_.start
@@ -235,7 +235,7 @@ async def _one_fetched(
 async def _after_loss(
     cluster: Cluster, options: ReadOptions, range_: OffsetRange, position: int, error: KafkaError
 ) -> int:
-    """Return where the log continues, or the range's end if it does not."""
+    """Return the log start offset, or the range's end if it is not after `position`. Raise `DataLossError`."""
     if options.fail_on_data_loss:
         raise DataLossError(f"{error}; set failOnDataLoss=false to read the rest") from error
     _log.warning("Lost records of %s: %s", range_.partition, error)

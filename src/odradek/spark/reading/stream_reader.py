@@ -44,7 +44,7 @@ from odradek.spark.reading.tasks import scan_partitions
 _log = logging.getLogger("odradek.spark")
 
 COMMIT_AGAIN_S: Final = 30
-"""The pause after a commit that failed."""
+"""The pause after a failed commit."""
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
@@ -56,7 +56,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._options = options
         self._clock = clock or SystemClock()
         self._batch_at: float | None = None
-        """The monotonic second of the last batch of this run."""
+        """The monotonic time, in s, of the last batch of this run."""
         self._commit_from = 0.0
         self._columns = tuple(schema.fieldNames())
         self._open_lookup = open_lookup
@@ -65,7 +65,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._reported: Offsets | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Return where the query begins. Raise `OdradekError`, one sentence."""
+        """Return the offsets where the query begins. Raise `OdradekError`."""
         partitions = find_partitions(self._lookup, self._options.strategy)
         offsets = starting_offsets(self._lookup, self._options, partitions)
         return encode_offset(StreamOffset(offsets=offsets, is_initial=True))
@@ -98,11 +98,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return start if following is since else encode_offset(following)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Return the log end offsets as `latestOffset` found them last, for the query's progress reports."""
+        """Return the log end offsets that the last `latestOffset` found, for the query's progress reports."""
         return None if self._reported is None else encode_offset(StreamOffset(offsets=self._reported))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Return a partition per task of a batch. Raise `DataLossError`."""
+        """Return a Spark partition per task of a batch. Raise `DataLossError`."""
         until = decode_offset(end)
         since = decode_offset(start).offsets if until.start is None else until.start
         there = set(self._lookup.partitions(self._options.strategy))
@@ -115,9 +115,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return scan(partition.value) if partition.value is not None else iter(())
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Commit the progress to the group of `kafka.group.id`, if there is one, for those who watch its lag.
+        """Commit the offsets to the group `kafka.group.id`, if it is set, so that its lag can be watched.
 
-        A failure is logged and the next attempt is a while later: Spark's checkpoint has the offsets.
+        A failure is logged, and commits pause for `COMMIT_AGAIN_S`: the query itself uses Spark's checkpoint.
         """
         group_id = self._options.client.get("group.id")
         if group_id is None or self._clock.monotonic() < self._commit_from:
@@ -135,7 +135,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             self._opened = None
 
     def _must_wait(self, start: Offsets, latest: Offsets) -> bool:
-        """Return whether `minOffsetsPerTrigger` asks for more. The first batch of a run is at once, as the JVM's."""
+        """Return whether to wait for `minOffsetsPerTrigger`. As in the JVM connector, the first batch never waits."""
         least, now = self._options.min_offsets_per_trigger, self._clock.monotonic()
         if least is None:
             return False
@@ -151,7 +151,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     @property
     def _lookup(self) -> Lookup:
-        """The connection for lookups, opened when first used: the copies in the tasks have none."""
+        """The lookup, opened at first use: copies of this reader in tasks open none."""
         if self._opened is None:
             self._opened = self._open_lookup()
         return self._opened

@@ -1,4 +1,4 @@
-"""The tasks of batch and stream reads, made of offset ranges, and the handling of lost records."""
+"""Makes Spark partitions (tasks) from the planned offset ranges, and raises or logs lost records."""
 
 import logging
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ _log = logging.getLogger("odradek.spark")
 
 
 class ScanPartition(InputPartition):  # type: ignore[misc]
-    """The pickled input of a task. It is complete, because the reader itself was pickled earlier."""
+    """The pickled input of a task. It has all that the task needs: the reader itself was pickled earlier."""
 
     def __init__(self, task: ScanTask) -> None:
         super().__init__(task)
@@ -22,10 +22,10 @@ class ScanPartition(InputPartition):  # type: ignore[misc]
 def scan_partitions(
     plan: Plan, options: ReadOptions, columns: Sequence[str], brokers: tuple[str, ...]
 ) -> list[InputPartition]:
-    """Return a partition per task. Raise `DataLossError` if records are lost and `failOnDataLoss` is on.
+    """Return a Spark partition per task. Raise `DataLossError` if records are lost and `failOnDataLoss` is on.
 
-    Small ranges share a task unless the user says how many or how large the partitions of Spark are to be. `brokers`
-    are the HOST:PORT that the driver knows.
+    Small ranges share a task unless `minPartitions` or `maxRecordsPerPartition` is set. `brokers` are the HOST:PORT of
+    the driver's metadata.
     """
     _report(plan.losses, options)
     pieces: list[OffsetRange] = split_ranges(

@@ -1,7 +1,7 @@
-"""Clients that live as long as a Spark worker's Python process: the next task needs neither a connection nor metadata.
+"""Caches Kafka clients in a Spark worker's process, so that its next task needs no new connections and metadata.
 
-PySpark runs one task after another in a process, each by a plain call. So an event loop runs only during a call, and a
-client is idle between tasks. A client whose task did not end well is closed, since requests of it may be in flight.
+PySpark runs one task after another in a process, each by a plain call, so the event loop runs only during a call. A
+client whose task failed is closed, because its requests may still be in flight.
 """
 
 import asyncio
@@ -35,13 +35,13 @@ class WorkerClients:
     def __init__(self) -> None:
         self.loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
         self._idle: dict[Hashable, Client] = {}
-        """The client that was used last is the last one."""
+        """The least recently used client is the first."""
 
     @contextmanager
     def lend(self, key: Hashable, open_client: Callable[[], Awaitable[C]]) -> Iterator[C]:
-        """Yield the idle client of `key`, or a new one, which belongs to the block; close it if the block raises."""
+        """Yield the idle client of `key`, or a new one, for this block alone; close it if the block raises."""
         client = cast("C | None", self._idle.pop(key, None))
-        # The loop has to see first which connections brokers have closed meanwhile.
+        # The loop must first notice the connections that brokers have closed meanwhile.
         lent = self.loop.run_until_complete(_opened(open_client) if client is None else _awake(client))
         try:
             yield lent
@@ -78,7 +78,7 @@ async def _awake(client: C) -> C:
 _local = threading.local()
 _are_frozen = False
 _of_parents: Final[list[object]] = []
-"""Clients of a process before it was forked: closing them would take the parent's sockets out of its selector."""
+"""Clients inherited by a fork, never closed: closing them would remove the parent's sockets from its selector."""
 
 
 def worker_clients() -> WorkerClients:
@@ -97,7 +97,7 @@ def close_worker_clients() -> None:
 
 
 def keep_imports_out_of_collections() -> None:
-    """Move all objects of a Spark worker, once, to where the garbage collector does not look.
+    """Exclude all present objects of a Spark worker from garbage collection, once.
 
     PySpark collects garbage after every task, which takes 35 ms with numba's and pyarrow's modules and 1 ms without.
     """

@@ -1,6 +1,6 @@
 """Decoders of Avro and Protobuf values, run by Spark's Python workers: a column of bytes → a column of structs.
 
-`avro` and `protobuf` make a `Decoder` of the text or bytes of a schema file; `decoding` applies it to Arrow arrays.
+`avro` and `protobuf` make a `Decoder` from a schema file's content; `decoding` applies it to Arrow arrays.
 """
 
 from odradek.spark.values.avro import AvroDecoder

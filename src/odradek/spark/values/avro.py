@@ -51,7 +51,7 @@ class AvroDecoder:
 
     @property
     def fields(self) -> pa.StructType:
-        """The fields of the record. Raise `ConfigurationError` for a schema that is wrong or no record's."""
+        """The fields of the record. Raise `ConfigurationError` for an invalid schema, or one that is not a record's."""
         return _compiled(self.schema)[1]
 
     def __call__(self, value: bytes) -> dict[str, Any]:
@@ -62,7 +62,7 @@ class AvroDecoder:
         try:
             found: dict[str, Any] = schemaless_reader(body, _compiled(self.schema)[0], None)
         except Exception as error:
-            # Bytes of anything else make the library fail in many ways: EOFError, IndexError, OverflowError, …
+            # Other bytes make the library fail in many ways: EOFError, IndexError, OverflowError, …
             raise ValueError(f"the value is not a record of the Avro schema: {type(error).__name__}") from None
         if body.read(1):
             raise ValueError("the value has bytes after the Avro record")
@@ -108,7 +108,7 @@ class _ArrowTypes:
         self._named: dict[str, Any] = {}
 
     def of(self, schema: Any, inside: tuple[str, ...], namespace: str = "") -> pa.DataType:
-        """Return the type of a schema within the records `inside`. Raise `ConfigurationError`."""
+        """Return the Arrow type of a schema; `inside` are the records around it. Raise `ConfigurationError`."""
         if isinstance(schema, list):
             return self._union(schema, inside, namespace)
         if isinstance(schema, str):

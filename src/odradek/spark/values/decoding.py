@@ -1,4 +1,4 @@
-"""Applies a decoder of single values to Arrow arrays, and keeps why a value cannot be decoded.
+"""Applies a decoder of single values to Arrow arrays, with a reason for each value that cannot be decoded.
 
     binary → struct(value struct(the fields), reason string)
 
@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 
 _CONFLUENT_BYTES: Final = 5
-"""The framing of Confluent's serializers: a zero byte, and the schema's id in four bytes. The id is not looked up."""
+"""The length of Confluent's framing: a zero byte, and the schema's id in four bytes, which is not looked up."""
 
 
 class Decoder(Protocol):
@@ -22,11 +22,11 @@ class Decoder(Protocol):
         """The fields of the values. Raise `ConfigurationError` if Spark has no type for one."""
 
     def __call__(self, value: bytes) -> dict[str, Any]:
-        """Return the fields of one value. Raise `ValueError` with the reason if it has others."""
+        """Return the fields of one value. Raise `ValueError` with the reason if it cannot be decoded."""
 
 
 def decoded(column: Any, decoder: Decoder) -> Any:
-    """Return a column function of Spark: the struct of `decode_arrays`. Raise `ConfigurationError`."""
+    """Return a Spark column: the struct of `decode_arrays` for each value. Raise `ConfigurationError`."""
     from pyspark.sql.functions import arrow_udf
     from pyspark.sql.types import StringType, StructField, StructType
 
@@ -39,14 +39,14 @@ def decoded(column: Any, decoder: Decoder) -> Any:
 
 
 def spark_fields(decoder: Decoder) -> list[Any]:
-    """Return the fields as those of Spark's `StructType`. Raise `ConfigurationError`."""
+    """Return the decoder's fields as Spark's `StructField`s. Raise `ConfigurationError`."""
     from pyspark.sql.pandas.types import from_arrow_type
 
     return list(from_arrow_type(decoder.fields).fields)
 
 
 def decode_arrays(arrays: Iterator[pa.Array], decoder: Decoder) -> Iterator[pa.Array]:
-    """Yield a struct array for each array of bytes."""
+    """Yield an array of structs (value, reason) for each array of bytes."""
     kind = _result_type(decoder.fields)
     for array in arrays:
         rows = [_decode(value, decoder) for value in array.to_pylist()]

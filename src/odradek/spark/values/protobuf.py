@@ -28,7 +28,7 @@ _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProtobufDecoder:
-    """Decodes messages by their full name. `descriptors` is a file of `protoc`; `framing` is None or `confluent`."""
+    """Decodes messages by their full name. `descriptors` is a file's content; `framing` is None or `confluent`."""
 
     descriptors: bytes
     message: str
@@ -122,7 +122,7 @@ def _is_map(field: Any) -> bool:
 
 
 def _reader(descriptor: Any) -> _Reader:
-    """Return a function from a message to its fields, as Arrow takes them. Its descriptor is read only here."""
+    """Return a function from a message to a dict of its fields. The descriptor is read here, not for each message."""
     fields = [
         (field.name, field.has_presence and not field.is_repeated, _field_reader(field)) for field in descriptor.fields
     ]
@@ -164,7 +164,7 @@ def _single_reader(field: Any) -> _Reader:
 
 
 def _without_indexes(body: bytes) -> bytes:
-    """Return a message without the list of its indexes in the schema: a count and so many zigzag varints."""
+    """Return a message without Confluent's message indexes before it: a count, then that many zigzag varints."""
     count, at = _varint(body, 0)
     for _ in range(count):
         _, at = _varint(body, at)

@@ -1,1 +1,1 @@
-"""Writes to Kafka: tasks send Arrow record batches; rows that cannot be written become dead letters."""
+"""Writes to Kafka: tasks send Arrow record batches. Also dead letters: records that a query cannot use."""

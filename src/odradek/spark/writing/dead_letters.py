@@ -1,4 +1,4 @@
-"""Bad rows: records that a query cannot use, kept unchanged in Parquet files or in a topic, or an error.
+"""Dead letters: writes the records that a query cannot use to Parquet files or a topic, or fails the query.
 
 A column function returns a struct per row. Rows whose struct is null stay in the query; the others go to a destination:
 
@@ -7,9 +7,9 @@ A column function returns a struct per row. Rows whose struct is null stay in th
         → LettersTopic       the record, with the headers that dead letter queues of Kafka Connect have (KIP-298)
         → RefusedLetters     a `BadRowError`
 
-A task's rows are an offset range, and a file's name holds the first offset, so a repeated task or micro-batch replaces
-its files by equal ones. A file is renamed when it is complete; until then its name begins with a dot, which readers of
-Parquet skip. A topic may get a record again.
+A task's rows are an offset range, and a file's name has the first offset: a repeated task replaces its files by equal
+ones. Until a file is complete, its name begins with a dot, which readers of Parquet skip. To a topic, a repeated task
+writes its records again.
 """
 
 import os
@@ -30,13 +30,13 @@ MOST_BYTES: Final = 16 << 20
 """Rows and bytes that a task keeps in memory before it writes them."""
 
 Destination = Callable[[pa.Table], None]
-"""Takes the letters of a task, some at a time. Picklable."""
+"""Takes dead letters of a task; called several times. Picklable."""
 
 _HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
 class BadRowError(OdradekError):
-    """A record that the query cannot use, in a query that refuses those."""
+    """A record that the query cannot use, with `on_bad_row = "fail"`."""
 
 
 def without_dead_letters(frame: Any, letter: Any, destination: Destination) -> Any:
@@ -50,12 +50,12 @@ def without_dead_letters(frame: Any, letter: Any, destination: Destination) -> A
     def is_kept(letters: Iterator[pa.Array]) -> Iterator[pa.Array]:
         return split_dead_letters(letters, destination)
 
-    # Spark must neither run it twice nor evaluate other conditions first, which would hide records from it.
+    # Spark must neither run the function twice nor evaluate other conditions first, which would hide records from it.
     return frame.where(arrow_udf(is_kept, BooleanType()).asNondeterministic()(letter))
 
 
 def split_dead_letters(letters: Iterator[pa.Array], destination: Destination) -> Iterator[pa.Array]:
-    """Yield where each array of structs is null; pass what is not null to `destination`, the last of it at the end."""
+    """Yield for each array of structs which rows are null; pass the other rows, some at a time, to `destination`."""
     waiting: list[pa.RecordBatch] = []
     for array in letters:
         if array.null_count < len(array):
@@ -75,7 +75,7 @@ class LettersDirectory:
     path: str
 
     def __call__(self, letters: pa.Table) -> None:
-        """Write one file per partition."""
+        """Write one file per stream and partition."""
         _write(letters, Path(self.path))
 
 
@@ -86,7 +86,7 @@ class LettersTopic:
     options: WriteOptions
 
     def __call__(self, letters: pa.Table) -> None:
-        """Return when all letters are acknowledged."""
+        """Write the letters, and wait until all are acknowledged."""
         from odradek.spark.writing.sink import write
 
         headers = [_with_origin(row) for row in letters.drop_columns(["key", "value"]).to_pylist()]
@@ -96,7 +96,7 @@ class LettersTopic:
 
 
 def _with_origin(row: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the headers of a record with those that say where it was and what is wrong with it."""
+    """Return the headers of a record, and headers for its topic, partition, offset and reason (KIP-298)."""
     origin = {
         "__connect.errors.topic": row["topic"],
         "__connect.errors.partition": row["partition"],
@@ -112,7 +112,6 @@ class RefusedLetters:
     """Raises `BadRowError` for the first letter."""
 
     def __call__(self, letters: pa.Table) -> None:
-        """Raise."""
         first = letters.select(["topic", "partition", "offset", "reason"]).slice(0, 1).to_pylist()[0]
         raise BadRowError(
             f"{first['topic']}-{first['partition']} offset {first['offset']}: {first['reason']}, and on_bad_row is fail"
@@ -120,7 +119,6 @@ class RefusedLetters:
 
 
 def _write(letters: pa.Table, directory: Path) -> None:
-    """Write one file per partition."""
     directory.mkdir(parents=True, exist_ok=True)
     keys = ["stream", "topic", "partition"]
     for found in letters.group_by(keys).aggregate([("offset", "min")]).to_pylist():

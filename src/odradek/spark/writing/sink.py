@@ -3,8 +3,8 @@
     Spark's socket → Arrow → a partition for every row → Producer.send_arrow (numba) → Produce
 
 No record becomes a Python object. Each task is an idempotent producer: a batch that is resent because its response was
-lost is written once. A *task* that Spark repeats, or a micro-batch after a restart, writes its rows again: like the
-JVM connector's sink, this one is at-least-once.
+lost is written once. A *task* or micro-batch that Spark repeats writes its rows again: at least once, as with the JVM
+connector.
 """
 
 from collections import deque
@@ -53,7 +53,7 @@ def write(batches: Iterator["pa.RecordBatch"], options: WriteOptions) -> WriteRe
 
 
 class _Writer:
-    """Sends record batches; up to the producer's buffer memory they are in flight while Spark prepares the next."""
+    """Sends Arrow batches; several are in flight, up to the producer's buffer memory, while Spark prepares the next."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._settings = client_settings(SinkSettings, options.bootstrap_servers, options.client, in_task=True)
@@ -65,7 +65,7 @@ class _Writer:
         self._is_started = False
 
     async def write(self, batch: "pa.RecordBatch") -> None:
-        """Send a batch. Raise the error of an earlier one that has failed."""
+        """Send a batch. Raise the error of an earlier batch that has failed."""
         if not self._is_started:
             await self._producer.start()
             self._is_started = True
@@ -77,7 +77,7 @@ class _Writer:
             self._records += len(self._sent.popleft().offsets.result())
 
     async def finish(self) -> WriteResult:
-        """Return when all is acknowledged."""
+        """Wait until all rows are acknowledged; return the totals."""
         for each in self._sent:
             self._records += len(await each.offsets)
         self._sent.clear()
@@ -88,7 +88,7 @@ class _Writer:
         await self._producer.close(timeout_ms=0)
 
     def _place(self, batch: "pa.RecordBatch", rows: Any, topic: str, numbers: Sequence[int]) -> Any:
-        """Return each row's partition: the one it names, else that of its key, else one random one per Arrow batch."""
+        """Return each row's partition: its column `partition`, else by key, else a random one per Arrow batch."""
         from odradek.columns import key_partitions
 
         count = len(numbers)
@@ -107,7 +107,7 @@ class _Writer:
 
 
 def _producer_keywords(settings: SinkSettings) -> dict[str, Any]:
-    """Return a producer's settings: those of the sink, without a limit to the size of a record but the broker's."""
+    """Return a producer's settings: those of the sink, and no limit on record size other than the broker's."""
     shared = definitions(ProducerSettings).keys() & definitions(SinkSettings).keys() - {"batch.size"}
     keywords = {definitions(SinkSettings)[name].attribute for name in shared}
     return {name: getattr(settings, name) for name in keywords} | {
@@ -120,7 +120,7 @@ def _producer_keywords(settings: SinkSettings) -> dict[str, Any]:
 
 
 def _sent_columns(batch: "pa.RecordBatch", rows: Any, placed: Any) -> "pa.RecordBatch":
-    """Return the columns of a record, with a partition for every row."""
+    """Return `rows` of a batch with the columns that `send_arrow` takes, `partition` last."""
     import pyarrow as pa
 
     if len(rows) < batch.num_rows:

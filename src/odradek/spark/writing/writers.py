@@ -1,7 +1,6 @@
 """The writers that PySpark calls: tasks write Arrow record batches, and a commit does nothing.
 
-As with the JVM connector, a task's records are in their topics when it ends: neither `commit` nor `abort` can remove
-them, and a repeated task or micro-batch writes them again.
+A task's records are in their topics when it ends: neither `commit` nor `abort` can remove them.
 """
 
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ class TaskCommitMessage(WriterCommitMessage):  # type: ignore[misc]
 
 
 class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
-    """`df.write.format("odradek")`. Save modes have no effect: rows are always appended."""
+    """`df.write.format("odradek")`. Rows are always appended."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options

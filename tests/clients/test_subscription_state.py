@@ -106,8 +106,8 @@ def test_the_position_moves_past_a_marker_after_the_last_record(way: str, answer
     assert state.position == state.fetch_position == 3
 
 
-def test_batches_that_are_given_back_leave_no_epoch_of_their_own_at_the_position() -> None:
-    """A commit there would otherwise claim that the record before has their epoch (KIP-320)."""
+def test_batches_that_are_given_back_are_read_again_one_by_one() -> None:
+    """`poll` decodes one batch at a time. A commit must not claim that the record before has their epoch (KIP-320)."""
     state = state_at(0, fetched(batch(0, 2), batch(2, 2)))
     raw = state.take_raw(8 << 20)
     assert raw is not None

@@ -55,6 +55,8 @@ class RawBatch(NamedTuple):
     leader_epoch: int
     decompressed_bytes: int
     """The estimated size of the records after decompression."""
+    parts: tuple["RawBatch", ...] = ()
+    """The batches that `take_raw` has joined; empty for a single batch."""
 
     @property
     def size(self) -> int:
@@ -253,28 +255,36 @@ class TopicPartitionState:
             first = self._next_batch()
             if first is None:
                 return None
-            raw = first
-            while self.buffers and self.buffers[0] and self.buffers[0][0].start == raw.end:
-                decompressed_bytes = raw.decompressed_bytes + self.buffers[0][0].decompressed_bytes
-                if decompressed_bytes > max_bytes:
-                    break
-                last = self.buffers[0].popleft()
-                self.buffered_bytes -= last.size
-                raw = raw._replace(
-                    end=last.end,
-                    next_offset=last.next_offset,
-                    leader_epoch=last.leader_epoch,
-                    decompressed_bytes=decompressed_bytes,
-                )
+            raw = self._joined(first, max_bytes)
         self.position, self.leader_epoch = self._position_after(raw), raw.leader_epoch
         return raw
+
+    def _joined(self, first: RawBatch, max_bytes: int) -> RawBatch:
+        """Return `first` and the buffered batches adjacent to it as one."""
+        parts, decompressed_bytes = [first], first.decompressed_bytes
+        while self.buffers and self.buffers[0] and self.buffers[0][0].start == parts[-1].end:
+            decompressed_bytes += self.buffers[0][0].decompressed_bytes
+            if decompressed_bytes > max_bytes:
+                break
+            parts.append(self.buffers[0].popleft())
+            self.buffered_bytes -= parts[-1].size
+        if len(parts) == 1:
+            return first
+        last = parts[-1]
+        return first._replace(
+            end=last.end,
+            next_offset=last.next_offset,
+            leader_epoch=last.leader_epoch,
+            decompressed_bytes=sum(each.decompressed_bytes for each in parts),
+            parts=tuple(parts),
+        )
 
     def give_back(self, raw: RawBatch) -> None:
         """Buffer again the batches that the last `take_raw` returned, and move the position back.
 
         The epoch of the record before them is not known any more.
         """
-        self.buffers.appendleft(deque([raw]))
+        self.buffers.appendleft(deque(raw.parts or [raw]))
         self.buffered_bytes += raw.size
         self.position, self.leader_epoch = raw.from_offset, -1
 

@@ -1,13 +1,13 @@
-"""Adopts a data directory of Apache Kafka: writes its topics into a metadata tree and leaves its files unchanged.
+"""Adopts a data directory of Apache Kafka: writes its topics into the metadata tree and leaves its files unchanged.
 
-A broker that then serves the directory leads its partitions under the next leader epoch. Kafka's own files stay, so
-that Kafka may get the directory back: it continues with its own metadata and with the logs as they are then (decision
-7).
+A broker that is then started on the directory leads the partitions in the next leader epoch. Kafka's own files stay, so
+that Kafka can use the directory again, with its own metadata and the logs of that time (decision 7).
 
 ```
 meta.properties            node.id, cluster.id     → the broker's id; /cluster/id
-{topic}-{partition}/       partition.metadata      → /brokers/topics/{topic} with its id; if it is missing or damaged,
-                                                     the id of another partition, Kafka's controller log or the tree
+{topic}-{partition}/       partition.metadata      → /brokers/topics/{topic} with the topic's id; if the file is missing
+                                                     or damaged, the id is taken from another partition, from Kafka's
+                                                     controller log or from the tree
                            leader-epoch-checkpoint → …/partitions/{p}/state: no leader, the latest epoch
 __cluster_metadata-0/      configurations          → /config/topics/{topic}
                            producer ids            → /latest_producer_id_block: far beyond Kafka's
@@ -36,7 +36,7 @@ from odradek.model.values import dataclass
 from odradek.runtime import Disk, Entropy
 
 PRODUCER_ID_GAP: Final = 1_000_000_000
-"""Producer ids left to Kafka, which does not know those that are allocated after the adoption."""
+"""Number of producer ids left for Kafka, which does not know ids allocated after the adoption."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class AdoptedTopic:
     config: Mapping[str, str]
     ignored: Mapping[str, str]
     is_new: bool = True
-    """Whether the tree did not have it before."""
+    """Whether the tree did not have the topic before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ class UnknownTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adoption:
-    """The result for a broker's directories: adopted topics by name, and those with unknown ids."""
+    """The result of `adopt`, sorted by name: the adopted topics, and the topics with unknown ids."""
 
     broker_id: int
     topics: Sequence[AdoptedTopic]
@@ -79,7 +79,7 @@ class Adoption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _FoundTopic:
-    """A topic's latest leader epochs and folders by partition, and its id, None if the folders do not have it."""
+    """A topic on disk: its id (None if unknown), each partition's latest leader epoch, and its sorted folders."""
 
     topic_id: uuid.UUID | None
     epochs: Mapping[int, int]
@@ -89,8 +89,8 @@ class _FoundTopic:
 async def adopt(disk: Disk, directories: Sequence[str], store: Store, entropy: Entropy) -> Adoption:
     """Write the topics of a broker's data directories into the tree. A repeated call changes nothing.
 
-    Raise `StorageError`, before anything is written, if the directories are in use or not Kafka's, or if the tree is
-    that of another cluster or has another topic of the same name.
+    Raise `StorageError`, before any topic is written, if the directories are in use or not Kafka's, or if the tree
+    belongs to another cluster or has a different topic of the same name.
     """
     broker_id, cluster_id = _identity(disk, directories[0])
     note = "odradek metadata adopt"
@@ -169,7 +169,7 @@ def _latest_epoch(disk: Disk, folder: str) -> int:
 
 
 def _topic(name: str, topic_id: uuid.UUID, epochs: Mapping[int, int], everything: Mapping[str, str]) -> AdoptedTopic:
-    """Return the topic with the supported part of its configuration."""
+    """Return the topic; unsupported keys of its configuration `everything` go to `ignored`."""
     config, ignored = {}, {}
     for key, value in everything.items():
         try:
@@ -187,7 +187,7 @@ async def _known_id(store: Store, name: str) -> uuid.UUID | None:
 
 
 async def _compared(store: Store, topic: AdoptedTopic, broker_id: int) -> AdoptedTopic:
-    """Return the topic, marked if the tree already has it. Raise `StorageError` if the tree has a different one."""
+    """Return `topic`, with `is_new=False` if the tree has it. Raise `StorageError` if the tree's topic differs."""
     node = await store.get(paths.topic(topic.name))
     if node is None:
         return topic
@@ -200,7 +200,7 @@ async def _compared(store: Store, topic: AdoptedTopic, broker_id: int) -> Adopte
 
 
 async def _write(store: Store, topic: AdoptedTopic, broker_id: int) -> None:
-    """Write a new topic in one transaction, or only the epochs of a known one, which Kafka may have raised since."""
+    """Create a new topic in one transaction; for a known topic, write only leader epochs that Kafka has raised."""
     states = {TopicPartition(topic.name, number): epoch for number, epoch in topic.epochs.items()}
     found = await store.get_many(map(paths.partition_state, states))
     operations: list[Operation] = [] if not topic.is_new else await _creation(store, topic, broker_id)

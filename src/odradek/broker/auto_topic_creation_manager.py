@@ -1,4 +1,4 @@
-"""Automatic creation of topics that requests need, on the controller or by a request to it."""
+"""Kafka's `AutoTopicCreationManager`: creates topics that requests need, by the local or the remote controller."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -21,7 +21,10 @@ class TopicCreator(Protocol):
 
 
 class AutoTopicCreationManager:
-    """Creates a topic once for all requests that need it. `wait_until_applied` returns when it has leaders."""
+    """Creates a topic once for all requests that need it.
+
+    `wait_until_applied` returns when this broker leads or follows its partitions of the current image.
+    """
 
     def __init__(
         self,
@@ -37,7 +40,7 @@ class AutoTopicCreationManager:
         self._awaited: list[tuple[str, asyncio.Future[None]]] = []
 
     async def ensure(self, topic: NewTopic) -> None:
-        """Return when a topic of that name is in the image. Raise `KafkaError`, and `UnavailableError`."""
+        """Create `topic` unless it exists; return when the image has it. Raise `KafkaError` or `UnavailableError`."""
         creation = self._creations.get(topic.name)
         if creation is None:
             creation = asyncio.get_running_loop().create_task(self._create(topic), name=f"creating {topic.name}")
@@ -75,7 +78,7 @@ class AutoTopicCreationManager:
         return KafkaError(result.error_code, result.error_message or "")
 
     async def _seen(self, topic: str) -> None:
-        """Wait until the image has a topic that another broker created."""
+        """Wait up to `_TIMEOUT_MS` until the image has `topic`."""
         if topic in self._metadata.image.topics:
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -87,7 +90,7 @@ class AutoTopicCreationManager:
             raise KafkaError(ErrorCode.request_timed_out, f"the topic {topic} is not in the metadata yet") from None
 
     def image_changed(self) -> None:
-        """Wake the requests whose topic is in the image now."""
+        """Resume the calls of `ensure` whose topic is in the image now."""
         topics = self._metadata.image.topics
         waiting, self._awaited = self._awaited, []
         for topic, future in waiting:

@@ -1,7 +1,7 @@
 """Runs the log cleaner: slices of compaction on the disk's background thread, with pauses that limit its I/O.
 
-Each of `log.cleaner.threads` workers takes the dirtiest log that is due, or waits `log.cleaner.backoff.ms`. The slices
-of all workers share the one background thread with syncs and removals.
+Each of `log.cleaner.threads` workers takes the dirtiest log that is due, or waits `log.cleaner.backoff.ms`. All share
+the one background thread with syncs and deletions.
 """
 
 import asyncio
@@ -18,10 +18,7 @@ _logger = logging.getLogger("odradek.broker")
 
 
 class CleanerWorkers:
-    """The workers of one broker.
-
-    `config` returns the current configuration, `stable_offset` a log's last stable offset.
-    """
+    """One broker's workers. `config` returns the current configuration, `stable_offset` a log's last stable offset."""
 
     def __init__(
         self,
@@ -40,7 +37,7 @@ class CleanerWorkers:
         self._workers: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        """Compact from now on, until `stop`; do nothing with `log.cleaner.enable=false`."""
+        """Start the workers, unless `log.cleaner.enable=false`."""
         if self._config().log_cleaner_enable:
             self._add_worker(0)
 
@@ -66,11 +63,11 @@ class CleanerWorkers:
                     self._cleaner.give_up(job, error, self._runtime.clock.now_ms())
                 job = None
             if job is None:
-                # 0 is allowed, and other tasks must run in between.
+                # A back-off of 0 is allowed, but other tasks must run in between.
                 await asyncio.sleep(max(config.log_cleaner_backoff_ms, 1) / 1000)
 
     async def _choose(self, settings: CleanerSettings) -> CompactionJob | None:
-        """Return the next job, or None. Measuring all logs takes long, so other tasks run in between."""
+        """Return the next job, or None. Other tasks run in between, because measuring all logs takes long."""
         clock = self._runtime.clock
         async with self._choosing:
             steps = self._cleaner.begin_in_steps(clock.now_ms(), settings, stable_offset=self._stable_offset)
@@ -89,13 +86,13 @@ class CleanerWorkers:
             await asyncio.sleep(self._throttle.wait_s(job.slice_bytes, rate, clock.monotonic()))
 
     async def stop(self) -> None:
-        """Stop compacting; jobs in progress are dropped and their logs stay unchanged."""
+        """Stop the workers, and drop the jobs in progress, whose logs stay unchanged."""
         jobs = self._cleaner.stop()
         workers = tuple(self._workers)
         self.kill()
         await asyncio.gather(*workers, return_exceptions=True)
         for job in jobs:
-            # Waits for the slice that is running.
+            # Runs after the slice in progress, which uses the same thread.
             await self._runtime.disk.submit(job.compaction.discard, background=True)
 
     def kill(self) -> None:

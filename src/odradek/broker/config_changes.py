@@ -1,7 +1,7 @@
-"""Changes the configuration of a topic, a group or a broker in the tree, on any broker.
+"""Changes the configuration of a topic, a group or a broker in the metadata tree, on any broker.
 
-A change is read, decided and written again if another writer was faster. Brokers watch the configuration nodes
-themselves, so nothing is written to `/config/changes`, from which Kafka's brokers learned of changes.
+After a concurrent write, a change is computed again. Brokers watch the configuration nodes themselves, so nothing is
+written to `/config/changes`, which Kafka's brokers watched.
 """
 
 import logging
@@ -17,7 +17,7 @@ from odradek.model.values import dataclass
 
 _log = logging.getLogger("odradek.broker")
 _ATTEMPTS: Final = 10
-"""After so many concurrent writes a change fails."""
+"""Limit of attempts to write one change despite concurrent writes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,14 +34,14 @@ class ConfigChange:
 
     @property
     def path(self) -> str:
-        """The node of the configuration."""
+        """The path of the configuration's node in the tree."""
         if self.topic is not None:
             return paths.topic_config(self.topic)
         return paths.broker_config(self.broker_id) if self.group is None else paths.group_config(self.group)
 
 
 async def write_changes(store: Store, changes: Sequence[ConfigChange]) -> list[KafkaError | None]:
-    """Make each change and return its error or None. If the store raises, earlier changes stay made."""
+    """Write each change, and return its error or None. If the store raises, earlier changes stay written."""
     results: list[KafkaError | None] = []
     for change in changes:
         try:

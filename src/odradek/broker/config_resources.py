@@ -1,7 +1,7 @@
-"""Describes and alters configuration resources, topics, groups and brokers, for the handlers of the four APIs.
+"""Describes and alters the configurations of topics, groups and brokers, for DescribeConfigs and AlterConfigs.
 
-Other kinds of Kafka's resources (loggers, client metrics) are INVALID_REQUEST. Wrong keys of a topic or a group are
-INVALID_CONFIG, those of a broker INVALID_REQUEST, as in Kafka (which regrets the difference, KAFKA-13609).
+Other resource types of Kafka (loggers, client metrics) get INVALID_REQUEST. Wrong keys of a topic or a group get
+INVALID_CONFIG, wrong keys of a broker INVALID_REQUEST, as in Kafka (KAFKA-13609).
 """
 
 from collections import Counter
@@ -40,11 +40,11 @@ from odradek.security import CLUSTER_NAME, AclOperation, ResourceType
 
 
 class ConfigurableBroker(HasConfig, HasImage, HasMetadataLoop, Protocol):
-    """The parts of a broker by which configurations are described and altered."""
+    """The parts of a broker that this module uses."""
 
 
 class ConfigResourceType(IntEnum):
-    """Kinds of resources, numbered as on the wire."""
+    """Types of configuration resources, numbered as on the wire."""
 
     TOPIC = 2
     BROKER = 4
@@ -55,7 +55,7 @@ class ConfigResourceType(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterResource:
-    """One resource of a request to alter. With `replaces`, keys that it does not name are removed."""
+    """One resource of an AlterConfigs request. With `replaces`, keys without an alteration are removed."""
 
     type: int
     name: str
@@ -64,7 +64,7 @@ class AlterResource:
 
 
 async def describe(broker: ConfigurableBroker, resource_type: int, name: str) -> Iterable[ConfigEntry]:
-    """Return the keys of one resource. Raise `KafkaError`."""
+    """Return one resource's configuration keys with their values. Raise `KafkaError`."""
     try:
         if resource_type == ConfigResourceType.TOPIC:
             return describe_topic(broker.config, await _topic_config(broker, name))
@@ -74,12 +74,12 @@ async def describe(broker: ConfigurableBroker, resource_type: int, name: str) ->
             return describe_broker_defaults(broker.config)
         return describe_broker(broker.config)
     except ConfigurationError as error:
-        # The node is invalid; altering it must stay possible.
+        # The stored configuration is invalid; altering it must stay possible.
         raise KafkaError(ErrorCode.invalid_config, str(error)) from None
 
 
 def acl_resource(config_type: int, name: str) -> tuple[ResourceType, str]:
-    """Return the type and name of the ACL resource for a configuration resource; a broker's is the cluster."""
+    """Return the type and name of the ACL resource for a configuration resource; for a broker, the cluster."""
     if config_type == ConfigResourceType.TOPIC:
         return ResourceType.TOPIC, name
     if config_type == ConfigResourceType.GROUP:
@@ -90,9 +90,9 @@ def acl_resource(config_type: int, name: str) -> tuple[ResourceType, str]:
 async def alter(
     broker: ConfigurableBroker, context: RequestContext, resources: Sequence[AlterResource], *, validate_only: bool
 ) -> list[dict[str, Any]]:
-    """Alter each resource or leave it unchanged, and return the results in order.
+    """Alter each resource completely or not at all, and return the response's entries in order.
 
-    When this returns, the logs and partitions of this broker use the new configuration.
+    When this returns, this broker's logs and partitions use the new configuration.
     """
     results: list[KafkaError | None] = [None] * len(resources)
     changes: dict[int, ConfigChange] = {}
@@ -128,7 +128,7 @@ async def alter(
 
 
 def _change(broker: ConfigurableBroker, resource: AlterResource) -> ConfigChange:
-    """Return the change to write. Raise `KafkaError` if there is no such resource here."""
+    """Return the change to write. Raise `KafkaError` if this broker cannot alter the resource."""
     if resource.type == ConfigResourceType.TOPIC:
         _check_topic(broker.image, resource.name)
         return ConfigChange(topic=resource.name, change=lambda before: _altered_topic(broker.config, resource, before))
@@ -198,19 +198,19 @@ def _group_id(name: str) -> str:
 
 
 def _check_topic(image: ClusterImage, name: str) -> None:
-    """Raise `KafkaError` for an invalid topic name or a topic that does not exist."""
+    """Raise `KafkaError` for an invalid or unknown topic."""
     if validate_topic_name(name) not in image.topics:
         raise KafkaError(ErrorCode.unknown_topic_or_partition, f"there is no topic {name}")
 
 
 async def _topic_config(broker: ConfigurableBroker, name: str) -> Mapping[str, str]:
-    """Return the configuration of a topic. Raise `KafkaError` if it does not exist or the tree cannot be reached."""
+    """Return a topic's configuration. Raise `KafkaError` if the topic is unknown or the tree cannot be reached."""
     _check_topic(broker.image, name)
     return await broker.metadata_loop.topic_config(name)
 
 
 def _broker_id(config: BrokerConfig, resource_type: int, name: str) -> int | None:
-    """Return this broker's id, or `None` for the default of all brokers. Raise `KafkaError` for any other resource."""
+    """Return this broker's id, or `None` for the cluster-wide default (empty name). Raise `KafkaError` for others."""
     if resource_type != ConfigResourceType.BROKER:
         raise KafkaError(ErrorCode.invalid_request, f"resources of type {resource_type} have no configuration here")
     if name == "":

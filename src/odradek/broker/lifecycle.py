@@ -1,13 +1,13 @@
-"""A broker from start to stop: its parts, and the order in which they start and stop.
+"""The `Broker`: it creates all parts, and starts and stops them in order.
 
 ```
 start   lock the data directories · open the ports (clients wait) · the tree · load the logs · check the directories ·
         join the cluster, which gives the first image and the partitions · groups · serve clients
 stop    controlled shutdown · close the ports · answer waiting requests · groups · write what is pending ·
         leave the cluster · close the logs
-kill    none of this, as after kill -9, in a process that lives on
+kill    none of this: the broker stops as after kill -9, but the process continues
 ```
-A broker runs on any event loop, also the simulator's: it uses only its `Runtime` and its `Store`.
+A broker runs on any event loop, including the simulator's: it uses only its `Runtime` and its `Store`.
 """
 
 import asyncio
@@ -63,14 +63,14 @@ from odradek.security import ALLOW_ALL
 
 _log = logging.getLogger("odradek.broker")
 _FEWEST_OPEN_FILES: Final = 16
-"""The least number of open log files. Half of the process's limit is for logs, the other half for connections."""
+"""Lower limit of open log files. Logs get half of the process's file descriptors, connections the other half."""
 
 
 class Broker:
-    """One broker. Its `store` is the caller's: it stays open until the broker has stopped, and longer.
+    """One broker. The caller closes `store`, after the broker has stopped.
 
-    A second broker on the same data directory gets `note` in its error. `most_connections` is the system's limit of
-    connections, in addition to `max.connections`. The constructor needs a running event loop.
+    `note` is in the error of a second broker on the same data directory. `most_connections` limits connections in
+    addition to `max.connections`. The constructor needs a running event loop.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Broker:
         self.phase = Phase.STARTING
         self._has_checked_directories = False
         self.failed = asyncio.Event()
-        """Set when the last data directory has failed: the broker has to stop."""
+        """Set when the last data directory has failed: the caller has to stop the broker."""
         self.counters, self.answers, self.purgatory = BrokerCounters(), AnswerCache(), Purgatory()
         self.fetch_sessions = FetchSessions(
             slots=config.max_incremental_fetch_session_cache_slots,
@@ -144,7 +144,7 @@ class Broker:
         )
 
     def _make_replicas(self, note: str) -> None:
-        """Make the logs, the partitions, and what they need."""
+        """Create the log manager, the replica manager and the parts that they need."""
         config, runtime, metadata = self.config, self.runtime, self.metadata
         self.log_dir_events = LogDirEvents(self.tree, config.broker_id)
         self.logs = LogManager(
@@ -191,27 +191,27 @@ class Broker:
 
     @property
     def broker_epoch(self) -> int:
-        """The epoch of the broker's registration; -1 while it is not registered, as far as it knows."""
+        """The epoch of the broker's registration in the image; -1 if the image has none."""
         return self.metadata.broker_epoch
 
     @property
     def config(self) -> BrokerConfig:
-        """The configuration, with what was set while the broker runs."""
+        """The configuration in force: the static one and the dynamic changes."""
         return self.metadata.config
 
     @property
     def image(self) -> ClusterImage:
-        """The image of the cluster."""
+        """The current cluster image."""
         return self.metadata.image
 
     @property
     def endpoint(self) -> ListenerAddress:
-        """The address that clients get for the first listener; known once the ports are open."""
+        """The advertised address of the first listener; known once the ports are open."""
         return self.endpoints[0]
 
     @property
     def endpoints(self) -> tuple[ListenerAddress, ...]:
-        """The addresses that clients get for all listeners; known once the ports are open."""
+        """The advertised addresses of all listeners; known once the ports are open."""
         return self.server.endpoints
 
     @property
@@ -222,10 +222,10 @@ class Broker:
     # ---- start and stop -----------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Start, and return when clients are served.
+        """Start the broker, and return when it serves clients.
 
-        Raises `StorageError` or `ConfigurationError`, in one sentence, and leaves nothing running then. If it is
-        cancelled while logs are recovered, the next start does not recover the finished ones again.
+        Raises `StorageError` or `ConfigurationError`, with nothing left running. After a cancellation during log
+        recovery, the next start skips the recovered logs.
         """
         self.logs.directories.lock()
         if self.config.log_validate_records == "all":
@@ -255,7 +255,7 @@ class Broker:
                 f"and the metadata of cluster {cluster_id}"
             )
         self.logs.directories.cluster_id = cluster_id
-        # Recovery may take minutes, in which sessions are kept and probes answered.
+        # In the background: recovery may take minutes, in which the session is kept alive and probes are answered.
         clock = self.runtime.clock
         threads = self.config.num_recovery_threads_per_data_dir
         load = partial(self.logs.load, clock.now_ms(), threads=threads, monotonic=clock.monotonic)
@@ -271,7 +271,7 @@ class Broker:
         await resolve_duplicate_logs(self.store, self.runtime, self.logs)
 
     async def _prepare_registration(self, timeout_s: float) -> None:
-        """Remove this broker's unusable logs from the tree's ISRs before another broker may elect it."""
+        """Leave the ISRs of partitions whose records this broker may lack, before it registers and can be elected."""
         if not self._has_checked_directories:
             await check_directories(self.store, self.broker_id, self.logs, timeout_s=timeout_s)
             self.logs.write_meta_properties()
@@ -280,7 +280,7 @@ class Broker:
             await in_live_session(lambda: wait_until_out_of_isrs(self.store, self.broker_id, timeout_s=timeout_s))
 
     async def stop(self) -> None:
-        """Stop in order: answer waiting requests, leave the cluster, and close the logs cleanly."""
+        """Shut down cleanly: move leaderships, answer waiting requests, leave the cluster, and close the logs."""
         self.phase = Phase.LEAVING
         await self.controlled_shutdown.move_leaders()
         self.phase = Phase.STOPPING
@@ -305,7 +305,7 @@ class Broker:
         _log.info("broker %d has stopped", self.broker_id)
 
     def kill(self) -> None:
-        """Stop as after `kill -9`: nothing is written, flushed or sent; peers see a reset."""
+        """Stop as after `kill -9`: nothing is written, flushed or sent; peers get a connection reset."""
         self.phase = Phase.STOPPING
         self.server.close_listeners()
         self.server.abort_connections()
@@ -325,11 +325,11 @@ class Broker:
         self.logs.kill()
 
     def _notice_failed_directory(self, partitions: Set[TopicPartition], reason: StorageError) -> None:
-        """Handle a failed directory in the next turn of the loop, as the caller is in the middle of an operation."""
+        """Handle a failed directory in the next turn of the event loop, because the caller is in an operation."""
         asyncio.get_running_loop().call_soon(self._directory_failed, frozenset(partitions), reason)
 
     def _directory_failed(self, partitions: Set[TopicPartition], reason: StorageError) -> None:
-        """Give up the partitions in a failed directory, and stop if it was the last one (KIP-112)."""
+        """Take the partitions of a failed directory offline; set `failed` if it was the last directory (KIP-112)."""
         if self.phase in (Phase.STARTING, Phase.RUNNING):
             self.partitions.logs_failed(partitions, reason)
             self.log_dir_events.notify()
@@ -347,7 +347,7 @@ class Broker:
         self.auto_topic_creation_manager.image_changed()
 
     def _update_config(self, image: ClusterImage) -> None:
-        """Apply the configuration that was set in the tree, on top of the one that the broker was started with."""
+        """Apply the dynamic configuration of the image on top of the static one."""
         for_all, own = (image.broker_configs.get(each, {}) for each in (None, self.broker_id))
         self.metadata.config, ignored = broker_config_in_force(self.config.layers[-1], for_all, own)
         for sentence in ignored:
@@ -358,9 +358,9 @@ class Broker:
     # ---- topics -------------------------------------------------------------------------------------------------
 
     async def create_topics(self, wanted: Sequence[NewTopic], *, validate_only: bool = False) -> list[TopicCreation]:
-        """Create topics, each completely or not at all, in the order of `wanted`.
+        """Create topics, each completely or not at all, and return the results in the order of `wanted`.
 
-        Those created are led and accept records. Raises `KafkaError` NOT_CONTROLLER, and the controller's errors.
+        When this returns, they accept records. Raises `KafkaError`: NOT_CONTROLLER, and the controller's errors.
         """
         created = await self.controller.create_topics(wanted, validate_only=validate_only) if wanted else []
         await self.partitions.wait_until_applied()
@@ -369,9 +369,9 @@ class Broker:
     async def create_partitions(
         self, wanted: Sequence[NewPartitions], *, validate_only: bool = False
     ) -> list[KafkaError | None]:
-        """Add partitions to topics, each completely or not at all, in the order of `wanted`.
+        """Add partitions to topics, all or none per topic; return each one's error or None, in the order of `wanted`.
 
-        They are led and accept records. Raises `KafkaError` NOT_CONTROLLER, and the controller's errors.
+        When this returns, they accept records. Raises `KafkaError`: NOT_CONTROLLER, and the controller's errors.
         """
         results = await self.controller.create_partitions(wanted, validate_only=validate_only) if wanted else []
         await self.partitions.wait_until_applied()

@@ -1,11 +1,11 @@
-"""The image of the cluster and the configuration that a broker uses at present."""
+"""The cluster image and the configuration that a broker currently uses."""
 
 from odradek.config import BrokerConfig
 from odradek.metadata.image import ClusterImage
 
 
 class MetadataCache:
-    """The present image and configuration; the broker replaces both as wholes."""
+    """The current image and configuration; the broker replaces each as a whole."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self.broker_id = config.broker_id
@@ -14,6 +14,6 @@ class MetadataCache:
 
     @property
     def broker_epoch(self) -> int:
-        """The epoch of this broker's registration; -1 while it is not registered, as far as it knows."""
+        """The epoch of this broker's registration in the image; -1 if the image has none."""
         registered = self.image.brokers.get(self.broker_id)
         return -1 if registered is None else registered.epoch

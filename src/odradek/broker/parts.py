@@ -1,6 +1,6 @@
-"""The parts of a broker, one protocol each, and its phase: a signature says by them what a function may touch.
+"""Protocols for the parts of a broker, so that a signature says what a function uses, and the broker's `Phase`.
 
-`lifecycle.Broker` has all of them. A function that uses one part takes `broker: HasGroups`. A module that uses several
+`lifecycle.Broker` has all parts. A function that uses one part takes `broker: HasGroups`; a module that uses several
 declares `class _Broker(HasGroups, HasImage, Protocol)`, and adds the parts that no other module uses.
 """
 
@@ -37,7 +37,7 @@ class HasConfig(Protocol):
 
     @property
     def config(self) -> "BrokerConfig":
-        """The configuration, with what was set while the broker runs."""
+        """The configuration in force: the static one and the dynamic changes."""
 
 
 class HasController(Protocol):
@@ -61,7 +61,7 @@ class HasFence(Protocol):
 
     @property
     def fence(self) -> "Fence":
-        """The fence, which is closed while the session with the metadata may be over."""
+        """The fence, which is closed while the session with the metadata tree may have expired."""
 
 
 class HasFetchSessions(Protocol):
@@ -85,7 +85,7 @@ class HasImage(Protocol):
 
     @property
     def image(self) -> "ClusterImage":
-        """The image of the cluster: immutable, and another one after every change."""
+        """The current cluster image, an immutable value that every change replaces."""
 
 
 class HasLogs(Protocol):
@@ -117,11 +117,11 @@ class HasPurgatory(Protocol):
 
     @property
     def purgatory(self) -> "Purgatory":
-        """The requests that wait, with their deadlines."""
+        """The waiting requests, with their deadlines."""
 
 
 class HasRuntime(Protocol):
-    """A broker's surroundings."""
+    """A broker's runtime."""
 
     @property
     def runtime(self) -> "Runtime":

@@ -1,6 +1,6 @@
-"""Allocation of producer ids, unique in the cluster: each broker takes blocks of them from the metadata tree.
+"""Allocates producer ids, unique in the cluster, from blocks that the broker gets from the metadata tree.
 
-The rest of a dead broker's block stays unused.
+The rest of a stopped broker's block stays unused.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ AllocateBlock = Callable[[], Awaitable[range]]
 
 
 class ProducerIds:
-    """The producer ids of one broker, from its own blocks."""
+    """The producer ids of one broker."""
 
     def __init__(self, allocate_block: AllocateBlock) -> None:
         self._allocate_block = allocate_block
@@ -18,7 +18,7 @@ class ProducerIds:
         self._allocating = asyncio.Lock()
 
     async def take(self) -> int:
-        """Return an unused id. Raise the errors of `allocate_block`."""
+        """Return an unused producer id. Raise the errors of `allocate_block`."""
         async with self._allocating:
             while (producer_id := next(self._left, None)) is None:
                 self._left = iter(await self._allocate_block())

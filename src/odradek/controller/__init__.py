@@ -1,15 +1,16 @@
 """The controller's decisions, as pure functions: an image of the cluster in, operations on the metadata tree out.
 
 `broker.controlling` reads the tree, calls these functions and writes the result, each time with a check of the
-controller epoch. The brokers that are shutting down and the logs that cannot be used are not in the tree: they are
-passed in, and the next controller learns them anew (`broker.controlling.controller_context`). All else that decides is
-in the tree or the configuration, so the next controller finishes what a dead one left half done.
+controller epoch. Brokers that are shutting down and offline replicas are arguments (see
+`broker.controlling.controller_context`). All other inputs are in the tree or the configuration, so a new controller
+finishes what a dead one left half done.
 
-`elections` elects leaders after brokers or logs came or went, `leadership` when it is requested: preferred, unclean,
-for a shutdown, for balance. `topic_creation` and `partition_creation` place replicas by `placement`; `initialization`
-makes the first states. `reassignment` moves replicas, `reassign_partitions_request` reads a tool's node for it, and
-`reassignment_proposals` are for the commands. `topic_deletion` removes a topic's nodes, `producer_ids` makes blocks of
-ids, `state_change` is a decision about one partition. `alter_partition` decides on a leader's ISR change, whose way is
+`elections` elects leaders when brokers or logs fail or return, `leadership` on request: preferred, unclean, for a
+controlled shutdown, for balance. `topic_creation` and `partition_creation` place replicas by `placement`;
+`initialization` creates partition states. `reassignment` moves replicas, `reassign_partitions_request` reads a tool's
+node for it, and `reassignment_proposals` generates targets for the commands. `topic_deletion` removes a topic's nodes,
+`producer_ids` allocates blocks of ids, `state_change` has the new state of one partition. `alter_partition` decides on
+a leader's ISR change, which passes
 
     broker.replication.alter_partition_manager ─▶ alter_partition_requests ─▶ broker.handlers.alter_partition (skipped
     if the leader is the controller) ─▶ broker.controlling.alter_partition_jobs ─▶ alter_partition

@@ -1,15 +1,15 @@
-"""AlterPartition: the leader of a partition requests another ISR (KIP-497), and the controller decides.
+"""AlterPartition: the controller's decision on an ISR change that a partition's leader requests (KIP-497).
 
-    the leader's request has a newer epoch than the controller  NOT_CONTROLLER: another broker is elected by now
+    the request has a newer epoch than the controller's image   NOT_CONTROLLER: another broker is the controller
     the request's leader epoch is older                         FENCED_LEADER_EPOCH
     another broker leads; no ISR, or one without the leader     INVALID_REQUEST
     recovering again, or recovering with other members          INVALID_REQUEST (KIP-704)
-    the partition has this state already                        nothing is written: a response was lost
+    the partition has this state already                        nothing is written, as after a lost response
     the state has changed since the leader read it              INVALID_UPDATE_VERSION
     a joining broker is dead, shutting down, or being removed   INELIGIBLE_REPLICA (KIP-841, KIP-903)
 
 Only joining members have to be eligible: a leader that shuts down may still add other members, so that one of them can
-lead after it.
+become the next leader.
 """
 
 from collections.abc import Collection, Mapping
@@ -30,7 +30,7 @@ class AlterPartitionItem:
     """A leader's request for one partition: ISR members with their broker epochs (-1: unknown), in order.
 
     `partition_epoch` is the version of the state that the leader knows. The first request after an unclean election
-    marks the leader as recovered, because there is nothing to recover (nor in Kafka).
+    marks the leader as recovered: as in Kafka, there is nothing to recover.
     """
 
     isr: Mapping[int, int]
@@ -63,9 +63,9 @@ def alter_partition(
     shutting_down: Collection[int],
     controller_epoch: int,
 ) -> StateChange | None:
-    """Return the state that `broker_id` requests, or `None` if it is there already. The leader epoch stays.
+    """Return the state change that `broker_id` requests, or `None` if the partition has this state already.
 
-    Raises `KafkaError` with the codes of this module's table, or UNKNOWN_TOPIC_OR_PARTITION.
+    The leader epoch stays. Raises `KafkaError` with the codes of this module's table, or UNKNOWN_TOPIC_OR_PARTITION.
     """
     partition = image.partition(key)
     if partition is None or not partition.is_readable:

@@ -1,12 +1,12 @@
-"""Leader elections after brokers came or went.
+"""Leader elections when brokers or logs fail or return.
 
     leader alive                           it stays; dead members leave the ISR
-    leader dead, an ISR member alive       the first of these, in the order of the replicas
-    no ISR member alive, unclean allowed   the first replica alive, alone in the ISR: records may be lost
+    leader dead, ISR members alive         the first of these, in the order of the replicas
+    no ISR member alive, unclean allowed   the first live replica, alone in the ISR: records may be lost
     none of these                          no leader; the ISR keeps its members, which may return. Live members
-                                           without usable logs leave it, unless no other member remains
+                                           with offline logs leave it, unless no other member remains
 
-Every change raises the leader epoch by 1, so that requests with the old epoch are refused.
+Every change raises the leader epoch by 1.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -29,14 +29,15 @@ def elect(
 ) -> tuple[int, tuple[int, ...]] | None:
     """Return the leader and the ISR that `partition` should have, or `None` if it has them.
 
-    A registered ISR member without a usable log has to leave the ISR: a member that returns after a crash registers
-    only when no live broker is in the ISR with it (`broker.cluster.registration.unclean_registration`).
+    Brokers in `without_log` are registered, but their log is offline. They leave the ISR, because a member that returns
+    after a crash waits until no registered broker is in the ISR with it
+    (`broker.cluster.registration.unclean_registration`).
     """
     in_sync = tuple(replica for replica in partition.isr if replica in live)
     if partition.leader in in_sync:
         decided = partition.leader, in_sync
     elif in_sync:
-        # A tool may have written an ISR that is not among the replicas; its members still have the records.
+        # A tool may have written an ISR with members that are not replicas; they still have the records.
         candidates = [replica for replica in partition.replicas if replica in in_sync] or list(in_sync)
         staying = [replica for replica in candidates if replica not in shutting_down]
         decided = (staying or candidates)[0], in_sync
@@ -57,10 +58,10 @@ def elections(
     shutting_down: Collection[int] = (),
     offline: Mapping[int, Collection[TopicPartition]] = MappingProxyType({}),
 ) -> Iterator[StateChange]:
-    """Yield the elections that the image's live brokers make necessary in some of its topics.
+    """Yield the elections that are necessary in `topics` with the image's live brokers.
 
     Brokers that are `shutting_down` keep their leaderships and become leaders only of partitions that no other broker
-    can lead. Replicas that are `offline`, by broker, count as dead. Partitions without a readable state are skipped.
+    can lead. `offline` replicas, by broker, count as dead. Partitions without a readable state are skipped.
     """
     registered = image.brokers.keys()
     for topic in topics:
@@ -82,10 +83,7 @@ def elections(
 
 
 def _allows_unclean(overrides: Mapping[str, str], config: BrokerConfig) -> bool:
-    """Return whether a topic allows unclean elections.
-
-    Not if its configuration cannot be read, as records may be lost.
-    """
+    """Return whether a topic allows unclean elections; False if its configuration is invalid."""
     try:
         return topic_config(config, overrides).unclean_leader_election_enable
     except ConfigurationError:

@@ -1,4 +1,4 @@
-"""The first states of partitions: of a topic just created, and of partitions that were added to its node."""
+"""Creates the initial states of partitions: those of a new topic, and those added to a topic's node."""
 
 from collections.abc import Collection, Iterator
 
@@ -10,12 +10,15 @@ from odradek.model import TopicPartition
 
 
 def needs_initialization(topic: TopicImage) -> bool:
-    """Return whether a partition has no state yet, or the topic no id."""
+    """Return whether a partition of the topic has no state, or the topic has no id."""
     return topic.topic_id == UNNAMED or any(each.state_version == -1 for each in topic.partitions.values())
 
 
 def initial_state(partition: PartitionImage, live: Collection[int], controller_epoch: int) -> PartitionStateNode:
-    """Return a state in which the first live replica leads and all live ones are in sync; else the preferred one is."""
+    """Return the initial state: the first live replica leads, and the live replicas are the ISR.
+
+    Without a live replica there is no leader, and the preferred replica is the ISR.
+    """
     alive = tuple(replica for replica in partition.replicas if replica in live)
     return PartitionStateNode(
         leader=alive[0] if alive else NO_LEADER,
@@ -28,9 +31,9 @@ def initial_state(partition: PartitionImage, live: Collection[int], controller_e
 def initial_operations(
     topic: TopicImage, live: Collection[int], controller_epoch: int, existing: Collection[str]
 ) -> Iterator[list[Operation]]:
-    """Yield the operations that create missing states: a group for each partition, whose operations stay together.
+    """Yield the operations that create missing states, one list per partition; a list belongs in one transaction.
 
-    `existing` are the paths below the topic's node that are there already.
+    `existing` are the paths that exist below the topic's node.
     """
     parents = [paths.partitions(topic.name)]
     for number, partition in sorted(topic.partitions.items()):

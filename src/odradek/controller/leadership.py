@@ -1,11 +1,11 @@
-"""Leader changes that are requested, rather than caused by brokers that come and go.
+"""Leader changes on request: ElectLeaders, controlled shutdown, and the preferred leader balance.
 
     preferred        the first replica, if it is alive and in the ISR
-    unclean          for partitions without a leader: a member of the ISR, else any replica alive: records may be lost
+    unclean          for partitions without a leader: a member of the ISR, else any live replica: records may be lost
     shutdown         leaders move off the broker, and it leaves every ISR; where no other broker can lead, it stays
-    balance          preferred elections of brokers that lead too few of the partitions that prefer them
+    balance          preferred elections, if a broker leads too few of the partitions whose preferred leader it is
 
-Elections after the death of brokers are in `elections`.
+Elections after brokers fail are in `elections`.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -24,12 +24,12 @@ from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.model.values import dataclass
 
 Offline = Mapping[int, Collection[TopicPartition]]
-"""Replicas whose logs cannot be used, by broker."""
+"""Replicas whose logs are offline, by broker."""
 NOTHING_OFFLINE: Final[Offline] = MappingProxyType({})
 
 
 class ElectionType(IntEnum):
-    """The election types of ElectLeaders, with their numbers (KIP-460)."""
+    """The election types of ElectLeaders, numbered as on the wire (KIP-460)."""
 
     PREFERRED = 0
     UNCLEAN = 1
@@ -37,7 +37,7 @@ class ElectionType(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlledShutdownPlan:
-    """The steps by which a broker leaves its partitions: `changes` are written first.
+    """The plan of a controlled shutdown: `changes` are written first.
 
     Then the broker receives StopReplica, without deletion, for the partitions in `stop`. It still leads `remaining`.
     """
@@ -56,11 +56,11 @@ def elect_on_demand(
     offline: Offline = NOTHING_OFFLINE,
     controller_epoch: int,
 ) -> dict[TopicPartition, StateChange | KafkaError]:
-    """Return the election of each wanted partition, or its error; `None` selects all partitions that need one.
+    """Return the election of each `wanted` partition, or its error; `None` selects all partitions that need one.
 
     The codes are Kafka's: ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE,
-    UNKNOWN_TOPIC_OR_PARTITION, and INVALID_TOPIC_EXCEPTION for a topic that is being deleted. Replicas that are
-    `offline`, by broker, count as dead.
+    UNKNOWN_TOPIC_OR_PARTITION, and INVALID_TOPIC_EXCEPTION for a topic that is being deleted. `offline` replicas
+    count as dead.
     """
     alive = image.brokers.keys() - set(shutting_down)
     decided: dict[TopicPartition, StateChange | KafkaError] = {}
@@ -91,8 +91,8 @@ def plan_preferred_elections(
 ) -> tuple[list[StateChange], list[KafkaError], Delete]:
     """Return the elections that `/admin/preferred_replica_election` requests, their errors, and the node's deletion.
 
-    The node is deleted last. As in Kafka, an election that is impossible now is dropped, with an error. Partitions
-    that their preferred replica leads already are in neither list.
+    The node is deleted last. As in Kafka, an impossible election is dropped, with an error. Partitions that already
+    have their preferred leader are in neither list.
     """
     decided = elect_on_demand(
         image,
@@ -122,9 +122,9 @@ def shut_down(
 ) -> ControlledShutdownPlan:
     """Plan the controlled shutdown of a broker; a repeated request continues the first one.
 
-    `shutting_down` are the brokers whose requests came before. Partitions with one replica are skipped, because no
-    other broker can lead them. Raises `KafkaError` STALE_BROKER_EPOCH for an earlier registration (-1: the present
-    one), and BROKER_NOT_AVAILABLE for a broker that is not registered.
+    `shutting_down` are brokers with earlier requests. Partitions with one replica are skipped, because no other broker
+    can lead them. Raises `KafkaError` STALE_BROKER_EPOCH unless `broker_epoch` is the current one or -1, and
+    BROKER_NOT_AVAILABLE for a broker that is not registered.
     """
     broker = image.brokers.get(broker_id)
     if broker is None:
@@ -167,8 +167,8 @@ def balance_preferred_leaders(
 ) -> Iterator[StateChange]:
     """Yield preferred elections for brokers that exceed `leader.imbalance.per.broker.percentage`.
 
-    A broker's imbalance is the share of the partitions that prefer it which other brokers lead. Preferred replicas
-    that cannot lead yet are skipped.
+    Of the partitions whose preferred leader a broker is, its imbalance is the percentage that it does not lead.
+    Preferred replicas that cannot lead yet are skipped.
     """
     preferred: dict[int, list[TopicPartition]] = {}
     for key in _all_partitions(image):

@@ -1,8 +1,8 @@
-"""CreatePartitions: validation and placement of more partitions for a topic.
+"""CreatePartitions: validation and placement of new partitions of an existing topic.
 
-The topic's node gets their replicas in one write. Their states are created afterwards (`initialization`), as for
-partitions that an operator's tool wrote into the node. Unlike Kafka, this refuses internal topics whose records are
-found by the hash of a name: with another number of partitions they would not be found again.
+The topic's node gets their replicas; their states are created afterwards (`initialization`), as for partitions that a
+tool wrote into the node. Unlike Kafka, this refuses internal topics that are partitioned by the hash of a name: after a
+change of the count, coordinators would not find their records.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -36,8 +36,8 @@ def plan_partitions(
 ) -> dict[int, Replicas]:
     """Return the replicas of each new partition, and add them to `load`. Raises `KafkaError` for an invalid request.
 
-    New partitions get as many replicas as the topic's first one has, or will have after its reassignment. `brokers`
-    are all registered brokers, and `away` those of them that cannot lead now.
+    The replication factor is that of the topic's first partition, after its reassignment if one is in progress.
+    `brokers` are all registered brokers, and `away` those of them that cannot lead now.
     """
     if topic is None:
         raise KafkaError(ErrorCode.unknown_topic_or_partition, f"there is no topic {wanted.topic}")

@@ -1,12 +1,12 @@
 """Replica placement: the brokers that hold a topic's new partitions.
 
-Partitions are placed one after the other, each choice the best at that moment:
+Partitions are placed one after the other:
 - the leader: the broker that leads the fewest partitions of this topic, then of the cluster;
-- each follower: a rack that this partition has not got yet, then the fewest replicas of this topic, then the fewest
-  pairs with this leader (so that a dead broker's partitions move to many others), then the fewest of the cluster.
-Ties go to the lowest id. A topic is thus spread over all brokers, and a new broker is filled by new topics.
-
-As in KRaft, brokers that are away become replicas where the live ones are too few, and never leaders.
+- each follower: a broker of a rack without a replica of this partition, then with the fewest replicas of this topic,
+  then the fewest pairs with this leader (so that a dead broker's partitions move to many others), then the fewest
+  replicas of the cluster.
+Ties go to the lowest id. As in KRaft, brokers that are away become replicas only where the live ones are too few, and
+never leaders.
 """
 
 from collections import Counter
@@ -19,25 +19,25 @@ Replicas = tuple[int, ...]
 
 @dataclass(slots=True, kw_only=True)
 class ClusterLoad:
-    """The number of partitions that each broker leads by preference, and its number of replicas."""
+    """Each broker's number of partitions of which it is the preferred leader, and its number of replicas."""
 
     leaders: Counter[int] = field(default_factory=Counter)
     replicas: Counter[int] = field(default_factory=Counter)
 
     def add(self, assignment: Iterable[Replicas]) -> None:
-        """Add a topic's replicas to the counts."""
+        """Add the replicas of partitions to the counts."""
         for replicas in assignment:
             self.replicas.update(replicas)
             self.leaders.update(replicas[:1])
 
     def remove(self, assignment: Iterable[Replicas]) -> None:
-        """Subtract a topic's replicas from the counts."""
+        """Subtract the replicas of partitions from the counts."""
         for replicas in assignment:
             self.replicas.subtract(replicas)
             self.leaders.subtract(replicas[:1])
 
     def copy(self) -> "ClusterLoad":
-        """Return a copy to plan with."""
+        """Return an independent copy."""
         return ClusterLoad(leaders=self.leaders.copy(), replicas=self.replicas.copy())
 
 
@@ -50,10 +50,10 @@ def place(
     existing: Iterable[Replicas] = (),
     away: Collection[int] = (),
 ) -> dict[int, Replicas]:
-    """Return the replicas of `partitions` new partitions, by number from 0, and add them to `load`.
+    """Return the replicas of `partitions` new partitions, numbered from 0, and add them to `load`.
 
-    `racks` are the brokers, `existing` the topic's partitions so far, `away` those of the brokers that cannot lead
-    now. The caller has checked that there are at least `replication_factor` brokers, and one that is not away.
+    `racks` has the brokers, `existing` the topic's existing partitions, `away` the brokers that cannot lead now. The
+    caller has checked that there are at least `replication_factor` brokers, and one that is not away.
     """
     live = [broker for broker in racks if broker not in away]
     assert live

@@ -1,7 +1,7 @@
 """Reassignments that a tool requests by writing `/admin/reassign_partitions`.
 
-An entry stays until its partition has the replicas that it requests, so that old tools see the progress; the node is
-deleted with its last entry. AlterPartitionReassignments for a partition removes the partition's entry first.
+An entry stays until its partition has the requested replicas, so that old tools see the progress; the node is deleted
+with its last entry. AlterPartitionReassignments for a partition removes the partition's entry first.
 """
 
 from collections.abc import Collection
@@ -18,13 +18,13 @@ from odradek.model.values import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReassignPartitionsRequest:
-    """The node as it was read, and its version."""
+    """The content of `/admin/reassign_partitions`, and the node's version."""
 
     node: ReassignPartitionsNode
     version: int
 
     def to_begin(self, image: ClusterImage) -> dict[TopicPartition, Replicas]:
-        """Return the entries that are not begun, for `plan_reassignments`; the caller removes those with errors."""
+        """Return the targets of entries that are not begun, for `plan_reassignments`."""
         return {key: target for key, target in self.node.replicas.items() if not self._is_begun(image, key, target)}
 
     def completed(self, image: ClusterImage) -> list[TopicPartition]:
@@ -38,7 +38,7 @@ class ReassignPartitionsRequest:
         ]
 
     def without(self, keys: Collection[TopicPartition]) -> SetData | Delete | None:
-        """Return the operation that removes entries; `None` if the node has none of them."""
+        """Return the operation that removes the entries `keys`; `None` if the node has none of them."""
         left = {key: target for key, target in self.node.replicas.items() if key not in keys}
         if not left:
             return Delete(path=paths.REASSIGN_PARTITIONS, version=self.version)

@@ -5,8 +5,8 @@ The topic's node has these fields:
     partitions          RS, all replicas that have the records or are getting them; those of the target first
     adding_replicas     AR, the new replicas: RS - AR are the original ones
     removing_replicas   RR, the replicas to remove: RS - RR is the target, TRS
-    in both             a new replica that was withdrawn: the reassignment was cancelled, or got another target (Kafka
-                        stops such replicas at once; when no other is in sync, the records are lost with them)
+    AR and RR           a withdrawn new replica: the reassignment was cancelled, or got another target (Kafka stops
+                        such replicas at once; if no other replica is in sync, the records are lost with them)
 
     begin     RS, AR and RR are written                            new replicas begin to fetch
     wait      until all of TRS are in the ISR
@@ -14,9 +14,9 @@ The topic's node has these fields:
     finish    RR delete their logs, then RS = TRS is written       reassigned
 
 `move` and `finish` also remove withdrawn replicas, as soon as another member of the ISR is alive. A step is one
-transaction, names the versions that it was decided upon, and raises leader epochs: replicas accept only newer ones. If
-a controller dies before it has sent the change, the next one sends the full state to every broker. StopReplica is sent
-*before* `finish` is written, because afterwards the tree does not name the removed replicas.
+transaction, which checks the versions of the nodes it was computed from and raises leader epochs, because replicas
+accept only newer ones. StopReplica is sent *before* `finish` is written: afterwards the tree does not name the removed
+replicas.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -32,12 +32,12 @@ from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.model.values import dataclass
 
 STEP_PARTITIONS: Final = 200
-"""Most partitions of one transaction, which has a write for each of them and one for the topic."""
+"""Limit of partitions in one transaction, which has a write for each partition and one for the topic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """The replicas of a partition (RS), and which of them are being added (AR) and removed (RR)."""
+    """A partition's replicas (RS), and which of them are being added (AR) and removed (RR)."""
 
     replicas: Replicas
     adding: Replicas = ()
@@ -45,7 +45,7 @@ class Assignment:
 
     @property
     def origin(self) -> Replicas:
-        """The replicas before the reassignment; Kafka's order of them may be lost."""
+        """The replicas before the reassignment, possibly in another order."""
         return _without(self.replicas, self.adding)
 
     @property
@@ -55,7 +55,7 @@ class Assignment:
 
     @property
     def withdrawn(self) -> Replicas:
-        """Replicas that were being added, and are to be removed again."""
+        """New replicas that have to be removed again."""
         return tuple(replica for replica in self.adding if replica in self.removing)
 
     @property
@@ -64,10 +64,7 @@ class Assignment:
         return bool(self.adding or self.removing)
 
     def towards(self, target: Replicas) -> "Assignment":
-        """Return the assignment with another target.
-
-        Replicas that may have records stay in it until they are removed.
-        """
+        """Return the assignment with another target. Replicas that may have records stay in it until removed."""
         origin = self.origin
         replicas = tuple(dict.fromkeys((*target, *origin, *self.adding)))
         return Assignment(replicas=replicas, adding=_without(replicas, origin), removing=_without(replicas, target))
@@ -83,7 +80,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopReplicas:
-    """Brokers that have to delete a replica, unless they know a newer leader epoch."""
+    """A StopReplica to send: `brokers` delete their replica unless they know a newer leader epoch."""
 
     partition: TopicPartition
     brokers: Replicas
@@ -92,7 +89,7 @@ class StopReplicas:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReassignmentStep:
-    """One transaction. The live brokers in `stop` delete their replicas before `operations` are written."""
+    """One transaction of a reassignment. The live brokers in `stop` delete their replicas before it is written."""
 
     topic: str
     operations: tuple[Operation, ...]
@@ -101,7 +98,7 @@ class ReassignmentStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReassignmentPlan:
-    """The reassignments that begin, and the errors of those that do not."""
+    """The steps that begin reassignments, and the errors of partitions whose reassignment does not begin."""
 
     steps: tuple[ReassignmentStep, ...]
     errors: Mapping[TopicPartition, KafkaError]
@@ -117,7 +114,7 @@ def assignment_of(partition: PartitionImage) -> Assignment:
 def reassignments(
     image: ClusterImage, wanted: Mapping[str, Collection[int]] | None = None
 ) -> dict[TopicPartition, Assignment]:
-    """Return the reassignments in progress, as for ListPartitionReassignments: all, or those of some partitions."""
+    """Return the reassignments in progress, of all partitions or of `wanted` (partition numbers by topic)."""
     found = {}
     for name in image.topics if wanted is None else wanted:
         topic = image.topics.get(name)
@@ -140,8 +137,8 @@ def plan_reassignments(
 ) -> ReassignmentPlan:
     """Plan the reassignment of partitions to these replicas; `None` cancels the reassignment in progress.
 
-    A target that is the present one takes no step. Errors are INVALID_REPLICA_ASSIGNMENT, UNKNOWN_TOPIC_OR_PARTITION,
-    NO_REASSIGNMENT_IN_PROGRESS and, unless such changes are allowed (KIP-860), INVALID_REPLICATION_FACTOR.
+    An unchanged target needs no step. Errors are INVALID_REPLICA_ASSIGNMENT, UNKNOWN_TOPIC_OR_PARTITION,
+    NO_REASSIGNMENT_IN_PROGRESS and, unless its change is allowed (KIP-860), INVALID_REPLICATION_FACTOR.
     """
     errors: dict[TopicPartition, KafkaError] = {}
     begun: dict[str, dict[int, Assignment]] = {}
@@ -210,9 +207,9 @@ def _begin(topic: TopicImage, begun: Mapping[int, Assignment], controller_epoch:
 
 
 def advance(topic: TopicImage, live: Collection[int], controller_epoch: int) -> ReassignmentStep | None:
-    """Return the next step of the topic's reassignments, or `None` if there is none, or none can go on yet.
+    """Return the next step of the topic's reassignments, or `None` if there is none now.
 
-    Elections have to come first: this function does not replace dead leaders.
+    Call it after elections: it does not replace dead leaders of partitions that have to wait.
     """
     finished: dict[int, Assignment] = {}
     operations: list[Operation] = []
@@ -242,7 +239,7 @@ def advance(topic: TopicImage, live: Collection[int], controller_epoch: int) -> 
 
 
 def _leaving(assignment: Assignment, partition: PartitionImage, live: Collection[int]) -> Replicas | None:
-    """Return the replicas that can be removed now, which may be none; `None` if the partition has to wait."""
+    """Return the replicas to remove now, possibly none; `None` if the partition has to wait."""
     if not partition.is_readable:
         return None
     in_sync = set(partition.isr)
@@ -263,7 +260,7 @@ def _move(
     live: Collection[int],
     controller_epoch: int,
 ) -> StateChange | None:
-    """Return the change that removes replicas from the ISR; `None` if they neither lead nor are in it."""
+    """Return the change that removes `leaving` from leadership and ISR; `None` if they have neither."""
     isr = _without(partition.isr, leaving)
     if isr == partition.isr and partition.leader not in leaving:
         return None
@@ -275,7 +272,7 @@ def _move(
 
 
 def _renewed(topic: TopicImage, number: int, controller_epoch: int) -> StateChange:
-    """Return the same leader and ISR in the next leader epoch: replicas ignore what is not newer."""
+    """Return the same leader and ISR in the next leader epoch: replicas ignore states without a newer one."""
     partition = topic.partitions[number]
     key = TopicPartition(topic.name, number)
     return new_leadership(key, partition, partition.leader, partition.isr, controller_epoch=controller_epoch)

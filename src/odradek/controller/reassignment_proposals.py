@@ -1,7 +1,7 @@
-"""Proposed reassignments for the administration commands: to other brokers, or off one broker.
+"""Generates reassignment proposals for the administration commands: to given brokers, or off one broker.
 
-A proposal changes nothing; the command submits it by AlterPartitionReassignments. Both functions place replicas by the
-rule of `placement`, and `plan_drain` moves only the replicas of the drained broker.
+A proposal changes nothing; the command submits it by AlterPartitionReassignments. `generate_assignment` uses
+`placement`; `plan_drain` moves only the replicas of the drained broker.
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ Assignments = Mapping[TopicPartition, Replicas]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainPlan:
-    """New replicas by partition that leave one broker empty, and the partitions for which no other broker is left."""
+    """New replicas by partition that empty one broker; for partitions in `stuck`, no other broker is left."""
 
     targets: Assignments
     stuck: tuple[TopicPartition, ...]
@@ -27,8 +27,8 @@ def generate_assignment(
 ) -> Assignments:
     """Return replicas for all partitions of `topics` on the brokers of `racks`, as if the topics were created now.
 
-    `assigned` are the cluster's partitions, these topics included. Partitions keep their numbers of replicas; the
-    caller has checked that there are enough brokers.
+    `assigned` are all partitions of the cluster, including `topics`. Replication factors stay; the caller has checked
+    that there are enough brokers.
     """
     load = ClusterLoad()
     load.add(replicas for key, replicas in assigned.items() if key.topic not in topics)
@@ -46,12 +46,12 @@ def generate_assignment(
 
 
 def plan_drain(broker_id: int, assigned: Assignments, racks: Mapping[int, str | None]) -> DrainPlan:
-    """Return replicas without `broker_id` for every partition that it has; the other replicas stay.
+    """Return new replicas, without `broker_id`, for every partition of this broker; the other replicas stay.
 
-    `assigned` are the replicas that the cluster's partitions have or are getting, `racks` the live brokers. The
-    successor is a broker of a rack that the partition has not got, then the one with the fewest replicas of the topic,
-    then of the cluster. If `broker_id` was the preferred leader, the replica that is preferred for the fewest others
-    becomes it.
+    `assigned` are the replicas of all partitions, after reassignments in progress; `racks` has the live brokers. The
+    successor is preferably of a rack without another replica, then has the fewest replicas of the topic, then of the
+    cluster. If `broker_id` was the preferred leader, the live replica that is preferred leader of the fewest partitions
+    of the topic becomes it.
     """
     candidates = {broker: rack for broker, rack in racks.items() if broker != broker_id}
     load = ClusterLoad()

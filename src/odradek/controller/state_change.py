@@ -1,4 +1,4 @@
-"""A decision about one partition: its next state, and the version of the state that it replaces."""
+"""The `StateChange` of one partition: its next state, and the version of the state that it replaces."""
 
 from odradek.metadata import paths
 from odradek.metadata.image import PartitionImage
@@ -10,23 +10,23 @@ from odradek.model.values import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateChange:
-    """A partition's new state, and the version of the old one."""
+    """A partition's new state, and the version of the stored state that it replaces."""
 
     partition: TopicPartition
     state: PartitionStateNode
     version: int
 
     def operation(self) -> SetData:
-        """Return the write, which fails if the state has another version."""
+        """Return the write, which fails if the stored state has another version."""
         return SetData(path=paths.partition_state(self.partition), data=self.state.encode(), version=self.version)
 
 
 def new_leadership(
     key: TopicPartition, partition: PartitionImage, leader: int, isr: tuple[int, ...], *, controller_epoch: int
 ) -> StateChange:
-    """Return a leader and an ISR in the next leader epoch, so that requests with the old epoch are refused.
+    """Return the change to this leader and ISR in the next leader epoch, which fences requests with the old one.
 
-    A leader that was not in sync may lack records, and is marked as recovering (KIP-704).
+    A leader that was not in the ISR may lack records, and is marked as recovering (KIP-704).
     """
     is_unclean = leader in isr and leader not in partition.isr
     state = PartitionStateNode(

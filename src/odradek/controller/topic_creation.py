@@ -1,7 +1,7 @@
 """CreateTopics: validation, placement, and the operations that create a topic.
 
-The topic's node and its configuration are written together, and the topic exists then. The states of its partitions
-are created afterwards (`initialization`), as for a topic whose node an operator's tool wrote.
+One transaction writes the topic's node and its configuration. The states of its partitions are created afterwards
+(`initialization`), as for a node that a tool wrote.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -18,17 +18,17 @@ from odradek.model.values import dataclass, field
 
 DEFAULT = -1
 MAX_PARTITIONS = 10_000
-"""Most partitions of one request, as in Kafka: more would block the controller and all metadata for seconds."""
+"""Limit of partitions created by one request, as in Kafka."""
 
 
 class PartitionLimit:
-    """The number of partitions that one request may still create."""
+    """Counts the partitions that one request creates, up to `MAX_PARTITIONS`."""
 
     def __init__(self) -> None:
         self._left = MAX_PARTITIONS
 
     def take(self, partitions: int) -> None:
-        """Count new partitions. Raises `KafkaError` POLICY_VIOLATION if the request creates too many."""
+        """Count new partitions. Raises `KafkaError` POLICY_VIOLATION if the request would create too many."""
         if partitions > self._left:
             message = f"a request creates at most {MAX_PARTITIONS:,} partitions"
             raise KafkaError(ErrorCode.policy_violation, message)
@@ -37,7 +37,7 @@ class PartitionLimit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTopic:
-    """A requested topic: numbers of partitions and replicas (-1: the default), or the replicas of each partition."""
+    """A topic to create: numbers of partitions and replicas (-1: the default), or each partition's replicas."""
 
     name: str
     num_partitions: int = DEFAULT
@@ -48,7 +48,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPlan:
-    """A validated and placed topic."""
+    """A valid topic to create, with its replicas by partition."""
 
     name: str
     topic_id: UUID
@@ -56,7 +56,7 @@ class TopicPlan:
     config: Mapping[str, str]
 
     def operations(self, *, config_exists: bool) -> list[Operation]:
-        """Return the operations that create the topic; `config_exists` if the tree has a node for its configuration."""
+        """Return the operations that create the topic; `config_exists`: whether its configuration has a node."""
         path, data = paths.topic_config(self.name), ConfigNode(config=self.config).encode()
         return [
             SetData(path=path, data=data) if config_exists else Create(path=path, data=data),
@@ -68,7 +68,7 @@ class TopicPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicCreation:
-    """The result of a `NewTopic`: `plan` if it was created, or is valid; `error` if not."""
+    """The result of a `NewTopic`: a `plan` if it was created (or only validated), or an `error`."""
 
     name: str
     plan: TopicPlan | None = None
@@ -76,9 +76,9 @@ class TopicCreation:
 
 
 class ExistingTopicNames:
-    """The names of topics, with Kafka's rule for collisions: metrics write both `.` and `_` as `_`.
+    """The existing topic names, and Kafka's rule for collisions: metrics write both `.` and `_` as `_`.
 
-    Lookups take constant time, because one request may have any number of names.
+    Lookups take constant time.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -114,10 +114,10 @@ def plan_topic(
     load: ClusterLoad,
     config: BrokerConfig,
 ) -> TopicPlan:
-    """Validate and place a topic, and add it to `load`. Raises `KafkaError` for an invalid request.
+    """Validate a topic, place its replicas, and add them to `load`. Raises `KafkaError` for an invalid request.
 
-    `existing` are all names that are taken, those of topics being deleted too; `brokers` are all registered brokers,
-    and `away` those of them that cannot lead now.
+    `existing` has all topic names, including topics being deleted; `brokers` are all registered brokers, `away` those
+    of them that cannot lead now.
     """
     existing.check(wanted.name)
     if wanted.assignment:
@@ -152,7 +152,7 @@ def _check_numbers(wanted: NewTopic, brokers: Mapping[int, BrokerImage], config:
 
 
 def check_replication_factor(replication_factor: int, brokers: Collection[int]) -> None:
-    """Raise `KafkaError` INVALID_REPLICATION_FACTOR if fewer brokers are registered, alive or not."""
+    """Raise `KafkaError` INVALID_REPLICATION_FACTOR if fewer brokers than that are registered, alive or not."""
     if replication_factor > len(brokers):
         registered = f"the {len(brokers)} that are registered"
         message = f"the replication factor {replication_factor} needs more brokers than {registered}"
@@ -175,7 +175,10 @@ def _check_assignment(
 def check_replicas(
     partition: int, replicas: Replicas, replication_factor: int, brokers: Collection[int], away: Collection[int]
 ) -> None:
-    """Raise `KafkaError` INVALID_REPLICA_ASSIGNMENT unless these are distinct registered brokers, and one is alive."""
+    """Raise `KafkaError` INVALID_REPLICA_ASSIGNMENT unless `replicas` are valid for a partition.
+
+    Valid are `replication_factor` distinct registered `brokers`, not all of them `away`.
+    """
     if not replicas:
         raise _bad_assignment(f"partition {partition} has no replicas")
     if len(set(replicas)) != len(replicas):

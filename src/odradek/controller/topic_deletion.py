@@ -1,10 +1,10 @@
-"""Topic deletion: the remaining operations, in an order that the next controller can continue at any point.
+"""Topic deletion: its operations, in an order that lets a new controller continue at any point.
 
-The request is a node below `/admin/delete_topics`. It is deleted last, together with the topic's own node: as long as
-anything of the topic is there, so is the request.
+The request, a node below `/admin/delete_topics`, is deleted last, together with the topic's own node.
 
-Brokers that are away keep their replicas. The transaction that deletes the topic creates a node for each of them, with
-the topic's id; such a broker deletes its logs of this id when it is back, and then the node (`broker.replication`).
+Brokers that are away keep their replicas. The transaction that deletes the topic creates a note for each of them, a
+node with the topic id. When the broker is back, it deletes its logs of this topic id, and then the note
+(`broker.replication`).
 """
 
 from collections.abc import Collection, Iterator
@@ -19,7 +19,7 @@ from odradek.model.values import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDeletion:
-    """The result of a request to delete a topic, by name or by id; the topic is deleted if there is no error."""
+    """The result of deleting a topic, by name or by id; the topic is deleted unless there is an `error`."""
 
     name: str | None
     topic_id: UUID | None
@@ -29,10 +29,10 @@ class TopicDeletion:
 def deletion_operations(
     name: str, existing: Collection[str], *, topic_id: UUID = UNNAMED, away: Collection[int] = ()
 ) -> Iterator[list[Operation]]:
-    """Yield the operations that delete the topic, in groups whose operations stay together.
+    """Yield the operations that delete the topic, in lists that must not be divided between transactions.
 
-    `existing` are those paths that exist of the topic's node, the nodes below it, its configuration, the request and
-    the notes, which stay. The brokers in `away` have replicas and are not registered, so they get no StopReplica.
+    `existing` are the existing paths of the topic's node, the nodes below it, its configuration, the request and the
+    notes, which stay. The brokers in `away` have replicas but are not registered, so they get no StopReplica.
     """
     last = (paths.topic_config(name), paths.topic(name), paths.delete_topic(name))
     notes = [] if topic_id == UNNAMED else [paths.deleted_replica(each, topic_id) for each in sorted(away)]

@@ -1,12 +1,12 @@
-"""The interface between a coordinator's state machine and the runtime that keeps its records.
+"""The interface between a coordinator's state machine and the runtime that stores its records.
 
-A coordinator owns one partition of an internal topic. Its machine decides: requests, time and images go in, and a
-`CoordinatorResult` comes out. The runtime (`odradek.broker.coordinators`) appends the result's records as one batch,
-applies each of them, and sends the replies when everything that they may have seen is committed.
+A coordinator owns one partition of an internal topic. Its `Machine` takes requests, time and images, and returns a
+`CoordinatorResult`. The runtime (`odradek.broker.coordinators`) appends the result's records as one batch, applies
+each, and sends the replies when all records appended so far are committed.
 
-**Durable state changes in `apply` and `end_transaction` only**, and these are called alike for a record that was just
-appended and for one that is read when the coordinator loads. Whatever else a machine keeps, such as sessions and
-waiting requests, is lost when another broker becomes coordinator, or when records could not be written.
+**Durable state changes in `apply` and `end_transaction` only**, which are called both for new records and for records
+read when the coordinator loads. A machine's other state, such as sessions and waiting requests, is lost when another
+broker becomes coordinator, or when records could not be written.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,12 +20,12 @@ NO_PRODUCER: Final = -1
 
 
 class Now(NamedTuple):
-    """The time of a decision."""
+    """The time at which a machine is called."""
 
     ms: int
-    """Monotonic, for deadlines; it stands still while nothing can be written."""
+    """Monotonic, for deadlines; it stands still while no records can be appended."""
     wall_ms: int
-    """Since 1970, for records."""
+    """Wall clock, since 1970, for records."""
 
 
 RecordT = TypeVar("RecordT")
@@ -35,7 +35,7 @@ RequestT_contra = TypeVar("RequestT_contra", contravariant=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Producer:
-    """The transactional producer in whose transaction records are written."""
+    """The producer of the transaction that records belong to."""
 
     producer_id: int
     epoch: int
@@ -43,7 +43,7 @@ class Producer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """The answer to the request that was handled with `to`. A `KafkaError` as `value` is raised to the caller."""
+    """The reply to the request that `handle` got with `to`. If `value` is a `KafkaError`, the request fails with it."""
 
     to: object
     value: object
@@ -51,10 +51,10 @@ class Reply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorResult(Generic[RecordT]):
-    """The result of a decision: records to append as one atomic batch, and replies that depend on them.
+    """Records to append for one `key`, such as a group id, and replies to send when they are committed.
 
-    It concerns one `key`, such as a group id. `producer` is set if the records belong to a transaction: they are
-    pending then until its marker is written. `events` say what happened, for logs, metrics and journals.
+    If the records belong to a transaction, `producer` is set, and they are pending until the transaction's marker.
+    `events` report what happened, for logs, metrics and journals.
     """
 
     key: str
@@ -63,9 +63,9 @@ class CoordinatorResult(Generic[RecordT]):
     producer: Producer | None = None
     events: Sequence[object] = ()
     is_atomic: bool = True
-    """Whether the records must not be spread over several batches, even if one would be too large."""
+    """Whether the records must be in one batch, even if it would be too large."""
     is_only_records: bool = False
-    """Whether nothing but durable state changes, so that the key needs no reset if the records cannot be appended."""
+    """Whether the machine changes only by the records, so that the key needs no reset if their append fails."""
 
 
 class Machine(Protocol[RequestT_contra, RecordT]):
@@ -76,42 +76,42 @@ class Machine(Protocol[RequestT_contra, RecordT]):
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """Return when to call `expire` at the latest; it may find nothing to do then."""
+        """Return the monotonic time at which to call `expire`, which may do nothing; None if there is no deadline."""
 
     @property
     def size_bytes(self) -> int:
-        """Return the approximate memory that the state of clients takes, in bytes."""
+        """Return the approximate memory of the clients' state, in bytes."""
 
     def handle(self, key: str, request: RequestT_contra, to: object, now: Now) -> CoordinatorResult[RecordT]:
-        """Decide on a request for `key`. Its reply is in this result or in a later one of that key."""
+        """Handle a request for `key`. The `Reply` to `to` is in this result or in a later one of that key."""
 
     def is_read(self, request: RequestT_contra) -> bool:
-        """Return whether a request never needs a record, so that it can be handled while none can be appended."""
+        """Return whether a request never writes records, and so can be handled while none can be appended."""
 
     def expire(self, now: Now) -> CoordinatorResult[RecordT] | None:
-        """Decide on one deadline that is due; None if there is none."""
+        """Handle one due deadline; return None if none is due."""
 
     def on_elected(self, image: ClusterImage, now: Now) -> Iterator[CoordinatorResult[RecordT]]:
-        """Decide, key by key, what follows when all records have been applied, before the first request."""
+        """Yield a result per key after all records are loaded, before the first request."""
 
     def on_image(self, old: ClusterImage, new: ClusterImage, now: Now) -> Iterator[CoordinatorResult[RecordT]]:
-        """Decide, key by key, on changes of topics and brokers."""
+        """Yield a result per key that changes of topics and brokers require."""
 
     def reset(self, key: str, now: Now) -> CoordinatorResult[RecordT]:
-        """Discard the state of `key` that is not durable, and decide as after loading.
+        """Discard the state of `key` that is not durable, and return a result as after loading.
 
-        The last result of the key was not appended. The caller has answered its waiting requests.
+        Called when the key's last result could not be appended; the caller has failed the key's waiting requests.
         """
 
     def apply(self, record: RecordT, offset: int, producer_id: int) -> None:
-        """Change durable state by a record, which may be part of an open transaction (`NO_PRODUCER` if not)."""
+        """Apply a record to durable state; `producer_id` is its open transaction's, or `NO_PRODUCER`."""
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
-        """Change durable state by the marker that ends a producer's transaction."""
+        """Apply the marker of a producer's transaction to durable state."""
 
 
 class RecordCodec(Protocol[RecordT]):
-    """The bytes of a machine's records in its topic."""
+    """Encodes and decodes a machine's records."""
 
     def encode(self, record: RecordT) -> tuple[bytes, bytes | None]:
         """Return key and value; a value of None is a tombstone."""
@@ -121,7 +121,7 @@ class RecordCodec(Protocol[RecordT]):
 
 
 def partition_for(key: str, partition_count: int) -> int:
-    """Return a key's partition of the topic: Java's `abs(key.hashCode()) % count`."""
+    """Return the partition of the internal topic for `key`: Java's `abs(key.hashCode()) % count`."""
     return _java_hash(key) % partition_count
 
 

@@ -1,8 +1,8 @@
-"""The table of all metrics: Kafka's MBean, Prometheus name, labels and help. `docs/metrics.md` repeats it.
+"""All metrics: MBean in Kafka, Prometheus name, labels and help. `docs/metrics.md` repeats them.
 
-Names follow the usual JMX exporter configurations, so that Kafka's dashboards find them:
+Names follow the usual JMX exporter configurations, so that dashboards for Kafka work:
 `kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec` is `kafka_server_brokertopicmetrics_bytesin_total`. Metrics
-that Kafka does not have begin with `odradek_`.
+that Kafka does not have start with `odradek_`.
 """
 
 from enum import Enum
@@ -21,7 +21,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """One metric: `name` lacks a counter's suffix; `mbean` is its name in Kafka, None for Odradek's own."""
+    """One metric: `name` is without the suffix `_total`; `mbean` is its name in Kafka, None for Odradek's own."""
 
     mbean: str | None
     name: str
@@ -31,12 +31,12 @@ class Metric:
 
     @property
     def exposed_name(self) -> str:
-        """The name on the page; a histogram's samples append `_bucket`, `_sum` and `_count`."""
+        """The name on the page; samples of a histogram append `_bucket`, `_sum` and `_count`."""
         return f"{self.name}_total" if self.kind is Kind.COUNTER else self.name
 
 
 def prometheus_name(mbean: str) -> str:
-    """Return the name for `domain:type=T,name=N`, without `PerSec` and `-total`, which a counter's suffix replaces."""
+    """Return the Prometheus name for an MBean `domain:type=T,name=N`, without a final `PerSec` or `-total`."""
     domain, _, rest = mbean.partition(":")
     properties = dict(item.split("=") for item in rest.split(","))
     words = [
@@ -48,7 +48,7 @@ def prometheus_name(mbean: str) -> str:
 
 
 _defined: Final[list[Metric]] = []
-"""All metrics defined so far, in the order of the table."""
+"""All metrics defined so far, in order."""
 
 
 def _kafkas(mbean: str, kind: Kind, help_: str, *labels: str) -> Metric:

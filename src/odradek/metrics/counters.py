@@ -1,14 +1,14 @@
-"""Counters and histograms, read only by scrapes, so that counting is an addition."""
+"""Counters and histograms of requests, topics and listeners: plain attributes, which are cheap to update."""
 
 from bisect import bisect_left
 from typing import Final
 
 MILLISECONDS: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0, 2500.0, 10000.0)
-"""Bucket bounds of request times: half of them below 10 ms, where most responses should be."""
+"""Bucket bounds of request times, in ms."""
 
 
 class Histogram:
-    """Counts of values between `bounds`; the last of `counts` is for values above all of them."""
+    """Counts of values between `bounds`; the last item of `counts` is for values above all bounds."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -18,7 +18,7 @@ class Histogram:
         self.total = 0.0
 
     def observe(self, value: float) -> None:
-        """Count a value; a value that equals a bound counts below it."""
+        """Count a value; one that equals a bound counts as below it."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
@@ -30,7 +30,7 @@ class Histogram:
 
 
 class TopicTraffic:
-    """Traffic of one topic on this broker, over all partitions; kept while leadership moves."""
+    """Counters of one topic on this broker, over all partitions; they survive changes of the leader."""
 
     __slots__ = ("bytes_in", "bytes_out", "bytes_rejected", "failed_fetches", "failed_produces", "messages_in")
 
@@ -46,8 +46,8 @@ class TopicTraffic:
 class BrokerCounters:
     """Counters of the whole broker.
 
-    `elsewhere` counts requests for topics that this broker does not lead, under one name, since clients can invent any
-    number of names. `errors` is by API key and error code.
+    `elsewhere` is for all topics that this broker does not lead, because clients can send any number of names. `errors`
+    is by `(API key, error code)`.
     """
 
     __slots__ = (
@@ -112,13 +112,10 @@ class RequestCounters:
         self.total_time = Histogram()
 
     def served(self, size: int, queue_ms: float, local_ms: float) -> None:
-        """Count a request of `size` bytes, its time in the queue and its local time.
-
-        `observe` is inlined to save the calls.
-        """
+        """Count a request of `size` bytes, its time in the queue and its local time."""
         self.requests += 1
         self.request_bytes += size
-        histogram = self.queue_time
+        histogram = self.queue_time  # `observe` is inlined to save calls
         histogram.counts[bisect_left(MILLISECONDS, queue_ms)] += 1
         histogram.total += queue_ms
         histogram = self.local_time
@@ -126,7 +123,7 @@ class RequestCounters:
         histogram.total += local_ms
 
     def awaited(self, remote_ms: float, queue_ms: float) -> None:
-        """Count a delayed response: the wait for other brokers or records, then for earlier responses."""
+        """Count a delayed response: its wait for other brokers or records, then for earlier responses."""
         histogram = self.remote_time
         histogram.counts[bisect_left(MILLISECONDS, remote_ms)] += 1
         histogram.total += remote_ms

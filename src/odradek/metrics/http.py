@@ -1,8 +1,8 @@
-"""The part of HTTP/1.1 that a scraper or a probe needs: GET and HEAD, one request per connection.
+"""A minimal HTTP/1.1 server for scrapers and probes: GET and HEAD, one request per connection.
 
-The size of a head, the time per connection, the number of connections and of requests in progress are bounded;
-connections beyond the bounds are closed without a response. When there are too many connections, the oldest one
-without a request is closed, so that idle connections cannot block a probe. The caller maps paths to responses.
+The size of a head, the time per connection and the number of connections are bounded; connections beyond the bounds are
+closed without a response. When there are too many connections, the oldest one without a request is closed, so that idle
+connections cannot block a probe.
 """
 
 import asyncio
@@ -31,22 +31,22 @@ class Answer:
 
 
 Respond = Callable[[str, str], Awaitable[Answer]]
-"""A function from a path and the header Accept to a response."""
+"""Maps a path and the Accept header to a response."""
 
 
 class HttpService:
-    """The set of open connections."""
+    """The server's open connections; `respond` answers their requests."""
 
     def __init__(self, respond: Respond) -> None:
         self.respond = respond
         self._open: dict[HttpConnection, None] = {}
 
     def connection(self) -> "HttpConnection":
-        """Return a new protocol; the factory for `listen`."""
+        """Return a new protocol, for `listen`."""
         return HttpConnection(self)
 
     def admit(self, connection: "HttpConnection") -> bool:
-        """Register a connection, closing an idle one if there are too many; return False if none is idle."""
+        """Add a connection. If there are too many, close an idle one, or return False if none is idle."""
         if len(self._open) >= _MAX_CONNECTIONS:
             idle = next((each for each in self._open if not each.is_responding), None)
             if idle is None:
@@ -67,7 +67,7 @@ class HttpService:
 
 
 class HttpConnection(asyncio.Protocol):
-    """One client's connection: reads a head, sends a response, closes."""
+    """One connection: reads a request's head, sends the response, and closes."""
 
     def __init__(self, service: HttpService) -> None:
         self._service = service
@@ -78,7 +78,7 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def is_responding(self) -> bool:
-        """Whether the request is complete and its response in progress."""
+        """Whether the request was received and is being answered."""
         return self._task is not None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -91,7 +91,7 @@ class HttpConnection(asyncio.Protocol):
         self._timer = asyncio.get_running_loop().call_later(_TIMEOUT_S, self.close)
 
     def data_received(self, data: bytes) -> None:
-        """Collect the head and respond to it; bytes after the head are ignored."""
+        """Collect the request's head, then respond; later bytes are ignored."""
         if self._task is not None:
             return
         if len(self._head) + len(data) > _MAX_HEAD_BYTES:
@@ -131,7 +131,7 @@ class HttpConnection(asyncio.Protocol):
 
 
 def parse_head(head: bytes) -> tuple[str, str, str]:
-    """Return `(method, path without its query, Accept)`; parts that a malformed head lacks are empty."""
+    """Return `(method, path without query, Accept)`; parts missing in a malformed head are empty."""
     first, *lines = head.decode("latin-1").splitlines() or [""]
     method, _, rest = first.partition(" ")
     path = rest.partition(" ")[0].partition("?")[0]
@@ -144,7 +144,7 @@ def parse_head(head: bytes) -> tuple[str, str, str]:
 
 
 def encode_answer(answer: Answer, *, with_body: bool) -> bytes:
-    """Return the response's bytes."""
+    """Return the encoded response."""
     head = (
         f"HTTP/1.1 {answer.status.value} {answer.status.phrase}\r\n"
         f"Content-Type: {answer.content_type}\r\n"

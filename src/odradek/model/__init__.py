@@ -1,6 +1,6 @@
-"""Values that every room shares: topic-partitions, the rule for topic names, the tree of errors.
+"""Shared values: `TopicPartition`, the rule for topic names, and the exception classes.
 
-Imports no other room.
+Imports no other package of Odradek.
 """
 
 from odradek.model.buffer import Buffer

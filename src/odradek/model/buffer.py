@@ -1,4 +1,4 @@
-"""The type of bytes that rooms pass to each other without copying them."""
+"""The type of bytes-like objects."""
 
 Buffer = bytes | bytearray | memoryview
 """Any bytes-like object that a function only reads."""

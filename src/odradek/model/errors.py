@@ -1,4 +1,4 @@
-"""The tree of errors. An error's class says who caused it and whether to retry; its message says what to do.
+"""The exception classes. An error's class says who caused it and whether to retry; its message says what to do.
 
 A `KafkaError` has one of Kafka's error codes (`ErrorCode`, which kio generates from Kafka's) and is sent on the wire.
 The others stay in the process: the command line prints them as one line.
@@ -9,17 +9,17 @@ from typing import Final
 from kio.schema.errors import ErrorCode
 
 LONGEST_MESSAGE: Final = 1000
-"""Limit of a `KafkaError`'s message in characters: it may quote arbitrary text of the client and is sent back."""
+"""Limit of a `KafkaError`'s message, in characters: responses contain it, and it may quote a client's text."""
 
 
 class OdradekError(Exception):
-    """The root of all errors. `str(error)` is one sentence; `retriable`: the same call may succeed later."""
+    """The base of all errors. `str(error)` is one sentence; if `retriable`, the same call may succeed later."""
 
     retriable = False
 
 
 class KafkaError(OdradekError):
-    """An error with one of Kafka's error codes, received or to be sent."""
+    """An error with one of Kafka's error codes, from a response or for one."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         self.code = code
@@ -30,7 +30,7 @@ class KafkaError(OdradekError):
 
     @property
     def retriable(self) -> bool:  # type: ignore[override]
-        """Whether Kafka's clients retry such a request."""
+        """Whether Kafka's clients retry after this error code."""
         return self.code.retriable
 
 

@@ -1,4 +1,4 @@
-"""Topic-partitions, the internal topics, and the rule for topic names (Kafka's `Topic.validate`)."""
+"""`TopicPartition`, the names of internal topics, and the rule for topic names (Kafka's `Topic.validate`)."""
 
 import re
 from typing import Final, NamedTuple
@@ -8,10 +8,10 @@ from odradek.model.errors import ErrorCode, KafkaError
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
 JOURNAL_TOPIC: Final = "__rebalances"
-"""The rebalance journal; Kafka does not have it."""
+"""The topic of the rebalance journal; Kafka has no such topic."""
 INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, JOURNAL_TOPIC})
 ADMIN_CLIENT_ID: Final = "__admin_client"
-"""The only client id that may write to internal topics, as in Kafka."""
+"""The only client id that may produce to internal topics, as in Kafka."""
 MAX_TOPIC_NAME_LENGTH: Final = 249
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 

@@ -1,9 +1,8 @@
-"""`dataclass` and `field` for all rooms: the standard decorator, with constructors compiled at their first call.
+"""`dataclass` and `field` for all of Odradek: the standard decorator, but it compiles a constructor at its first call.
 
-The standard library compiles up to six methods per class at its definition, half a millisecond each, a third of a
-broker's start, and most classes never get an instance. Here the constructor is compiled for the first instance, and
-the other methods are shared by all classes. `fields`, `replace` and `asdict` work, and type checkers see the standard
-decorator (decision 15).
+The standard library compiles up to six methods of each class at its definition: a third of a broker's start. Here only
+the constructor is compiled; all classes share the other methods. `fields`, `replace` and `asdict` work, and type
+checkers see the standard decorator (decision 15).
 """
 
 import dataclasses
@@ -22,7 +21,7 @@ _FIELDS: Final = "__dataclass_fields__"
 
 
 class _Parameters(NamedTuple):
-    """The parameters that the standard library reads of a base class, shared by equal classes."""
+    """A class's `__dataclass_params__`, which the standard library reads from base classes."""
 
     eq: bool
     frozen: bool
@@ -39,7 +38,7 @@ class _Parameters(NamedTuple):
 def _dataclass(
     *, slots: bool, frozen: bool = False, kw_only: bool = False, eq: bool = True
 ) -> Callable[[type[T]], type[T]]:
-    """Implement the used part of `dataclasses.dataclass`. Raise `TypeError` and `ValueError` for anything else."""
+    """Implement a part of `dataclasses.dataclass`. Raise `TypeError` or `ValueError` for the rest."""
     if not slots:
         raise TypeError("a dataclass without slots is one of the standard library's")
 
@@ -118,10 +117,9 @@ def _repr(self: Any) -> str:
 
 
 def _comparison(names: Sequence[str]) -> tuple[Callable[[Any, Any], Any], Callable[[Any], int]]:
-    """Return `__eq__` and `__hash__` over the attributes of these names.
+    """Return `__eq__` and `__hash__` over the attributes `names`, which are compared as one tuple.
 
-    They compare as tuples do. From 3.13 on the standard library compares attribute by attribute, which differs for NaN
-    only.
+    The standard library's `__eq__` differs for NaN since 3.13.
     """
     # For one name `attrgetter` returns the bare value, and only a tuple finds a NaN equal to itself.
     values: Callable[[Any], Any]
@@ -162,7 +160,7 @@ def _set_state(self: Any, state: Sequence[Any]) -> None:
 
 
 def _first_constructor(cls: Any, *, frozen: bool) -> Callable[..., None]:
-    """Compile the constructor, replace this function by it and call it. Two threads may both do so."""
+    """Return a constructor that compiles the real one at its first call. Two threads may both compile it."""
 
     def write_and_call(self: Any, *arguments: Any, **values: Any) -> None:
         write()
@@ -176,7 +174,7 @@ def _first_constructor(cls: Any, *, frozen: bool) -> Callable[..., None]:
 
 
 class _Signature:
-    """The signature of a class for `inspect.signature`, which compiles the constructor."""
+    """A descriptor that compiles a class's constructor and returns its signature, for `inspect.signature`."""
 
     def __get__(self, value: object, cls: Any) -> Signature:
         if value is not None:

@@ -1,9 +1,8 @@
 """The state machines of replication: a leader's high watermark and ISR, a follower's truncation by leader epoch.
 
-`leader` has the followers' positions, moves the high watermark and proposes ISR changes, which the controller decides
-(`controller.alter_partition`). `follower` finds where two logs diverge, and what the follower truncates. Values and
-`now_ms` come in, decisions go out; logs, requests and timers are in `broker.replication`, which shows who applies an
-ISR change.
+`leader` has the followers' offsets, advances the high watermark and proposes ISR changes, on which the controller
+decides (`controller.alter_partition`). `follower` finds where two logs diverge, and what the follower truncates. Both
+are pure logic: logs, requests and timers are in `broker.replication`.
 """
 
 from odradek.replication.follower import Divergence, divergence, truncation_offset

@@ -1,8 +1,9 @@
 """Where the logs of a follower and its leader diverge, and what the follower truncates (KIP-101, KIP-279, KIP-595).
 
-A fetch names the epoch of the follower's last record. If the leader's log has fewer records of that epoch, or none,
-the response is a divergence: the leader's last epoch that is not newer, and its end offset. The follower truncates to
-it and fetches again. Each round goes back at least one epoch, and never below what both have.
+A fetch request has the epoch of the follower's last record. If the leader's log has fewer records of that epoch, or
+none, the response has a divergence: the leader's last epoch that is not newer, and that epoch's end offset. The
+follower truncates its log and fetches again. Each round goes back at least one epoch, and keeps all records that both
+logs have.
 """
 
 from collections.abc import Callable
@@ -11,24 +12,24 @@ from odradek.model import ErrorCode, KafkaError
 from odradek.model.values import dataclass
 
 EndOffsetOf = Callable[[int], tuple[int, int]]
-"""Maps an epoch to the last epoch of a log that is not newer and its end offset, as OffsetForLeaderEpoch does.
+"""Maps an epoch to a log's last epoch that is not newer, and that epoch's end offset (OffsetForLeaderEpoch).
 
-`(-1, -1)` if the epoch is newer than all."""
+The result is `(-1, -1)` if the epoch is newer than all epochs of the log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Divergence:
-    """The leader's last epoch that is not newer than the requested one, and its end offset."""
+    """The leader's last epoch that is not newer than the follower's, and that epoch's end offset."""
 
     epoch: int
     end_offset: int
 
 
 def divergence(end_offset_of: EndOffsetOf, *, fetch_offset: int, last_fetched_epoch: int) -> Divergence | None:
-    """Return the divergence for a fetch from `fetch_offset` of a log that ends in `last_fetched_epoch` (-1: unknown).
+    """Return the leader's divergence from a follower's log, or None if the logs agree up to `fetch_offset`.
 
-    Return None if the logs agree up to there. Raise `KafkaError` OFFSET_OUT_OF_RANGE if all of the leader's epochs are
-    older.
+    `end_offset_of` reads the leader's log. The follower's log ends in `last_fetched_epoch` (-1: unknown, returns None).
+    Raise `KafkaError` OFFSET_OUT_OF_RANGE if all of the leader's epochs are older.
     """
     if last_fetched_epoch < 0:
         return None
@@ -44,7 +45,7 @@ def divergence(end_offset_of: EndOffsetOf, *, fetch_offset: int, last_fetched_ep
 
 
 def truncation_offset(found: Divergence, end_offset_of: EndOffsetOf, *, log_end_offset: int) -> int:
-    """Return where the follower truncates its log, which ends at `log_end_offset`."""
+    """Return the offset to truncate a follower's log to; `end_offset_of` and `log_end_offset` are of that log."""
     epoch, end_offset = end_offset_of(found.epoch)
     if epoch < 0:
         cut = found.end_offset

@@ -1,14 +1,14 @@
-"""A leader's state of its followers: their positions, and so the high watermark and the ISR.
+"""A leader's replication state: its followers' offsets, the high watermark and the ISR.
 
 ```
 isr               the ISR as the controller last wrote it, at `partition_epoch`
 maximal_isr       the ISR and the replica that a pending change would add: all must have a record to commit it
 ```
-A change of the ISR is pending until the controller has written it. Meanwhile the larger of both sets counts, so that a
-committed record is on every member, whichever of them the controller uses (KIP-497, KIP-704).
+A change of the ISR is pending until the controller has decided. Until then `maximal_isr` counts, so that every member
+has all committed records, whether the change is written or not (KIP-497, KIP-704).
 
-    a follower has reached the high watermark and the start of this leader's epoch          it may join
-    a follower has not been caught up for `replica.lag.time.max.ms`                         it must leave
+    a follower has reached the high watermark and the start of this leader's epoch          it may join the ISR
+    a follower has not been caught up for `replica.lag.time.max.ms`                         it must leave the ISR
 """
 
 from collections.abc import Container, Iterator, Sequence
@@ -22,9 +22,9 @@ NEVER_MS: Final = -1
 
 @dataclass(slots=True)
 class RemoteReplica:
-    """A follower as its fetches show it. Times are ms of the leader's clock.
+    """A follower's state, from its fetches. Times are ms of the leader's clock.
 
-    `last_caught_up_ms` is the last time at which it had everything that the leader had.
+    `last_caught_up_ms` is the last time at which the follower had the leader's whole log.
     """
 
     log_end_offset: int = UNKNOWN_OFFSET
@@ -34,15 +34,14 @@ class RemoteReplica:
     end_offset_at_last_fetch: int = UNKNOWN_OFFSET
     broker_epoch: int = -1
     is_refused: bool = False
-    """The controller refuses it as a member because it is shutting down, so commits do not wait for it."""
+    """Whether the controller refused to add it to the ISR; the high watermark does not wait for it then."""
 
     def fetched(
         self, offset: int, *, log_start_offset: int, broker_epoch: int, leader_end_offset: int, now_ms: int
     ) -> None:
-        """Record a fetch from `offset`: the follower has everything before it.
+        """Record a fetch from `offset`: the follower has all records before `offset`.
 
-        A fetch from the leader's end at the previous fetch shows that it was caught up then. `broker_epoch` is that of
-        its registration, -1 if unknown.
+        If it has all records up to the leader's end at its previous fetch, it was caught up at that time.
         """
         if offset >= leader_end_offset:
             self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
@@ -55,7 +54,7 @@ class RemoteReplica:
         self.last_fetch_ms = now_ms
 
     def is_caught_up(self, leader_end_offset: int, *, now_ms: int, max_lag_ms: int) -> bool:
-        """Return whether it is caught up, or was less than `max_lag_ms` ago."""
+        """Return whether the follower is caught up, or was so within the last `max_lag_ms`."""
         return self.log_end_offset == leader_end_offset or now_ms - self.last_caught_up_ms <= max_lag_ms
 
 
@@ -63,9 +62,9 @@ class RemoteReplica:
 class IsrChange:
     """An ISR change to send to the controller by AlterPartition.
 
-    It is valid while the partition is at `leader_epoch` and `partition_epoch`. `broker_epochs` are the registrations
-    with which the members fetched, in their order, so that a member that restarted since is not added (KIP-903); -1
-    for the leader and where unknown.
+    It is valid while the partition is at `leader_epoch` and `partition_epoch`. `broker_epochs` are those with which the
+    members fetched, in the order of `isr` (-1: the leader, or unknown), so that a member that restarted since is not
+    added (KIP-903).
     """
 
     isr: tuple[int, ...]
@@ -75,9 +74,9 @@ class IsrChange:
 
 
 class LeaderReplication:
-    """One partition, while this broker leads it in one leader epoch.
+    """The replication state of one partition, in one leader epoch of this broker.
 
-    `partition_epoch` is the version of the partition's state. `start_offset` is where this leader's epoch begins.
+    `partition_epoch` is the version of the partition's state, `start_offset` the first offset of the leader epoch.
     """
 
     def __init__(
@@ -103,15 +102,14 @@ class LeaderReplication:
         self.remotes: dict[int, RemoteReplica] = {}
         for replica in replicas:
             if replica != broker_id:
-                # A member gets a whole lag time for its first fetch.
+                # An ISR member has `max_lag_ms` for its first fetch.
                 caught_up_ms = now_ms if replica in self.isr else NEVER_MS
                 self.remotes[replica] = RemoteReplica(last_caught_up_ms=caught_up_ms)
 
     def resume(self, before: "LeaderReplication") -> IsrChange | None:
-        """Continue from the state in which this broker stopped leading in the same epoch.
+        """Continue from the state `before`, with which this broker stopped leading in the same leader epoch.
 
-        Return the change still pending. The controller may have written more than this leader was created with:
-        responses, or requests still in flight.
+        Unless this state has a newer partition epoch, take over the ISR and the pending change, and return the latter.
         """
         if before.leader_epoch != self.leader_epoch:
             return None
@@ -133,21 +131,21 @@ class LeaderReplication:
     def appended(
         self, log_end_offset: int, *, now_ms: int, max_lag_ms: int, min_isr: int, live: Container[int] | None = None
     ) -> bool:
-        """Record that the leader's log ends at `log_end_offset`. Return whether the high watermark moved."""
+        """Set the leader's log end offset, and `advance` the high watermark. Return whether it moved."""
         self.log_end_offset = log_end_offset
         return self.advance(now_ms=now_ms, max_lag_ms=max_lag_ms, min_isr=min_isr, live=live)
 
     def appended_alone(self, log_end_offset: int) -> bool:
-        """Record the leader's log end without followers: it is the high watermark. Return whether that moved."""
+        """Set log end offset and high watermark of a leader without followers. Return whether it moved."""
         assert not self.remotes, "followers have a say in what is committed"
         moved = log_end_offset > self.high_watermark
         self.log_end_offset = self.high_watermark = log_end_offset
         return moved
 
     def fetched(self, replica: int, offset: int, *, log_start_offset: int, now_ms: int, broker_epoch: int = -1) -> None:
-        """Record a follower's fetch from `offset`, unless it is not a replica or of an earlier registration.
+        """Record a follower's fetch from `offset`; ignore unknown replicas and older registrations.
 
-        `broker_epoch` is that of its registration, -1 if unknown.
+        `broker_epoch` is its registration's, -1 if unknown.
         """
         remote = self.remotes.get(replica)
         if remote is not None and broker_epoch >= remote.broker_epoch:
@@ -160,11 +158,11 @@ class LeaderReplication:
             )
 
     def advance(self, *, now_ms: int, max_lag_ms: int, min_isr: int, live: Container[int] | None = None) -> bool:
-        """Raise the high watermark to what every member has. Return whether it moved; it never decreases.
+        """Raise the high watermark to the lowest end offset of `maximal_isr`. Return whether it moved.
 
-        A follower that is about to join counts already, else it would never reach the high watermark; but not one that
-        cannot join: it is not in `live` (`None`: unknown), or the controller refused it. Below `min_isr` members
-        nothing is committed (KIP-966); no set needs more than all replicas.
+        A caught-up follower outside the ISR counts too, so that it can reach the high watermark and join, unless it is
+        not in `live` (None: unknown) or the controller refused it. While the ISR has fewer than `min_isr` members, and
+        not all replicas, the high watermark stays (KIP-966).
         """
         if len(self.isr) < min(min_isr, len(self.remotes) + 1):
             return False
@@ -193,7 +191,7 @@ class LeaderReplication:
     # ---- the in-sync set ----------------------------------------------------------------------------------------
 
     def propose_join(self, replica: int) -> IsrChange | None:
-        """Return the change that adds a follower, or None if it is a member or has not caught up."""
+        """Return the change that adds a follower to the ISR; None if it cannot join now or a change is pending."""
         remote = self.remotes.get(replica)
         if self.pending is not None or remote is None or replica in self.isr:
             return None
@@ -202,7 +200,7 @@ class LeaderReplication:
         return self._propose((*self.isr, replica))
 
     def propose_leave(self, *, now_ms: int, max_lag_ms: int) -> IsrChange | None:
-        """Return the change that removes lagging members, or None if there are none or a change is pending."""
+        """Return the change that removes lagging members; None if there are none or a change is pending."""
         if self.pending is not None:
             return None
         late = set(self.lagging(now_ms=now_ms, max_lag_ms=max_lag_ms))
@@ -211,7 +209,7 @@ class LeaderReplication:
         return self._propose(tuple(replica for replica in self.isr if replica not in late))
 
     def lagging(self, *, now_ms: int, max_lag_ms: int) -> Iterator[int]:
-        """Return the members that have not been caught up for too long."""
+        """Yield the ISR members that have not been caught up for `max_lag_ms`."""
         for replica in self.isr:
             remote = self.remotes.get(replica)
             if remote is not None and not remote.is_caught_up(
@@ -230,7 +228,7 @@ class LeaderReplication:
         return self.pending
 
     def accepted(self, change: IsrChange, *, isr: Sequence[int], partition_epoch: int) -> bool:
-        """Record that the controller wrote `isr`. Return whether it is new: the response to an older request is not."""
+        """Record that the controller wrote `isr`. Return False if this is not newer than the known state."""
         if partition_epoch <= self.partition_epoch:
             self._drop(change)
             return False
@@ -238,7 +236,7 @@ class LeaderReplication:
         return True
 
     def refused(self, change: IsrChange) -> None:
-        """Record that the controller refused the change: the replica cannot join for now."""
+        """Record that the controller refused the change; its new members cannot join for now."""
         self._drop(change)
         for replica in change.isr:
             if replica in self.remotes and replica not in self.isr:
@@ -254,7 +252,7 @@ class LeaderReplication:
             remote.is_refused = False
 
     def updated(self, *, replicas: Sequence[int], isr: Sequence[int], partition_epoch: int, now_ms: int) -> bool:
-        """Record a partition state that the controller sent. Return whether it is new. The leader is the same."""
+        """Record a state of the same leader from the controller. Return False if it is not newer than the known one."""
         if partition_epoch <= self.partition_epoch:
             return False
         self._adopt(isr, partition_epoch)
@@ -262,7 +260,7 @@ class LeaderReplication:
         return True
 
     def assigned(self, replicas: Sequence[int], *, now_ms: int) -> None:
-        """Set the replicas; the known state of those that stay is kept."""
+        """Set the replicas; replicas that stay keep their state."""
         others = [replica for replica in replicas if replica != self.broker_id]
         self.remotes = {replica: self.remotes.get(replica, RemoteReplica()) for replica in others}
         for replica in others:

@@ -35,7 +35,7 @@ class PatternType(IntEnum):
 
 
 class ResourcePattern(NamedTuple):
-    """The resources of one type that have this name or, with PREFIXED, a name that begins so."""
+    """The resources of one type with this name or, with PREFIXED, with names that start with it."""
 
     resource_type: ResourceType
     name: str
@@ -73,13 +73,13 @@ class AuthorizableRequestContext(Protocol):
 
 
 class Authorizer(Protocol):
-    """Decides on actions. Both methods are plain calls on the broker's event loop: they must not wait."""
+    """Decides which actions are allowed. The methods are called on the broker's event loop and must not block."""
 
     @property
     def version(self) -> int:
-        """A number that is another one whenever a decision on any action may have changed.
+        """A number that changes whenever any decision may have changed.
 
-        A broker reuses decisions, and answers that depend on them, while the number stays the same.
+        While it stays the same, a broker reuses decisions and responses that depend on them.
         """
 
     def authorize(
@@ -94,7 +94,7 @@ class Authorizer(Protocol):
 
 
 class AllowAllAuthorizer:
-    """The authorizer of a broker without ACLs."""
+    """Allows all actions: the authorizer of a broker without ACLs."""
 
     version = 0
 

@@ -1,4 +1,4 @@
-"""Rules about listeners: hosts that are reachable from outside, and security protocols that are not implemented."""
+"""Checks of listeners: whether other machines can reach their hosts, and whether their protocols are implemented."""
 
 import re
 from collections.abc import Iterable
@@ -6,7 +6,7 @@ from typing import Final
 
 _IPV4_LOOPBACK: Final = re.compile(r"127(\.\d{1,3}){3}")
 _PROTECTED: Final = frozenset({"SSL", "SASL_PLAINTEXT", "SASL_SSL"})
-"""Kafka's security protocols that are not implemented. A listener's name is its protocol if it is one of Kafka's."""
+"""Kafka's security protocols that are not implemented. A listener that has the name of a protocol uses it."""
 
 
 def is_loopback(host: str) -> bool:
@@ -23,5 +23,5 @@ def exposed_listeners(hosts: Iterable[str]) -> list[str]:
 
 
 def unprotected_listeners(names: Iterable[str]) -> list[str]:
-    """Return the listener `names` that stand for encryption or authentication, which are not implemented."""
+    """Return the listener `names` that are unimplemented security protocols."""
     return [name for name in names if name in _PROTECTED]

@@ -1,4 +1,4 @@
-"""Kafka's ACL operations, and the bit fields of them that responses carry (KIP-430)."""
+"""Kafka's ACL operations, and the bit fields of authorized operations in responses (KIP-430)."""
 
 from enum import IntEnum
 from typing import Final
@@ -27,7 +27,7 @@ def _bits(*operations: AclOperation) -> int:
 
 
 NOT_ASKED_FOR: Final = -(2**31)
-"""The field's value if the client did not request the operations."""
+"""The value of a response's bit field if the client did not request the operations."""
 TOPIC_OPERATIONS: Final = _bits(
     AclOperation.READ,
     AclOperation.WRITE,

@@ -1,7 +1,7 @@
-"""The tree as a broker uses it: a store that counts operations, and yields to other tasks after each.
+"""The broker's `Store`: counts the operations on the metadata tree, and lets other tasks run between them.
 
-A store in this process never waits for a response. Without yielding, writing a thousand nodes would block all other
-tasks for as many syncs of a disk, and the broker's own session could end meanwhile.
+A store in this process never waits: without these pauses, writing a thousand nodes would block all other tasks, and the
+broker's own session could expire.
 """
 
 import asyncio
@@ -14,11 +14,11 @@ from odradek.metadata.store import Node, Operation, Result, SingleOperations, St
 GET: Final = "Get"
 CHILDREN: Final = "Children"
 MULTI: Final = "Multi"
-"""Counted besides `Create`, `SetData`, `Delete` and `Check`, which are the operations of a `Multi`."""
+"""Names in `counts`, besides `Create`, `SetData`, `Delete` and `Check`, the operations of a `Multi`."""
 
 
 class CountedStore(SingleOperations):
-    """Another store, with `counts` of operations by name: nodes that were read or written."""
+    """Wraps a store; `counts` has the number of operations by name."""
 
     def __init__(self, store: Store) -> None:
         self.counts: Counter[str] = Counter()

@@ -1,9 +1,9 @@
-"""Notifications to the controller that logs went offline or came back, as in Kafka with ZooKeeper (KIP-112).
+"""Notifies the controller that logs went offline or came back, as in Kafka with ZooKeeper (KIP-112).
 
 ```
-a log stops ──► /log_dir_event_notification/log_dir_event_… ──► the controller requests the state of all logs
+a log fails ──► /log_dir_event_notification/log_dir_event_… ──► the controller requests the state of all logs
 ```
-The node names the broker, and no logs: the LeaderAndIsr response names them, with those that stopped meanwhile.
+The node names only the broker; the LeaderAndIsr response names the logs.
 """
 
 import asyncio
@@ -16,13 +16,13 @@ from odradek.metadata.store import Store
 from odradek.model import OdradekError
 
 _PAUSE_S: Final = 0.5
-"""When a disk fails, its logs stop one after the other: the first is notified at once, the others together."""
+"""The pause after a notification: when a disk fails, its logs fail one by one, and share the next notification."""
 _LONGEST_PAUSE_S: Final = 5.0
 _log = logging.getLogger("odradek.broker")
 
 
 class LogDirEvents:
-    """One broker's notifications; `notify` is called on the event loop for every log that stops or comes back."""
+    """One broker's notifications."""
 
     def __init__(self, store: Store, broker_id: int) -> None:
         self._store = store
@@ -32,14 +32,14 @@ class LogDirEvents:
         self._task: asyncio.Task[None] | None = None
 
     def notify(self) -> None:
-        """Notify the controller that a log stopped, or came back."""
+        """Notify the controller that a log went offline or came back. Call it on the event loop."""
         self._is_pending = True
         if self._task is None and not self._has_stopped:
             name = f"log directory events of broker {self._node.broker_id}"
             self._task = asyncio.get_running_loop().create_task(self._notify(), name=name)
 
     async def _notify(self) -> None:
-        """Write nodes until nothing is pending; a failed write is repeated. A second node does no harm."""
+        """Write nodes until nothing is pending; a failed write is repeated. A duplicate node does no harm."""
         pause_s = _PAUSE_S
         try:
             while self._is_pending:

@@ -1,7 +1,7 @@
-"""The controller, on the broker that is elected: `odradek.controller` decides, this room reads, writes and sends.
+"""The controller, on the elected broker: applies the decisions of `odradek.controller` to the tree and the brokers.
 
-`controller` exists from the election (`broker.cluster.controller_election`) until the broker resigns. It writes the
-tree in its `controller_epoch`, runs `tasks`, and has the metadata loop (`broker.cluster`) run the jobs of requests:
-`topic_jobs`, `partition_jobs` (reassignments, ElectLeaders), `alter_partition_jobs`. `controller_context` is what it
-knows of brokers besides the tree. `channels` send changes to the other brokers.
+`controller` exists from the election (`broker.cluster.metadata.controller_election`) until the broker resigns. It
+writes the tree through its `controller_epoch` and runs `tasks`. Requests become jobs of the metadata loop
+(`broker.cluster`): `topic_jobs`, `partition_jobs` (reassignments, ElectLeaders), `alter_partition_jobs`.
+`controller_context` has the state of brokers that is not in the tree. `channels` send changes to the other brokers.
 """

@@ -1,4 +1,4 @@
-"""AlterPartition requests of leaders: decided by `controller.alter_partition`, and written."""
+"""The controller's job for AlterPartition: writes ISR changes that `odradek.controller.alter_partition` accepts."""
 
 from collections.abc import Mapping
 
@@ -16,10 +16,7 @@ async def alter_partitions(
     broker_epoch: int,
     items: Mapping[TopicPartition, AlterPartitionItem],
 ) -> dict[TopicPartition, IsrResult]:
-    """Return each partition's in-sync set after the change, or its error.
-
-    Raises `KafkaError` STALE_BROKER_EPOCH.
-    """
+    """Write the changes, and return each partition's new ISR or error. Raises `KafkaError` STALE_BROKER_EPOCH."""
     image = view.image
     check_broker_epoch(image, broker_id, broker_epoch)
     results: dict[TopicPartition, IsrResult] = {}

@@ -1,7 +1,7 @@
-"""The controller: made when this broker is elected, and closed when it resigns or another broker is elected.
+"""The `Controller`: created when this broker is elected, and closed when it resigns or another broker is elected.
 
-It owns the epoch that it was elected for, whose number fences every write, and the periodic tasks. Requests
-of clients and brokers become jobs, which the metadata loop runs one after the other.
+It owns the controller epoch, by which all writes are fenced, and the tasks. Requests of clients and brokers become
+jobs, which the metadata loop runs one after the other.
 """
 
 import asyncio
@@ -39,9 +39,9 @@ from odradek.runtime import Runtime
 
 T = TypeVar("T")
 _DELETION_S: Final = 30.0
-"""How long DeleteTopics waits for brokers that do not answer; their sessions end long before."""
+"""Time for which DeleteTopics waits for brokers that do not answer; their sessions expire long before."""
 _ACKNOWLEDGEMENT_S: Final = 2.0
-"""How long CreateTopics waits for a broker that does not answer and is still registered."""
+"""Time for which CreateTopics waits for registered brokers that do not answer."""
 
 TASKS: Final[tuple[type[ControllerTask], ...]] = (
     TopicDeletionTask,
@@ -51,7 +51,7 @@ TASKS: Final[tuple[type[ControllerTask], ...]] = (
     ReassignmentTask,
     PreferredLeaderBalancer,
 )
-"""In the order in which they run: what one of them changes is read before the next one begins."""
+"""The tasks in the order in which they run. A change of one is read again before the next one runs."""
 
 
 class Controller:
@@ -75,11 +75,11 @@ class Controller:
 
     @property
     def shutting_down(self) -> Set[int]:
-        """Brokers that are about to stop."""
+        """Brokers that have requested a controlled shutdown."""
         return self.epoch.shutting_down
 
     def image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Pass another image, or the first one of this epoch, to the tasks and to the other brokers."""
+        """Pass a new image, or the first one of this epoch, to the tasks and the channels."""
         if self._compared is new:
             return
         self._compared = new
@@ -95,7 +95,7 @@ class Controller:
         return False
 
     def close(self) -> None:
-        """Stop the tasks and the channels to the other brokers; jobs that still wait get NOT_CONTROLLER."""
+        """Stop the tasks and the channels to the other brokers; waiting jobs get NOT_CONTROLLER."""
         self._is_closed = True
         self.epoch.channels.close()
         for task in self._tasks:
@@ -104,7 +104,7 @@ class Controller:
     # ---- requests ------------------------------------------------------------------------------------------------
 
     async def do(self, work: Callable[[ControllerEpoch], Awaitable[T]]) -> T:
-        """Run `work` in its turn, and return when what it marked as changed has been read again.
+        """Run `work` in the metadata loop; return its result when the image has its changes.
 
         Raises `KafkaError` if this broker is not the controller, or the tree cannot be reached.
         """
@@ -118,10 +118,10 @@ class Controller:
         return await self._run_in_turn(lambda: work(active_epoch()))
 
     async def create_topics(self, wanted: Sequence[NewTopic], *, validate_only: bool = False) -> list[TopicCreation]:
-        """Create topics, each or not at all; when this returns they are in the image, and `on_image` was called.
+        """Create topics, each completely or not at all, and return the results in order.
 
-        The other brokers that answer know them, too. Raises `KafkaError` if this broker is not the controller, or the
-        tree cannot be reached.
+        When this returns, the image has the topics, and so have the other brokers, unless they respond too late. Raises
+        `KafkaError` as `do`.
         """
         view, entropy = self.view, self._entropy
         created = await self.do(
@@ -131,10 +131,10 @@ class Controller:
         return created
 
     async def delete_topics(self, wanted: Sequence[str | UUID]) -> list[TopicDeletion]:
-        """Delete topics by name or id; when this returns nothing of them is in the image, nor in the tree.
+        """Delete topics by name or id; when this returns, neither the image nor the tree has them.
 
         If a live broker does not delete its replicas in time, the topic's result is REQUEST_TIMED_OUT, and its
-        deletion goes on. Raises `KafkaError` if this broker is not the controller, or the tree cannot be reached.
+        deletion goes on. Raises `KafkaError` as `do`.
         """
         view = self.view
         deletions = await self.do(lambda epoch: topic_jobs.delete_topics(epoch, view, wanted))
@@ -153,10 +153,10 @@ class Controller:
     async def create_partitions(
         self, wanted: Sequence[NewPartitions], *, validate_only: bool = False
     ) -> list[KafkaError | None]:
-        """Add partitions to topics, each all or none; when this returns they are in the image, with leaders.
+        """Add partitions to topics, all or none per topic, and return each topic's error or None.
 
-        The other brokers that answer know them, too. Raises `KafkaError` if this broker is not the controller, or the
-        tree cannot be reached.
+        When this returns, the image has the partitions, with leaders, and so have the other brokers, unless they
+        respond too late. Raises `KafkaError` as `do`.
         """
         view = self.view
         results = await self.do(
@@ -166,7 +166,7 @@ class Controller:
         return results
 
     async def _wait_for_acknowledgements(self) -> None:
-        """Wait, for a limited time, until the other brokers have received what this one knows."""
+        """Wait up to `_ACKNOWLEDGEMENT_S` until the other brokers have acknowledged the current image."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_ACKNOWLEDGEMENT_S):
                 await self.epoch.channels.all_acknowledged()
@@ -174,9 +174,9 @@ class Controller:
     async def alter_partitions(
         self, broker_id: int, broker_epoch: int, items: Mapping[TopicPartition, AlterPartitionItem]
     ) -> dict[TopicPartition, IsrResult]:
-        """Change in-sync sets as the leader `broker_id` requests, each or not at all; they are in the image then.
+        """Change ISRs as the leader `broker_id` requests, and return each partition's ISR or error.
 
-        Raises `KafkaError` if this broker is not the controller, or the tree cannot be reached.
+        When this returns, the image has the changes. Raises `KafkaError` as `do`, and STALE_BROKER_EPOCH.
         """
         view = self.view
         return await self.do(
@@ -184,10 +184,10 @@ class Controller:
         )
 
     async def shut_down(self, broker_id: int, broker_epoch: int) -> tuple[TopicPartition, ...]:
-        """Move leaders off a broker that shuts down, and return the partitions that it still leads.
+        """Move leaderships off a broker that shuts down, and return the partitions that it still leads.
 
-        It becomes the leader of nothing from now on. Raises `KafkaError` as `controller.shut_down`, and if this broker
-        is not the controller, or the tree cannot be reached.
+        From now on it is elected only where no other broker can lead. Raises `KafkaError` as `do` and
+        `odradek.controller.shut_down`.
         """
         view = self.view
 

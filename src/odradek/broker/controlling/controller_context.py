@@ -1,7 +1,7 @@
-"""The controller's knowledge of brokers besides the tree: shutdowns in progress, and logs that cannot be used.
+"""The controller's state that is not in the tree: brokers that shut down, and offline logs of brokers.
 
-It is valid for one registration: a broker that registers again starts anew. The next controller learns it from the
-responses to its first LeaderAndIsr, and from repeated ControlledShutdown requests.
+An entry is valid for one registration of its broker. A new controller collects the entries from the responses to its
+first LeaderAndIsr, and from repeated ControlledShutdown requests.
 """
 
 from collections.abc import Collection, Mapping, Set
@@ -11,7 +11,7 @@ from odradek.model import TopicPartition
 
 
 class ControllerContext:
-    """The context of one controller epoch; elections pass over these brokers and replicas."""
+    """The context of one controller epoch."""
 
     def __init__(self) -> None:
         self._shutting_down: dict[int, int] = {}
@@ -25,17 +25,17 @@ class ControllerContext:
 
     @property
     def offline(self) -> Mapping[int, Collection[TopicPartition]]:
-        """Replicas whose logs cannot be used, by broker."""
+        """Replicas whose logs are offline, by broker."""
         return {broker_id: partitions for broker_id, (_, partitions) in self._offline.items()}
 
     def add_shutting_down(self, broker: BrokerImage) -> None:
-        """Add a broker that shuts down, in this registration."""
+        """Add a broker that shuts down, for its current registration."""
         self._shutting_down[broker.broker_id] = broker.epoch
 
     def update_offline(
         self, broker: BrokerImage, broken: Collection[TopicPartition], sound: Collection[TopicPartition]
     ) -> bool:
-        """Record which logs of a broker can and cannot be used, and return whether that has changed."""
+        """Add `broken` to the broker's offline replicas, remove `sound`, and return whether they have changed."""
         epoch, known = self._offline.get(broker.broker_id, (broker.epoch, set[TopicPartition]()))
         if epoch != broker.epoch:
             known = set()
@@ -52,7 +52,7 @@ class ControllerContext:
         return changed
 
     def brokers_changed(self, brokers: Mapping[int, BrokerImage]) -> None:
-        """Remove brokers that are no longer registered, or have registered again."""
+        """Remove entries of brokers that are no longer registered, or have registered again."""
         epochs = {broker_id: broker.epoch for broker_id, broker in brokers.items()}
         for known in [each for each, epoch in self._shutting_down.items() if epochs.get(each) != epoch]:
             del self._shutting_down[known]

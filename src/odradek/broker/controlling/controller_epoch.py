@@ -1,7 +1,7 @@
-"""The writes of one controller epoch: decisions of `odradek.controller`, written while this broker is the controller.
+"""Writes the decisions of `odradek.controller` to the tree, within one controller epoch.
 
-Every write carries a check of `/controller_epoch`; after another election it fails with `ControllerMovedError` and
-changes nothing. Work on many nodes is done in steps of `STEP_OPERATIONS`, and may stop after any of them.
+Every write includes a check of `/controller_epoch`: after another election it changes nothing. Work on many nodes is
+written in steps of `STEP_OPERATIONS`, and may end after any of them.
 """
 
 import logging
@@ -32,12 +32,12 @@ from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.runtime import Entropy, new_id
 
 STEP_OPERATIONS: Final = 500
-"""Far below ZooKeeper's limit of 1 MiB for one transaction, and a few milliseconds of SQLite's time."""
+"""Operations per transaction: far below ZooKeeper's limit of 1 MiB, and a few milliseconds in SQLite."""
 _log = logging.getLogger("odradek.broker")
 
 
 class ControllerEpoch:
-    """One controller epoch. Methods raise `ControllerMovedError` when it is over, and the store's errors."""
+    """One controller epoch. Its methods raise `ControllerMovedError` when it is over, and the store's errors."""
 
     def __init__(
         self, store: Store, entropy: Entropy, channels: ControllerChannelManager, *, epoch: int, epoch_version: int
@@ -51,16 +51,16 @@ class ControllerEpoch:
 
     @property
     def shutting_down(self) -> Set[int]:
-        """Brokers that have requested a controlled shutdown; they become leaders of nothing."""
+        """Brokers that have requested a controlled shutdown."""
         return self.channels.context.shutting_down
 
     @property
     def offline(self) -> Mapping[int, Collection[TopicPartition]]:
-        """Replicas whose logs cannot be used, by broker; they are not elected."""
+        """Replicas whose logs are offline, by broker; they are not elected."""
         return self.channels.context.offline
 
     def eligible_leaders(self, image: ClusterImage) -> Set[int]:
-        """Return the live brokers that are not shutting down, or all live ones if all are."""
+        """Return the live brokers that are not shutting down, or all live brokers if all of them are."""
         return image.brokers.keys() - self.shutting_down or image.brokers.keys()
 
     async def create_topic(self, plan: TopicPlan) -> None:
@@ -88,14 +88,14 @@ class ControllerEpoch:
             raise changed from None
 
     async def initialize(self, topic: TopicImage, image: ClusterImage, *, topic_id: UUID | None = None) -> None:
-        """Write missing first states of partitions, and `topic_id` or a new id if the topic has none."""
+        """Write missing initial partition states, and `topic_id` or a new id if the topic has none."""
         existing = frozenset(await read_subtree(self._store, paths.topic(topic.name)))
         if topic.topic_id == UNNAMED:
             await self._set_topic_id(topic.name, topic_id or new_id(self._entropy))
         await self._write_steps(initial_operations(topic, self.eligible_leaders(image), self.number, existing))
 
     async def elect_leaders(self, image: ClusterImage, topics: Iterable[TopicImage], config: BrokerConfig) -> list[str]:
-        """Elect leaders where brokers came or went, and return the names of the topics that changed."""
+        """Elect leaders where brokers or logs failed or returned; return the names of the changed topics."""
         context = self.channels.context
         decided: list[StateChange] = []
         async for topic in cooperatively(topics):
@@ -110,11 +110,11 @@ class ControllerEpoch:
         return sorted({election.partition.topic for election in decided})
 
     async def change_states(self, changes: Iterable[StateChange]) -> None:
-        """Write state changes. Raises `BadVersion` if one of the states was changed meanwhile."""
+        """Write state changes. Raises `BadVersion` if a state was changed concurrently."""
         await self._write_steps([change.operation()] for change in changes)
 
     async def try_change_states(self, changes: Iterable[StateChange]) -> list[TopicPartition]:
-        """Write state changes, and return the partitions whose states were changed meanwhile, which are skipped."""
+        """Write state changes; skip and return partitions whose states were changed concurrently."""
         left = {paths.partition_state(change.partition): change for change in changes}
         lost = []
         while left:
@@ -129,7 +129,10 @@ class ControllerEpoch:
         return lost
 
     async def request_deletions(self, names: Iterable[str], *, listed_version: int | None = None) -> None:
-        """Write requests to delete topics; `listed_version`: the parent node's data listed them, and is cleared."""
+        """Write nodes that request deletions.
+
+        With `listed_version`, also clear the parent node's data, of this version, in which an old tool listed them.
+        """
         known = set(await self._store.children(paths.DELETE_TOPICS))
         operations: list[Operation] = [Create(path=paths.delete_topic(name)) for name in names if name not in known]
         if listed_version is not None:
@@ -141,7 +144,7 @@ class ControllerEpoch:
         await self.write([Delete(path=paths.delete_topic(name)) for name in names])
 
     async def delete_topic(self, name: str) -> None:
-        """Remove a topic whose replicas are deleted, and last its deletion request."""
+        """Remove the nodes of a topic whose replicas are deleted, and last its deletion request."""
         topic = (await read_topics(self._store, [name], BrokenNodes())).get(name)
         replicas = () if topic is None else (each.replicas for each in topic.partitions.values())
         away = self.channels.unregistered({broker_id for some in replicas for broker_id in some})
@@ -155,7 +158,7 @@ class ControllerEpoch:
         _log.info("deleted the topic %s", name)
 
     async def missed_deletions(self, topic: TopicImage, stops: Iterable[StopReplicas]) -> list[Operation]:
-        """Return the operations that note which of these brokers are away, and have to delete the replicas later."""
+        """Return operations that note the replicas that unregistered brokers have to delete when they are back."""
         if topic.topic_id == UNNAMED:
             return []
         notes = [
@@ -178,7 +181,7 @@ class ControllerEpoch:
             await self.write(step)
 
     async def write(self, operations: Sequence[Operation]) -> None:
-        """Write all of it, or nothing if another broker was elected."""
+        """Write all operations in one transaction. Raises `ControllerMovedError` if another broker was elected."""
         if not operations:
             return
         try:
@@ -190,7 +193,7 @@ class ControllerEpoch:
 
 
 def _steps(groups: Iterable[list[Operation]]) -> Iterator[list[Operation]]:
-    """Join groups up to `STEP_OPERATIONS`; a group is not divided."""
+    """Join groups of operations up to `STEP_OPERATIONS`; a group is not divided."""
     step: list[Operation] = []
     for group in groups:
         if step and len(step) + len(group) > STEP_OPERATIONS:

@@ -1,7 +1,4 @@
-"""Requests about replicas and leaders: decided in `odradek.controller`, written by the `ControllerEpoch`.
-
-The metadata loop updates the image after a job; the client gets its response after that.
-"""
+"""The controller's jobs for ElectLeaders, AlterPartitionReassignments and ListPartitionReassignments."""
 
 from collections.abc import Collection, Iterable, Mapping
 
@@ -30,10 +27,10 @@ async def alter_reassignments(
     *,
     allow_replication_factor_change: bool,
 ) -> dict[TopicPartition, KafkaError]:
-    """Begin the reassignment of partitions, or with `None` cancel it, and return the errors.
+    """Begin reassignments, or cancel them with the target `None`, and return the errors.
 
-    Entries of `/admin/reassign_partitions` for these partitions are removed. Raises `KafkaError` after a concurrent
-    change of the tree.
+    Entries of `/admin/reassign_partitions` for these partitions are removed. Raises `KafkaError` REQUEST_TIMED_OUT
+    after a concurrent change of the tree.
     """
     plan = plan_reassignments(
         view.image,
@@ -54,7 +51,7 @@ async def alter_reassignments(
 async def list_reassignments(
     view: ClusterView, wanted: Mapping[str, Collection[int]] | None
 ) -> dict[TopicPartition, Assignment]:
-    """Return the reassignments in progress, of all partitions or some."""
+    """Return the reassignments in progress, of all partitions or of `wanted` (partition numbers by topic)."""
     return reassignments(view.image, wanted)
 
 
@@ -64,9 +61,9 @@ async def elect_leaders(
     wanted: Iterable[TopicPartition] | None,
     election_type: ElectionType,
 ) -> dict[TopicPartition, KafkaError | None]:
-    """Hold the requested elections, and return the error of each, or `None`.
+    """Elect leaders of the `wanted` partitions (None: all that need it), and return the error of each, or `None`.
 
-    Raises `KafkaError` after a concurrent change of the tree.
+    Raises `KafkaError` REQUEST_TIMED_OUT after a concurrent change of the tree.
     """
     decided = elect_on_demand(
         view.image,
@@ -94,16 +91,13 @@ async def _remove_overridden_entries(
     try:
         requested = ReassignPartitionsNode.decode(paths.REASSIGN_PARTITIONS, node.data)
     except BrokenNodeError:
-        return  # the reassignment task logs it
+        return  # `ReassignmentTask` logs the error
     gone = ReassignPartitionsRequest(node=requested, version=node.version).without(keys)
     if gone is not None:
         await epoch.write([gone])
 
 
 def _concurrent_change(view: ClusterView, keys: Iterable[TopicPartition]) -> KafkaError:
-    """Return the error after an incomplete write, and have the states read again.
-
-    The client's next attempt sees them.
-    """
+    """Mark the partitions' states to be read again, and return the error, after which clients retry."""
     view.watcher.mark(topics={key.topic for key in keys if key.topic in view.image.topics})
     return KafkaError(ErrorCode.request_timed_out, "the metadata tree was changed concurrently; retry")

@@ -1,7 +1,4 @@
-"""Jobs for CreateTopics, CreatePartitions and DeleteTopics. `ControllerEpoch` writes each topic atomically.
-
-The metadata loop updates the image after a job; the client gets its response after that.
-"""
+"""The controller's jobs for CreateTopics, CreatePartitions and DeleteTopics. Each topic is written atomically."""
 
 from collections.abc import Mapping, Sequence, Set
 from uuid import UUID
@@ -34,7 +31,7 @@ async def create_topics(
     *,
     validate_only: bool,
 ) -> list[TopicCreation]:
-    """Create topics, in the order of `wanted`."""
+    """Create topics, and return the results in the order of `wanted`."""
     image, load = view.image, view.load.copy()
     brokers, away = await _registered_brokers(epoch, view)
     taken = ExistingTopicNames((*image.topics, *image.deleting))
@@ -67,7 +64,7 @@ async def create_topics(
 async def create_partitions(
     epoch: ControllerEpoch, view: ClusterView, wanted: Sequence[NewPartitions], *, validate_only: bool
 ) -> list[KafkaError | None]:
-    """Add partitions to topics, in the order of `wanted`."""
+    """Add partitions to topics, and return each one's error or None, in the order of `wanted`."""
     image, load = view.image, view.load.copy()
     brokers, away = await _registered_brokers(epoch, view)
     room = PartitionLimit()
@@ -86,14 +83,14 @@ async def create_partitions(
 
 
 async def _registered_brokers(epoch: ControllerEpoch, view: ClusterView) -> tuple[Mapping[int, BrokerImage], Set[int]]:
-    """Return all registered brokers, and the ids of those that cannot lead: they are away, or shutting down."""
+    """Return all registered brokers, and the ids of those that are away or shutting down."""
     live = view.image.brokers
     brokers = {**await read_registrations(view.store, BrokenNodes()), **live}
     return brokers, brokers.keys() - epoch.eligible_leaders(view.image)
 
 
 async def delete_topics(epoch: ControllerEpoch, view: ClusterView, wanted: Sequence[str | UUID]) -> list[TopicDeletion]:
-    """Write requests to delete topics, by name or id; the deletion task does the rest."""
+    """Write requests for `TopicDeletionTask` to delete topics, by name or id."""
     results = [_find(view, name_or_id) async for name_or_id in cooperatively(wanted)]
     await epoch.request_deletions(sorted({each.name for each in results if each.name and not each.error}))
     view.watcher.mark(names=True)
@@ -101,7 +98,7 @@ async def delete_topics(epoch: ControllerEpoch, view: ClusterView, wanted: Seque
 
 
 def _find(view: ClusterView, name_or_id: str | UUID) -> TopicDeletion:
-    """Return the topic to delete, with the error if it cannot be deleted."""
+    """Return the topic's name and id, with an error if it cannot be deleted."""
     name, topic_id = (name_or_id, None) if isinstance(name_or_id, str) else (None, name_or_id)
     image = view.image
     topic = image.topics.get(name_or_id) if isinstance(name_or_id, str) else image.topic_by_id(name_or_id)

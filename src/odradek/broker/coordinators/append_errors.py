@@ -1,4 +1,4 @@
-"""Errors of appends to an internal topic, and the errors of the requests that needed the records."""
+"""Maps errors of appends to an internal topic to the errors of coordinators' responses."""
 
 from typing import Final
 
@@ -20,5 +20,5 @@ TOO_LARGE: Final = (ErrorCode.message_too_large, ErrorCode.record_list_too_large
 
 
 def response_error(error: KafkaError) -> KafkaError:
-    """Return the error for a response, which tells the client whether to look for another coordinator."""
+    """Return the response error for an append error; its code says whether to look for another coordinator."""
     return KafkaError(_RESPONSE_ERRORS.get(error.code, error.code), str(error))

@@ -1,4 +1,4 @@
-"""One coordinator: a machine, the partition that has its records, and the requests that wait.
+"""Runs one coordinator: the state machine of one partition, its records, its waiting requests and its timer.
 
 ```
              start()                        loaded                        a write is lost, the machine fails
@@ -7,13 +7,13 @@
           back-off over│  ▼                     unload(), kill() at any time ───▶ CLOSED
                       FAILED
 ```
-A request is handled at once if the partition takes records now. The result's records are appended as one batch, and
-applied; the replies leave when the log is committed up to where it ended then, so no reply shows what may be lost.
-While the partition refuses records, the machine is not called and its clock stands still.
+If the partition accepts records, a request is handled at once. The result's records are appended as one batch and
+applied. The replies are sent when everything appended so far is committed, so no reply shows state that may be lost.
+While the partition refuses records, at most read requests are handled, and the machine's clock stands still.
 
-No machine needs undo code. If a request cannot be handled, or a result's records cannot be appended, nothing of it was
-applied: its key is reset, as if it had just been loaded. If appended records are lost before they are written, the
-machine is loaded again, with a back-off if that happens repeatedly.
+A machine needs no undo code. If a request fails, or a result's records cannot be appended, nothing was applied, and the
+key is reset, as if just loaded. If appended records are lost, the machine is loaded again, with a back-off if that
+happens repeatedly.
 """
 
 import asyncio
@@ -37,13 +37,13 @@ _INITIAL_RELOAD_BACKOFF_S: Final = 1.0
 _MAX_RELOAD_BACKOFF_S: Final = 60.0
 _MAX_BACKOFF_OF_LOST_WRITES_S: Final = 10.0
 _CALM_S: Final = 60.0
-"""Time for which a machine must have been active to be loaded again without a back-off."""
+"""A machine that was active for this long is loaded again without a back-off."""
 _AT_ONCE_MS: Final = -1
 _PAUSED_CHECK_S: Final = 0.5
 """Interval at which a context whose partition refuses records checks whether it accepts them again."""
 _log = logging.getLogger("odradek.coordinators")
 _MOST_KEY_CHARACTERS: Final = 200
-"""Characters of a client's key in a line of the log."""
+"""Limit of a key's characters in a log line."""
 
 RequestT = TypeVar("RequestT")
 RecordT = TypeVar("RecordT")
@@ -59,7 +59,7 @@ class CoordinatorState(Enum):
 
 
 class CoordinatorContext(Generic[RequestT, RecordT]):
-    """The machine of one partition, loaded by `start`."""
+    """One coordinator."""
 
     def __init__(
         self,
@@ -84,9 +84,9 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
         self._loop = asyncio.get_running_loop()
         self._loading: asyncio.Task[None] | None = None
         self._is_loaded = False
-        """Whether the machine has all records of the log, so that it gets the next ones live."""
+        """Whether the machine has all records of the log, so that new markers are applied as they are appended."""
         self._requests: dict[asyncio.Future[object], str] = {}
-        """The requests that have no reply yet, with their keys."""
+        """The futures of requests without a reply, with the requests' keys."""
         self._replies = DeferredReplies(
             partition, timeout_ms=commit_timeout_ms, send=self._send, on_failure=self._records_lost
         )
@@ -94,19 +94,19 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
         self._timer_ms = _AT_ONCE_MS
         """The deadline that the timer is set for."""
         self._image_before: ClusterImage | None = None
-        """The image before the changes on which the machine has not decided yet; None if there are none."""
+        """The last image that the machine has handled, if a newer one waits; else None."""
         self._active_since_s = 0.0
         self._reloads = 0
         """Number of loads since the machine was last active for `_CALM_S`."""
         self._paused_at_ms: int | None = None
         """The monotonic time at which the machine's clock stopped; None while it runs."""
         self._paused_ms = 0
-        """Time for which the machine's clock has stood still, without the present stop."""
+        """Sum of the machine clock's pauses that are over."""
 
     # -- loading and closing -------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Load the machine from the partition's records; a load that fails is repeated with a back-off."""
+        """Load the machine from the partition's records; a failed load is repeated with a back-off."""
         self._begin_loading(after_s=0)
 
     def _begin_loading(self, *, after_s: float) -> None:
@@ -135,7 +135,7 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
             self.state = CoordinatorState.LOADING
 
     async def _load(self) -> None:
-        """Load the records, and take the results that follow, in turns. The machine's clock stands still."""
+        """Load the records, and append and apply the results of `on_elected`. The machine's clock stands still."""
         began_s = self._clock.monotonic()
         if self._paused_at_ms is None:
             self._paused_at_ms = int(began_s * 1000)
@@ -158,7 +158,7 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
         self._schedule()
 
     def _reload(self, error: KafkaError) -> None:
-        """Load the machine again from the log; all requests get `error`."""
+        """Load the machine again from the log; all waiting requests get `error`."""
         if self._clock.monotonic() - self._active_since_s >= _CALM_S:
             self._reloads = 0
         after_s = min(2.0**self._reloads - 1, _MAX_BACKOFF_OF_LOST_WRITES_S)
@@ -173,13 +173,13 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
             self._loading.cancel()
 
     def unload(self, error: ErrorCode = ErrorCode.not_coordinator) -> None:
-        """Answer all requests with `error`: another broker is coordinator, or this one stops."""
+        """Close this coordinator: its broker resigned or stops. Waiting requests get `error`."""
         self.state = CoordinatorState.CLOSED
         self._stop_loading()
         self._drop(KafkaError(error))
 
     def kill(self) -> None:
-        """Stop without answering."""
+        """Close this coordinator without responses."""
         self.state = CoordinatorState.CLOSED
         self._stop_loading()
         self._requests.clear()
@@ -197,10 +197,10 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
     # -- requests ------------------------------------------------------------------------------------------------------
 
     def submit(self, key: str, request: RequestT) -> "asyncio.Future[object]":
-        """Have the machine handle a request for `key`; the future has its reply.
+        """Pass a request for `key` to the machine, and return a future of its reply.
 
         The future fails with `KafkaError`: COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE
-        while nothing can be written, or what the machine answers.
+        while nothing can be written, or an error of the machine.
         """
         future: asyncio.Future[object] = self._loop.create_future()
         refusal = self._check_append() if self.state is CoordinatorState.ACTIVE else None
@@ -218,7 +218,7 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
     def _handle(
         self, key: str, request: RequestT, future: "asyncio.Future[object]", now: Now
     ) -> CoordinatorResult[RecordT]:
-        """Return the machine's decision; if the machine fails, reset the key, so that others are not affected."""
+        """Return the machine's result. If the machine raises, reset this key only."""
         try:
             return self.machine.handle(key, request, future, now)
         except Exception as error:
@@ -226,19 +226,19 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
             return self._reset(key, KafkaError(ErrorCode.unknown_server_error, str(error)))
 
     def _reset(self, key: str, error: KafkaError) -> CoordinatorResult[RecordT]:
-        """Fail all requests of a key with `error`, and discard its state that is not durable."""
+        """Fail all requests of a key with `error`, and discard the key's state that is not in records."""
         self._fail(key, error)
         return self.machine.reset(key, self.now)
 
     def _may_handle_despite(self, refusal: KafkaError, request: RequestT) -> bool:
-        """Return whether a request is handled although records are refused.
+        """Return whether to handle a request although records are refused: a read, while too few replicas are in sync.
 
-        Too few replicas are in sync, and the request needs no record. Its reply waits for what is pending.
+        Its reply waits for the records appended before.
         """
         return refusal.code is ErrorCode.coordinator_not_available and self.machine.is_read(request)
 
     def on_image(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Have the machine decide on changes of topics and brokers, as soon as it is loaded and can append records."""
+        """Pass changes of topics and brokers to the machine, when it is loaded and the partition accepts records."""
         del new
         if self._image_before is None:
             self._image_before = old
@@ -251,7 +251,7 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
             self._run(self.machine.on_image(old, self._image(), self.now))
 
     def marker_appended(self, producer_id: int, end_offset: int, *, committed: bool) -> None:
-        """Apply the marker of a transaction that was appended to the partition up to `end_offset`."""
+        """Apply a transaction marker that was appended to the partition before `end_offset`."""
 
         def apply() -> Iterator[CoordinatorResult[RecordT]]:
             self.machine.end_transaction(producer_id, committed=committed)
@@ -262,9 +262,9 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
             self._run(apply())
 
     def _check_append(self) -> KafkaError | None:
-        """Return why records cannot be appended now; None if they can.
+        """Return why the partition refuses records now; None if it accepts them.
 
-        Stop the machine's clock if they cannot. Start it if they can again, and handle the image changes since.
+        Stop the machine's clock at the first refusal. When records are accepted again, restart it and handle the image.
         """
         error = self.partition.append_error()
         now_ms = int(self._clock.monotonic() * 1000)
@@ -279,12 +279,12 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
 
     @property
     def now(self) -> Now:
-        """Return the machine's time."""
+        """Return the machine's time, monotonic and wall-clock."""
         return Now(self._now_ms, self._clock.now_ms())
 
     @property
     def _now_ms(self) -> int:
-        """Return the monotonic time without the time in which records could not be appended."""
+        """Return the monotonic time without the pauses in which the partition refused records."""
         if self._paused_at_ms is not None:
             return self._paused_at_ms - self._paused_ms
         return int(self._clock.monotonic() * 1000) - self._paused_ms
@@ -292,7 +292,7 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
     # -- results -------------------------------------------------------------------------------------------------------
 
     def _run(self, results: Iterable[CoordinatorResult[RecordT]]) -> None:
-        """Take the results that the machine decides; load again if it fails, or if even a reset cannot be appended."""
+        """Process the machine's results. If the machine raises, or a reset cannot be appended, load it again."""
         try:
             for result in results:
                 self._take(result)
@@ -307,7 +307,7 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
     def _take(self, result: CoordinatorResult[RecordT]) -> None:
         """Append and apply a result's records; send its replies when they are committed.
 
-        Raises `KafkaError` if neither these records nor those of the reset key can be appended.
+        If the append fails, reset the key. Raises `KafkaError` if the records of the reset cannot be appended either.
         """
         if result.records:
             try:
@@ -325,7 +325,7 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
             self._replies.add(result.replies)
 
     def _report(self, event: object) -> None:
-        """Report an event; an observer that fails does not make the machine load again."""
+        """Pass an event to `on_event`, whose exceptions are only logged."""
         try:
             self._on_event(event)
         except Exception:
@@ -339,7 +339,7 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
                 future.set_exception(error)
 
     def _append(self, result: CoordinatorResult[RecordT], records: Sequence[RecordT]) -> None:
-        """Append and apply records of a result as one batch; as several if one is too large and need not be atomic."""
+        """Append and apply records as one batch, or as several if that is too large and the result is not atomic."""
         if not records:
             return
         batch, now_ms = self._encode(result.producer, records), self._clock.now_ms()
@@ -357,7 +357,7 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
         self._replies.appended(info.last_offset + 1)
 
     def _encode(self, producer: Producer | None, records: Sequence[RecordT]) -> bytearray:
-        """Return a batch. Raises `KafkaError` if a record cannot be encoded."""
+        """Return the records as a batch. Raises `KafkaError` if one cannot be encoded."""
         now_ms = self._clock.now_ms()
         try:
             encoded = [(now_ms, *self._codec.encode(record), ()) for record in records]
@@ -371,7 +371,7 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
         )
 
     def _records_lost(self, error: KafkaError) -> None:
-        """Load again after appended records were lost; unload if this broker no longer leads the partition."""
+        """Load the machine again after appended records were lost; unload it if this broker has resigned."""
         if error.code in RESIGNED:
             self.unload()
         else:
@@ -392,7 +392,7 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
     # -- time ----------------------------------------------------------------------------------------------------------
 
     def _schedule(self) -> None:
-        """Set the timer to the machine's next deadline; keep a timer that is set for an earlier one."""
+        """Set the timer to the machine's next deadline, unless it is set to an earlier one."""
         if self.state is not CoordinatorState.ACTIVE:
             return
         deadline_ms = self.machine.next_deadline_ms if self._paused_at_ms is None else _AT_ONCE_MS
@@ -412,7 +412,7 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
             self._run(self._expired(self.now))
 
     def _expired(self, now: Now) -> Iterator[CoordinatorResult[RecordT]]:
-        """Yield the machine's results for due deadlines, for no longer than a turn; the next timer continues."""
+        """Yield the machine's results for due deadlines, up to `TURN_S`; the next timer continues."""
         until_s = self._clock.monotonic() + TURN_S
         while (result := self.machine.expire(now)) is not None:
             yield result

@@ -1,4 +1,4 @@
-"""The records of an internal topic's partition, read into the machine that coordinates it."""
+"""Loads a coordinator: reads the records of an internal topic's partition into the coordinator's state machine."""
 
 import asyncio
 import gc
@@ -23,9 +23,9 @@ from odradek.protocol.errors import CorruptBatchError, MalformedMessageError
 READ_BYTES: Final = 1 << 20
 """Limit of one read from the log."""
 _MOST_NAMED: Final = 3
-"""Limit of malformed records and batches that are named in the log."""
+"""Limit of malformed records and batches that a load reports one by one."""
 _RECORDS_PER_FREEZE: Final = 50_000
-"""Records between two freezes: each of them also keeps the unreachable objects that the process has at that time."""
+"""Records between two calls of `gc.freeze`; each call also keeps the process's unreachable objects of that time."""
 _log = logging.getLogger("odradek.coordinators")
 
 RequestT = TypeVar("RequestT")
@@ -45,14 +45,14 @@ class ReadableLog(Protocol):
 
     @property
     def written_offset(self) -> int:
-        """Return the offset behind the last record that is in the file."""
+        """Return the offset after the last record that is in the file."""
 
     def read(self, offset: int, max_bytes: int, *, up_to_offset: int) -> Buffer:
-        """Return whole batches from the one that contains `offset` on. Raises `DamagedSegmentError`."""
+        """Return whole batches, from the one that contains `offset`. Raises `DamagedSegmentError`."""
 
 
 class LedPartition(Protocol):
-    """The part of `replication.partition.Partition`, which this broker leads, that coordinators use."""
+    """The members of `replication.partition.Partition` that coordinators use."""
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -64,44 +64,43 @@ class LedPartition(Protocol):
 
     @property
     def has_only_damaged_copy(self) -> bool:
-        """Return whether the log is known to be damaged, and no other replica is in sync."""
+        """Return whether the log is damaged and no other replica is in sync."""
 
     def read_error(self, error: DamagedSegmentError) -> KafkaError:
-        """Return the error of a read that failed with `error`."""
+        """Return the `KafkaError` for a read that failed with `error`."""
 
     def append_error(self) -> KafkaError | None:
-        """Return the error that an append with acks=all would raise now; None if it would not."""
+        """Return the error that an append with acks=all would raise now, or None."""
 
     def append_records(self, records: memoryview, *, acks: int, now_ms: int, from_client: bool) -> AppendInfo:
         """Append a batch. Raises `KafkaError`."""
 
     def when_reached(self, offset: int, *, acks: int, waiter: Waiter) -> None:
-        """Call `waiter` when all before `offset` is written (acks=1) or committed (acks=all), or with an error."""
+        """Call `waiter` when the log up to `offset` is written (acks=1) or committed (acks=all), or with an error."""
 
 
 @dataclass(slots=True, kw_only=True)
 class LoadSummary:
-    """The extent of a load."""
+    """The result of a load: numbers of records, and the offset after the last one read."""
 
     end_offset: int
     records: int = 0
     unknown: int = 0
-    """Records of types that this release does not know: a newer release wrote them."""
+    """Records of types that only newer releases know."""
     malformed: int = 0
     damaged: int = 0
-    """Offsets of batches that are damaged in the file."""
+    """Number of offsets that were skipped because the file is damaged."""
     is_committed: bool = False
 
 
 async def load(
     partition: LedPartition, machine: Machine[RequestT, RecordT], codec: RecordCodec[RecordT], *, timeout_ms: int
 ) -> LoadSummary:
-    """Apply a partition's records up to its end, a piece in each turn, and return when that end is committed.
+    """Apply a partition's records up to the log end offset, and wait up to `timeout_ms` until they are committed.
 
-    The high watermark is not enough: a new leader learns it late, and the records behind it will be committed unless
-    this broker dies first. If too few replicas are in sync, the wait ends after `timeout_ms`. Markers that are appended
-    during the wait are applied, too. A record that cannot be decoded is skipped, and named in the log. Raises
-    `KafkaError` if this broker no longer leads the partition, or if another replica has what is damaged here.
+    Records above the high watermark are applied too: a new leader learns the high watermark late. Records that cannot
+    be decoded are skipped and logged. Raises `KafkaError` if this broker no longer leads the partition, or if records
+    are damaged here and another replica is in sync.
     """
     log, loader = partition.log, CoordinatorLoader(partition, machine, codec)
     summary = loader.summary
@@ -122,7 +121,7 @@ async def load(
 
 
 class CoordinatorLoader(Generic[RequestT, RecordT]):
-    """A reader of a partition's records into a machine, from the start of the log to its end."""
+    """Reads a partition's log into a machine, from the log start offset."""
 
     def __init__(
         self, partition: LedPartition, machine: Machine[RequestT, RecordT], codec: RecordCodec[RecordT]
@@ -135,7 +134,7 @@ class CoordinatorLoader(Generic[RequestT, RecordT]):
         self._monotonic = asyncio.get_running_loop().time
 
     async def read_to_end(self, timeout_ms: int) -> None:
-        """Apply all records, those that are appended meanwhile included."""
+        """Apply all records, including new ones. Raises `KafkaError` if a write takes longer than `timeout_ms`."""
         log, summary = self._partition.log, self.summary
         while summary.end_offset < log.log_end_offset:
             if summary.end_offset >= log.written_offset:
@@ -149,13 +148,13 @@ class CoordinatorLoader(Generic[RequestT, RecordT]):
                 summary.end_offset = header.next_offset
             self._exempt_from_gc()
             if not data:
-                summary.end_offset = written  # compaction has removed the rest
+                summary.end_offset = written  # compaction has removed the remaining records
             elif summary.end_offset == before:
                 raise CorruptBatchError(f"the batches at offset {before} have offsets before it or behind {written}")
             await asyncio.sleep(0)
 
     def _exempt_from_gc(self) -> None:
-        """Exempt what is loaded from garbage collection, which would traverse all of it again and again."""
+        """Exempt loaded objects from garbage collection, which would traverse them again and again."""
         if self.summary.records - self._frozen_records >= _RECORDS_PER_FREEZE:
             self._frozen_records = self.summary.records
             gc.freeze()
@@ -169,7 +168,7 @@ class CoordinatorLoader(Generic[RequestT, RecordT]):
             raise KafkaError(ErrorCode.kafka_storage_error, reason) from None
 
     def _read(self, end: int) -> Buffer:
-        """Return batches from `summary.end_offset` on. Skips what is damaged, if no other replica has it."""
+        """Return batches from `summary.end_offset`, after skipping damaged ones if no other replica is in sync."""
         log, offset = self._partition.log, self.summary.end_offset
         try:
             return log.read(offset, READ_BYTES, up_to_offset=end)
@@ -211,16 +210,16 @@ class CoordinatorLoader(Generic[RequestT, RecordT]):
             self._machine.apply(record, each.offset, producer_id)
 
     def _skip(self, what: str, error: KafkaError, count: int = 1) -> None:
-        """Count malformed records, and name the first ones."""
+        """Count malformed records, and log the first ones."""
         if self.summary.malformed < _MOST_NAMED:
             _log.warning("%s of %s is malformed: %s", what, self._partition.topic_partition, error)
         self.summary.malformed += count
 
 
 def _valid_batches(data: Buffer, offset: int, end: int) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Yield batches from `offset` to `end`, up to the first damaged one.
+    """Yield the batches of `data` with offsets from `offset` to `end`, up to the first damaged one.
 
-    The next read begins there, so that the log learns of the damage. No checksum covers a batch's offset.
+    The next read starts at the damaged batch, so that the log detects it. No checksum covers a batch's base offset.
     """
     with suppress(CorruptBatchError):
         for position, header in iterate_batches(data):
@@ -232,7 +231,7 @@ def _valid_batches(data: Buffer, offset: int, end: int) -> Iterator[tuple[BatchH
 
 
 def _first_readable(log: ReadableLog, offset: int, end: int) -> int:
-    """Return the offset behind the damage at `offset`, or `end` if nothing behind it can be read."""
+    """Return the first readable offset after the damage at `offset`, or `end` if there is none."""
 
     def is_damaged(candidate: int) -> bool:
         try:
@@ -252,7 +251,7 @@ def _first_readable(log: ReadableLog, offset: int, end: int) -> int:
 
 
 async def _wait_until(partition: LedPartition, offset: int, acks: int) -> bool:
-    """Return whether all records before `offset` are written or committed; False if they cannot be for now."""
+    """Return True when the log up to `offset` is written or committed, False if too few replicas are in sync."""
     future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
     def reached(error: KafkaError | None) -> None:

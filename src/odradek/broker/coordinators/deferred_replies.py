@@ -12,7 +12,7 @@ from odradek.model import ErrorCode, KafkaError
 
 
 class _Pending:
-    """Replies that wait until everything before `offset`, which was appended, is committed."""
+    """Replies that wait until the log is committed up to `offset` (exclusive)."""
 
     __slots__ = ("offset", "replies", "timer")
 
@@ -22,18 +22,17 @@ class _Pending:
         self.timer: asyncio.TimerHandle | None = None
 
     def cancel_timer(self) -> None:
-        """Cancel the time-out of the replies, if it is set."""
+        """Cancel the time-out of the replies, if any."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
 
 
 class DeferredReplies:
-    """The replies of one context, which `send` sends.
+    """The waiting replies of one coordinator, which are passed to `send` when their records are committed.
 
-    Replies that wait for `timeout_ms`, or whose records too few replicas have, get an error, and the records stay.
-    `on_failure` is called with the error if appended records will not be committed by this broker; the owner then calls
-    `clear`.
+    After `timeout_ms`, or if the ISR shrinks below `min.insync.replicas`, an error is sent instead, and the records
+    stay. If this broker cannot commit the records, `on_failure` is called with the error, and has to call `clear`.
     """
 
     def __init__(
@@ -52,13 +51,13 @@ class DeferredReplies:
         self._pending: dict[_Pending, None] = {}
 
     def appended(self, end_offset: int) -> None:
-        """Let all replies from now on wait until everything before `end_offset` is committed."""
+        """Make all later replies wait until the log is committed up to `end_offset` (exclusive)."""
         pending = _Pending(end_offset)
         self._pending[pending] = None
         self._wait(pending)
 
     def add(self, replies: Sequence[Reply]) -> None:
-        """Send replies when everything that was appended is committed; at once if it is."""
+        """Send `replies` when all appended records are committed; at once if they already are."""
         if not self._pending:
             self._send(replies)
             return
@@ -77,7 +76,7 @@ class DeferredReplies:
         self._partition.when_reached(pending.offset, acks=ACKS_ALL, waiter=partial(self._committed, pending))
 
     def _committed(self, pending: _Pending, error: KafkaError | None) -> None:
-        """Send the replies that waited for an offset, or handle the error of the wait."""
+        """Send the replies of a committed offset, or handle `error`."""
         if pending not in self._pending:
             return
         if error is None:

@@ -1,6 +1,6 @@
-"""The coordinators of one kind on this broker: a context for each partition of their topic that the broker leads.
+"""Kafka's `CoordinatorRuntime`: a `CoordinatorContext` for each partition of one internal topic that this broker leads.
 
-A kind of coordinator is a topic, a machine and a codec. Nothing here knows what the machine does.
+A `CoordinatorKind` gives the topic, the state machine and the record codec.
 """
 
 import asyncio
@@ -21,21 +21,21 @@ RecordT = TypeVar("RecordT")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorKind(Generic[RequestT, RecordT]):
-    """One kind of coordinator, such as that of groups."""
+    """A kind of coordinator, such as the group coordinator."""
 
     topic: str
     new_machine: Callable[[int], Machine[RequestT, RecordT]]
-    """Make the machine of a partition."""
+    """Creates the state machine of a partition, from the partition's number."""
     codec: RecordCodec[RecordT]
     on_event: Callable[[object], None] = lambda _: None
-    """Called with what machines report, for logs, metrics and journals."""
+    """Called with the `events` of results, for logs, metrics and journals."""
 
 
 class LeaderPartitions(Protocol):
     """The partitions that this broker leads."""
 
     def on_leadership(self, callback: Callable[[TopicPartition, Partition | None], None]) -> None:
-        """Call back with every partition that this broker leads, now and later; with None when it no longer does."""
+        """Call `callback` for every partition that this broker leads now or later; with None when it resigns."""
 
 
 class CoordinatorRuntime(Generic[RequestT, RecordT]):
@@ -51,18 +51,18 @@ class CoordinatorRuntime(Generic[RequestT, RecordT]):
         self._has_stopped = False
 
     def start(self, partitions: LeaderPartitions, image: ClusterImage) -> None:
-        """Load a context for every partition that this broker leads, now and in future."""
+        """Load a context for every partition of the topic that this broker leads now or later."""
         self.on_image(ClusterImage(), image)
         partitions.on_leadership(self._on_leadership)
 
     def stop(self) -> None:
-        """Unload all contexts, and load none any more; waiting requests get NOT_COORDINATOR."""
+        """Unload all contexts and load no others; waiting requests get NOT_COORDINATOR."""
         self._has_stopped = True
         for number in tuple(self._contexts):
             self._contexts.pop(number).unload()
 
     def kill(self) -> None:
-        """Drop everything without answers, as if the process were killed."""
+        """Stop without responses, as if the process were killed."""
         self._has_stopped = True
         for context in self._contexts.values():
             context.kill()
@@ -88,7 +88,7 @@ class CoordinatorRuntime(Generic[RequestT, RecordT]):
             context.start()
 
     def on_image(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Have every machine decide on changes of topics and brokers."""
+        """Pass changes of topics and brokers to every state machine."""
         self._image = new
         topic = new.topics.get(self._kind.topic)
         if topic is not None:
@@ -97,7 +97,10 @@ class CoordinatorRuntime(Generic[RequestT, RecordT]):
             context.on_image(old, new)
 
     def submit(self, key: str, request: RequestT) -> "asyncio.Future[object]":
-        """Have the coordinator of `key` handle a request; the future has its reply (`CoordinatorContext.submit`)."""
+        """Pass a request to the coordinator of `key`, and return a future of its reply (`CoordinatorContext.submit`).
+
+        The future fails with `KafkaError` NOT_COORDINATOR if this broker does not coordinate `key`.
+        """
         context = self.context(key)
         if context is None:
             future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
@@ -108,7 +111,7 @@ class CoordinatorRuntime(Generic[RequestT, RecordT]):
     def marker_appended(
         self, topic_partition: TopicPartition, producer_id: int, end_offset: int, *, committed: bool
     ) -> None:
-        """Apply the marker of a transaction that was appended to a partition up to `end_offset`."""
+        """Apply a transaction marker that was appended before `end_offset`; ignores other topics."""
         topic, number = topic_partition
         context = self._contexts.get(number) if topic == self._kind.topic else None
         if context is not None:
@@ -119,9 +122,9 @@ class CoordinatorRuntime(Generic[RequestT, RecordT]):
         return self._contexts.get(partition_for(key, self._partition_count))
 
     def contexts(self, *, only_active: bool = False) -> Iterator[CoordinatorContext[RequestT, RecordT]]:
-        """Return the active contexts; one that failed to load is left out until it succeeds.
+        """Return the active contexts.
 
-        Raises `KafkaError` COORDINATOR_LOAD_IN_PROGRESS while one loads, unless `only_active`.
+        Raises `KafkaError` COORDINATOR_LOAD_IN_PROGRESS while a context loads, unless `only_active`.
         """
         contexts = tuple(self._contexts.values())
         if not only_active and any(context.state is CoordinatorState.LOADING for context in contexts):
@@ -130,5 +133,5 @@ class CoordinatorRuntime(Generic[RequestT, RecordT]):
 
     @property
     def size_bytes(self) -> int:
-        """Return the approximate memory that the state of clients takes in all machines, in bytes."""
+        """Return the approximate memory of the clients' state in all machines, in bytes."""
         return sum(context.machine.size_bytes for context in self._contexts.values())

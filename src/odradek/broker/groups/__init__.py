@@ -1,5 +1,5 @@
-"""The group coordinator of the `__consumer_offsets` partitions that this broker leads.
+"""The group coordinators of the `__consumer_offsets` partitions that this broker leads.
 
-`group_coordinator` gives `broker.coordinators` the topic and the machine of `odradek.groups`, takes the handlers'
-requests, and logs the events of `odradek.groups`.
+`group_coordinator` takes the handlers' requests, runs the state machine of `odradek.groups` on `broker.coordinators`,
+and logs its events. `rebalance_journal` writes a record for each rebalance.
 """

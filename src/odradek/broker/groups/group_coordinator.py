@@ -1,7 +1,7 @@
-"""The group coordinators of this broker, on the coordinator runtime (SPEC 6).
+"""Kafka's `GroupCoordinator`: requests for consumer groups, their configuration, and their log lines (SPEC 6).
 
-A group belongs to the partition of `__consumer_offsets` that its id hashes to; the leader of the partition is its
-coordinator. `odradek.groups` has the machine; this module adds the topic, the configuration and the log lines.
+A group belongs to the partition of `__consumer_offsets` that its id hashes to; the partition's leader coordinates the
+group. `odradek.groups` has the state machine, `broker.coordinators` the runtime.
 """
 
 import asyncio
@@ -50,11 +50,11 @@ from odradek.runtime import Clock
 
 _MINUTE_MS: Final = 60_000
 _DEFAULT_REPLICATION_FACTOR: Final = 3
-"""Replication factor of Kafka's internal topics."""
+"""Kafka's default replication factor of internal topics."""
 _MAX_LOGGED_MEMBERS: Final = 10
 """Limit of member ids in a log line."""
 _MAY_HAVE_NO_GROUP_ID: Final = (CommitRequest, FetchOffsetsRequest, DescribeRequest, DeleteGroupRequest)
-"""Requests that Kafka accepts for the group with an empty id: old clients commit to it, tools show and delete it."""
+"""Requests that Kafka accepts with an empty group id: old clients commit to that group, tools show and delete it."""
 _KAFKAS_ASSIGNORS: Final = {
     "org.apache.kafka.coordinator.group.assignor.UniformAssignor": "uniform",
     "org.apache.kafka.coordinator.group.assignor.RangeAssignor": "range",
@@ -64,7 +64,7 @@ _log = logging.getLogger("odradek.groups")
 
 
 def offsets_topic(config: BrokerConfig) -> NewTopic:
-    """Return `__consumer_offsets` as it is created with the first FindCoordinator."""
+    """Return the `__consumer_offsets` topic to create, with the configured partitions and replicas."""
     return NewTopic(
         name=OFFSETS_TOPIC,
         num_partitions=config.offsets_topic_num_partitions,
@@ -78,10 +78,7 @@ def offsets_topic(config: BrokerConfig) -> NewTopic:
 
 
 class GroupCoordinator:
-    """The coordinators of the groups whose partitions this broker leads.
-
-    `create_topic` returns when the topic is in the image.
-    """
+    """The coordinators of one broker. `create_topic` returns when the topic is in the image."""
 
     def __init__(
         self,
@@ -98,7 +95,7 @@ class GroupCoordinator:
         self._create = create_topic
         self._settings_of = metadata.config
         self._known_settings: dict[str, tuple[Mapping[str, str], ConsumerGroupSettings]] = {}
-        """The settings of groups with a configuration of their own, and of all others under the empty id."""
+        """Settings by group id; the empty id is for all groups without a configuration of their own."""
         _check_assignors(metadata.config.group_consumer_assignors)
         kind = CoordinatorKind[Request, GroupRecord](
             topic=OFFSETS_TOPIC, new_machine=self._new_machine, codec=GroupRecordCodec(), on_event=self._on_event
@@ -125,7 +122,7 @@ class GroupCoordinator:
         )
 
     def _consumer_settings(self, group_id: str) -> ConsumerGroupSettings:
-        """Return the settings of a group; each configuration is read once."""
+        """Return the settings of a group, from a cache that a new configuration replaces."""
         config, overrides = self._metadata.config, self._metadata.image.group_configs.get(group_id, _NO_OVERRIDES)
         if self._settings_of is not config:
             self._settings_of, self._known_settings = config, {}
@@ -144,42 +141,42 @@ class GroupCoordinator:
     # -- start, stop, images -------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start loading the groups of every partition that this broker leads, now and in future, without waiting."""
+        """Load the groups of every partition that this broker leads now or later. Does not wait for the loads."""
         self.runtime.start(self._partitions, self._metadata.image)
 
     def stop(self) -> None:
-        """Answer waiting requests with NOT_COORDINATOR."""
+        """Unload all groups; waiting requests get NOT_COORDINATOR."""
         self.runtime.stop()
 
     def kill(self) -> None:
-        """Drop everything without answering, as if the process were killed."""
+        """Stop without responses, as if the process were killed."""
         self.runtime.kill()
 
     def image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Remove the offsets of deleted topics."""
+        """Pass a new image to the state machines, which delete the offsets of deleted topics."""
         self.runtime.on_image(old, new)
 
     def marker_appended(
         self, topic_partition: TopicPartition, producer_id: int, end_offset: int, *, is_commit: bool
     ) -> None:
-        """Make the offsets of a transaction valid, or drop them, if its marker is in `__consumer_offsets`."""
+        """Commit or drop the offsets of a transaction whose marker was appended; ignores other topics."""
         self.runtime.marker_appended(topic_partition, producer_id, end_offset, committed=is_commit)
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
     def submit(self, group_id: str, request: Request) -> "asyncio.Future[Any]":
-        """Return the reply to a request (see `odradek.groups.messages`).
+        """Handle a request of `odradek.groups.messages`, and return a future of its reply.
 
-        The future fails with `KafkaError`: INVALID_GROUP_ID, and what `CoordinatorContext.submit` says.
+        The future fails with `KafkaError`: INVALID_GROUP_ID, or an error of `CoordinatorContext.submit`.
         """
         if group_id or isinstance(request, _MAY_HAVE_NO_GROUP_ID):
             return self.runtime.submit(group_id, request)
         return _failed(KafkaError(ErrorCode.invalid_group_id))
 
     async def submit_all(self, requests: Iterable[tuple[str, Request | KafkaError]]) -> list[Any]:
-        """Return the replies to requests of several groups, or their errors; they wait for commits at the same time.
+        """Handle `(group id, request)` pairs concurrently, and return their replies or exceptions, in order.
 
-        A `KafkaError` in place of a request is its reply.
+        A `KafkaError` in place of a request is returned as its reply.
         """
         replies = [
             _failed(request) if isinstance(request, KafkaError) else self.submit(group_id, request)
@@ -188,7 +185,7 @@ class GroupCoordinator:
         return await asyncio.gather(*replies, return_exceptions=True)
 
     def machine(self, group_id: str) -> GroupCoordinatorMachine | None:
-        """Return the machine of a group's partition if this broker coordinates it and has loaded it."""
+        """Return the state machine that has a group; None unless this broker coordinates and has loaded it."""
         context = self.runtime.context(group_id)
         if context is None or context.state is not CoordinatorState.ACTIVE:
             return None
@@ -196,32 +193,32 @@ class GroupCoordinator:
         return context.machine
 
     def find(self, group_id: str) -> ClassicGroup | None:
-        """Return the present state of a group, which may not be committed, to estimate the memory of a request."""
+        """Return a classic group if it exists here. Its latest changes may be uncommitted."""
         machine = self.machine(group_id)
         return None if machine is None else machine.classic.groups.get(group_id)
 
     def consumer_member(self, group_id: str, member_id: str) -> ConsumerGroupMember | None:
-        """Return a member of a group of the consumer protocol as it is now, which may not be committed."""
+        """Return a member of a consumer-protocol group if it exists here. Its latest changes may be uncommitted."""
         machine = self.machine(group_id)
         group = None if machine is None else machine.consumer.groups.get(group_id)
         return None if group is None else group.members.get(member_id)
 
     def has_room_for(self, size_bytes: int) -> bool:
-        """Return whether a member of that size fits into `queued.max.request.bytes`, together with all others."""
+        """Return whether all groups and another member of `size_bytes` fit into `queued.max.request.bytes`."""
         limit_bytes = self._metadata.config.queued_max_request_bytes
         return limit_bytes < 0 or size_bytes + self.runtime.size_bytes <= limit_bytes
 
     def machines(self, *, only_loaded: bool = False) -> Iterator[GroupCoordinatorMachine]:
-        """Yield the machines of the partitions that are loaded.
+        """Yield the state machines of all loaded partitions.
 
-        Raises `KafkaError` COORDINATOR_LOAD_IN_PROGRESS while one loads, unless `only_loaded`.
+        Raises `KafkaError` COORDINATOR_LOAD_IN_PROGRESS while a partition loads, unless `only_loaded`.
         """
         for context in self.runtime.contexts(only_active=only_loaded):
             assert isinstance(context.machine, GroupCoordinatorMachine)
             yield context.machine
 
     async def find_coordinator(self, group_id: str) -> BrokerImage:
-        """Return the coordinator of a group, after creating `__consumer_offsets` if it does not exist.
+        """Return the coordinator of a group; create `__consumer_offsets` if it does not exist.
 
         Raises `KafkaError` COORDINATOR_NOT_AVAILABLE while the group's partition has no leader.
         """
@@ -240,10 +237,7 @@ class GroupCoordinator:
         return leader
 
     async def _create_topic(self) -> None:
-        """Create `__consumer_offsets`.
-
-        Raises `KafkaError` COORDINATOR_NOT_AVAILABLE, for instance while fewer brokers are registered than it needs.
-        """
+        """Create `__consumer_offsets`. Raises `KafkaError` COORDINATOR_NOT_AVAILABLE."""
         topic = offsets_topic(self._metadata.config)
         alive = len(self._metadata.image.brokers)
         if topic.replication_factor < min(alive, _DEFAULT_REPLICATION_FACTOR):
@@ -259,7 +253,7 @@ class GroupCoordinator:
 
 
 def _check_assignors(names: Sequence[str]) -> None:
-    """Raise `ConfigurationError` unless each exists. Those that are built in are not imported before they are used."""
+    """Raise `ConfigurationError` if there is no assignor or an unknown one. Built-in ones are not imported yet."""
     try:
         for name in names:
             if name not in ASSIGNOR_NAMES and name not in _KAFKAS_ASSIGNORS:
@@ -272,7 +266,7 @@ def _check_assignors(names: Sequence[str]) -> None:
 
 @lru_cache(maxsize=16)
 def _server_assignors(names: tuple[str, ...]) -> Mapping[str, ServerAssignor]:
-    """Return `group.consumer.assignors` by their own names."""
+    """Return the assignors of `group.consumer.assignors`, by their protocol names."""
     assignors = (create_assignor(_KAFKAS_ASSIGNORS.get(name, name)) for name in names)
     return {each.name: each for each in assignors}
 
@@ -330,5 +324,5 @@ def _first(member_ids: Sequence[str]) -> str:
 
 
 def printable(text: str) -> str:
-    """Replace unprintable characters of a client's text for the log."""
+    """Return up to 1,000 characters of a client's text for the log, with unprintable ones replaced."""
     return "".join(letter if letter.isprintable() else "?" for letter in text[:1000])

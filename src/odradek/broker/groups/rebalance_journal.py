@@ -1,8 +1,8 @@
 """The rebalance journal: a record in `__rebalances` for every rebalance of the groups that this broker coordinates.
 
-The key is the group's id, the value is compact JSON (`to_json`). The topic is created with the first record and keeps
-seven days; its retention can be changed like that of any topic. The journal is best effort: `dropped` counts the
-records that cannot be written after some attempts, or that wait when the broker stops.
+The key is the group id, the value compact JSON (`to_json`). The topic is created with the first record, with a
+retention of seven days. The journal is best effort: `dropped` counts records that could not be written after some
+attempts, or were still waiting when the broker stopped.
 """
 
 import asyncio
@@ -28,8 +28,7 @@ from odradek.protocol.messages.produce import ProduceTopic, decode_produce_respo
 from odradek.runtime import Clock
 
 MOST_PARTITIONS: Final = 1_000
-"""Limit of the partitions in one record's `unowned_ms`: those that had no owner for longest; and of those whose owners
-it names: the first ones."""
+"""Limit of partitions in a record: `unowned_ms` has those without an owner for longest, `owned` the first by name."""
 _RETENTION_MS: Final = 7 * 24 * 3_600_000
 _SEGMENT_BYTES: Final = 16 << 20
 _MOST_WAITING: Final = 1_000
@@ -49,7 +48,7 @@ class LeaderLookup(Protocol):
 
 
 class RebalanceJournal:
-    """The journal and the rebalance metrics of one broker. `create_topic` returns when the topic is in the image."""
+    """One broker's journal and rebalance metrics. `create_topic` returns when the topic is in the image."""
 
     def __init__(
         self,
@@ -61,13 +60,13 @@ class RebalanceJournal:
         create_topic: Callable[[NewTopic], Awaitable[None]],
     ) -> None:
         self.rebalances = Counter[str](dict.fromkeys(CauseKind, 0))
-        """Rebalances by the kind of their cause."""
+        """Number of rebalances by the kind of their cause."""
         self.duration_ms = 0
         """The sum of the durations of all rebalances."""
         self.unowned_partition_ms = 0
-        """The time for which partitions had no owner, summed over all of them."""
+        """The time for which partitions had no owner, summed over all partitions."""
         self.dropped = 0
-        """Records that were not written."""
+        """Number of records that were not written."""
         self._metadata = metadata
         self._clock = clock
         self._partitions = partitions
@@ -89,7 +88,7 @@ class RebalanceJournal:
             self._start_writing()
 
     def stop(self) -> None:
-        """Drop the records that are not written yet."""
+        """Stop writing, and drop the waiting records."""
         self.dropped += len(self._waiting)
         self._waiting.clear()
         if self._task is not None:
@@ -197,7 +196,7 @@ def to_json(rebalance: RebalanceCompleted) -> bytes:
 
 
 def _owners(rebalance: RebalanceCompleted) -> dict[str, Any]:
-    """Return the owners at the end, and the changes before that: the one without the others gives the owners before."""
+    """Return the final owners, and the changes that led to them, from which a reader computes the first owners."""
     changed = (change.partitions for change in rebalance.changes)
     every = frozenset[TopicPartition]().union(*rebalance.owned.values(), *changed)
     named = every if len(every) <= MOST_PARTITIONS else frozenset(nsmallest(MOST_PARTITIONS, every))

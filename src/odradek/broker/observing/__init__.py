@@ -1,4 +1,4 @@
-"""Metrics and probes of a broker: `observation` reads all counters at one moment, `monitor` serves them by HTTP.
+"""Metrics and probes of a broker: `observation` reads all metrics, `monitor` serves them by HTTP.
 
 The counters are attributes of the parts that count (`broker.groups`, `broker.replication`, …);
 `odradek.metrics.catalog` names the metrics.

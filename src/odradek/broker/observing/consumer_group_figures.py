@@ -1,4 +1,4 @@
-"""The metrics of groups of the consumer protocol (KIP-848): epochs, states, and revocations that others wait for."""
+"""Reads the metrics of consumer-protocol groups (KIP-848): epochs, states, and pending revocations."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -13,9 +13,9 @@ from odradek.metrics import catalog
 from odradek.metrics.exposition import Family, Sample
 
 _MEMBERS_AT_ONCE: Final = 5_000
-"""Members that are counted in one iteration of the event loop."""
+"""Limit of members counted in one iteration of the event loop."""
 GROUPS_WITH_EPOCHS: Final = 100
-"""Limit of the groups whose epochs are shown: those with the most members, as clients can invent any number."""
+"""Limit of groups whose epochs are shown, those with the most members: clients can create any number of groups."""
 _STATES: Final = ("Empty", "Assigning", "Reconciling", "Stable", "Dead")
 
 
@@ -39,7 +39,7 @@ class _Totals:
                 self.largest = self._shown()
 
     def revoking(self, partitions: int, age_ms: int) -> None:
-        """Count a member that has to revoke."""
+        """Count a member that has had to revoke `partitions` for `age_ms`."""
         self.pending_partitions += partitions
         self.longest_ms = max(self.longest_ms, age_ms)
 
@@ -61,13 +61,13 @@ class _Totals:
 
 
 def _lowest(group: ConsumerGroup) -> Sample:
-    """Return the lowest epoch of a group's members, without those that left for a while."""
+    """Return the lowest epoch of a group's members, without static members that have left temporarily."""
     epochs = [member.epoch for member in group.members.values() if not member.has_left_temporarily]
     return (group.group_id,), min(epochs, default=group.assignment_epoch)
 
 
 def consumer_groups(broker: HasGroups) -> Iterator[Family | None]:
-    """Yield the metrics of all groups that this broker coordinates, None between pieces."""
+    """Yield the metrics of all consumer-protocol groups here; yield None where other tasks may run."""
     totals, counted = _Totals(), 0
     for context in broker.groups.runtime.contexts(only_active=True):
         machine = context.machine

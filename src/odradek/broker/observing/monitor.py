@@ -1,12 +1,11 @@
-"""The HTTP page for Prometheus and the probes, on a port of its own.
+"""The broker's HTTP endpoint for Prometheus and for probes, on its own port.
 
 ```
 /metrics   all metrics (docs/metrics.md)
-/healthz   200 while the process responds; an orchestrator restarts it when this fails. Lists full disks, which a
-           restart does not help
+/healthz   200 while the process responds; lists full disks, against which a restart does not help
 /readyz    200 while clients are served, else 503 and the reason
 ```
-It opens before the broker starts, so that a long recovery is shown as healthy and not ready.
+It opens before the broker starts, so that the broker is healthy, but not ready, during a long recovery.
 """
 
 import asyncio
@@ -25,7 +24,7 @@ _NOT_READY = HTTPStatus.SERVICE_UNAVAILABLE
 
 
 class Monitor:
-    """The metrics page of a broker. Create it before the broker starts: it measures requests from then on."""
+    """The endpoint of one broker. Create it before the broker starts; requests are measured from then on."""
 
     def __init__(self, broker: ObservedBroker) -> None:
         self._broker = broker
@@ -56,8 +55,8 @@ class Monitor:
 
     async def _respond(self, path: str, accept: str) -> Answer:
         if path == "/metrics":
-            # The numbers are read on the event loop, where they change, and other tasks run in between: 10,000
-            # partitions take 0.2 s, and formatting as long again.
+            # The numbers are read on the event loop, where they change, with other tasks in between: 10,000 partitions
+            # take 0.2 s. Formatting takes as long, in a thread.
             families = []
             for family in steps(self._broker):
                 if family is not None:

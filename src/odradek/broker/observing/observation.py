@@ -1,6 +1,6 @@
-"""Reads all metrics of a broker from the parts that count them. It takes a few µs for each partition.
+"""Reads all metrics of a broker from the parts that count them, in a few µs per partition.
 
-On a broker that has not started there are fewer metrics, and no error.
+A broker that has not started has fewer metrics.
 """
 
 from collections import Counter
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 _LOGS_AT_ONCE: Final = 1000
-"""Logs whose numbers are read in one iteration of the event loop."""
+"""Limit of logs read in one iteration of the event loop."""
 _LATENESS_MS: Final = 300_000
 """Kafka adds this to `transaction.max.timeout.ms` before a transaction counts as late."""
 
@@ -59,15 +59,15 @@ class ObservedBroker(
     HasServer,
     Protocol,
 ):
-    """The parts of a broker that metrics and probes are read from."""
+    """The parts of a broker that metrics and probes read."""
 
     @property
     def alter_partition_manager(self) -> "AlterPartitionManager":
-        """The changes of ISRs."""
+        """The manager of ISR changes, with their counters."""
 
     @property
     def fetchers(self) -> "ReplicaFetcherManager":
-        """The tasks that fetch records from other brokers, for the partitions that this broker follows."""
+        """The replica fetchers of the partitions that this broker follows."""
 
     @property
     def phase(self) -> Phase:
@@ -75,7 +75,7 @@ class ObservedBroker(
 
     @property
     def rebalance_journal(self) -> "RebalanceJournal":
-        """The journal of rebalances."""
+        """The rebalance journal, with its counters."""
 
     @property
     def tree(self) -> "CountedStore":
@@ -88,9 +88,9 @@ def observe(broker: ObservedBroker) -> list[Family]:
 
 
 def steps(broker: ObservedBroker) -> Iterator[Family | None]:
-    """Yield the metrics in pieces of some milliseconds, None for a piece of a family.
+    """Yield the metrics one by one; yield None during long ones, so that other tasks may run every few ms.
 
-    Other tasks may run between pieces; later pieces have later values.
+    Later metrics have later values.
     """
     yield Family(catalog.INFO, [((__version__, str(broker.config.broker_id), broker.image.cluster_id), 1)])
     yield _one(catalog.BROKER_STATE, broker.phase)
@@ -107,7 +107,7 @@ def steps(broker: ObservedBroker) -> Iterator[Family | None]:
 
 
 def _logs_of(broker: ObservedBroker) -> Mapping[TopicPartition, Log]:
-    """Return the broker's logs, none while another thread opens them."""
+    """Return the broker's logs; none during the start, when another thread opens them."""
     return {} if broker.phase is Phase.STARTING else broker.logs.logs
 
 
@@ -125,10 +125,7 @@ def _traffic(broker: ObservedBroker) -> Iterator[Family]:
 
 
 def _rejections(broker: ObservedBroker) -> Iterator[Family]:
-    """Return the rejections by topic.
-
-    Topics that are not led here have no name, since clients can invent any number.
-    """
+    """Yield the metrics of rejections; topics that are not led here share an empty name."""
     counters = broker.counters
     topics = [*broker.partitions.traffic.items(), ("", counters.elsewhere)]
     yield Family(catalog.BYTES_REJECTED, [((topic,), traffic.bytes_rejected) for topic, traffic in topics])
@@ -173,7 +170,7 @@ _TIMES: Final[Mapping["Metric", Callable[[RequestCounters], Histogram]]] = {
 
 
 def _histograms(named: Iterable[tuple[str, list[Histogram]]]) -> list[Sample]:
-    """Return one histogram for each API, with its versions added up."""
+    """Return one histogram per API, the sum over its versions."""
     samples: list[Sample] = []
     for name, histograms in named:
         total = Histogram()
@@ -224,7 +221,7 @@ def _replicas(broker: ObservedBroker) -> Iterator[Family]:
 
 
 def _cluster(broker: ObservedBroker) -> Iterator[Family]:
-    """Return the controller's metrics: only one broker has values, so that sums over brokers are right."""
+    """Yield the cluster's metrics; only the controller counts topics, partitions and brokers, so sums are right."""
     image = broker.image
     is_controller = image.controller_id == broker.config.broker_id and not broker.fence.is_closed
     partitions = (

@@ -1,6 +1,7 @@
-"""A broker's image of the cluster, from the metadata tree and from the controller's commands.
+"""Keeps a broker's cluster image up to date, from the metadata tree and the controller's commands.
 
-`metadata_loop` reads the tree, keeps the `cluster_view` and runs the `job_queue`; in `controller_election` a broker
+`metadata_loop` reads the tree, updates the `cluster_view` and runs the `job_queue`; by `controller_election` a broker
 becomes the controller (`broker.controlling`, which elects the leaders of partitions). `controller_command_handler`
-receives `controller_commands`, and `image_updates` makes the next image from them.
+handles LeaderAndIsr, UpdateMetadata and StopReplica (`controller_commands`), and `image_updates` computes the next
+image from them.
 """

@@ -1,6 +1,6 @@
-"""A broker's view of the cluster: the image, the watchers of the tree that update it, and the load of brokers.
+"""The `ClusterView` of a broker: its cluster image, the tree watchers that update it, and the load of brokers.
 
-The controller follows the whole tree. The other brokers get commands, and follow only what commands do not have.
+The controller watches the whole tree. The other brokers watch only what the controller's commands do not contain.
 """
 
 import asyncio
@@ -17,10 +17,7 @@ OnImage = Callable[[ClusterImage, ClusterImage], None]
 
 
 class ClusterView:
-    """One broker's view. `config` is the broker's configuration in force; `publish` calls `on_image(old, new)`.
-
-    `wake` makes the metadata loop update the image and run tasks and jobs.
-    """
+    """One broker's view. `publish` calls `on_image(old, new)`; `wake` makes the metadata loop run."""
 
     def __init__(
         self, store: Store, broker_id: int, config: BrokerConfig, *, on_image: OnImage, wake: Callable[[], None]
@@ -30,12 +27,11 @@ class ClusterView:
         self.config = config
         self.image = ClusterImage()
         self.load = ClusterLoad()
-        """The number of replicas and leaders of each broker, by the image."""
+        """The number of replicas and preferred leaderships of each broker in the image."""
         self.broker_watcher = BrokerTreeWatcher(store, wake=wake, on_controller=self._note_controller)
         """The watcher of the tree while this broker is not the controller."""
         self.is_election_due = True
-        """Whether there may be another controller. Standing for election resets it; reading who the controller is does
-        not."""
+        """Whether the controller may have changed. The metadata loop resets it and tries to become the controller."""
         self.wake = wake
         self._tree: ControllerTreeWatcher | None = None
         self._on_image = on_image
@@ -43,7 +39,7 @@ class ClusterView:
 
     @property
     def watcher(self) -> ControllerTreeWatcher:
-        """The watcher of the whole tree, which only the controller has."""
+        """The watcher of the whole tree. Only the controller has one."""
         assert self._tree is not None, "only the controller watches the whole tree"
         return self._tree
 
@@ -57,7 +53,7 @@ class ClusterView:
         self.broker_watcher.stop()
 
     def watch_tree(self, *, enabled: bool) -> None:
-        """Watch the whole tree, as the controller, or no longer; when this begins, the tree is read once."""
+        """Start or stop watching the whole tree, as only the controller does; the next `refresh` reads everything."""
         if enabled == (self._tree is not None):
             return
         if self._tree is None:
@@ -76,21 +72,21 @@ class ClusterView:
             self.broker_watcher.mark_all_changed()
 
     def on_controller_changed(self) -> None:
-        """Have an election held, as there may be another controller."""
+        """Make the metadata loop try to become the controller, because the controller may have changed."""
         self._note_controller()
         self.request_controller_read()
 
     def mark_all_changed(self) -> None:
-        """Have everything read again."""
+        """Mark everything as changed, so that the next `refresh` reads it, and an election as due."""
         self._note_controller()
         (self._tree or self.broker_watcher).mark_all_changed()
 
     def mark_configs(self, topics: Iterable[str]) -> None:
-        """Have the configurations of brokers, groups and of these topics read again."""
+        """Mark the configurations of brokers, groups and these topics as changed, for the next `refresh`."""
         (self._tree or self.broker_watcher).mark(configs=True, topics=topics)
 
     async def refresh(self) -> None:
-        """Read what changed, and publish it. Raises the store's errors."""
+        """Read what has changed in the tree, and publish a new image. Raises the store's errors."""
         if self._tree is not None:
             self.publish(await self._tree.refresh(self.image))
         else:
@@ -98,7 +94,7 @@ class ClusterView:
             self.publish(self.broker_watcher.patch(self.image))
 
     def request_controller_read(self) -> None:
-        """Read who the controller is with the next `refresh`."""
+        """Make the next `refresh` read who the controller is."""
         (self._tree or self.broker_watcher).mark(controller=True)
 
     async def read_controller(self) -> None:
@@ -108,14 +104,14 @@ class ClusterView:
             await self.refresh()
 
     async def topic_config(self, topic: str) -> Mapping[str, str]:
-        """Return a topic's configuration, read now if this broker does not follow it. Raises the store's errors."""
+        """Return a topic's configuration; read it now if this broker does not watch it. Raises the store's errors."""
         known = self.image.topics.get(topic)
         if known is not None and (self._tree is not None or topic in self.broker_watcher.configs):
             return known.config
         return (await read_topic_configs(self.store, [topic], BrokenNodes()))[topic] or {}
 
     def publish(self, image: ClusterImage) -> None:
-        """Make another image the present one."""
+        """Replace the image, update `load`, call `on_image`, and resume calls of `wait_until`."""
         old = self.image
         if image is old:
             return
@@ -135,7 +131,7 @@ class ClusterView:
                 future.set_result(None)
 
     async def wait_until(self, condition: Callable[[], bool]) -> None:
-        """Return when the present image makes `condition` true; this never ends if none does."""
+        """Wait until `condition()` is true; it is evaluated after each new image."""
         if not condition():
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append((condition, future))

@@ -1,6 +1,6 @@
-"""The handler of LeaderAndIsr, UpdateMetadata and StopReplica on every broker.
+"""Handles the controller's LeaderAndIsr, UpdateMetadata and StopReplica requests, on every broker.
 
-Connections are not authenticated here, so each command is checked against the tree: its sender must be the broker in
+Connections are not authenticated, so each request is checked against the tree: its sender must be the broker in
 `/controller`, in the epoch of `/controller_epoch`, and name this broker's epoch, which clients do not know.
 """
 
@@ -35,20 +35,19 @@ class ControllerCommandHandler:
         self._replicas = replicas
         self._wake = wake
         self._full_metadata_from = self._full_leadership_from = -1, -1
-        """The broker epoch and the controller epoch of the last full UpdateMetadata, and of the LeaderAndIsr after
-        it."""
+        """`(broker epoch, controller epoch)` of the last full UpdateMetadata, and of the full LeaderAndIsr after it."""
 
     @property
     def is_initialized(self) -> bool:
-        """Whether the known controller has sent its full state to this registration of the broker."""
+        """Whether the current controller has sent its full state since this broker registered."""
         return self._full_leadership_from == (self._broker_session.epoch, self._known_controller[1])
 
     def is_addressed_here(self, body: bytes) -> bool:
-        """Return whether the undecoded body of a command has this broker's epoch, which clients do not know."""
+        """Return whether a request's undecoded `body` has this broker's epoch, which clients do not know."""
         return body[_BROKER_EPOCH] == self._broker_session.epoch.to_bytes(8, "big", signed=True)
 
     async def update_metadata(self, message: Any) -> ErrorCode:
-        """Apply the metadata that clients get, and return the error code."""
+        """Apply an UpdateMetadata to the image, and return the error code."""
         view = self._view
         try:
             await self._validate_controller(message)
@@ -62,7 +61,7 @@ class ControllerCommandHandler:
         return ErrorCode.none
 
     async def leader_and_isr(self, message: Any) -> dict[str, Any]:
-        """Lead and follow the given partitions; the response has KAFKA_STORAGE_ERROR for logs that cannot be used."""
+        """Lead and follow the given partitions; the response has KAFKA_STORAGE_ERROR for offline logs."""
         view = self._view
         try:
             await self._validate_controller(message)
@@ -77,7 +76,7 @@ class ControllerCommandHandler:
         return {"topics": [self._errors(topic) for topic in message.topic_states]}
 
     async def stop_replica(self, message: Any) -> dict[str, Any]:
-        """Stop replicas, and delete them if requested; FENCED_LEADER_EPOCH for those with a newer leader epoch."""
+        """Stop replicas, and delete them if requested; FENCED_LEADER_EPOCH if the known leader epoch is newer."""
         view = self._view
         try:
             await self._validate_controller(message)
@@ -101,7 +100,7 @@ class ControllerCommandHandler:
         }
 
     async def _validate_controller(self, message: Any) -> None:
-        """Raise `KafkaError` for a wrong sender or broker epoch; read who the controller is if it may be new."""
+        """Raise `KafkaError` for a wrong sender or broker epoch; first read `/controller` if the sender may be new."""
         sender = message.controller_id, message.controller_epoch
         if sender != self._known_controller and message.controller_epoch >= self._known_controller[1]:
             try:
@@ -116,7 +115,7 @@ class ControllerCommandHandler:
         return image.controller_id, image.controller_epoch
 
     def _check_epochs(self, message: Any) -> None:
-        """Raise `KafkaError` STALE_CONTROLLER_EPOCH or STALE_BROKER_EPOCH, by the present image."""
+        """Raise `KafkaError` STALE_CONTROLLER_EPOCH or STALE_BROKER_EPOCH for a wrong sender or broker epoch."""
         sender = message.controller_id, message.controller_epoch
         if sender != self._known_controller or message.controller_id == self._view.broker_id:
             raise KafkaError(ErrorCode.stale_controller_epoch)
@@ -124,7 +123,7 @@ class ControllerCommandHandler:
             raise KafkaError(ErrorCode.stale_broker_epoch)
 
     async def _publish(self, update: Any, message: Any) -> None:
-        """Publish an image, once the configurations of this broker's topics are read."""
+        """Read missing configurations of this broker's topics, then publish the image that `update` returns."""
         view = self._view
         image: ClusterImage = update()
         while missing := local_topics(image, view.broker_id) - view.broker_watcher.configs.keys():

@@ -1,6 +1,6 @@
-"""Constants and the protocol shared by both ends of the controller's commands (DESIGN 3).
+"""Constants of LeaderAndIsr, UpdateMetadata and StopReplica, and the protocol `LocalReplicas` (DESIGN 3).
 
-The messages are in `odradek.protocol.messages.controller_messages`, which a broker without a cluster need not import.
+The message schemas are in `odradek.protocol.messages.controller_messages`.
 """
 
 from typing import Final, Protocol
@@ -9,7 +9,7 @@ from odradek.model import TopicPartition
 
 INCREMENTAL: Final = 1
 FULL: Final = 2
-"""`type` of LeaderAndIsr and UpdateMetadata: some partitions, or all of them."""
+"""The field `type` of LeaderAndIsr and UpdateMetadata: INCREMENTAL has some partitions, FULL has all."""
 LEADER_DURING_DELETE: Final = -2
 """The leader in UpdateMetadata for partitions of a deleted topic."""
 EPOCH_DURING_DELETE: Final = -2
@@ -17,13 +17,13 @@ EPOCH_DURING_DELETE: Final = -2
 
 
 class LocalReplicas(Protocol):
-    """A broker's own replicas, as the controller's commands use them; implemented by `ReplicaManager`."""
+    """The methods of `ReplicaManager` that the controller and its commands use."""
 
     def stop_replica(self, topic_partition: TopicPartition, *, delete: bool) -> None:
-        """Stop leading or following a replica, and with `delete` delete its log; does nothing if there is none."""
+        """Stop a replica, if there is one, and delete its log if `delete`."""
 
     def is_offline(self, topic_partition: TopicPartition) -> bool:
         """Return whether the replica's log cannot be used."""
 
     async def wait_until_applied(self) -> None:
-        """Return when the replicas have followed the present image."""
+        """Return when the replicas lead and follow as in the present image."""

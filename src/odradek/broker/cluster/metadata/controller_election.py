@@ -1,6 +1,6 @@
-"""The election of the controller: the claim in the tree, and what an elected broker makes its controller from.
+"""The election of the controller: how a broker claims `/controller`, and the `Election` that it creates from this.
 
-Every broker stands for election; the controller itself is `broker.controlling`, and exists only while elected.
+Every broker tries to become the controller. The controller itself is in `broker.controlling`.
 """
 
 from collections.abc import Awaitable, Callable, Set
@@ -22,7 +22,7 @@ class RunInTurn(Protocol):
     """The metadata loop's queue of jobs."""
 
     async def __call__(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Run `work` between two readings of the tree; return when what it marked as changed has been read again."""
+        """Run `work` in the metadata loop; return its result when the image has its changes."""
 
 
 class ElectedController(Protocol):
@@ -30,21 +30,21 @@ class ElectedController(Protocol):
 
     @property
     def shutting_down(self) -> Set[int]:
-        """Return the brokers that are about to stop."""
+        """Return the brokers that have requested a controlled shutdown."""
 
     def image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Pass the previous and the present image to the tasks and channels; called after each refresh of the image."""
+        """Pass the previous and the present image to the tasks and channels. Called after each refresh."""
 
     async def run_tasks(self) -> bool:
-        """Do what is due, and return whether the tree was changed, so that there may be more to do."""
+        """Run the due tasks, and return whether the tree was changed, so that more may be due."""
 
     def close(self) -> None:
-        """Stop all work: this broker has resigned, or another one was elected."""
+        """Stop all work, because this broker has resigned or another one was elected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Election:
-    """The start state of an elected controller; `epoch_version` is the version of `/controller_epoch`."""
+    """The arguments for a new controller; `epoch_version` is the version of the node `/controller_epoch`."""
 
     epoch: int
     epoch_version: int
@@ -60,9 +60,9 @@ class ControllerMovedError(OdradekError):
 
 
 async def register_controller(store: Store, broker_id: int, now_ms: int) -> "tuple[int, int] | None":
-    """Become the controller and return the new epoch and its node's version, or `None` if another broker is.
+    """Become the controller, and return `(epoch, version of its node)`; `None` if another broker is the controller.
 
-    `/controller` is created and the epoch raised in one transaction, so that there are never two of one epoch.
+    One transaction creates `/controller` and raises the epoch, so that each epoch has one controller.
     """
     while await store.get(paths.CONTROLLER) is None:
         node = await store.get(paths.CONTROLLER_EPOCH)

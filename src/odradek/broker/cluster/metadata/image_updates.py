@@ -1,8 +1,7 @@
-"""The next image from the present one and a command of the controller.
+"""Computes the next cluster image from the present one and an UpdateMetadata, LeaderAndIsr or StopReplica.
 
-Partition states older than the known one are ignored: leader epochs never fall, nor does the version of a state's node
-within one epoch. A topic with another id is another topic. Commands have no configurations; `configs` has those of the
-topics that this broker has replicas of.
+Partition states with an older leader epoch or, in the same epoch, an older version are ignored. A topic with another id
+is another topic. The requests have no configurations; `configs` has those of topics with replicas here.
 """
 
 from collections.abc import Iterator, Mapping
@@ -58,7 +57,7 @@ def apply_leader_and_isr(image: ClusterImage, message: Any, configs: Configs) ->
 
 
 def replicas_to_stop(image: ClusterImage, message: Any) -> Iterator[tuple[TopicPartition, bool, bool]]:
-    """Yield each replica of a StopReplica, whether it has to stop, and whether it is deleted then (KIP-570)."""
+    """Yield `(partition, has to stop, delete)` for each replica of a StopReplica (KIP-570)."""
     for topic in message.topic_states:
         for state in topic.partition_states:
             key = TopicPartition(topic.topic_name, state.partition_index)
@@ -87,7 +86,7 @@ def without_replicas(image: ClusterImage, stopped: set[TopicPartition], broker_i
 
 
 def local_topics(image: ClusterImage, broker_id: int) -> set[str]:
-    """Return the names of the topics of which the broker has replicas."""
+    """Return the names of topics with a replica on the broker."""
     return {
         name
         for name, topic in image.topics.items()
@@ -149,7 +148,7 @@ def _from_leader_and_isr(state: Any, topic: TopicImage | None) -> PartitionImage
 
 
 def _known_recovery_state(state: Any, known: PartitionImage | None) -> int:
-    """Return the recovery state of an earlier LeaderAndIsr; UpdateMetadata has none."""
+    """Return the recovery state of an earlier LeaderAndIsr for the same state, because UpdateMetadata has none."""
     is_same = known is not None and (known.leader_epoch, known.state_version) == (state.leader_epoch, state.zk_version)
     return known.leader_recovery_state if known is not None and is_same else RECOVERED
 

@@ -1,4 +1,4 @@
-"""Jobs of a task that does one thing after the other; each caller waits for its result."""
+"""The queue of jobs that the metadata loop runs one after the other, for callers that wait for the results."""
 
 import asyncio
 from collections import deque
@@ -13,14 +13,14 @@ T = TypeVar("T")
 
 
 class JobQueue:
-    """Jobs in the order of their submission. Their number is limited by that of requests in progress, one job each."""
+    """A queue of jobs, limited by the number of requests in progress, which submit one job each."""
 
     def __init__(self, *, wake: Callable[[], None]) -> None:
         self._jobs: deque[tuple[Callable[[], Awaitable[None]], Callable[[KafkaError], None]]] = deque()
         self._wake = wake
 
     async def submit(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Run `work` in its turn, and return its result. Every failure is raised as `KafkaError`."""
+        """Queue `work`, and return its result. Every failure is raised as `KafkaError`."""
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
         def fail(error: KafkaError) -> None:
@@ -37,7 +37,7 @@ class JobQueue:
         return await answer
 
     async def run_all(self, *, deposed: Callable[[], None]) -> None:
-        """Run all jobs. An error that is not a `KafkaError` is passed to the job's caller, and raised.
+        """Run all jobs. The caller of a job gets its error; an error that is not a `KafkaError` is also raised here.
 
         `deposed` is called when a job finds that another broker is the controller.
         """
@@ -59,14 +59,14 @@ class JobQueue:
                 raise
 
     def fail_all(self, error: KafkaError) -> None:
-        """Fail all jobs; clients try again, possibly with another broker."""
+        """Fail all waiting jobs with `error`."""
         while self._jobs:
             _, fail = self._jobs.popleft()
             fail(error)
 
 
 def as_kafka_error(error: OdradekError) -> KafkaError:
-    """Return the error that a client gets for a failure of the tree."""
+    """Return the `KafkaError` for a failed operation on the tree."""
     if isinstance(error, KafkaError):
         return error
     if isinstance(error, ControllerMovedError | SessionExpired):

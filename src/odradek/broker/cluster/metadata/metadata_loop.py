@@ -1,11 +1,10 @@
-"""The metadata loop: the one task in which a broker reads the tree, publishes images and stands for election.
+"""The metadata loop: the task in which a broker reads the tree, publishes images and stands for controller election.
 
-The task does one thing after the other: read what changed in the tree, publish the new image, run the controller's
-tasks if this broker is elected, then run the jobs that wait. A controller decides from the tree alone, so the next one
-finishes what this one leaves half done, and reads the whole tree only once.
+The task repeats these steps: read what changed in the tree, publish the new image, run the controller's tasks if this
+broker is elected, then run the waiting jobs.
 
-A broker needs nothing but the image: it shows which partitions the broker leads and follows. The controller makes the
-image from the tree; the other brokers make it from the controller's commands, and watch next to nothing in the tree.
+The image says which partitions a broker leads and follows. The controller reads it from the tree; the other brokers
+compute it from the controller's commands, and watch little of the tree.
 """
 
 import asyncio
@@ -43,19 +42,16 @@ ControllerT = TypeVar("ControllerT", bound=ElectedController)
 _FIRST_RETRY_S: Final = 0.05
 _LONGEST_RETRY_S: Final = 5.0
 _FIRST_WARNING_S: Final = 10.0
-"""How long a broker that starts waits for the controller before it logs a warning."""
+"""Time for which a starting broker waits for the controller before it logs a warning."""
 _LONGEST_WARNING_INTERVAL_S: Final = 300.0
 _log = logging.getLogger("odradek.broker")
 
 
 class MetadataLoop(Generic[ControllerT]):
-    """One broker's membership of the cluster. `on_image(old, new)` is called on the event loop after every change.
+    """One broker's metadata loop. `on_image(old, new)` is called on the event loop after every change.
 
-    `fence` is opened when the image is one of a living session, and closed when that session may be over.
-    `new_controller` makes the controller when this broker is elected; the loop closes it when the broker resigns.
-
-    A topic that is being deleted is not in the new image; `replicas` delete theirs before its nodes are removed. A
-    topic with another id under the same name is another topic.
+    The loop opens `fence` when the image is of a live session. `new_controller` creates the controller when this broker
+    is elected; the loop closes it when the broker resigns. Topics that are being deleted are not in the image.
     """
 
     def __init__(
@@ -90,22 +86,22 @@ class MetadataLoop(Generic[ControllerT]):
 
     @property
     def image(self) -> ClusterImage:
-        """The cluster as this broker knows it."""
+        """The current cluster image of this broker."""
         return self.view.image
 
     @property
     def is_controller(self) -> bool:
-        """Whether this broker is the controller, as far as it knows."""
+        """Whether this broker was elected controller and has not resigned."""
         return self._controller is not None
 
     @property
     def broker_epoch(self) -> int:
-        """The epoch of this broker's registration."""
+        """The broker epoch of this broker's registration."""
         return self._broker_session.epoch
 
     @property
     def elected_controller(self) -> ControllerT | None:
-        """The controller if this broker is elected."""
+        """The controller if this broker is elected, else None."""
         return self._controller
 
     def controller(self) -> ControllerT:
@@ -115,7 +111,7 @@ class MetadataLoop(Generic[ControllerT]):
         return self._controller
 
     async def start(self, *, prepare: Prepare = prepare_nothing) -> None:
-        """Join the cluster: register, stand for election, and else wait for the controller's full state.
+        """Join the cluster: register, then become the controller or wait for the controller's full state.
 
         `prepare` runs before the registration (see `registration`). Raises `ConfigurationError` if another broker has
         this id, and the store's errors.
@@ -147,7 +143,7 @@ class MetadataLoop(Generic[ControllerT]):
                 )
 
     async def stop(self) -> None:
-        """Leave the cluster, so that another broker may be elected at once. The store stays open."""
+        """Leave the cluster, so that another controller can be elected at once. The store stays open."""
         self.kill()
         if self._task is not None:
             await asyncio.wait([self._task])
@@ -155,7 +151,7 @@ class MetadataLoop(Generic[ControllerT]):
         await self._broker_session.leave()
 
     def kill(self) -> None:
-        """Stop as a process that was killed: nothing is written to the tree."""
+        """Stop as if the process were killed: nothing is written to the tree."""
         self._fence.stop()
         self.view.stop()
         self._broker_session.stop()
@@ -166,7 +162,7 @@ class MetadataLoop(Generic[ControllerT]):
     # ---- requests -----------------------------------------------------------------------------------------------
 
     async def run_in_turn(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Run `work` in the loop's task; return when the loop has read again what `work` marked as changed.
+        """Run `work` in the loop's task; return its result when the image has its changes.
 
         Raises `KafkaError`: NOT_CONTROLLER if the loop has stopped, else the error of `work`.
         """
@@ -181,9 +177,9 @@ class MetadataLoop(Generic[ControllerT]):
         return await self._jobs.submit(job)
 
     async def change_configs(self, changes: Sequence[ConfigChange]) -> list[KafkaError | None]:
-        """Change configurations, each or not at all; when this returns they are in the image. Any broker does it.
+        """Change configurations, on any broker, and return each one's error or None.
 
-        Raises `KafkaError` if the tree cannot be reached.
+        When this returns, the image has the changes. Raises `KafkaError` if the tree cannot be reached.
         """
 
         async def change() -> list[KafkaError | None]:
@@ -195,7 +191,7 @@ class MetadataLoop(Generic[ControllerT]):
         return await self.run_in_turn(change)
 
     async def topic_config(self, topic: str) -> Mapping[str, str]:
-        """Return the configuration of an existing topic, from the tree if this broker has no replica of it.
+        """Return a topic's configuration, read from the tree if this broker does not watch it.
 
         Raises `KafkaError` if the tree cannot be reached.
         """
@@ -205,17 +201,14 @@ class MetadataLoop(Generic[ControllerT]):
             raise as_kafka_error(error) from error
 
     async def registered_brokers(self) -> Mapping[int, BrokerImage]:
-        """Return all registered brokers by id: those in the image, and those that are away.
-
-        Raises `KafkaError` if the tree cannot be reached.
-        """
+        """Return all registered brokers by id, live or away. Raises `KafkaError` if the tree cannot be reached."""
         try:
             return {**await read_registrations(self._store, BrokenNodes()), **self.image.brokers}
         except OdradekError as error:
             raise as_kafka_error(error) from error
 
     async def unregister_broker(self, broker_id: int) -> None:
-        """Remove the registration of a broker that is away. Any broker does it.
+        """Remove the registration of a broker that is away; any broker can do so.
 
         Raises `KafkaError` as `registration.unregister`, and if the tree cannot be reached.
         """
@@ -225,7 +218,7 @@ class MetadataLoop(Generic[ControllerT]):
             raise as_kafka_error(error) from error
 
     def update_config(self, config: BrokerConfig) -> None:
-        """Use another configuration of this broker from now on; `on_image` calls it."""
+        """Replace the broker's configuration; `on_image` calls it."""
         self.view.config = config
 
     async def allocate_producer_ids(self) -> range:
@@ -246,7 +239,7 @@ class MetadataLoop(Generic[ControllerT]):
     # ---- the task -----------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        """Run the loop; only `stop` ends it. After an error it tries again, with growing delays."""
+        """Run the loop until `stop`. After an error, try again with growing delays."""
         delay_s = _FIRST_RETRY_S
         while True:
             await self._wake.wait()
@@ -277,7 +270,7 @@ class MetadataLoop(Generic[ControllerT]):
                 self._resign()
 
     async def _update(self) -> None:
-        """Renew the registration, stand for election if it is due, and publish the image."""
+        """Renew the registration, stand for election if that is due, and publish the image."""
         view = self.view
         if await self._broker_session.renew():
             self._resign()
@@ -298,20 +291,20 @@ class MetadataLoop(Generic[ControllerT]):
             self._joined.set()
 
     async def _elect(self) -> None:
-        """Read who the controller is, and become it if there is none."""
+        """Become the controller if there is none."""
         node = await self._store.get(paths.CONTROLLER)
         if node is not None and node.owner == self._store.session_id:
             if self._controller is not None:
                 return
-            # The controller of this very session was closed after an error: begin another epoch.
+            # The controller of this session was closed after an error: begin another epoch.
             with suppress(NoNode, BadVersion):
                 await self._store.delete(paths.CONTROLLER, node.version)
         claimed = None
         with suppress(BrokenNodeError):  # no election until the epoch can be read; `tree_watchers` logs it
             claimed = await register_controller(self._store, self.broker_id, self._runtime.clock.now_ms())
         self._close_controller()
-        # A broker that is elected again reads the whole tree: another controller may have been there, and states of
-        # partitions, which only a controller writes, are not watched.
+        # A broker that is elected again reads the whole tree: another controller may have written partition states,
+        # which are not watched.
         self.view.watch_tree(enabled=False)
         if claimed is not None:
             epoch, version = claimed
@@ -329,7 +322,7 @@ class MetadataLoop(Generic[ControllerT]):
         self.view.request_controller_read()
 
     def _on_fence_closed(self) -> None:
-        """Resign because the fence has closed: the image may be old, and another broker may be the controller."""
+        """Resign: when the fence has closed, another broker may be the controller, and the image may be old."""
         self._resign()
         self.view.mark_all_changed()
 

@@ -1,4 +1,4 @@
-"""A broker's session with the metadata tree: the tree's fixed nodes, and the registration as long as the broker lives.
+"""A broker's session with the metadata tree: keeps the broker registered, and creates the tree's fixed nodes.
 
 A lost session ends the registration and closes the fence. The metadata loop calls `renew` before it reads the tree.
 """
@@ -20,9 +20,9 @@ _log = logging.getLogger("odradek.broker")
 
 
 async def prepare_tree(store: Store, entropy: Entropy, *, cluster_id: str | None = None) -> str:
-    """Create the tree's fixed nodes if they are missing, and return the cluster's id, which never changes.
+    """Create the tree's missing fixed nodes, and return the cluster id.
 
-    `cluster_id` is the id of a new cluster; the default is a random one.
+    A new cluster gets `cluster_id`, or a random one.
     """
     return await in_live_session(lambda: _prepare_tree(store, entropy, cluster_id))
 
@@ -41,7 +41,7 @@ async def _prepare_tree(store: Store, entropy: Entropy, cluster_id: str | None) 
 
 
 class BrokerSession:
-    """One broker's registration in its session. `wake` is called when the broker may have to register again."""
+    """One broker's session. `wake` is called when the broker may have to register again."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class BrokerSession:
         wake: Callable[[], None],
     ) -> None:
         self.epoch = -1
-        """The broker epoch of the present registration; it rises with each."""
+        """The broker epoch of the present registration; every registration has a higher one."""
         self._fence = fence
         self._store = store
         self._path = paths.broker(broker_id)
@@ -63,18 +63,18 @@ class BrokerSession:
         self._registration = Registration(store, broker_id, endpoints, config.broker_rack, clock)
         self._wake = wake
         self.session = 0
-        """The session of the registration; not the store's after a session was lost."""
+        """The session id of the registration; after a lost session it differs from the store's."""
         self._may_have_expired = True
         self._watch: Watch | None = None
 
     async def join(self, *, prepare: Prepare) -> None:
-        """Register for the first time, after `prepare`. Raises `ConfigurationError` if another broker has this id."""
+        """Await `prepare` and register. Raises `ConfigurationError` if another broker has this id."""
         self._store.on_session_lost(self._notice_lost_session)
         await self._registration.register_first(self._session_timeout_ms, prepare=prepare)
         self._watch = self._store.watch_data(self._path, self._notice_change)
 
     async def renew(self) -> bool:
-        """Register again if necessary, and return whether the session is new, so that anything may have changed."""
+        """Register again if necessary. Return whether the session is new, so that the whole tree may have changed."""
         lost = self._has_lost_session
         if lost:
             self._fence.close()
@@ -92,7 +92,7 @@ class BrokerSession:
         return lost
 
     async def leave(self) -> None:
-        """Delete this session's nodes, so that another broker may be elected at once; a failure is logged."""
+        """Delete this session's controller and broker nodes, so that others react at once. A failure is logged."""
         try:
             for path in (paths.CONTROLLER, self._path):
                 node = await self._store.get(path)
@@ -115,6 +115,6 @@ class BrokerSession:
         return self.session != self._store.session_id
 
     def _notice_lost_session(self) -> None:
-        if self._has_lost_session:  # otherwise the loss was handled before, and there is another registration by now
+        if self._has_lost_session:  # otherwise `renew` has already registered in the new session
             self._fence.close()
             self._wake()

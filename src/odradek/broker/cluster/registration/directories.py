@@ -1,16 +1,16 @@
-"""Checks at a broker's start that its data directories are those it had, and handles directories that are missing.
+"""Checks at a broker's start whether its data directories are the ones it had, and handles missing directories.
 
-A replaced disk or an empty mount point looks like a new, good directory, and a log created there would claim that
-nothing was ever acknowledged. So the metadata tree stores the id of each directory (`directory.id` in
-`meta.properties`, KIP-858). A directory whose id is stored and not found is *missing*. One that is found, not new and
-not stored has *returned*: it was replaced, and its logs may be older than those in other directories.
+A replaced disk or an empty mount point looks like a valid new directory, and empty logs in it could replace
+acknowledged records. So the metadata tree stores each directory's id (`directory.id` in `meta.properties`, KIP-858). A
+directory whose id is stored but not found is *missing*. A directory that is found, not new and not stored has
+*returned*: it was replaced, and its logs may be older than those in other directories.
 
 | a partition of this broker has | and another replica is in sync | and no other replica is in sync |
 |---|---|---|
 | no log, while a directory is missing | it leaves the ISR, and copies | offline; new directories are not used |
 | a log in a returned directory | it leaves the ISR, and follows | no start while another directory is missing |
 
-The errors of the last column name the ways out: to mount the disk, or `odradek metadata forget-directory`. See
+The errors in the last column name the remedies: to mount the disk, or `odradek metadata forget-directory`. See
 decision 14.
 """
 
@@ -35,14 +35,14 @@ from odradek.runtime import Runtime
 
 _log = logging.getLogger("odradek.broker")
 _MOST_NAMED: Final = 10
-"""Partitions that an error names."""
+"""Limit of partitions that an error names."""
 
 
 class _OwnPartitions(NamedTuple):
-    """The partitions of this broker in the metadata tree.
+    """The partitions of one broker in the metadata tree.
 
-    `ids`: all, with their topic ids; `led`: may hold acknowledged records; `alone`: no other replica is in sync;
-    `in_sync`: this replica is in sync; `replicated`: have another replica, in sync or not.
+    `ids`: all partitions, with their topic ids; `led`: those that may have acknowledged records; `alone`: those without
+    another in-sync replica; `in_sync`: those where this replica is in sync; `replicated`: those with another replica.
     """
 
     ids: Mapping[TopicPartition, UUID]
@@ -54,11 +54,11 @@ class _OwnPartitions(NamedTuple):
 
 
 async def check_directories(store: Store, broker_id: int, logs: LogManager, *, timeout_s: float) -> None:
-    """Compare the loaded directories with the tree, and tell `logs` which partitions must not be created empty.
+    """Compare the loaded directories with the tree, and set in `logs` which partitions must not be created empty.
 
-    Call it while no broker is registered with this id, once per start: the directories are written to the tree at the
-    end. Raise `StorageError` if the broker must not start with these directories, and `UnavailableError` if live
-    brokers are in sync and no controller shrinks the ISR.
+    Call it once per start, while no broker is registered with this id. At the end the directories are written to the
+    tree. Raise `StorageError` if the broker must not start with these directories, and `UnavailableError` if no
+    controller removes the broker from ISRs.
     """
     directories = logs.directories
     written = await in_live_session(lambda: _read_directories(store, broker_id))
@@ -75,14 +75,14 @@ async def check_directories(store: Store, broker_id: int, logs: LogManager, *, t
         expected, reason = logs.missing(own.led) | others, ""
         if stale := (doubted | expected) & own.in_sync - own.alone:
             await in_live_session(lambda: leave_isrs(store, broker_id, stale, timeout_s=timeout_s))
-            await check_directories(store, broker_id, logs, timeout_s=timeout_s)  # with the ISRs of now
+            await check_directories(store, broker_id, logs, timeout_s=timeout_s)  # with the new ISRs
             return
         if missing and (expected & own.alone or own.broken_topics):
             reason = _missing_reason(broker_id, missing, expected, own)
             if expected & own.alone:
                 logs.refuse_new_directories(reason)
             _log.error("Log directories are missing: %s", reason)
-            # Returned directories are used from now on, and what is missing may have older logs when it comes back.
+            # Returned directories are used from now on, so a missing directory may have older logs when it returns.
             stored = {key: replace(each, is_old=each.is_old or bool(returned)) for key, each in gone.items()}
         replaced = {each.path for each in gone.values()}
         logs.set_expected_logs(expected, own.broken_topics, reason=reason, paths=replaced)
@@ -94,7 +94,7 @@ async def check_directories(store: Store, broker_id: int, logs: LogManager, *, t
 
 
 async def resolve_duplicate_logs(store: Store, runtime: Runtime, logs: LogManager) -> None:
-    """Resolve partitions with logs in two directories: the log with the topic id in the tree is kept."""
+    """Resolve partitions that have logs in two directories: keep the log with the topic id of the tree."""
     names = {partition.topic for partition in logs.duplicates}
     if names:
         topics = await in_live_session(lambda: read_topics(store, names, BrokenNodes()))
@@ -104,9 +104,9 @@ async def resolve_duplicate_logs(store: Store, runtime: Runtime, logs: LogManage
 
 
 def _known_directories(written: BrokerDirectoriesNode | None, directories: LogDirectories) -> BrokerDirectoriesNode:
-    """Return the stored directories; without any, as in Kafka's tree, those of now.
+    """Return the stored directories, or the present ones if none is stored, as in Kafka's tree.
 
-    New and offline ones count as missing then: their path is their id, until another id is found at this path.
+    Of these, new and offline ones count as missing: their path stands for their id, until a known id is found there.
     """
     if written is None or not written.directories:
         every = {*directories.paths_by_id.values(), *directories.offline_paths}
@@ -119,7 +119,7 @@ def _known_directories(written: BrokerDirectoriesNode | None, directories: LogDi
 
 
 def _returned_directories(node: BrokerDirectoriesNode, directories: LogDirectories) -> Mapping[str, KnownDirectory]:
-    """Return the directories that are found, and are neither new nor stored as having the newest logs."""
+    """Return the found directories that are neither new nor stored as having the newest logs."""
     up_to_date = directories.new_ids | {key for key, each in node.directories.items() if not each.is_old}
     here = directories.paths_by_id.items()
     return {key: KnownDirectory(path=path) for key, path in here if key not in up_to_date}
@@ -136,7 +136,7 @@ def _refuse_old_logs(
     logs: LogManager,
     own: _OwnPartitions,
 ) -> None:
-    """Raise `StorageError` if another directory, which may be missing, may have newer records of returned logs."""
+    """Raise `StorageError` if another directory, present or missing, may have newer records than a returned one."""
     old = _logs_in(returned, logs)
     if duplicates := old & logs.duplicates:
         raise StorageError(
@@ -153,9 +153,9 @@ def _refuse_old_logs(
 
 
 def _settle_lost_records(broker_id: int, logs: LogManager, own: _OwnPartitions, accepted: Set[TopicPartition]) -> None:
-    """Open logs that lost records if other replicas have these, if nothing can restore them, or if an operator agreed.
+    """Accept logs that lost records if other replicas have them, if nothing can restore them, or if an operator agreed.
 
-    Other such logs are neither led nor followed until another replica leads.
+    Other such logs stay unused, until another replica leads.
     """
     for each in logs.lost_records:
         key = each.partition
@@ -169,7 +169,7 @@ def _settle_lost_records(broker_id: int, logs: LogManager, own: _OwnPartitions, 
             continue
         logs.accept_lost_records(key)
     if accepted:
-        logs.checkpoints.write_all()  # else the next start, for which nothing is accepted, would find the same
+        logs.checkpoints.write_all()  # otherwise the next start would find the same loss, not accepted
 
 
 def _commands(broker_id: int, key: TopicPartition, *, is_replicated: bool) -> str:
@@ -204,7 +204,7 @@ def _named(directories: Mapping[str, KnownDirectory]) -> str:
 
 
 async def forget_directories(store: Store, broker_id: int, ids: Collection[str]) -> list[str]:
-    """Give up directories, by their ids, and return their paths. The broker's next start does not expect them.
+    """Mark a broker's directories as lost, by their ids, and return their paths. Its next start does not expect them.
 
     Raise `StorageError` for an id that the tree does not have.
     """
@@ -219,9 +219,9 @@ async def forget_directories(store: Store, broker_id: int, ids: Collection[str])
 
 
 async def accept_losses(store: Store, broker_id: int, partitions: Collection[TopicPartition]) -> None:
-    """Accept that a broker's logs have lost records, so that its next start opens them.
+    """Accept that a broker's logs of `partitions` have lost records, so that its next start opens them.
 
-    Raise `StorageError` for a partition of which the broker has no replica.
+    Raise `StorageError` for a partition without a replica on the broker.
     """
     own = await _read_own_partitions(store, broker_id)
     if unknown := sorted(map(str, set(partitions) - own.ids.keys())):
@@ -273,10 +273,10 @@ async def _read_own_partitions(store: Store, broker_id: int) -> _OwnPartitions:
 
 
 def _was_led(partition: PartitionImage) -> bool:
-    """Return whether the partition may hold acknowledged records: each change of the leader raises the epoch."""
+    """Return whether the partition may have had a leader, and so acknowledged records."""
     return _is_broken(partition) or (partition.is_readable and (partition.has_leader or partition.leader_epoch > 0))
 
 
 def _is_broken(partition: PartitionImage) -> bool:
-    """Return whether the partition's state is unreadable, so that its leader and ISR are unknown."""
+    """Return whether the partition has a state that cannot be decoded, so that leader and ISR are unknown."""
     return not partition.is_readable and partition.state_version >= 0

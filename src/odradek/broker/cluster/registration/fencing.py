@@ -1,14 +1,12 @@
-"""The fence of a broker: it may act on its registration, partitions and controller epoch only while its session lives.
+"""The `Fence` of a broker: stops it from acting as leader or controller when its session may have expired.
 
 ```
-             a session's end is near, or it is lost            the image is of a living session
+             the session may have expired, or is lost          the image is of a live session
    open ────────────────────────────────────────────► closed ─────────────────────────────────► open
 ```
-A broker without a connection to the tree is considered dead when its session times out, and is not notified. So it
-uses its own clock: the store knows until when the session certainly lives. Timers and sockets are not enough, because
-a process that was stopped handles requests before timers when it continues; so acknowledgements need a `check` first,
-once per turn of the event loop. (Kafka with ZooKeeper had no fence: a broker that was cut off went on to acknowledge,
-with acks=1, records that the next leader did not have.)
+A broker that is cut off from the tree is not notified when its session expires. So it uses its own clock: the store
+knows until when the session is certainly alive. Timers are not enough, because a process that was suspended may handle
+requests before timers when it resumes; so acknowledgements need a `check` first, once per turn of the event loop.
 """
 
 import asyncio
@@ -24,12 +22,12 @@ from odradek.runtime import Clock
 _CHECK_AGAIN_S: Final = 0.1
 """The interval at which a closed fence checks whether the session is alive again."""
 _SHORTEST_S: Final = 0.001
-"""Event loops count in milliseconds: a timer that fires a little early starts another one."""
+"""The shortest timer: event loops count in milliseconds, and a timer that fires early starts another one."""
 _log = logging.getLogger("odradek.broker")
 
 
 class Fence:
-    """One broker's fence, closed at first; the metadata loop calls `is_alive` and `open_for`."""
+    """One broker's fence, closed at first. The metadata loop opens it."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self.closures = 0
@@ -49,7 +47,7 @@ class Fence:
         self._has_stopped = False
 
     def on_change(self, *, closed: Callable[[], None], opened: Callable[[], None] | None = None) -> None:
-        """Call back at once when the fence closes, and when it opens."""
+        """Call `closed` synchronously whenever the fence closes, and `opened` whenever it opens."""
         self._on_closed.append(closed)
         if opened is not None:
             self._on_opened.append(opened)
@@ -72,8 +70,8 @@ class Fence:
         return self._is_closed
 
     def check(self) -> bool:
-        """Return whether the broker may act at this moment; the fence closes if not."""
-        # A session's certain lifetime never shrinks, so most calls need not ask the store.
+        """Return whether the session is certainly alive, so that the broker may act; close the fence if not."""
+        # `alive_until` of a session never decreases, so most calls do not need the store.
         return self._clock.monotonic() < self._alive_until or self._ask()
 
     def _ask(self) -> bool:
@@ -97,13 +95,13 @@ class Fence:
         self._check_after(_CHECK_AGAIN_S)
 
     def is_alive(self, session: int) -> bool:
-        """Return whether this is the store's session, and certainly lives."""
+        """Return whether `session` is the store's session and certainly alive."""
         return session == self._store.session_id and self._clock.monotonic() < self._store.alive_until
 
     def open_for(self, session: int, *, was_alive: bool) -> None:
-        """Open the fence if `session`, which the broker is registered by and has read its image in, is alive.
+        """Open the fence if `session`, in which the broker has registered and read its image, is alive.
 
-        `was_alive` is whether the session was alive before the image was read; if not, the image is read again.
+        `was_alive`: whether the session was alive before the image was read. If not, the image is read again.
         """
         if not self._is_closed or self._has_stopped:
             return
@@ -120,11 +118,11 @@ class Fence:
         self._check_after(self._store.alive_until - self._clock.monotonic())
 
     def notify_again(self) -> None:
-        """Have `wake` called again when a session is alive: the last call came too late."""
+        """Call `wake` again when a session is alive, because the last call was too late."""
         self._has_notified = False
 
     async def back_off(self, seconds: float) -> None:
-        """Sleep, but not past the moment when a session is alive again."""
+        """Sleep for `seconds`, or until a session is alive again."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._alive_again.wait()

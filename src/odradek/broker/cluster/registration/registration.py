@@ -1,10 +1,10 @@
-"""A broker's registration in the tree, which shows the cluster that the broker is alive.
+"""A broker's registration in the tree: an ephemeral node while the broker is alive, and a permanent one.
 
-A killed broker stays registered until its session times out. A broker that starts at the registered address and port
-replaces the one that had them, and only waits for that session to end.
+A killed broker stays registered until its session expires. If a broker starts with the same id, address and port, it
+waits for that session to expire; with another address it fails.
 
-The registration is also kept in `/brokers/registrations/{id}`, so that topics can be placed on a broker that is away
-for a while, as in KRaft. An operator removes it with `unregister` when a broker is gone for good.
+The permanent node `/brokers/registrations/{id}` allows topics to be placed on a broker that is away for a while, as in
+KRaft. An operator removes it with `unregister` when a broker is gone for good.
 """
 
 import asyncio
@@ -32,22 +32,22 @@ from odradek.runtime import Clock
 
 T = TypeVar("T")
 Prepare = Callable[[float], Awaitable[None]]
-"""The last step before a registration; its argument are the seconds after which an ended session is certainly over."""
+"""Awaited before a registration. The argument is the time in seconds after which a dead session has surely expired."""
 _SESSIONS_WAITED_FOR: Final = 2
-"""The wait in session time-outs: a server counts in ticks, and may have granted a longer time-out before."""
+"""The wait for an old session, in session time-outs: a server may have granted it a longer time-out."""
 _MOST_SESSIONS: Final = 5
-"""The number of sessions that may expire during one piece of work before it fails."""
+"""Limit of attempts at one piece of work, if a session expires each time."""
 _MOST_ATTEMPTS: Final = 5
-"""A write of a registration fails when an operator unregisters the broker at the same moment."""
+"""Limit of attempts to write a registration: a concurrent `unregister` makes an attempt fail."""
 _log = logging.getLogger("odradek.broker")
 
 
 async def prepare_nothing(_patience_s: float) -> None:
-    """Do nothing, for a broker whose logs are as the tree describes them."""
+    """Do nothing: the default `prepare`."""
 
 
 async def in_live_session(work: Callable[[], Awaitable[T]]) -> T:
-    """Do `work`, and again in the next session when a session expires meanwhile: it has to be idempotent."""
+    """Run `work`, which must be idempotent, and repeat it if the session expires meanwhile."""
     for _ in range(_MOST_SESSIONS - 1):
         with suppress(SessionExpired):
             return await work()
@@ -56,10 +56,10 @@ async def in_live_session(work: Callable[[], Awaitable[T]]) -> T:
 
 
 async def unregister(store: Store, broker_id: int) -> None:
-    """Remove the registration of a broker that is away: no new replicas are placed on it, and its present ones stay.
+    """Remove the registration of a broker that is away: it gets no new replicas, and keeps those it has.
 
-    The notes of replicas that it was to delete (`paths.DELETED_REPLICAS`) go, too: if it comes back, it leaves such
-    logs alone. Raises `KafkaError` BROKER_ID_NOT_REGISTERED, or INVALID_REQUEST for a broker that is alive.
+    The notes of replicas that it has to delete (`paths.DELETED_REPLICAS`) are removed too. Raises `KafkaError`
+    BROKER_ID_NOT_REGISTERED, or INVALID_REQUEST for a broker that is alive.
     """
     lasting = paths.broker_registration(broker_id)
     for _ in range(_MOST_ATTEMPTS):
@@ -85,7 +85,7 @@ async def unregister(store: Store, broker_id: int) -> None:
 
 
 class _TakenError(ConfigurationError):
-    """Another session holds the registration; `endpoints` are its broker's, empty if they cannot be read."""
+    """Another session has registered this broker id, with `endpoints` (empty if they cannot be decoded)."""
 
     def __init__(self, broker_id: int, endpoints: tuple[ListenerAddress, ...]) -> None:
         self.endpoints = endpoints
@@ -97,7 +97,7 @@ Endpoints = Callable[[], Sequence[ListenerAddress]]
 
 
 class Registration:
-    """The registration of the broker `broker_id` at `endpoints`, which are known when it registers."""
+    """The registration of the broker `broker_id`; `endpoints` is called when it registers."""
 
     def __init__(self, store: Store, broker_id: int, endpoints: Endpoints, rack: str | None, clock: Clock) -> None:
         self._store = store
@@ -108,7 +108,7 @@ class Registration:
         self._clock = clock
 
     async def register(self) -> None:
-        """Register in this session, also if the node's data was overwritten by a tool.
+        """Register in this session; replace a node of this session that cannot be decoded.
 
         Raises `ConfigurationError` if another broker has this id.
         """
@@ -122,8 +122,7 @@ class Registration:
             if there is not None and there.owner != self._store.session_id:
                 raise _TakenError(self._broker_id, self._endpoints_of(there)) from None
             if there is not None and not self._endpoints_of(there):
-                # A new node rather than `set`: a controller that has read the broken node watches the children, and no
-                # data.
+                # A new node instead of new data: a controller watches the children, but not the data of a broken node.
                 mended = Create(path=self._path, data=node.encode(), ephemeral=True)
                 with suppress(NoNode, BadVersion):
                     await self._store.multi([Delete(path=self._path, version=there.version), mended])
@@ -143,10 +142,10 @@ class Registration:
                     raise
 
     async def register_first(self, session_timeout_ms: int, *, prepare: Prepare) -> None:
-        """Register a broker that starts, after the session of its former process has ended.
+        """Register a starting broker, after the session of its former process has expired.
 
-        `prepare` is awaited when the id is free, before the registration; twice, if another broker had the id
-        meanwhile.
+        `prepare` is awaited when the id is free, before the registration; again, if another broker took the id
+        meanwhile. Raises `ConfigurationError` if another broker has the id.
         """
         timeout_s = _SESSIONS_WAITED_FOR * session_timeout_ms / 1000
         while True:

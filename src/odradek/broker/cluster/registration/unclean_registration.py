@@ -1,13 +1,12 @@
-"""Registration after an unclean shutdown: a broker that may have lost records must not be in sync with live brokers.
+"""Registration after an unclean shutdown: the broker waits until it is in no ISR with a live broker.
 
-After a power cut a broker may be back before its death was noticed: the tree has it as leader, or in ISRs, with
-records that it no longer has. If it registered like that, it could lead, and acknowledged records would be truncated
-from the other logs. So it registers only when the controller has removed it from every ISR that has a live member;
-then it follows. Where no other member is alive, its log is the best one. (Kafka's controller compares registrations
-instead, which a newly elected controller cannot.)
+After a power cut a broker may restart before its failure was noticed: the tree has it as leader, or in ISRs, although
+it may have lost records. If it registered then, it could lead, and the other replicas would truncate acknowledged
+records. So it registers only when the controller has removed it from every ISR that has a live member. If no other
+member is alive, it stays, because its log is the best one.
 
-A log that is known to be older than the in-sync one is not the best: `leave_isrs` removes it also where the other
-members are down.
+If its log is known to be older than the other members' logs, `leave_isrs` also removes it from ISRs whose other members
+are down.
 """
 
 import asyncio
@@ -24,18 +23,18 @@ from odradek.metadata.store import BadVersion, NoNode, Reader, SetData, Store
 from odradek.model import TopicPartition, UnavailableError
 
 _SHORTEST_TIMEOUT_S: Final = 30.0
-"""The shortest wait: there may be no controller until the former controller's session ends."""
+"""Lower limit of the wait's time-out: there may be no controller until the former one's session expires."""
 _MOST_WATCHED: Final = 100
-"""Most partitions that are watched, or written, at once; the others follow when these have changed."""
+"""Limit of partitions that are watched, or written, at once; the others follow."""
 _MOST_ATTEMPTS: Final = 20
-"""A write fails after a concurrent one, as by the controller when brokers come and go."""
+"""Limit of attempts: a write fails after a concurrent one, such as the controller's."""
 _log = logging.getLogger("odradek.broker")
 
 
 async def wait_until_out_of_isrs(store: Reader, broker_id: int, *, timeout_s: float) -> None:
-    """Return when no ISR has both this broker, which is not registered, and a registered one.
+    """Wait until no ISR has both the unregistered broker `broker_id` and a registered broker.
 
-    Raises `UnavailableError` after `timeout_s`, or half a minute if that is longer.
+    Raises `UnavailableError` after `timeout_s`, but not before 30 s.
     """
     topics: Iterable[str] = await store.children(paths.TOPICS)
     if not topics:
@@ -71,11 +70,11 @@ async def wait_until_out_of_isrs(store: Reader, broker_id: int, *, timeout_s: fl
 
 
 async def leave_isrs(store: Store, broker_id: int, partitions: Collection[TopicPartition], *, timeout_s: float) -> None:
-    """Remove an unregistered broker from the ISRs of partitions that have another member, alive or not.
+    """Remove an unregistered broker from the partitions' ISRs that have another member, alive or not.
 
-    Where another member is alive, the controller removes it, and this function waits. Elsewhere this function writes:
-    the controller would not before the broker registers, and could be elected. A concurrent write of the controller
-    fails, and is decided again. Raises `UnavailableError` if this takes too long (see `wait_until_out_of_isrs`).
+    If another member is alive, the controller removes the broker, and this function waits. Otherwise this function
+    writes, because the controller would do so only after the broker has registered and could be elected. Raises
+    `UnavailableError` after too many concurrent writes, or as `wait_until_out_of_isrs`.
     """
     for _ in range(_MOST_ATTEMPTS):
         await wait_until_out_of_isrs(store, broker_id, timeout_s=timeout_s)
@@ -101,9 +100,9 @@ async def leave_isrs(store: Store, broker_id: int, partitions: Collection[TopicP
 
 
 async def _rewritten_topics(store: Store, topics: Iterable[str]) -> list[SetData]:
-    """Return writes of unchanged topic nodes, which make the controller read the topics' states again.
+    """Return writes of unchanged topic nodes, which make the controller read the partition states again.
 
-    The controller watches topics, and no states.
+    The controller watches topic nodes, but not partition states.
     """
     places = [paths.topic(name) for name in sorted(topics)]
     nodes = await store.get_many(places)

@@ -1,8 +1,8 @@
 """Connections to the other brokers, opened when they are first needed.
 
-A broker's address is that of its first listener in the image. A connection that is lost, or leads to an old address,
-is opened again by the next request; callers retry. A broker answers the requests of a connection in order, so requests
-that may wait for long get a `purpose`, which has a connection of its own.
+A broker's address is its first listener's in the image. The next request reopens a connection that was lost or whose
+address has changed; callers retry. A broker answers the requests of a connection in order, so requests that may wait
+for long get a `purpose`, which has its own connection.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ _MOST_RESPONSE_BYTES: Final = 128 << 20
 
 
 class BrokerConnections:
-    """One broker's connections to the others."""
+    """One broker's connections to the other brokers."""
 
     def __init__(self, runtime: Runtime, client_id: str) -> None:
         self._runtime = runtime
@@ -41,7 +41,7 @@ class BrokerConnections:
     ) -> Any:
         """Send `message` in the highest version that both brokers know, and return the response.
 
-        Raises `UnavailableError` if the broker is not in the cluster, cannot be reached, or does not answer.
+        Raises `UnavailableError` if the broker is not in `brokers`, cannot be reached, or does not respond.
         """
         connection = await self.connection(brokers, broker_id, purpose=purpose)
         return await connection.request(api_key, message)
@@ -49,10 +49,7 @@ class BrokerConnections:
     async def connection(
         self, brokers: Mapping[int, BrokerImage], broker_id: int, *, purpose: str = ""
     ) -> ClientConnection:
-        """Return an open connection to a broker, the same one for all requests of a purpose.
-
-        Raises `UnavailableError`.
-        """
+        """Return the open connection to a broker for `purpose`. Raises `UnavailableError`."""
         broker = brokers.get(broker_id)
         if broker is None:
             raise UnavailableError(f"broker {broker_id} is not in the cluster")
@@ -68,7 +65,7 @@ class BrokerConnections:
         return await _opened(opening)
 
     def close_purpose(self, broker_id: int, purpose: str) -> None:
-        """Close the connection of a purpose; requests in flight get `UnavailableError`."""
+        """Close the connection for `purpose`; requests in flight get `UnavailableError`."""
         known = self._open.pop((broker_id, purpose), None)
         if known is not None:
             _close(known[1])
@@ -92,10 +89,7 @@ class BrokerConnections:
 
 
 async def _opened(opening: "asyncio.Task[ClientConnection]") -> ClientConnection:
-    """Wait for `opening`, and return its connection.
-
-    If `opening` was cancelled, the caller is not: it gets `UnavailableError`.
-    """
+    """Wait for `opening`, and return its connection. Raises `UnavailableError`, also if `opening` was cancelled."""
     await asyncio.wait([opening])
     if opening.cancelled():
         raise UnavailableError("the connection was abandoned before it was open")

@@ -1,8 +1,7 @@
 """Controlled shutdown: before a broker stops, the controller moves its leaderships to other brokers.
 
-The broker repeats the request until it leads nothing that another replica could lead, or
-`controlled.shutdown.max.retries` is reached. It does not wait out the backoff when the cluster changes, as the
-controller may have stopped too, nor when no other broker is left.
+The broker repeats the request until it leads no partition that another replica could lead, no other broker is left, or
+`controlled.shutdown.max.retries` is reached. A change of the controller or the brokers ends the backoff.
 """
 
 import asyncio
@@ -27,14 +26,14 @@ class LocalController(Protocol):
 
     @property
     def shutting_down(self) -> Set[int]:
-        """Brokers that are about to stop."""
+        """Brokers that have requested a controlled shutdown."""
 
     async def shut_down(self, broker_id: int, broker_epoch: int) -> Sequence[TopicPartition]:
         """Move the broker's leaderships, and return the partitions that it still leads."""
 
 
 class ControlledShutdown:
-    """One broker's controlled shutdown. `broker_epoch` returns the epoch of its registration."""
+    """One broker's controlled shutdown. `broker_epoch` returns its current broker epoch."""
 
     def __init__(
         self,
@@ -54,7 +53,7 @@ class ControlledShutdown:
             self._changed.set()
 
     async def move_leaders(self) -> None:
-        """Return when the broker may stop; a warning is logged if it still leads partitions."""
+        """Move this broker's leaderships; return when it may stop. Logs a warning if it still leads partitions."""
         config = self._metadata.config
         problem = ""
         for attempt in range(config.controlled_shutdown_max_retries + 1):

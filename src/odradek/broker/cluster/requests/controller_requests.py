@@ -1,8 +1,8 @@
-"""Requests to the controller, which end when another broker is elected.
+"""Requests of this broker to the controller, which fail when another controller is elected.
 
-A controller that hangs, or whose network is down, neither answers nor closes its connections. When its session has
-ended and another broker is elected, requests to the old controller fail, so that they can be sent to the new one. Each
-API has its own connection, because the controller answers CreateTopics only when the other brokers know the topics.
+A controller that hangs, or whose network is down, neither responds nor closes its connections; when another one is
+elected, the requests fail, so that they can be sent to it. Each API has its own connection, because the controller
+answers CreateTopics only when the other brokers know the topics.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ ControllerT_co = TypeVar("ControllerT_co", covariant=True)
 
 
 class ControllerRequests(Generic[ControllerT_co]):
-    """One broker's requests to the controller. `local_controller` returns it if this broker is elected."""
+    """One broker's requests. `local_controller` returns the controller if this broker is elected, else None."""
 
     def __init__(
         self,
@@ -38,19 +38,19 @@ class ControllerRequests(Generic[ControllerT_co]):
         self._purposes: set[str] = set()
 
     def local_controller(self) -> ControllerT_co | None:
-        """Return the controller if this broker is elected."""
+        """Return the controller if this broker is elected, else None."""
         return self._local_controller()
 
     async def send(self, api_key: ApiKey, message: Message) -> Any:
-        """Send a request and return the response.
+        """Send a request to the controller on another broker, and return the response.
 
-        Raises `UnavailableError` without a controller, without a response, and at once after another election.
+        Raises `UnavailableError` if there is no controller or no response, or when another controller is elected.
         """
         connection = await self.connection(api_key)
         return await connection.request(api_key, message)
 
     async def connection(self, api_key: ApiKey) -> ClientConnection:
-        """Return a connection to the controller for this API; it is closed when another broker is elected.
+        """Return the connection to the controller for this API; it is closed when another controller is elected.
 
         Raises `UnavailableError` as `send` does.
         """
@@ -62,13 +62,13 @@ class ControllerRequests(Generic[ControllerT_co]):
         return await self._connections.connection(image.brokers, image.controller_id, purpose=purpose)
 
     async def back_off(self, seconds: float) -> None:
-        """Sleep, but not past the election of another controller."""
+        """Sleep for `seconds`, or until another controller is elected."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._changed.wait()
 
     def image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Close the connections to a controller that is replaced."""
+        """Close the connections to the old controller if there is a new one or its registration has changed."""
         if _controller(old) == _controller(new):
             return
         for purpose in self._purposes:

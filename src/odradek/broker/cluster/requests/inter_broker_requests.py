@@ -1,4 +1,4 @@
-"""Requests that only brokers send to each other, in the one version that exists."""
+"""Sends requests that only brokers send to each other, each API in its only version."""
 
 from typing import Any, Final
 
@@ -31,11 +31,14 @@ async def connect(
 
 
 def encode(api_key: ApiKey, message: Message) -> bytes:
-    """Return a request's body."""
+    """Return the encoded body of a request."""
     return encode_request(api_key, CONTROLLER_VERSIONS[api_key], message)
 
 
 async def send(connection: ClientConnection, api_key: ApiKey, body: bytes, *, timeout_ms: int | None = None) -> Any:
-    """Send a request and return the response; the connection's time-out is the default. Raises `UnavailableError`."""
+    """Send a request and return the decoded response. `timeout_ms` replaces the connection's default.
+
+    Raises `UnavailableError`.
+    """
     reply = await connection.exchange(api_key, CONTROLLER_VERSIONS[api_key], (body,), timeout_ms=timeout_ms)
     return connection.decode(api_key, reply)

@@ -1,7 +1,7 @@
-"""The controller's channels: every image that it publishes is sent to all other live brokers.
+"""Kafka's `ControllerChannelManager`: sends the changes of every image to all other live brokers.
 
 A broker that registers gets the full state, and so do all brokers from a new controller. A slow or unreachable broker
-gets the latest state, for as long as it is registered.
+gets the latest state, as long as it is registered.
 """
 
 import asyncio
@@ -25,10 +25,7 @@ _log = logging.getLogger("odradek.broker")
 
 
 class ControllerChannelManager:
-    """The channels of one controller epoch; `image_changed` is called with every image from the election on.
-
-    `on_response` is called when a response may concern the controller's tasks.
-    """
+    """The channels of one controller epoch. `on_response` is called when a response may make a task due."""
 
     def __init__(
         self,
@@ -48,9 +45,9 @@ class ControllerChannelManager:
         self._senders: dict[int, RequestSender] = {}
         self._check_task: asyncio.Task[None] | None = None
         self._unchecked_topics: set[str] = set()
-        """Topics whose logs on the controller's own broker have to be checked."""
+        """Topics whose logs on this broker have to be checked."""
         self._stopped: dict[tuple[int, int], dict[TopicPartition, Stop]] = {}
-        """Replicas that brokers have stopped, by broker id and epoch."""
+        """Replicas that brokers have stopped, by `(broker id, broker epoch)`."""
 
     @property
     def image(self) -> ClusterImage:
@@ -58,7 +55,7 @@ class ControllerChannelManager:
         return self._view.image
 
     def image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Send the differences to all brokers."""
+        """Send the differences to all brokers. Called with every image of the controller epoch."""
         self.context.brokers_changed(new.brokers)
         change = compute_changes(old, new)
         for broker_id in [each for each in self._senders if not self._is_current(each, new)]:
@@ -72,7 +69,7 @@ class ControllerChannelManager:
         self._check_local_logs_later(change.partitions)
 
     async def request_log_states(self, broker_id: int) -> None:
-        """Request the state of all logs of a broker, by LeaderAndIsr; does nothing for one that is not registered."""
+        """Request the state of all logs of a broker by LeaderAndIsr. Does nothing if it is not registered."""
         replicas: dict[str, frozenset[int]] = {}
         async for topic in cooperatively(tuple(self.image.topics.values())):
             own = frozenset(number for number, each in topic.partitions.items() if broker_id in each.replicas)
@@ -84,10 +81,7 @@ class ControllerChannelManager:
             self._send(sender, Change(brokers=False, partitions=replicas, deleted={}))
 
     def _send(self, sender: RequestSender, change: Change) -> None:
-        """Send a change.
-
-        Drop earlier StopReplica responses of its partitions: the broker starts those replicas again.
-        """
+        """Send a change, and forget StopReplica responses for its partitions, which the broker starts again."""
         sender.pending.add(change)
         sender.wake()
         answers = self._stopped_by(sender.broker)
@@ -101,7 +95,7 @@ class ControllerChannelManager:
             self._check_task = asyncio.get_running_loop().create_task(self._check_local_logs(), name=name)
 
     async def _check_local_logs(self) -> None:
-        """Check the logs of the controller's own broker, which gets no LeaderAndIsr."""
+        """Record offline logs of the controller's own broker, which gets no LeaderAndIsr."""
         while self._unchecked_topics:
             await self._replicas.wait_until_applied()
             names, self._unchecked_topics = self._unchecked_topics, set()
@@ -118,11 +112,11 @@ class ControllerChannelManager:
         self._check_task = None
 
     def _is_current(self, broker_id: int, image: ClusterImage) -> bool:
-        """Return whether the broker is still in the registration that its sender is for."""
+        """Return whether the broker still has the registration of its sender."""
         return image.brokers.get(broker_id) == self._senders[broker_id].broker
 
     async def all_acknowledged(self) -> None:
-        """Return when all brokers have acknowledged what is known now; this never ends while one does not answer."""
+        """Wait, without a time-out, until all brokers have acknowledged all pending changes."""
         for sender in tuple(self._senders.values()):
             await sender.acknowledged.wait()
 
@@ -139,8 +133,8 @@ class ControllerChannelManager:
     def ensure_stopped(self, stops: Iterable[StopReplicas]) -> bool:
         """Return whether all live brokers have deleted these replicas, and send StopReplica to those that have not.
 
-        The tasks run again when one of them has answered or died. To be called right before the replicas are removed
-        from the tree: once all brokers have answered, their answers are forgotten.
+        The tasks run again when such a broker has answered or died. Call it right before the replicas are removed from
+        the tree: when it returns True, it forgets the responses.
         """
         wanted = [(broker_id, each) for each in stops for broker_id in each.brokers]
         missing = [(broker_id, each) for broker_id, each in wanted if not self._has_stopped(broker_id, each)]
@@ -156,7 +150,7 @@ class ControllerChannelManager:
         return True
 
     def unregistered(self, brokers: Iterable[int]) -> list[int]:
-        """Return the brokers that are not registered, and so get no requests."""
+        """Return those of `brokers` that are not registered, and so get no requests."""
         return sorted(each for each in brokers if each != self.identity.broker_id and each not in self._senders)
 
     def stop_following(self, broker_id: int, partitions: Iterable[TopicPartition]) -> None:
@@ -181,14 +175,14 @@ class ControllerChannelManager:
     # ---- responses of brokers ------------------------------------------------------------------------------------
 
     def on_refused(self, error: ErrorCode) -> None:
-        """Handle a refused request: STALE_CONTROLLER_EPOCH means that there may be a newer controller."""
+        """Handle an error response: after STALE_CONTROLLER_EPOCH, check whether there is a newer controller."""
         if error is ErrorCode.stale_controller_epoch:
             self._view.on_controller_changed()
 
     def on_leader_and_isr_response(
         self, broker: BrokerImage, image: ClusterImage, message: Mapping[str, Any], answer: Any
     ) -> None:
-        """Handle a LeaderAndIsr response: the logs of partitions with KAFKA_STORAGE_ERROR cannot be used."""
+        """Handle a LeaderAndIsr response: partitions with KAFKA_STORAGE_ERROR have offline logs."""
         broken = {
             TopicPartition(name, each.partition_index)
             for topic in answer.topics
@@ -202,7 +196,7 @@ class ControllerChannelManager:
     def _update_offline(
         self, broker: BrokerImage, broken: Collection[TopicPartition], sound: Collection[TopicPartition]
     ) -> bool:
-        """Record the state of a broker's logs, and return whether it has changed."""
+        """Record offline (`broken`) and usable (`sound`) logs of a broker; return whether that is a change."""
         is_news = self.context.update_offline(broker, broken, sound)
         if is_news:
             count = len(self.context.offline.get(broker.broker_id, ()))
@@ -213,10 +207,7 @@ class ControllerChannelManager:
         return is_news
 
     def on_stop_replica_response(self, broker: BrokerImage, stops: Mapping[TopicPartition, Stop], answer: Any) -> None:
-        """Handle a StopReplica response.
-
-        A replica that the broker keeps, as it knows a newer epoch, counts as stopped too.
-        """
+        """Handle a StopReplica response. A replica that the broker keeps for a newer epoch counts as stopped too."""
         del answer
         sender = self._senders.get(broker.broker_id)
         updated_again = {} if sender is None else sender.pending.partitions

@@ -1,8 +1,10 @@
-"""The updates that one broker has not received: names of what changed, so that the broker gets its latest state.
+"""The changes that one broker has not received. Only names are kept, so that it gets the latest state.
 
-everything      the broker registered, or the controller is new brokers         the set of live brokers changed
-partitions      the partitions that changed, by topic deleted         deleted topics, as they were stops
-replicas that the broker has to stop
+everything      the broker has registered, or the controller is new: send the full state
+brokers         the set of live brokers has changed
+partitions      the changed partitions, by topic
+deleted         the deleted topics, with their last state
+stops           the replicas that the broker has to stop
 """
 
 from collections.abc import Mapping
@@ -14,7 +16,7 @@ from odradek.model.values import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """The differences between two images that other brokers have to know."""
+    """The differences between two images that have to be sent to brokers."""
 
     brokers: bool
     partitions: Mapping[str, frozenset[int]]
@@ -25,7 +27,7 @@ class Change:
 
 
 def compute_changes(old: ClusterImage, new: ClusterImage) -> Change:
-    """Return what `new` has changed; configurations are left out, because brokers watch them in the tree."""
+    """Return the differences between two images, without configurations, which brokers watch in the tree."""
     partitions: dict[str, frozenset[int]] = {}
     deleted: dict[str, TopicImage] = {}
     for name in new.changed_topics(old):
@@ -43,7 +45,7 @@ def compute_changes(old: ClusterImage, new: ClusterImage) -> Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """A StopReplica of one replica, which a broker refuses if it knows a newer leader epoch."""
+    """A StopReplica for one replica; a broker refuses it if it knows a newer leader epoch."""
 
     leader_epoch: int
     delete: bool
@@ -63,7 +65,7 @@ class PendingUpdates:
         return self.everything or self.brokers or bool(self.partitions) or bool(self.deleted) or bool(self.stops)
 
     def add(self, change: Change) -> None:
-        """Add a change."""
+        """Add a change to the pending updates."""
         self.brokers |= change.brokers
         for name, numbers in change.partitions.items():
             self.partitions.setdefault(name, set()).update(numbers)
@@ -77,7 +79,7 @@ class PendingUpdates:
         return taken
 
     def restore(self, taken: "PendingUpdates") -> None:
-        """Put back updates that could not be sent; of two stops of a replica the later one stays."""
+        """Add back updates that could not be sent; newer stops of the same replicas stay."""
         self.everything |= taken.everything
         self.brokers |= taken.brokers
         for name, numbers in taken.partitions.items():

@@ -1,6 +1,6 @@
-"""The controller's connection to one registration of a broker: one request in flight, each repeated until answered.
+"""Sends the controller's requests to one broker: one request in flight, repeated until it is answered.
 
-Each broker has a connection of its own, because a broker handles the requests of a connection one after the other.
+The connection is separate from others, because a broker handles the requests of a connection one after the other.
 """
 
 import asyncio
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 _FIRST_RETRY_S: Final = 0.02
 _LONGEST_RETRY_S: Final = 1.0
 _REQUEST_TIMEOUT_MS: Final = 30_000
-"""Kafka's `controller.socket.timeout.ms`: a broker may have thousands of logs to open before it answers."""
+"""Kafka's `controller.socket.timeout.ms`. A broker may have to open thousands of logs before it answers."""
 _log = logging.getLogger("odradek.broker")
 
 
 class RequestSender:
-    """A sender from its construction until `close`. It sends `pending` updates after `wake`."""
+    """The sender for one registration of a broker, from its construction until `close`."""
 
     def __init__(self, manager: "ControllerChannelManager", broker: BrokerImage, runtime: Runtime) -> None:
         self.broker = broker
@@ -36,7 +36,7 @@ class RequestSender:
         self._manager = manager
         self._runtime = runtime
         self.acknowledged = asyncio.Event()
-        """Set while there is nothing to send, and nothing unanswered."""
+        """Set while there is nothing to send and no request in flight."""
         self._wakeup = asyncio.Event()
         self._wakeup.set()
         self._connection: ClientConnection | None = None
@@ -50,7 +50,7 @@ class RequestSender:
             self.wake()
 
     def wake(self) -> None:
-        """Start sending what is pending."""
+        """Start sending the `pending` updates."""
         self.acknowledged.clear()
         self._wakeup.set()
 
@@ -80,7 +80,7 @@ class RequestSender:
                 level = logging.INFO if delay_s == _LONGEST_RETRY_S else logging.DEBUG
                 _log.log(level, "Broker %d is unreachable from the controller: %s", self.broker.broker_id, error)
             except Exception:
-                # A repeated request does no harm; a broker that gets no more requests would.
+                # Continue: repeating a request does no harm, but a broker must not stay without requests.
                 _log.exception("Failed to send a request to broker %d", self.broker.broker_id)
             self.pending.restore(batch)
             self._in_flight = PendingUpdates()
@@ -89,7 +89,7 @@ class RequestSender:
             delay_s = min(delay_s * 2, _LONGEST_RETRY_S)
 
     async def _send(self, batch: PendingUpdates) -> None:
-        """Send all updates, by the present image. Raises `KafkaError` or `UnavailableError`."""
+        """Send all updates, with their state in the present image. Raises `KafkaError` or `UnavailableError`."""
         manager, broker = self._manager, self.broker
         image, identity = manager.image, manager.identity
         metadata = messages.update_metadata(identity, broker, image, batch)

@@ -1,4 +1,4 @@
-"""The bodies of UpdateMetadata, LeaderAndIsr and StopReplica, from an image and a broker's pending updates."""
+"""Builds UpdateMetadata, LeaderAndIsr and StopReplica requests from an image and a broker's pending updates."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
@@ -20,14 +20,14 @@ class ControllerIdentity:
     epoch: int
 
     def header(self, broker: BrokerImage) -> dict[str, Any]:
-        """Return the fields that every request begins with."""
+        """Return the first fields of every request."""
         return {"controller_id": self.broker_id, "controller_epoch": self.epoch, "broker_epoch": broker.epoch}
 
 
 def update_metadata(
     identity: ControllerIdentity, to: BrokerImage, image: ClusterImage, batch: PendingUpdates
 ) -> dict[str, Any] | None:
-    """Return the UpdateMetadata; `None` if nothing in it would be new."""
+    """Return the UpdateMetadata; `None` if it would have nothing new."""
     if not (batch.everything or batch.brokers or batch.partitions or batch.deleted):
         return None
     deleted = [_deleted_topic(topic) for name, topic in batch.deleted.items() if name not in image.topics]
@@ -54,7 +54,7 @@ def update_metadata(
 def leader_and_isr(
     identity: ControllerIdentity, to: BrokerImage, image: ClusterImage, batch: PendingUpdates
 ) -> dict[str, Any] | None:
-    """Return the LeaderAndIsr for the broker's own replicas; `None` if nothing in it would be new."""
+    """Return the LeaderAndIsr for the broker's own replicas; `None` if it would have nothing new."""
     states: list[dict[str, Any]] = []
     leaders: set[int] = set()
     for topic, numbers in _topics(image, batch):

@@ -1,14 +1,14 @@
 """The controller's own tasks, one file each; `controlling.controller` runs all of them.
 
-`leader_election` writes the first states of partitions, and elects leaders when brokers or logs come and go.
+`leader_election` writes the initial states of partitions, and elects leaders when brokers or logs fail or return.
 `preferred_replica_election` holds the elections that old tools request in the tree, `preferred_leader_balancer` those
 of `auto.leader.rebalance.enable`; those of ElectLeaders are in `controlling.partition_jobs`. `reassignment` moves
-replicas step by step, and `topic_deletion` deletes topics. `log_dir_events` processes the notifications that brokers
-write by `broker.cluster.log_dir_events`. `request_node` is a node in which old tools write requests.
+replicas step by step, and `topic_deletion` deletes topics. `log_dir_events` processes the notifications of
+`broker.cluster.log_dir_events`. `request_node` reads a node in which old tools write requests.
 
-A task decides from the tree, and from the shutdowns and unusable logs in `controlling.controller_context`. It writes
-the tree through the `ControllerEpoch`; the metadata loop then reads and publishes the new image, and the channels send
-it to the other brokers. The next controller finishes what this one leaves half done.
+A task's inputs are the image and the `controlling.controller_context`. It writes the tree through the
+`ControllerEpoch`; the metadata loop then reads and publishes the new image, and the channels send it to the other
+brokers.
 """
 
 from abc import ABC, abstractmethod
@@ -19,7 +19,7 @@ from odradek.metadata.image import ClusterImage
 
 
 class ControllerTask(ABC):
-    """A task of one controller epoch. It treats everything in its first image as new."""
+    """A task of one controller epoch; at first it treats the whole image as changed."""
 
     def __init__(self, epoch: ControllerEpoch, view: ClusterView) -> None:
         self.epoch = epoch
@@ -27,14 +27,14 @@ class ControllerTask(ABC):
 
     @abstractmethod
     async def run(self) -> bool:
-        """Do what is due by `view.image`, and return whether the tree was changed, so that there may be more to do.
+        """Do what `view.image` requires, and return whether the tree was changed, so that more may be due.
 
-        The task marks what it changed at `view.watcher`, which reads it again. Raises `ControllerMovedError`, and the
-        store's errors.
+        An implementation marks its changes at `view.watcher`, which reads them again. Raises `ControllerMovedError`,
+        and the store's errors.
         """
 
     def image_changed(self, old: ClusterImage, new: ClusterImage) -> None:  # noqa: B027 - most need not know
-        """Compare the published image with the one before."""
+        """Note what has changed between the last image and the new one."""
 
     def close(self) -> None:  # noqa: B027 - most have nothing to end
-        """End watches and timers: the epoch is over."""
+        """End watches and timers when the epoch is over."""

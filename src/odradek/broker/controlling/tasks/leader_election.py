@@ -1,7 +1,7 @@
-"""The task that writes the first states of new partitions, and elects leaders when brokers come and go.
+"""The task that writes the initial states of new partitions, and elects leaders when brokers or logs fail or return.
 
-An old tool that changes a topic writes its node without the topic id (KAFKA-14190). The task writes the id that the
-topic had; otherwise brokers would treat their logs as another topic's.
+An old tool that changes a topic writes its node without the topic id (KAFKA-14190). The task restores the id;
+otherwise brokers would treat their logs as another topic's.
 """
 
 from uuid import UUID
@@ -14,7 +14,7 @@ from odradek.metadata.image import UNNAMED, ClusterImage
 
 
 class LeaderElectionTask(ControllerTask):
-    """Checks topics that changed, and all topics when brokers or the configuration did."""
+    """Checks changed topics, and all topics after a change of brokers or of the broker configuration."""
 
     def __init__(self, epoch: ControllerEpoch, view: ClusterView) -> None:
         super().__init__(epoch, view)
@@ -34,7 +34,7 @@ class LeaderElectionTask(ControllerTask):
                 self._ids[name] = before.topic_id
 
     async def run(self) -> bool:
-        """Write first states, then elect leaders, of the topics that have to be checked."""
+        """Write missing initial states, then elect leaders, in the topics to check."""
         view, image = self.view, self.view.image
         if view.config is not self._config:
             self._config = view.config

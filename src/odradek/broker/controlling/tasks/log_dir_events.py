@@ -17,7 +17,7 @@ from odradek.metadata.store import Delete, NoNode
 
 
 class LogDirEventTask(ControllerTask):
-    """Processes the notification nodes. A node that cannot be decoded is logged, and stays."""
+    """Processes and deletes the notification nodes. A node that cannot be decoded is logged, and stays."""
 
     def __init__(self, epoch: ControllerEpoch, view: ClusterView) -> None:
         super().__init__(epoch, view)
@@ -26,7 +26,7 @@ class LogDirEventTask(ControllerTask):
         self._watch = view.store.watch_children(paths.LOG_DIR_EVENT_NOTIFICATION, self._node_changed)
 
     async def run(self) -> bool:
-        """Request log states for new notifications. Always False: the responses change the elections, later."""
+        """Request log states for new notifications. Return False: the responses cause elections later."""
         if self._is_changed:
             self._is_changed = False
             try:

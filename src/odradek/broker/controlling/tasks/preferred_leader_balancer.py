@@ -1,4 +1,4 @@
-"""The task behind `auto.leader.rebalance.enable`: preferred replicas become leaders again."""
+"""The task of `auto.leader.rebalance.enable`: makes preferred replicas leaders again."""
 
 import asyncio
 import logging
@@ -10,7 +10,7 @@ from odradek.broker.controlling.tasks import ControllerTask
 from odradek.controller import balance_preferred_leaders
 
 _FIRST_S: Final = 5
-"""The delay after the controller's election, as in Kafka: brokers that start together are all registered by then."""
+"""The delay after the controller's election, as in Kafka: it lets brokers that start together register."""
 _log = logging.getLogger("odradek.broker")
 
 

@@ -15,10 +15,7 @@ _log = logging.getLogger("odradek.broker")
 
 
 class ReassignmentTask(ControllerTask):
-    """Checks topics that changed, and all topics when brokers did.
-
-    It runs after the elections that replace dead leaders.
-    """
+    """Checks changed topics, and all topics after a change of brokers. Runs after `LeaderElectionTask`."""
 
     def __init__(self, epoch: ControllerEpoch, view: ClusterView) -> None:
         super().__init__(epoch, view)
@@ -29,14 +26,14 @@ class ReassignmentTask(ControllerTask):
         self._unchecked.update(new.topics if new.brokers != old.brokers else new.changed_topics(old))
 
     async def run(self) -> bool:
-        """Begin requested reassignments, else take the next step of those in progress."""
+        """Begin requested reassignments; if nothing changed, take the next step of those in progress."""
         return await self._begin_requested() or await self._advance()
 
     def close(self) -> None:
         self._node.close()
 
     async def _begin_requested(self) -> bool:
-        """Begin the node's reassignments, and remove its entries that are completed or invalid."""
+        """Begin the reassignments that the node requests, and remove completed or invalid entries from it."""
         requested = await self._node.read()
         if requested is None:
             return False
@@ -54,7 +51,7 @@ class ReassignmentTask(ControllerTask):
         return bool(plan.steps) or gone is not None
 
     async def _advance(self) -> bool:
-        """Take the next step of each topic; removed replicas are deleted before the tree forgets them."""
+        """Take the next step of each topic, once the replicas that it removes from the tree are deleted."""
         view, epoch = self.view, self.epoch
         live = view.image.brokers.keys() - epoch.shutting_down
         is_changed = False

@@ -1,4 +1,4 @@
-"""A node in which old tools write requests that have an API by now."""
+"""Reads and updates a node in which old tools write requests, such as `/admin/reassign_partitions`."""
 
 from collections.abc import Callable
 from typing import Generic, TypeVar
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class RequestNode(Generic[T]):
-    """A node that is watched, and read again when it changed. A node that cannot be decoded is logged, and stays."""
+    """A node that is watched, and read again after a change. A node that cannot be decoded is logged, and stays."""
 
     def __init__(self, view: ClusterView, path: str, decode: Callable[[str, bytes], T]) -> None:
         self._path = path
@@ -25,7 +25,7 @@ class RequestNode(Generic[T]):
         self._watch = view.store.watch_data(path, self._node_changed)
 
     async def read(self) -> tuple[T, int] | None:
-        """Return the request and the node's version, or `None` without a request. Raises the store's errors."""
+        """Return `(request, version of the node)`, or `None` if there is no request. Raises the store's errors."""
         while self._is_changed:
             self._is_changed = False
             try:
@@ -42,10 +42,7 @@ class RequestNode(Generic[T]):
         return self._found
 
     async def write(self, epoch: ControllerEpoch, operation: SetData | Delete) -> None:
-        """Write the node after its requests were granted, unless it was changed meanwhile.
-
-        It is read again in any case.
-        """
+        """Update or delete the node, unless it was changed concurrently. The next `read` reads it again."""
         self._is_changed = True
         try:
             await epoch.write([operation])

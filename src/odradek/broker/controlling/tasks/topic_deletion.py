@@ -1,8 +1,8 @@
-"""The task that deletes the topics requested in `/admin/delete_topics/{topic}`, or in its data as by old tools.
+"""The task that deletes topics whose deletion is requested by a node `/admin/delete_topics/{topic}`.
 
-A topic with such a request is in no image any more. All live brokers that the topic's node names, reassigned or not,
-delete their replicas before the nodes are removed. As in KRaft, and unlike with ZooKeeper, dead brokers are not waited
-for: the tree keeps the broker's and the topic's ids, and the broker deletes its logs when it is back.
+Old tools list the topics in the data of `/admin/delete_topics` instead. A topic with a request is not in images any
+more. All live brokers that the topic's node names delete their replicas before the nodes are removed. As in KRaft, dead
+brokers are not waited for: they delete their logs when they are back.
 """
 
 from odradek.broker.cluster.metadata.controller_commands import EPOCH_DURING_DELETE
@@ -16,7 +16,7 @@ class TopicDeletionTask(ControllerTask):
     """Deletes topics once their replicas are deleted."""
 
     async def run(self) -> bool:
-        """Delete the requested topics whose replicas are deleted; refuse requests that the configuration forbids."""
+        """Delete requested topics whose replicas are deleted; remove requests if `delete.topic.enable` is false."""
         watcher, epoch = self.view.watcher, self.epoch
         if watcher.listed_deletions is not None:
             names, version = watcher.listed_deletions
@@ -35,7 +35,7 @@ class TopicDeletionTask(ControllerTask):
         return True
 
     async def _is_deleted_on_brokers(self, name: str) -> bool:
-        """Return whether no live broker has replicas of the topic; brokers that have some get StopReplica."""
+        """Return whether no live broker has replicas of the topic; send StopReplica to brokers that have some."""
         topic = (await read_topics(self.view.store, [name], BrokenNodes())).get(name)
         partitions = {} if topic is None else topic.partitions
         return self.epoch.channels.ensure_stopped(

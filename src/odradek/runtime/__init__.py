@@ -1,8 +1,7 @@
 """Interfaces to time, randomness, disk and network, and their implementations by the operating system.
 
-Every room above takes a `Runtime`. `odradek.testing` implements the same interfaces with virtual time and with a disk
-and a network in memory, where a seed decides every order. No module above this floor calls `time`, `random`, `os` or
-`socket`.
+Other packages take a `Runtime` instead of calling `time`, `random`, `os` or `socket`. `odradek.testing` implements the
+same interfaces with virtual time and with a disk and a network in memory, where a seed decides every order.
 """
 
 from odradek.runtime.clock import Clock, SystemClock

@@ -41,7 +41,7 @@ loses no throughput (measured)."""
 
 
 def is_out_of_descriptors(error: BaseException) -> bool:
-    """Return whether no more files can be opened; the file was not touched.
+    """Return whether `error` means that the process can open no more files.
 
     A library that cannot be loaded raises `ImportError` without a number.
     """
@@ -59,7 +59,7 @@ class File(Protocol):
     def read_into(self, offset: int, buffer: memoryview) -> int:
         """Fill `buffer` from `offset` and return the number of bytes read; fewer only at the end of the file.
 
-        Cheaper than `read` for large reads: allocating memory costs more than reading into it.
+        Cheaper than `read` for large reads, as it allocates no memory.
         """
 
     def append(self, buffers: Sequence[Buffer]) -> None:
@@ -99,7 +99,7 @@ class Disk(Protocol):
     """A file system. Paths are plain strings with `/`."""
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
-        """Open for reading and appending, or for reading only. Raises `FileNotFoundError` without `create`."""
+        """Open for reading and appending, or for reading only. Raises `FileNotFoundError` unless `create`."""
 
     def exists(self, path: str) -> bool:
         """Return whether `path` is a file or a directory."""
@@ -143,8 +143,8 @@ class Disk(Protocol):
     def sync_all(self, paths: Sequence[str]) -> None:
         """Return when these files and directories are on the disk.
 
-        Syncs several at a time, all of them whatever fails, and ignores missing paths. After EMFILE or ENFILE no sync
-        has failed, but some were not done.
+        Syncs several at a time, goes on after errors, and ignores missing paths. After EMFILE or ENFILE no sync has
+        failed, but some were not done.
         """
 
     def read_file(self, path: str) -> bytes:
@@ -166,9 +166,8 @@ class Disk(Protocol):
     def run_in_threads(self, groups: Sequence[Sequence[Callable[[], T]]], *, threads: int) -> Iterator[T]:
         """Run all work, at most `threads` at a time of each group.
 
-        Yield results as they complete, raise the first error. Work that has not started when the caller stops
-        iterating is cancelled. Work for which the system starts no thread runs on the caller's. Blocks: not for the
-        event loop's thread.
+        Yields results as they complete, raises the first error. Work that has not started when the caller stops
+        iterating is dropped. Work for which the system starts no thread runs on the caller's, after the rest. Blocks.
         """
 
     def open_files_limit(self) -> int:
@@ -243,7 +242,7 @@ class SystemDisk:
         syncs = [[partial(_sync_if_there, path) for path in paths]]
         errors = [error for error in self.run_in_threads(syncs, threads=_SYNCS_AT_ONCE) if error is not None]
         if errors:
-            # A sync that failed is told once, and must not hide behind a file that could not be opened.
+            # The system reports a failed sync only once, so that error precedes those of files that cannot be opened.
             raise next((error for error in errors if error.errno not in (errno.EMFILE, errno.ENFILE)), errors[0])
 
     def read_file(self, path: str) -> bytes:
@@ -332,7 +331,7 @@ def holder_note(process_id: int, note: str) -> str:
 
 
 def _lock_against_java(descriptor: int) -> None:
-    """Take the record lock of Java's `FileChannel.lock`, which Kafka takes on `.lock`: it does not see an flock.
+    """Take the record lock that Kafka takes on `.lock` (Java's `FileChannel.lock`), as Java does not see an flock.
 
     The lock belongs to the open file and not to the process, so that closing another descriptor of the file does not
     release it. Only Linux has such locks; elsewhere the JVM sees an flock.
@@ -388,7 +387,7 @@ def _sync_path(path: str) -> None:
 
 
 def _sync_if_there(path: str) -> OSError | None:
-    """Sync what is at `path`, if anything is, and return the error if that fails."""
+    """Sync `path` if it exists; return the error if that fails."""
     try:
         _sync_path(path)
     except FileNotFoundError:
@@ -423,10 +422,7 @@ class _SystemFile:
                 self._append_rest(b"".join(some)[written:])
 
     def _append_rest(self, rest: bytes) -> None:
-        """Write the rest of a short write, caused by a signal or by a disk that fills up.
-
-        The next call raises the error.
-        """
+        """Write the rest after a short write. If the disk is full, this raises the error."""
         view = memoryview(rest)
         while view:
             written = os.pwrite(self._descriptor, view, self._end)

@@ -19,7 +19,7 @@ def uuid4(entropy: Entropy) -> uuid.UUID:
 
 
 def new_id(entropy: Entropy) -> uuid.UUID:
-    """Return an id as Kafka's `Uuid.randomUuid`: its base64 text, used in command lines, begins with no dash."""
+    """Return an id like Kafka's `Uuid.randomUuid`: its base64 text does not begin with a dash."""
     while True:
         found = uuid4(entropy)
         if not base64.urlsafe_b64encode(found.bytes).startswith(b"-"):

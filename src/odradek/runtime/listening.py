@@ -1,8 +1,8 @@
-"""Listening sockets that accept connections in Python.
+"""Listening sockets that accept connections again after a shortage of memory or file descriptors.
 
-The event loops' own servers do not outlive every shortage: if memory runs out while uvloop makes a connection, libuv
-waits for ever for somebody to accept it, and the port is dead; asyncio logs a traceback for each connection while the
-process has no descriptor. Here a connection that cannot be made is closed, and the listener goes on.
+If memory runs out while uvloop's own server opens a connection, libuv never accepts another one on the port; asyncio's
+logs a traceback for each connection while the process has no descriptor. Here a connection that cannot be opened is
+closed, and the listener goes on.
 """
 
 import asyncio
@@ -15,11 +15,11 @@ from collections.abc import Callable
 from typing import Final
 
 _MOST_PER_TURN: Final = 64
-"""Connections that are accepted before other work of the event loop is done."""
+"""Limit of connections accepted per turn of the event loop."""
 _PAUSE_S: Final = 0.5
-"""The pause after a shortage. Connections wait in the kernel's queue meanwhile."""
+"""The pause after a shortage, in which connections wait in the kernel's queue."""
 _QUIET_S: Final = 60.0
-"""The shortest time between two lines of the log about shortages."""
+"""The shortest time between two log lines about shortages."""
 _SHORTAGES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _log = logging.getLogger("odradek.runtime")
 
@@ -46,7 +46,7 @@ class SystemListener:
         self._sockets.clear()
 
     def _resume(self) -> None:
-        self._resuming = self._loop.call_later(_PAUSE_S, self._resume)  # should memory lack for what follows
+        self._resuming = self._loop.call_later(_PAUSE_S, self._resume)  # in case the next lines raise MemoryError
         for listening in self._sockets:
             self._loop.add_reader(listening.fileno(), self._accept, listening)
         self._resuming.cancel()
@@ -68,7 +68,7 @@ class SystemListener:
             self._wait(error)
 
     def _open(self, accepted: socket.socket) -> None:
-        """Make a connection of an accepted socket, or close it."""
+        """Open a connection on an accepted socket; close the socket if that fails."""
         try:
             protocol, inode = self._factory(), os.fstat(accepted.fileno()).st_ino
             opening = self._loop.create_task(self._loop.connect_accepted_socket(lambda: protocol, accepted))

@@ -9,7 +9,7 @@ from odradek.runtime.network import Network, SystemNetwork
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
-    """A process's access to the outside."""
+    """The clock, randomness, disk and network of a process."""
 
     clock: Clock
     entropy: Entropy

@@ -1,4 +1,4 @@
-"""Threads for work that blocks, where the system may have no room for another one."""
+"""Threads for blocking work, with a defined error if the system cannot start one."""
 
 import asyncio
 import errno
@@ -15,7 +15,7 @@ _NO_THREAD: Final = "the system starts no thread"
 
 
 class LazyThread:
-    """One thread that does what is submitted, in order; it starts with the first piece of work."""
+    """One thread that runs the submitted work in order, and starts with the first."""
 
     def __init__(self, name: str, *, begin: Callable[[], None] | None = None) -> None:
         """`begin` is called on the thread before anything else."""
@@ -28,7 +28,7 @@ class LazyThread:
         try:
             return loop.run_in_executor(self._executor, lambda: queued.pop()())
         except (RuntimeError, MemoryError) as error:
-            queued.clear()  # the executor keeps what it could start no thread for, and would run it with the next
+            queued.clear()  # the executor keeps the work, and would run it with the next one
             future: asyncio.Future[T] = loop.create_future()
             is_memory = isinstance(error, MemoryError)
             future.set_exception(error if is_memory else OSError(errno.EAGAIN, f"{_NO_THREAD}: {error}"))
@@ -40,11 +40,7 @@ _Outcome = tuple[T | None, BaseException | None]
 
 
 def run_in_threads(groups: Sequence[Sequence[Callable[[], T]]], *, threads: int) -> Iterator[T]:
-    """Run all work, at most `threads` at a time of each group; yield results as they come, raise the first error.
-
-    A group for which the system starts no thread is worked off by the caller, after the others. Work that has not
-    started when the caller stops iterating is dropped.
-    """
+    """Run all work, at most `threads` at a time of each group; yield results as they come (`Disk.run_in_threads`)."""
     queues = [deque(group) for group in groups]
     outcomes: SimpleQueue[_Outcome[T]] = SimpleQueue()
     started: list[Thread] = []
@@ -78,7 +74,7 @@ def run_in_threads(groups: Sequence[Sequence[Callable[[], T]]], *, threads: int)
 
 
 def _work_off(queue: deque[Callable[[], T]], outcomes: "SimpleQueue[_Outcome[T]]") -> None:
-    """Do what is in `queue`, from which other threads take work too."""
+    """Run the work in `queue`, from which other threads take work, too."""
     while queue:
         with suppress(IndexError):  # another thread has taken the last one
             work = queue.popleft()
@@ -93,7 +89,7 @@ def _outcome_of(work: Callable[[], T]) -> _Outcome[T]:
 
 
 def _has_started(thread: Thread) -> bool:
-    """Start a thread; whether the system has room for it."""
+    """Start a thread; return False if the system cannot."""
     try:
         thread.start()
     except (RuntimeError, MemoryError):

@@ -4,7 +4,7 @@
 (`frames`), hands each request to a `Service` as a memoryview, and sends each `reply` in order. It knows no API.
 `client_connection` is the client's end: it negotiates API versions, sends requests and matches responses to them.
 `connection_group` holds what the connections of one server share: the limits of each (`ConnectionLimits`), memory
-(`memory_pressure`), time (`connection_scheduler`); how many connections a broker accepts is in
+(`memory_pressure`), time (`connection_scheduler`). The number of connections is limited in
 `broker.serving.connection_quotas`.
 `rate_limited_log` and `protocol_detection` are for log lines about misbehaving clients.
 """

@@ -1,8 +1,8 @@
-"""A pool of read buffers, so that a busy broker reuses memory pages.
+"""Pools of read buffers, so that a busy broker reuses memory pages.
 
-A fresh page costs 3.6 ms per MiB here, a reused one 0.08 (DESIGN 3). A buffer may be returned while views of it are
-still alive, for example until the records of a produce request are written: Python refuses to resize a bytearray that
-has views, and `take` uses that refusal to skip such a buffer. No caller has to report that it released a view.
+A fresh page costs 3.6 ms per MiB, a reused one 0.08 (DESIGN 3). A buffer may be given back while views of it are still
+alive, for example until the records of a produce request are written: Python refuses to resize a bytearray that has
+views, and by that `take` finds and skips such a buffer.
 """
 
 import asyncio
@@ -10,13 +10,13 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 SMALLEST_BUFFER_BYTES: Final = 128 * 1024
-"""The space offered to one read: room for many small requests, and small enough for the second-level cache."""
+"""The smallest space for a read: room for many small requests, and small enough for the second-level cache."""
 SMALL_BUFFER_BYTES: Final = 16 * 1024
-"""The size of the buffers lent while the pool's limit is reached: enough for most requests."""
+"""The size of buffers while the pool's limit is reached: enough for most requests."""
 LARGEST_POOLED_BYTES: Final = 16 * 1024 * 1024
 """A larger buffer is used once: such frames are rare, and kept buffers of that size would fill the pool."""
 _MOST_CHECKED: Final = 8
-"""Buffers with live views that `take` skips before it allocates a new one."""
+"""Limit of buffers with live views that `take` skips before it allocates a new one."""
 
 
 def _call_soon(callback: Callable[[], None]) -> None:
@@ -26,12 +26,11 @@ def _call_soon(callback: Callable[[], None]) -> None:
 class BufferPool:
     """A pool of bytearrays whose sizes are powers of two.
 
-    It keeps at most `most_bytes` and leaves the rest to the allocator. When `limit_bytes` are lent, a connection that
-    begins to read gets a small buffer, and one that needs a larger buffer waits. From half of the limit on, no buffer
-    is lent for bytes that a frame only announces.
+    It keeps at most `most_bytes` of free buffers. When `limit_bytes` are taken, a connection that begins to read gets a
+    small buffer, and one that needs a larger buffer waits. From half of the limit on, a buffer must not be sized by the
+    length in a frame's header.
 
-    Waiters are called in a later iteration of the event loop, by way of `call_soon`, never inside `give`: the caller
-    of `give` and the waiters may both be in the middle of an operation.
+    Waiters are called by `call_soon`, never inside `give`, whose caller may be in the middle of an operation.
     """
 
     def __init__(
@@ -51,7 +50,7 @@ class BufferPool:
 
     @property
     def has_free_memory(self) -> bool:
-        """Whether less than half of the limit is lent, so that a buffer may be lent for announced bytes."""
+        """Whether less than half of the limit is taken, so that a frame's header may decide a buffer's size."""
         return self._used_bytes * 2 < self._limit_bytes
 
     @property
@@ -88,10 +87,10 @@ class BufferPool:
         return bytearray(SMALL_BUFFER_BYTES)
 
     def set_reader(self, reader: "Reader") -> None:
-        """Record that `reader` took a buffer for bytes about to arrive. Release the previous reader's if it is empty.
+        """Record that `reader` took a buffer to read into; release the previous reader's buffer if it is empty.
 
-        A previous reader without bytes has a closed connection, of which the service is notified an iteration of the
-        event loop later: until then 10,000 closed connections would hold a gigabyte.
+        It is empty if the connection was closed: without this, 10,000 connections closed in one turn of the event loop
+        would hold a gigabyte.
         """
         before, self._reader = self._reader, reader
         if before is not None and before is not reader:
@@ -107,7 +106,7 @@ class BufferPool:
         return next(iter(self._waiting), None)
 
     def forget(self, waiter: "Waiter") -> None:
-        """Remove `waiter` from those that wait for memory."""
+        """Remove `waiter` from the waiting connections."""
         self._waiting.pop(waiter, None)
 
     def give(self, buffer: bytearray) -> None:
@@ -131,10 +130,10 @@ class BufferPool:
 
 
 class ResponseBuffers:
-    """Memory that responses are read into, reused once no view of it is alive.
+    """Buffers into which records for responses are read, reused when no view of them is alive.
 
-    A transport keeps views of what it has not sent. At most `most_bytes` are kept; beyond that the buffer that was
-    lent first leaves the pool, and lives until its slow reader has read it.
+    A transport keeps views of unsent data. At most `most_bytes` are kept; beyond that the oldest buffer leaves the pool
+    and lives until its client has read it.
     """
 
     def __init__(self, most_bytes: int = 16 * 1024 * 1024) -> None:
@@ -148,7 +147,7 @@ class ResponseBuffers:
         return self._kept_bytes
 
     def lend(self, least_bytes: int) -> memoryview:
-        """Return at least `least_bytes` without other views; the content is arbitrary."""
+        """Return a view of at least `least_bytes` without other users; the content is arbitrary."""
         size = _size_class(least_bytes)
         if size > self._most_bytes:
             return memoryview(bytearray(least_bytes))
@@ -174,14 +173,14 @@ class Reader(Protocol):
     """The owner of a buffer that bytes are read into."""
 
     def release_if_empty(self) -> None:
-        """Give the buffer back if almost nothing in it is unread."""
+        """Give the buffer back if it has almost no unread bytes."""
 
 
 class Waiter(Protocol):
     """A connection that waits for memory."""
 
     def has_memory(self) -> None:
-        """Take memory now; later it may be lent to other waiters."""
+        """Take memory now; other waiters may take it afterwards."""
 
 
 def _size_class(least_bytes: int) -> int:

@@ -29,7 +29,7 @@ _log = logging.getLogger("odradek.clients")
 _LENGTH: Final = struct.Struct(">i")
 _UNSUPPORTED_VERSION: Final = struct.pack(">h", ErrorCode.unsupported_version.value)
 LATE_MS: Final = 1_000
-"""A response is late after this, beyond the time that the request lets the broker wait; checked again after as long."""
+"""A response is late if it takes this much longer than the request lets the broker wait; also the check's interval."""
 _BUFFER_BYTES: Final = 64 << 10
 _WRITE_HIGH_BYTES: Final = 64 << 10
 """asyncio's default. With more unsent than this the connection is not `writable`."""
@@ -62,7 +62,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.address = address
         self.closed = False
         self.writable = True
-        """Whether the socket takes data at once; otherwise what is sent waits in memory."""
+        """Whether the socket takes data at once; otherwise data waits in memory."""
         self._when_writable: Callable[[], None] | None = None
         self.is_late = False
         """Whether a response is late and none has arrived since."""
@@ -263,7 +263,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             return
         pending.future.set_result(RawResponse(frame, offset, pending.version))
 
-    # ---- the end ------------------------------------------------------------------------------------------------
+    # ---- closing ------------------------------------------------------------------------------------------------
 
     def pause_writing(self) -> None:
         self.writable = False
@@ -287,8 +287,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         silent = bool(self._pending)
         self._fail(reason)
         if self._transport is not None:
-            # A broker that owes responses may never read the rest of the unsent data, so it is dropped; otherwise it is
-            # sent.
+            # With requests in flight, unsent data is dropped, as the broker may never read it; otherwise it is sent.
             self._transport.abort() if silent else self._transport.close()
 
     def on_writable(self, callback: Callable[[], None]) -> None:
@@ -384,12 +383,12 @@ def address_text(host: str, port: int) -> str:
 
 
 def _reason(error: OSError) -> str:
-    """Return the cause alone, such as "connection refused", instead of asyncio's sentence that repeats the address."""
+    """Return the cause without the address, such as "connection refused"."""
     return "connection refused" if isinstance(error, ConnectionRefusedError) else error.strerror or str(error)
 
 
 def _not_kafka(first_bytes: bytes) -> str:
-    """Return what sent these bytes instead of a response's length, if it is known."""
+    """Return a text about a server that sends these bytes instead of a response's length; empty if unknown."""
     if first_bytes[:2] in {b"\x15\x03", b"\x16\x03"}:
         return "it expects TLS: use a listener of the security protocol PLAINTEXT"
     if first_bytes[:4] in {b"HTTP", b"SSH-"}:
@@ -398,7 +397,7 @@ def _not_kafka(first_bytes: bytes) -> str:
 
 
 def _import_error(api_key: ApiKey, error: Exception) -> Exception:
-    """Return the error to raise for a codec that was not imported; it may be later, if it lacked a descriptor."""
+    """Return the error to raise if a codec cannot be imported: `UnavailableError` for lack of file descriptors."""
     if is_out_of_descriptors(error):
         return UnavailableError(f"{api_key.name} cannot be encoded or decoded now: {error}")
     return error

@@ -1,9 +1,9 @@
 """The broker's end of a client connection: it reads requests, serves them, and sends the replies in order.
 
 Requests that may overlap (produce, fetch) are served as they arrive, up to `most_in_flight` unanswered ones. For any
-other request the service returns `LATER` until no request is in flight, and its reply is exclusive: the request is
-served after all earlier ones are answered and before any later one, as Kafka serves every request. Requests that
-cannot be served yet stay in the read buffer and reading stops, so that TCP flow control slows the client down.
+other request the service returns `LATER` until no request is in flight, and later requests wait for its reply, as Kafka
+serves every request. Requests that cannot be served yet stay in the read buffer and reading stops, so that TCP flow
+control slows the client down.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from odradek.wire.reply import LATER, NO_REPLY, Buffers, PendingReply, Reply
 
 _log = logging.getLogger("odradek.wire")
 _LARGE_BYTES: Final = 64 * 1024
-"""From this size on a response is tracked in memory as a whole until its last byte is sent."""
+"""From this size on, a response counts as in memory until its last byte is sent."""
 
 
 class Serve(Protocol):
@@ -33,17 +33,17 @@ class Service(Protocol):
     """The layer above a connection that decodes and answers requests."""
 
     def serve(self, connection: "Connection", frame: memoryview, *, alone: bool) -> Reply:
-        """Serve one request. It may keep `frame` for as long as it needs it, and must not raise.
+        """Serve one request and return the reply. It may keep `frame`, and must not raise.
 
-        `alone` tells whether no other request of the connection is unanswered; return `LATER` if that is required and
-        not so.
+        `alone`: whether no other request of the connection is unanswered; if the request requires that, and it is
+        False, return `LATER`.
         """
 
     def opened(self, connection: "Connection") -> bool:
         """Accept a new connection, or return False to close it."""
 
     def closed(self, connection: "Connection") -> None:
-        """Release what belongs to a connection that `opened` accepted and that is closed now."""
+        """Release the state of a closed connection that `opened` accepted."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -183,7 +183,7 @@ class Connection(asyncio.BufferedProtocol):
         self.continue_serving()
 
     def eof_received(self) -> bool:
-        """Serve the requests that came before the end of the stream: a producer with acks=0 sends and closes."""
+        """Serve the requests before the end of the stream: a producer with acks=0 sends and closes."""
         for pending in tuple(self._in_flight):
             if not pending.settled and pending.abandon():
                 pending.complete(NO_REPLY)
@@ -215,7 +215,7 @@ class Connection(asyncio.BufferedProtocol):
         return not self._closing
 
     def hold(self) -> None:
-        """Serve nothing until `resume_writing`, because the server is not ready."""
+        """Serve no request until `resume_writing`."""
         self._unsent = True
 
     def forget_request(self, *, kept_bytes: int) -> None:
@@ -229,7 +229,7 @@ class Connection(asyncio.BufferedProtocol):
         self._budget.give_back(gone_bytes)
 
     def close(self, reason: str | None = None) -> None:
-        """Send what is answered, then close, and log `reason` if there is one."""
+        """Send the finished replies, then close; log `reason`, if any."""
         if reason is not None and not self._closing:
             self._log_closing(reason)
         self.flush()
@@ -238,18 +238,17 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.close()
 
     def exception(self, what: str, error: BaseException) -> None:
-        """Log `error`, a fault of the broker's own, with its traceback, and close."""
+        """Log `error`, a bug of the broker, with its traceback, and close."""
         if not self._closing:
             self._log_closing(what, level=logging.ERROR, error=error)
         self.close()
 
     def _log_closing(self, reason: str, *, level: int = logging.INFO, error: BaseException | None = None) -> None:
-        """Log why the connection is closed, at a limited rate."""
         text = "closing the connection from %s:%d: %s"
         self._rate_limited_log.log(level, text, self.peer_host, self.peer_port, reason, error=error)
 
     def abort(self) -> None:
-        """Close without sending what is unsent."""
+        """Close at once, and drop unsent data."""
         self._closing = True
         if self._transport is not None:
             self._transport.abort()

@@ -13,11 +13,11 @@ from odradek.wire.memory_pressure import MemoryPressure
 from odradek.wire.rate_limited_log import RateLimitedLog
 
 _JOINED_BYTES: Final = 16 * 1024
-"""Replies up to this size together are copied into one write; larger ones use a gathering write."""
+"""The pieces of replies up to this size are copied into one; larger replies use a gathering write."""
 
 
 class GroupedConnection(Protocol):
-    """A connection as the shared objects call it."""
+    """The interface of a connection for the shared objects."""
 
     def continue_serving(self) -> None:
         """Serve the requests that had to wait."""
@@ -33,24 +33,24 @@ class ConnectionLimits:
     largest_frame_bytes: int = 104_857_600
     """Kafka's `socket.request.max.bytes`."""
     idle_ms: int = 600_000
-    """Kafka's `connections.max.idle.ms`, checked once per such time. A connection with an unanswered request is not
+    """Kafka's `connections.max.idle.ms`, checked at this interval. A connection with an unanswered request is not
     idle."""
     most_in_flight: int = 128
-    """Unanswered requests, which also bounds the buffers that hold their records."""
+    """Limit of unanswered requests, and so of the buffers that hold their records."""
     most_in_flight_bytes: int = 8 * 1024 * 1024
     """Bytes of unanswered requests above which no more are served; a single request may be larger."""
     turn_bytes: int = 1024 * 1024
     """Read budget per turn of the event loop; measured: without one, a fast producer delays others by 350 ms."""
     turn_requests: int = 256
-    """Requests served per turn, so that pipelined small requests cannot occupy the event loop."""
+    """Limit of requests served per turn, so that pipelined small requests cannot occupy the event loop."""
     write_high_bytes: int = 64 * 1024
     """Unsent bytes above which no request is served, until they fall to a quarter of this."""
 
 
 class RequestBudget:
-    """The bytes of requests that a server may have in flight: Kafka's `queued.max.request.bytes`; -1 is no limit.
+    """The limit of all unanswered requests' bytes: Kafka's `queued.max.request.bytes`; -1 is no limit.
 
-    When it is used up, connections wait until requests are answered. It is exceeded by the reads of one turn at most.
+    At the limit, connections wait until requests are answered. The reads of one turn may exceed it.
     """
 
     __slots__ = ("_limit", "_used", "_waiting", "is_exhausted")
@@ -63,7 +63,7 @@ class RequestBudget:
 
     @property
     def used_bytes(self) -> int:
-        """Bytes in flight."""
+        """Bytes of unanswered requests."""
         return self._used
 
     def take(self, size: int) -> None:
@@ -72,7 +72,7 @@ class RequestBudget:
         self.is_exhausted = 0 <= self._limit <= self._used
 
     def give_back(self, size: int) -> None:
-        """Count `size` bytes of requests as answered or abandoned, and resume the waiting connections."""
+        """Subtract `size` bytes of requests that have ended; below the limit, resume the waiting connections."""
         self._used -= size
         self.is_exhausted = 0 <= self._limit <= self._used
         if self._waiting and not self.is_exhausted:
@@ -81,16 +81,15 @@ class RequestBudget:
                 connection.continue_serving()
 
     def wait(self, connection: GroupedConnection) -> None:
-        """Resume `connection` when the budget is no longer used up."""
+        """Resume `connection` when the used bytes are below the limit."""
         self._waiting[connection] = None
 
 
 class Cork:
     """A context manager inside which connections hold back their writes; each writes once at its end.
 
-    Each write is a system call under uvloop, and one append often completes many replies to one client. The connection
-    that was added last writes first: producers are added before the fetches they complete, which take longer to
-    process.
+    Each write is a system call under uvloop, and one append often completes many replies to one client. Connections
+    write in reverse order: producers are added before the fetches they complete, which take longer to process.
     """
 
     __slots__ = ("_connections", "_depth", "is_in")
@@ -134,7 +133,7 @@ class ConnectionGroup:
     closed."""
     rate_limited_log: RateLimitedLog = field(default_factory=lambda: RateLimitedLog(logging.getLogger("odradek.wire")))
     clock: Callable[[], float] | None = None
-    """The source of `Connection.read_at`, read at every arrival of bytes; None if no one needs it."""
+    """The source of `Connection.read_at`, called when bytes arrive; None if not needed."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "memory_pressure", MemoryPressure(self.pool, self.response_bytes))
@@ -143,8 +142,8 @@ class ConnectionGroup:
 def limit_unsent(transport: asyncio.Transport, high_bytes: int) -> None:
     """Make `transport` pause its protocol above `high_bytes` unsent bytes, at once if it has as many already.
 
-    Call it again if more is unsent after `writelines` and the protocol was not paused: asyncio omits that in Python
-    3.12.0 to 3.12.8 and 3.13.0 to 3.13.1 (CVE-2024-12254), and memory would be unbounded.
+    Call it again after a `writelines` that did not pause the protocol: asyncio omits the pause in Python 3.12.0 to
+    3.12.8 and 3.13.0 to 3.13.1 (CVE-2024-12254).
     """
     transport.set_write_buffer_limits(high_bytes, high_bytes // 4)
 

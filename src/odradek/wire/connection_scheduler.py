@@ -1,9 +1,9 @@
 """Schedules the connections of one server, which share a time slice of each iteration ("turn") of the event loop.
 
-A connection serves requests as soon as they arrive, until the time slice is used up. Connections with requests
-left wait in one of two queues, each with a time slice of its own in every turn: one for connections that had fewer than
-`SHARED_REQUESTS` served since they last had none left, the other for longer backlogs. A client with few unanswered
-requests therefore waits for a turn or two, however many requests other connections have pipelined.
+A connection serves requests as soon as they arrive, until the time slice is used up. Connections with requests left
+wait in one of two queues, each with its own time slice in every turn: one for connections with fewer than
+`SHARED_REQUESTS` requests served in a row, the other for longer backlogs. A client with few unanswered requests
+therefore waits for a turn or two, however many requests other connections have pipelined.
 """
 
 import asyncio
@@ -14,8 +14,8 @@ from typing import Final, Protocol
 TIME_SLICE_S: Final = 0.0005
 """The time per turn for arriving requests, and for the connections of each queue."""
 SHARED_REQUESTS: Final = 32
-"""Requests of one connection in a row while others wait. With fewer, small replies cost a system call each; most
-clients have at most 5 unanswered requests."""
+"""Requests of one connection that are served in a row while others wait. With fewer, small replies cost a system call
+each; most clients have at most 5 unanswered requests."""
 
 
 class ReadyConnection(Protocol):
@@ -26,7 +26,7 @@ class ReadyConnection(Protocol):
 
 
 class ConnectionScheduler:
-    """The scheduler of one server's connections. Without a clock a turn never ends."""
+    """The scheduler of one server's connections. Without a clock, time slices are unlimited."""
 
     __slots__ = ("_backlogged", "_clock", "_interrupted", "_is_scheduled", "_until")
 
@@ -50,10 +50,7 @@ class ConnectionScheduler:
         return now >= self._until
 
     def wait(self, connection: ReadyConnection, served_in_a_row: int) -> None:
-        """Call `connection.serve_next` in a later turn.
-
-        `served_in_a_row`: requests served since it last had none left.
-        """
+        """Call `connection.serve_next` in a later turn. `served_in_a_row`: requests since its buffer was last empty."""
         (self._interrupted if served_in_a_row < SHARED_REQUESTS else self._backlogged).append(connection)
         self._schedule()
 

@@ -16,8 +16,8 @@ from odradek.wire.protocol_detection import describe_protocol
 
 _SIZE: Final = struct.Struct(">i")
 _EAGER_BYTES: Final = 2 * 1024 * 1024
-"""A frame up to this size gets its whole buffer once its size is known, a larger one as its bytes arrive: a header that
-announces a gigabyte must not allocate one."""
+"""A frame up to this size gets its whole buffer once its size is known; the buffer of a larger one grows as bytes
+arrive, so that a header that announces a gigabyte does not allocate one."""
 _KEPT_BYTES: Final = 4096
 """A partial frame up to this size is copied out and its buffer given back, so that a slow sender holds no more than
 this."""
@@ -29,7 +29,7 @@ class FrameSizeError(Exception):
 
 
 class FrameBuffer:
-    """Call `space` for where to read to, `filled` after a read, then `next_frame` until it returns None."""
+    """Call `space` for the memory to read into, `filled` after a read, then `next_frame` until it returns None."""
 
     __slots__ = ("_buffer", "_end", "_largest_frame_bytes", "_missing", "_pool", "_start", "_usual_bytes", "_view")
 
@@ -39,7 +39,7 @@ class FrameBuffer:
         self._buffer: bytearray | None = None
         self._view = _NOTHING  # of all of the buffer
         self._start = self._end = 0
-        self._usual_bytes = 0  # of a frame: one like the last needs no move if the buffer has room for it
+        self._usual_bytes = 0  # of the last frame, so that a new buffer has room for a frame like it
         self._missing = 0  # bytes until the next frame is complete, as far as is known
 
     @property
@@ -88,7 +88,7 @@ class FrameBuffer:
         assert self._start >= 0
 
     def release_if_empty(self) -> None:
-        """Give the buffer back if almost nothing in it is unread, so that an idle connection holds none."""
+        """Give the buffer back if it has almost no unread bytes, so that an idle connection holds none."""
         buffer, unread = self._buffer, self._end - self._start
         if buffer is None or unread > _KEPT_BYTES:
             return

@@ -1,8 +1,8 @@
 """Closes connections that hold memory and make no progress while the server's memory is exhausted.
 
-Incomplete requests lie in the pool's buffers, unread responses in the transports; both are bounded. When a bound is
-reached, all connections are checked every few seconds. Those that hold memory because of their client and made no
-progress since the last check are closed; if there are none, the one that has waited longest for memory is closed.
+Incomplete requests are in the pool's buffers, unread responses in the transports; both are limited. At a limit, all
+connections are checked every few seconds. Those that hold memory because of their client and made no progress since the
+last check are closed; if there are none, the connection that has waited longest for memory is closed.
 """
 
 import asyncio
@@ -11,9 +11,9 @@ from typing import Final, NamedTuple, Protocol
 from odradek.wire.buffers import BufferPool
 
 CHECK_INTERVAL_S: Final = 5.0
-"""Between two checks."""
+"""The time between two checks."""
 LEAST_PROGRESS_BYTES: Final = 64 * 1024
-"""Bytes of a large request that count as progress between two checks."""
+"""Progress of a large request: at least this many bytes must arrive between two checks."""
 _RECOUNT_S: Final = 0.05
 
 
@@ -44,10 +44,10 @@ class MemoryUse(NamedTuple):
 
 
 class MonitoredConnection(Protocol):
-    """A connection as `MemoryPressure` checks it."""
+    """The interface of a connection for `MemoryPressure`."""
 
     def memory_use(self) -> MemoryUse:
-        """Return the memory that the connection holds."""
+        """Return the connection's memory and progress."""
 
     def close_stuck(self) -> None:
         """Close the connection and log why."""
@@ -85,10 +85,7 @@ class MemoryPressure:
         self._estimate_bytes += size
 
     def response_room(self) -> int:
-        """Return how many bytes of responses fit into memory.
-
-        Responses are counted only when the estimate is used up.
-        """
+        """Return how many more bytes of responses fit into memory: an estimate, or a new count if that is 0."""
         left = self._response_bytes - self._estimate_bytes
         if left > 0:
             return left

@@ -17,7 +17,7 @@ NO_REPLY: Final[Buffers] = ()
 class PendingReply:
     """The reply to one request, given once: `complete` sends it, `refuse` closes the connection.
 
-    Class attributes are the defaults of the instance attributes, to make an instance cheap: there is one per request.
+    Class attributes are the defaults of instance attributes, which makes instances cheap.
     """
 
     exclusive = False
@@ -40,10 +40,7 @@ class PendingReply:
     """Set by the service; called when the reply is sent, after all earlier ones."""
 
     def abandon(self) -> bool:
-        """Stop work that only this client needs, because it disconnected. Return whether the request ended.
-
-        False by default.
-        """
+        """Stop work that only this client needs, as it has disconnected. Return whether the request has ended."""
         return False
 
     def complete(self, buffers: Buffers) -> None:

@@ -1,7 +1,6 @@
-"""AlterConfigs: give a topic or a broker exactly the keys of the request; its other keys return to their defaults.
+"""AlterConfigs: replace the configuration of topics, groups or brokers; keys not in the request return to defaults.
 
-IncrementalAlterConfigs replaced it (KIP-339), because two clients undo each other's changes with this one. Version 2
-is flexible.
+With this API two clients undo each other's changes, so IncrementalAlterConfigs replaced it (KIP-339).
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
-"""AlterPartition: a leader requests other ISRs for its partitions, and the controller decides (KIP-497).
+"""AlterPartition: a leader requests new ISRs for its partitions, and the controller decides (KIP-497).
 
-Version 2 is the first with topic ids, 3 has the members' broker epochs (KIP-903). The sender must be registered with
-the broker epoch of the request.
+The sender must be registered with the broker epoch in the request. Versions: 2 topic ids, 3 the broker epochs of the
+ISR's members (KIP-903).
 """
 
 from typing import Any, Protocol
@@ -14,12 +14,11 @@ from odradek.controller.alter_partition import ANY_EPOCH
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 
 
-class _Broker(HasController, HasImage, Protocol):
-    """The parts of a broker that this handler uses."""
+class _Broker(HasController, HasImage, Protocol): ...
 
 
 async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
-    """Return one answer per partition; NOT_CONTROLLER and STALE_BROKER_EPOCH are for the whole request."""
+    """Return one result per partition; NOT_CONTROLLER and STALE_BROKER_EPOCH are errors of the whole request."""
     names = broker.image.topic_names
     items = {
         TopicPartition(names[topic.topic_id], each.partition_index): _item(context.api_version, each)

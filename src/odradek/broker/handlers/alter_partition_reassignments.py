@@ -1,8 +1,8 @@
 """AlterPartitionReassignments: assign other replicas to partitions, or cancel a reassignment (KIP-455).
 
-Only the controller serves it. When the response is sent, the reassignments are in the tree, and the controller goes on
-with them; ListPartitionReassignments returns their progress. Null `replicas` cancel. Version 1 may forbid another
-replication factor (KIP-860).
+Only the controller serves it. The response is sent when the reassignments have begun; ListPartitionReassignments
+returns their progress. Null `replicas` cancel a reassignment. Version 1 can forbid to change the replication factor
+(KIP-860).
 """
 
 from typing import Any
@@ -16,10 +16,7 @@ from odradek.protocol.messages.message_codec import optional
 
 
 async def handle(broker: HasController, context: RequestContext, message: Any) -> dict[str, Any]:
-    """Return one answer per partition.
-
-    A partition that is named twice gets INVALID_REQUEST, all may get NOT_CONTROLLER.
-    """
+    """Return one result per partition, INVALID_REQUEST if named twice; NOT_CONTROLLER is for the whole request."""
     del context
     any_factor = optional(message, "allow_replication_factor_change", True)
     targets: dict[TopicPartition, Replicas | None] = {}

@@ -21,14 +21,13 @@ from odradek.protocol.primitives import Meter
 from odradek.wire import Reply
 
 
-class _Broker(HasConfig, HasCounters, Protocol):
-    """The parts of a broker that this handler uses."""
+class _Broker(HasConfig, HasCounters, Protocol): ...
 
 
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """The form of a client's software name and version (KIP-511)."""
 _LONGEST_NAME: Final = 100
-"""Characters of each that a connection keeps for log lines."""
+"""Limit of the characters that a connection keeps of the software name, and of its version, for log lines."""
 
 
 def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply:
@@ -52,7 +51,7 @@ def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply
 
 
 def handle_unsupported_version(broker: object, context: RequestContext, frame: memoryview) -> Reply:
-    """Return version 0's response with UNSUPPORTED_VERSION and the versions of ApiVersions alone (KIP-511)."""
+    """Return a response of version 0: UNSUPPORTED_VERSION and only the versions of ApiVersions (KIP-511)."""
     del broker, frame
     versions = apis()[ApiKey.API_VERSIONS].advertised
     told = [(int(ApiKey.API_VERSIONS), versions.start, versions.stop - 1)]

@@ -1,6 +1,6 @@
-"""ConsumerGroupDescribe: epochs, members, assignments and targets of groups of the consumer protocol (KIP-848).
+"""ConsumerGroupDescribe: epochs, members, assignments and target assignments of consumer groups (KIP-848).
 
-Version 1: the type of each member.
+Version 1: the type of each member, classic or consumer.
 """
 
 from typing import Any, Final, Protocol
@@ -15,8 +15,7 @@ from odradek.model import ErrorCode, KafkaError
 from odradek.security import NOT_ASKED_FOR, AclOperation, ResourceType
 
 
-class _Broker(HasGroups, HasImage, Protocol):
-    """The parts of a broker that this handler uses."""
+class _Broker(HasGroups, HasImage, Protocol): ...
 
 
 _CLASSIC_MEMBER: Final = 0
@@ -24,7 +23,7 @@ _CONSUMER_MEMBER: Final = 1
 
 
 async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
-    """Return one description per group; GROUP_ID_NOT_FOUND also for a group of another kind."""
+    """Return one description per group; GROUP_ID_NOT_FOUND also for a classic group."""
     names = tuple(dict.fromkeys(message.group_ids))
     replies = await broker.groups.submit_all((name, _request(context, name)) for name in names)
     groups = []
@@ -56,7 +55,7 @@ def _request(context: RequestContext, group_id: str) -> ConsumerGroupDescribeReq
 
 
 def _topics(image: ClusterImage, group: ConsumerGroupDescription) -> set[str]:
-    """Return every topic that a description would show."""
+    """Return the names of all topics that the description of `group` contains."""
     names = {name for member, _ in group.members for name in member.subscription.subscribed_topic_names}
     for member, target in group.members:
         for assignment in (member.assigned, target):
@@ -108,7 +107,7 @@ def _member(image: ClusterImage, member: ConsumerGroupMember, target: Assignment
 
 
 def _partitions(image: ClusterImage, assignment: Assignment) -> list[dict[str, Any]]:
-    """Return the partitions of topics that still exist."""
+    """Return the partitions of `assignment` whose topics still exist."""
     return [
         {"topic_id": topic_id, "topic_name": topic.name, "partitions": sorted(numbers)}
         for topic_id, numbers in assignment.items()

@@ -1,6 +1,6 @@
-"""ControlledShutdown: move the leaderships of a broker that is about to stop. Only the controller serves it.
+"""ControlledShutdown: move leaderships away from a broker that is about to stop. Only the controller serves it.
 
-The request has the epoch of the broker's registration, which clients do not know. Version 3 is the only one.
+The request has the broker's epoch, which clients do not know. Only version 3 is served.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ from odradek.model import ErrorCode, KafkaError
 
 
 async def handle(broker: HasController, context: RequestContext, message: Any) -> dict[str, Any]:
-    """Return what the broker still leads, or STALE_BROKER_EPOCH, BROKER_NOT_AVAILABLE, NOT_CONTROLLER."""
+    """Return the partitions that the broker leads, or STALE_BROKER_EPOCH, BROKER_NOT_AVAILABLE, NOT_CONTROLLER."""
     del context
     try:
         if message.broker_epoch < 0:

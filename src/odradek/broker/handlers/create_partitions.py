@@ -1,7 +1,7 @@
-"""CreatePartitions: add partitions to topics, each topic for itself (KIP-195). Only the controller serves it.
+"""CreatePartitions: add partitions to topics (KIP-195). Only the controller serves it.
 
-When the response is sent, the new partitions have leaders and accept records. Versions: 2 flexible, 3 quotas
-(KIP-599).
+Each topic succeeds or fails alone. When the response is sent, the new partitions have leaders and accept records.
+Version 3: quotas (KIP-599).
 """
 
 from collections import Counter
@@ -16,15 +16,13 @@ from odradek.security import AclOperation, ResourceType
 
 
 class _Broker(Protocol):
-    """The parts of a broker that this handler uses."""
-
     async def create_partitions(
         self, wanted: Sequence[NewPartitions], *, validate_only: bool = False
     ) -> list[KafkaError | None]: ...
 
 
 async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
-    """Return one result per topic: INVALID_REQUEST if it is named twice, INVALID_PARTITIONS for no larger count."""
+    """Return one result per topic: INVALID_REQUEST if named twice, INVALID_PARTITIONS if the count is not larger."""
     named = Counter(topic.name for topic in message.topics)
     denied = context.denied(AclOperation.ALTER, ResourceType.TOPIC, named)
     wanted = [

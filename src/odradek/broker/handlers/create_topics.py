@@ -1,8 +1,8 @@
-"""CreateTopics: create topics, each for itself. Only the controller serves it.
+"""CreateTopics: create topics. Only the controller serves it.
 
-When the response is sent, the topics are in this broker's metadata and accept records. Versions: 5 returns the created
-topics (KIP-525), 6 quotas (KIP-599), 7 topic ids (KIP-516). Counts may default (KIP-464) in all versions, as in Kafka
-4.
+Each topic succeeds or fails alone. When the response is sent, the topics are in this broker's metadata and accept
+records. Versions: 5 returns the created topics (KIP-525), 6 quotas (KIP-599), 7 topic ids (KIP-516). In all versions
+-1 stands for the default number of partitions or replicas (KIP-464), as in Kafka 4.
 """
 
 from collections import Counter
@@ -22,8 +22,6 @@ from odradek.security import AclOperation, ResourceType
 
 
 class _Broker(HasConfig, Protocol):
-    """The parts of a broker that this handler uses."""
-
     async def create_topics(
         self, wanted: Sequence[NewTopic], *, validate_only: bool = False
     ) -> list[TopicCreation]: ...
@@ -31,7 +29,7 @@ class _Broker(HasConfig, Protocol):
 
 Overrides = tuple[tuple[str, str], ...]
 _CONFIGURATIONS: Final = 16
-"""The different configurations of a request that are kept."""
+"""How many different configurations of new topics are cached during one request."""
 
 
 async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
@@ -58,7 +56,7 @@ async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict
     except KafkaError as error:
         created = {each.name: TopicCreation(name=each.name, error=error) for each in wanted}
     created |= {name: TopicCreation(name=name, error=error) for name, error in errors.items()}
-    # A configuration takes 0.2 ms, and most topics of a request have the same.
+    # Describing a configuration takes 0.2 ms, and most topics of a request have the same one.
     config = lru_cache(maxsize=_CONFIGURATIONS)(lambda overrides: _configs(broker.config, dict(overrides)))
     return {
         "topics": [
@@ -69,7 +67,7 @@ async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict
 
 
 def _without_config(result: dict[str, Any]) -> dict[str, Any]:
-    """Return the result for a principal that may not describe the topic's configuration (KIP-525)."""
+    """Return `result` without the configuration, for a principal that may not describe it (KIP-525)."""
     return result | {
         "topic_config_error_code": ErrorCode.topic_authorization_failed,
         "num_partitions": -1,

@@ -1,6 +1,6 @@
 """DeleteGroups: delete empty groups and their offsets (KIP-229). The groups' coordinator serves it.
 
-When the response is sent, the deletion is committed. Version 2 is flexible.
+When the response is sent, the deletion is committed.
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
 """DeleteRecords: advance the log start offset of partitions (KIP-107). The leader serves it.
 
 Retention deletes the segments below the offset later. The offset is on the disk before the response is sent, so that
-deleted records do not come back after a crash (Kafka writes it once a minute). Version 2 is flexible.
+deleted records do not come back after a crash (Kafka writes it once a minute).
 """
 
 from typing import Any, Final, Protocol
@@ -15,8 +15,7 @@ from odradek.model.names import INTERNAL_TOPICS
 from odradek.security import AclOperation, ResourceType
 
 
-class _Broker(HasLogs, HasPartitions, Protocol):
-    """The parts of a broker that this handler uses."""
+class _Broker(HasLogs, HasPartitions, Protocol): ...
 
 
 HIGH_WATERMARK: Final = -1
@@ -25,9 +24,9 @@ _UNKNOWN: Final = -1
 
 
 def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
-    """Return the low watermarks.
+    """Return each partition's low watermark, which is its new log start offset.
 
-    OFFSET_OUT_OF_RANGE beyond the high watermark, POLICY_VIOLATION for compacted topics.
+    Errors: OFFSET_OUT_OF_RANGE beyond the high watermark, POLICY_VIOLATION if `cleanup.policy` lacks `delete`.
     """
     denied = context.denied(AclOperation.DELETE, ResourceType.TOPIC, (topic.name for topic in message.topics))
     topics = []
@@ -53,7 +52,7 @@ def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, 
 
 
 def _delete(partitions: ReplicaManager, topic: str, number: int, offset: int) -> tuple[int, int]:
-    """Return the log start offset before and after."""
+    """Advance the log start offset to `offset`; return it before and after. Raises `KafkaError`."""
     partition = partitions.leader(topic, number)
     if topic in INTERNAL_TOPICS:
         raise KafkaError(ErrorCode.invalid_topic_exception, f"the cluster needs the records of {topic}")

@@ -1,7 +1,7 @@
 """DeleteTopics: delete topics by name, from version 6 by topic id too. Only the controller serves it.
 
-When the response is sent, the topics are gone from this broker's metadata. Versions: 3 has TOPIC_DELETION_DISABLED, 4
-is flexible, 5 error messages (KIP-599), 6 topic ids (KIP-516).
+When the response is sent, the topics are gone from this broker's metadata. Versions: 3 TOPIC_DELETION_DISABLED, 5 error
+messages (KIP-599), 6 topic ids (KIP-516).
 """
 
 from collections import Counter
@@ -16,8 +16,7 @@ from odradek.model import ErrorCode, KafkaError
 from odradek.security import AclOperation, ResourceType
 
 
-class _Broker(HasController, HasImage, Protocol):
-    """The parts of a broker that this handler uses."""
+class _Broker(HasController, HasImage, Protocol): ...
 
 
 _TOPIC_IDS_FROM = 6
@@ -53,9 +52,9 @@ async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict
 def _refusal(
     image: ClusterImage, context: RequestContext, name: str | None, topic_id: UUID | None
 ) -> KafkaError | None:
-    """Return the error of a topic that the principal may not delete. The answer repeats the name or id of the request.
+    """Return the error of a topic that the principal may not delete, else None.
 
-    A topic id that this broker does not know cannot be authorized: without an authorizer the controller decides on it.
+    A topic id that this broker does not know is refused, unless there is no authorizer: then the controller decides.
     """
     if name is None and topic_id is not None:
         name = image.topic_names.get(topic_id)

@@ -1,6 +1,6 @@
 """DescribeCluster: the cluster's id, controller and brokers (KIP-700).
 
-Versions: 1 selects brokers or controllers (KIP-919), 2 includes fenced brokers (KIP-1073): those that are down.
+Versions: 1 selects brokers or controllers (KIP-919), 2 can include fenced (here: dead) brokers (KIP-1073).
 """
 
 from typing import Any, Final, Protocol
@@ -12,8 +12,7 @@ from odradek.protocol.messages.message_codec import optional
 from odradek.security import NOT_ASKED_FOR
 
 
-class _Broker(HasImage, HasMetadataLoop, Protocol):
-    """The parts of a broker that this handler uses."""
+class _Broker(HasImage, HasMetadataLoop, Protocol): ...
 
 
 _BROKERS: Final = 1
@@ -21,7 +20,7 @@ _CONTROLLERS: Final = 2
 
 
 async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
-    """Return the brokers, or MISMATCHED_ENDPOINT_TYPE for controllers: none has a listener of its own."""
+    """Return the brokers; MISMATCHED_ENDPOINT_TYPE for controllers, as they have no listeners of their own."""
     endpoint_type = optional(message, "endpoint_type", _BROKERS)
     if endpoint_type != _BROKERS:
         known = endpoint_type == _CONTROLLERS

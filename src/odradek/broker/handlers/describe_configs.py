@@ -1,6 +1,6 @@
-"""DescribeConfigs: the values of the keys of a topic, of this broker or of all brokers, with their sources.
+"""DescribeConfigs: the configuration of topics, groups, this broker or all brokers, with the sources of the values.
 
-Versions: 1 sources and synonyms (KIP-226), 3 types and documentation (KIP-569), 4 flexible.
+Versions: 1 sources and synonyms (KIP-226), 3 types and documentation (KIP-569).
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
 """DescribeGroups: state, protocol and members of groups that this broker coordinates.
 
-A group that does not exist is Dead, and from version 6 GROUP_ID_NOT_FOUND (KIP-1043). Versions: 3 authorized
-operations (KIP-430), 4 static members (KIP-345), 5 flexible, 6 error message.
+A group that does not exist has the state Dead, from version 6 also GROUP_ID_NOT_FOUND (KIP-1043). Versions: 3
+authorized operations (KIP-430), 4 static members (KIP-345), 6 error message.
 """
 
 from typing import Any, Final

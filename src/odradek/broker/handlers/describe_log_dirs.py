@@ -1,7 +1,7 @@
 """DescribeLogDirs: this broker's data directories, the logs in them, and their sizes (KIP-113).
 
-Logs of topics that are not in the metadata are included, as they use disk space. Logs do not move between directories,
-so there are no future logs. Versions: 2 flexible, 3 an error for the request, 4 the volume's space (KIP-827).
+Logs of topics that are not in the metadata are included, as they use disk space. There are no future logs, because logs
+do not move between directories. Versions: 3 an error of the request, 4 the volume's space (KIP-827).
 """
 
 from collections.abc import Mapping
@@ -14,12 +14,11 @@ from odradek.log import Log
 from odradek.model import ErrorCode, TopicPartition
 
 
-class _Broker(HasLogs, HasPartitions, HasRuntime, Protocol):
-    """The parts of a broker that this handler uses."""
+class _Broker(HasLogs, HasPartitions, HasRuntime, Protocol): ...
 
 
 def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
-    """Return the requested logs, or all; KAFKA_STORAGE_ERROR for a directory that is offline."""
+    """Return each directory with its requested logs (null: all); KAFKA_STORAGE_ERROR if it is offline."""
     del context
     asked_for = None
     if message.topics is not None:
@@ -55,6 +54,6 @@ def _directory(broker: _Broker, directory: str, logs: Mapping[TopicPartition, Lo
 
 
 def _lag(partitions: ReplicaManager, topic_partition: TopicPartition, log: Log) -> int:
-    """Return how many committed offsets the log lacks; 0 for a leader's."""
+    """Return how many offsets the log is behind the high watermark; 0 if this broker does not lead the partition."""
     partition = partitions.get(topic_partition)
     return 0 if partition is None else max(partition.high_watermark - log.log_end_offset, 0)

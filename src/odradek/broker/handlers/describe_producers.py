@@ -1,7 +1,7 @@
 """DescribeProducers: the idempotent producers of a partition, and their open transactions (KIP-664).
 
-Every replica of a partition answers from its own log, as in Kafka: `kafka-transactions find-hanging --broker-id` sends
-the request for all partitions to one broker.
+Leaders and followers return the producers of their own log, as in Kafka, for `kafka-transactions find-hanging
+--broker-id`.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ from odradek.security import AclOperation, ResourceType
 
 
 def handle(broker: HasPartitions, context: RequestContext, message: Any) -> dict[str, Any]:
-    """Return one description per partition; a repeated partition has one."""
+    """Return one description per partition, even if it is repeated."""
     wanted: dict[str, dict[int, None]] = {}
     for topic in message.topics:
         wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))

@@ -1,7 +1,7 @@
 """DescribeTopicPartitions: topics and their partitions, in pages (KIP-966).
 
-Topics are ordered by name, partitions by number. The cursor of a response is the beginning of the next page, and null
-on the last one. There are no eligible leader replicas, which are KRaft's.
+Topics are ordered by name, partitions by number. The cursor of a response is the start of the next page, null on the
+last one. Eligible leader replicas are always empty, as only KRaft has them.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ MOST_PARTITIONS: Final = 2_000
 
 
 def handle(broker: HasImage, context: RequestContext, message: Any) -> dict[str, Any]:
-    """Return one page of the requested topics, or of all.
+    """Return one page of the requested topics, or of all if none is requested.
 
     A cursor before partition 0, or at a topic that was not requested, is INVALID_REQUEST for every topic.
     """

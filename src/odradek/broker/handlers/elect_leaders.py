@@ -1,9 +1,8 @@
 """ElectLeaders: elect the preferred replica, or any live replica where there is no leader (KIP-183, KIP-460).
 
-Only the controller serves it. The response is sent when the elections are in the tree and in this broker's metadata;
-the request's timeout limits the wait for the latter. With null partitions, all that need an election get one, and only
-those are in the response. Versions: 1 unclean elections, which may lose records, and an error of the request; 2
-flexible.
+Only the controller serves it. The response is sent when the elections are in the metadata tree and in this broker's
+image; the request's timeout limits the wait for the image. Null partitions stand for all that need an election; only
+these are in the response. Version 1: unclean elections, which may lose records, and an error of the request.
 """
 
 import asyncio
@@ -21,7 +20,7 @@ Results = dict[TopicPartition, KafkaError | None]
 
 
 async def handle(broker: HasController, context: RequestContext, message: Any) -> dict[str, Any]:
-    """Return one result per partition; an error of the request is in each, as version 0 has no other field for it."""
+    """Return one result per partition. An error of the request is in each: version 0 has no other field for it."""
     del context
     wanted: list[TopicPartition] | None = None
     if message.topic_partitions is not None:

@@ -1,13 +1,13 @@
-"""Fetch: records from an offset on, at once or when enough are there; byte limits of consumers and followers.
+"""Fetch: return records from an offset on, at once or when `min_bytes` are available, within byte limits.
 
 A fetch that finds less than `min_bytes` waits in the purgatory; appends to its partitions count down the missing
-bytes, and at zero it completes. At least one batch is returned, however large, so that readers make progress (KIP-74).
-A reader of committed transactions gets records below the last stable offset, waits for that offset, and gets the list
-of aborted transactions (KIP-98). Reading itself is `replication.reading`; sessions and waiting are here.
-A consumer may read a follower, and a leader may name one in the consumer's rack (KIP-392).
+bytes, and at zero it completes. At least one batch is returned, however large (KIP-74).
+A read_committed consumer gets records below the last stable offset, and the list of aborted transactions (KIP-98). A
+consumer may read a follower, and a leader may redirect it to one in its rack (KIP-392). `replication.reading` reads the
+logs, and `serving.fetch_sessions` holds the sessions.
 
-Versions: 4 isolation level, 5 log start offset, 7 sessions (KIP-227), 9 leader epochs (KIP-320), 11 racks, 12 flexible,
-13 topic ids (KIP-516), 15 replica state, 16 endpoints of new leaders (KIP-951).
+Versions: 4 isolation level, 5 log start offset, 7 sessions (KIP-227), 9 leader epochs (KIP-320), 11 racks, 13 topic ids
+(KIP-516), 15 replica state, 16 endpoints of new leaders (KIP-951).
 """
 
 from collections.abc import Iterable
@@ -60,8 +60,6 @@ class _Broker(
     HasServer,
     Protocol,
 ):
-    """The parts of a broker that this handler uses."""
-
     @property
     def preferred_read_replicas(self) -> "PreferredReadReplicas | None": ...
 
@@ -74,15 +72,15 @@ _FOLLOWERS_FROM: Final = 11
 _REPLICA_STATE_FROM: Final = 15
 _NO_TOPIC_ID: Final = UUID(int=0)
 _ENOUGH_BYTES: Final = 4 * 1024 * 1024
-"""The limit of a response, whatever the client allows: it bounds the memory of slow readers. Larger responses are
-slower (measured), as they would be fresh pages on both sides."""
+"""Limit of the records in a response, whatever the client allows: it bounds the memory of slow readers, and larger
+responses are slower (measured)."""
 _WORTH_COUNTING_BYTES: Final = 16 * 1024
-"""Smaller responses need not be counted for `MemoryPressure`: a connection has few of them unread."""
+"""Responses of this size and more are counted for `MemoryPressure`; a connection has few smaller ones unread."""
 _MOVED: Final = frozenset({ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch})
 
 
 def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply:
-    """Answer a fetch at once, or let it wait."""
+    """Return the response, or a pending reply that waits for records."""
     version = context.header.api_version
     body = bytes(frame[context.header.body_offset :])
     meter = Meter(broker.config.most_request_entries)
@@ -104,7 +102,6 @@ def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply
 
 
 def _wanted(request: Any, version: int) -> Iterable[FetchTarget]:
-    """Yield the partitions of a request."""
     for topic in request.topics:
         key = topic.topic_id or _NO_TOPIC_ID if version >= TOPIC_IDS_FROM else topic.topic
         for partition in topic.partitions:
@@ -128,7 +125,7 @@ def _forgotten(request: Any, version: int) -> Iterable[PartitionKey]:
 
 
 class _Fetch(PendingReply):
-    """One fetch, which is its own pending reply while it waits."""
+    """One Fetch request, and its pending reply while it waits."""
 
     def __init__(
         self, broker: _Broker, context: RequestContext, request: Any, fetched: FetchContext, meter: Meter
@@ -145,19 +142,19 @@ class _Fetch(PendingReply):
         if context.session.admission.may_refuse:
             params = self._authorize(params)
         if params.counts_as_follower:
-            broker.fence.check()  # a follower's position may commit records, which are then acknowledged
+            broker.fence.check()  # a follower's fetch offset may commit records, which are then acknowledged
         self._params = params
         self._reader = PartitionReader(params, broker.server.answer_buffers.lend)
         self._most_bytes = min(request.max_bytes, broker.config.fetch_max_bytes, _ENOUGH_BYTES)
         self._partitions: list[Partition | Follower] = []
         self._client: ClientMetadata | None = None
-        """The consumer, if it may be sent to a follower."""
+        """The consumer, if it may be redirected to a follower."""
         if broker.preferred_read_replicas is not None and not params.is_from_follower and self._may_read_followers:
             self._client = ClientMetadata(request.rack_id, context.client_id, context.client_host, context.listener)
         self._missing_bytes = 0
 
     def _authorize(self, params: FetchParams) -> FetchParams:
-        """Record the topics that the principal may not read; followers need a permission on the cluster instead."""
+        """Find the topics that a consumer may not read; refuse a follower without CLUSTER_ACTION on the cluster."""
         context = self._context
         if params.is_from_follower:
             self._is_refused = not context.allows(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
@@ -171,9 +168,9 @@ class _Fetch(PendingReply):
         return self._context.api_version >= _FOLLOWERS_FROM and not self._params.is_from_follower
 
     def begin(self) -> Reply:
-        """Return the response if there is enough now, else this pending reply."""
+        """Return the response if it has enough bytes, else this pending reply."""
         results, size, is_final = self._read()
-        if self._params.counts_as_follower:  # reading again after the wait is no other fetch
+        if self._params.counts_as_follower:  # the read after the wait must not count as a second fetch
             params = self._params._replace(counts_as_follower=False)
             self._reader = PartitionReader(params, self._broker.server.answer_buffers.lend)
         missing = min(self._request.min_bytes, max(self._most_bytes, 1)) - size
@@ -193,18 +190,18 @@ class _Fetch(PendingReply):
     # Waiting
 
     def advanced(self, size: int) -> None:
-        """Count down the missing bytes: a partition has `size` bytes more."""
+        """Count down the missing bytes: a partition has `size` more bytes."""
         self._missing_bytes -= size
         if self._missing_bytes <= 0:
             self.interrupted()
 
     def interrupted(self) -> None:
-        """Complete: a partition is led no longer, or there are enough bytes."""
+        """Complete: enough bytes are available, or a partition's leader or epoch has changed."""
         self._release()
         self.expire()
 
     def overtaken(self) -> None:
-        """Complete: the session's next fetch has come, which reads all partitions."""
+        """Complete: the session's next fetch has arrived, which reads all partitions."""
         if self._fetched.incremental:
             self._release()
             self.complete(self._encode([]))
@@ -212,7 +209,7 @@ class _Fetch(PendingReply):
             self.interrupted()
 
     def expire(self) -> None:
-        """Complete with what there is: `max_wait` is over."""
+        """Complete with the records that are available."""
         self._unsubscribe()
         self.complete(self._encode(self._read(again=True)[0]))
 
@@ -235,10 +232,10 @@ class _Fetch(PendingReply):
     # Reading
 
     def _read(self, *, again: bool = False) -> tuple[list[tuple[FetchTarget, FetchedPartition]], int, bool]:
-        """Read, and return `(each partition's part, bytes of records, whether waiting would not improve it)`.
+        """Read the partitions; return `([(target, result)], bytes of records, whether the response is final)`.
 
-        `again`, after the wait, leaves out partitions without news. Waiting does not improve an error, or a full
-        response. While memory for responses is exhausted, because other clients do not read theirs, a fetch finds
+        A response with an error, a redirection or all bytes that fit is final: it must not wait. `again`, after the
+        wait, skips partitions without changes. While unread responses exhaust the memory, a consumer's fetch finds
         nothing and waits.
         """
         pressure = self._broker.server.memory_pressure
@@ -268,7 +265,7 @@ class _Fetch(PendingReply):
         return results, total, is_final or (left <= 0 < room)
 
     def _preferred(self, partition: Partition | Follower, target: FetchTarget) -> FetchedPartition | None:
-        """Return the answer that names a follower for this consumer, None if it should read here."""
+        """Return a result that redirects this consumer to a follower, None if it should read here."""
         if self._client is None or self._broker.preferred_read_replicas is None or isinstance(partition, Follower):
             return None
         partition.check_leader_epoch(target.current_leader_epoch)
@@ -277,10 +274,7 @@ class _Fetch(PendingReply):
         return None if replica is None else preferred(partition, replica)
 
     def _is_quiet(self, target: FetchTarget) -> bool:
-        """Return whether a session's client has all of a partition and knows its offsets, as most have that waited.
-
-        The epoch is still the one in which the logs were compared when the fetch came. Raises `KafkaError`.
-        """
+        """Return whether a session's client has all of a partition's records and offsets. Raises `KafkaError`."""
         partition = self._partition(target.key)
         if self._params.is_from_follower:
             assert isinstance(partition, Partition)
@@ -295,9 +289,9 @@ class _Fetch(PendingReply):
         )
 
     def _partition(self, key: PartitionKey) -> Partition | Follower:
-        """Return the partition that this broker leads, or for a consumer follows.
+        """Return a partition that this broker leads or, for a consumer, follows.
 
-        Raises `KafkaError`, also without the permission to read it.
+        Raises `KafkaError`, also without the permission to read.
         """
         topic = self._topic_name(key)
         if self._is_refused or topic in self._denied:
@@ -320,7 +314,7 @@ class _Fetch(PendingReply):
         return name
 
     def _failure(self, target: FetchTarget, code: ErrorCode) -> FetchedPartition:
-        """Return an error, with the present leader if the partition has moved."""
+        """Count an error and return it, with the current leader if that is another broker."""
         traffic = self._broker.partitions.traffic.get(target.key.topic) if isinstance(target.key.topic, str) else None
         (traffic or self._broker.counters.elsewhere).failed_fetches += 1
         self._broker.counters.erred(ApiKey.FETCH, int(code))
@@ -337,7 +331,7 @@ class _Fetch(PendingReply):
         for target, result in results:
             if self._fetched.incremental and not _is_news(target, result):
                 continue
-            # A follower that has to truncate its log ignores the rest of the answer, and gets it with the next one.
+            # A follower that must truncate its log ignores these offsets: the next response has to repeat them.
             target.high_watermark = result.high_watermark if result.diverging_epoch is None else -1
             target.log_start_offset = result.log_start_offset
             topics.setdefault(target.key.topic, []).append(result)
@@ -366,7 +360,7 @@ class _Fetch(PendingReply):
             self._broker.partitions.traffic.setdefault(self._topic_name(key), TopicTraffic()).bytes_out += size
 
     def _endpoints(self, topics: Iterable[list[FetchedPartition]]) -> list[NodeEndpoint]:
-        """Return the endpoints of the leaders in `partitions`."""
+        """Return the endpoints of the current leaders that the results in `topics` contain."""
         leaders = {each.current_leader[0] for partitions in topics for each in partitions if each.current_leader}
         return [
             NodeEndpoint(broker.broker_id, endpoint.host, endpoint.port, broker.rack)
@@ -377,10 +371,10 @@ class _Fetch(PendingReply):
 
 
 def _fetch_params(broker: HasImage, request: Any, version: int) -> FetchParams:
-    """Return the reader that a request comes from.
+    """Return the kind of reader that a request comes from.
 
-    A fetch moves the high watermark only if the broker is registered, and with this broker epoch if both epochs are
-    known, that is not -1.
+    A follower counts for the high watermark only if it is registered, and the broker epochs of request and registration
+    are equal or one is -1, unknown.
     """
     state = request.replica_state if version >= _REPLICA_STATE_FROM else None
     replica = int(request.replica_id if state is None else state.replica_id)
@@ -393,7 +387,7 @@ def _fetch_params(broker: HasImage, request: Any, version: int) -> FetchParams:
 
 
 def _is_news(target: FetchTarget, result: FetchedPartition) -> bool:
-    """Return whether the response of a session has to have this partition."""
+    """Return whether an incremental response must include this partition."""
     return bool(
         result.records
         or result.error_code

@@ -1,10 +1,9 @@
 """FindCoordinator: the broker that coordinates a group. Any broker serves it.
 
 The first request creates `__consumer_offsets`. Transactions are not supported yet: a transactional id gets
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED with an error message, the one code that every client treats as fatal (librdkafka
-retries forever after UNSUPPORTED_VERSION). A share group gets INVALID_REQUEST, as from a Kafka broker without share
-groups. Versions: 1 error message and key type, 3 flexible, 4 many keys (KIP-699), 5 TRANSACTION_ABORTABLE (KIP-890), 6
-share groups (KIP-932).
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED, the only code that every client treats as fatal (librdkafka retries forever after
+UNSUPPORTED_VERSION). A share group gets INVALID_REQUEST, as from a Kafka broker without share groups. Versions: 1 error
+message and key type, 4 many keys (KIP-699), 5 TRANSACTION_ABORTABLE (KIP-890), 6 share groups (KIP-932).
 """
 
 from typing import Any, Final
@@ -23,9 +22,9 @@ _MANY_FROM: Final = 4
 
 
 async def handle(broker: HasGroups, context: RequestContext, message: Any) -> dict[str, Any]:
-    """Return the coordinators.
+    """Return the coordinator of each key.
 
-    COORDINATOR_NOT_AVAILABLE without a leader, or if `__consumer_offsets` cannot be created.
+    COORDINATOR_NOT_AVAILABLE if `__consumer_offsets` cannot be created, or the group's partition has no leader.
     """
     key_type = optional(message, "key_type", _GROUP)
     if context.api_version < _MANY_FROM:

@@ -1,6 +1,6 @@
-"""Heartbeat: restarts a member's session; the error REBALANCE_IN_PROGRESS makes the member join again.
+"""Heartbeat: restart a member's session timeout; the error REBALANCE_IN_PROGRESS makes the member join again.
 
-Versions: 3 static members (KIP-345), 4 flexible.
+Version 3: static members (KIP-345).
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from odradek.protocol.messages.message_codec import optional
 
 
 def handle(broker: HasGroups, context: RequestContext, message: Any) -> WhenDone:
-    """Restart the member's session. While groups load, the response has no error, as in Kafka."""
+    """Restart the member's session timeout. While the group is loading, the response has no error, as in Kafka."""
     del context
     request = HeartbeatRequest(
         member_id=message.member_id,

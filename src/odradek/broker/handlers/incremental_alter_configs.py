@@ -1,7 +1,6 @@
-"""IncrementalAlterConfigs: set, unset, extend or shrink single keys of topics and brokers, while they run (KIP-339).
+"""IncrementalAlterConfigs: set, delete, append to or subtract from single keys of topics, groups, brokers (KIP-339).
 
-When the response is sent, this broker uses the new values; other brokers learn them from the tree. Version 1 is
-flexible.
+When the response is sent, this broker uses the new values; other brokers read them from the metadata tree.
 """
 
 from typing import Any
@@ -12,7 +11,7 @@ from odradek.config import Alteration
 
 
 async def handle(broker: ConfigurableBroker, context: RequestContext, message: Any) -> dict[str, Any]:
-    """Return one response per resource, in their order. A resource or key that comes twice is INVALID_REQUEST."""
+    """Return one response per resource, in their order. A repeated resource or key is INVALID_REQUEST."""
     resources = [
         AlterResource(
             type=each.resource_type,

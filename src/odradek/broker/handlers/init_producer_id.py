@@ -1,8 +1,8 @@
 """InitProducerId: an id for an idempotent producer, with epoch 0 (KIP-98).
 
 A null transactional id always gets a new producer id (KIP-360). Transactions are not supported yet: a transactional id
-gets UNSUPPORTED_VERSION, which clients treat as fatal. Versions: 2 flexible, 3 the producer's old id, 4
-PRODUCER_FENCED, 5 TRANSACTION_ABORTABLE (KIP-890); 6 is two-phase commit and not served.
+gets UNSUPPORTED_VERSION, which clients treat as fatal. Versions: 3 the producer's old id, 4 PRODUCER_FENCED, 5
+TRANSACTION_ABORTABLE (KIP-890); 6 is two-phase commit and not served.
 """
 
 import logging
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 
 class _Broker(Protocol):
-    """The parts of a broker that this handler uses."""
-
     @property
     def producer_ids(self) -> "ProducerIds": ...
 
@@ -27,7 +25,7 @@ _log = logging.getLogger("odradek.broker")
 
 
 async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
-    """Return a producer id; COORDINATOR_NOT_AVAILABLE, after which clients retry, without the tree."""
+    """Return a producer id; COORDINATOR_NOT_AVAILABLE, which clients retry, if none can be allocated."""
     if message.transactional_id is not None:
         if not message.transactional_id:
             return _failure(ErrorCode.invalid_request)

@@ -1,8 +1,7 @@
-"""JoinGroup: a member joins the group's next generation, and waits until it is complete.
+"""JoinGroup: a member joins the group's next generation, and waits for the end of the join phase.
 
-Versions: 1 rebalance timeout, 4 MEMBER_ID_REQUIRED (KIP-394), 5 static members (KIP-345), 6 flexible, 7 protocol type
-in the response, 8 the client's reason (KIP-800), 9 a leader may skip the assignment (KIP-814). Before version 7 the
-protocol's name may not be null.
+Versions: 1 rebalance timeout, 4 MEMBER_ID_REQUIRED (KIP-394), 5 static members (KIP-345), 7 protocol type and nullable
+protocol name in the response, 8 the client's reason (KIP-800), 9 a leader may skip the assignment (KIP-814).
 """
 
 from typing import Any, Final, Protocol
@@ -16,22 +15,21 @@ from odradek.protocol.messages.message_codec import milliseconds, optional
 from odradek.runtime import Entropy, uuid4
 
 
-class _Broker(HasConfig, HasGroups, HasRuntime, Protocol):
-    """The parts of a broker that this handler uses."""
+class _Broker(HasConfig, HasGroups, HasRuntime, Protocol): ...
 
 
 _REQUIRES_MEMBER_ID_FROM: Final = 4
 _NULL_PROTOCOL_NAME_FROM: Final = 7
 _SKIPS_ASSIGNMENT_FROM: Final = 9
 _LONGEST_NAME: Final = 249
-"""Characters of a client's name in its member id, which is kept for every member and shown in logs and tools."""
+"""Limit of the characters of a client id or instance id in a generated member id."""
 
 
 async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
-    """Return the response when the join phase is complete; errors and known members' responses at once.
+    """Return the response at the end of the join phase; an error, or the response of a known member, at once.
 
-    INVALID_SESSION_TIMEOUT is for a session timeout outside `group.{min,max}.session.timeout.ms`.
-    GROUP_MAX_SIZE_REACHED also means that there is no memory for the member.
+    INVALID_SESSION_TIMEOUT: the session timeout is outside `group.{min,max}.session.timeout.ms`.
+    GROUP_MAX_SIZE_REACHED: the group is full, or there is no memory for the member.
     """
     request = _request(broker.runtime.entropy, context, message)
     shortest, longest = broker.config.group_min_session_timeout_ms, broker.config.group_max_session_timeout_ms
@@ -43,7 +41,7 @@ async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict
             raise KafkaError(ErrorCode.group_max_size_reached)
         joining = broker.groups.submit(message.group_id, request)
         if not joining.done():
-            # The join may wait for minutes, so the request's memory is released. The group counts what it keeps of it.
+            # The join may wait for minutes, so the request's memory is released; the group counts the protocols itself.
             kept_bytes = len(request.protocol_type) + len(request.reason)
             context.session.connection.forget_request(kept_bytes=kept_bytes)
         del message, request
@@ -55,8 +53,8 @@ async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict
 def _may_join(broker: _Broker, message: Any, request: JoinRequest) -> bool:
     """Return whether there is memory for the member's protocols.
 
-    A member that rejoins may have as many bytes as before. Protocols beyond a batch of `__consumer_offsets` could
-    never be stored.
+    A rejoining member may always use as many bytes as before. Protocols beyond `message.max.bytes` are refused, as they
+    do not fit into a batch of `__consumer_offsets`.
     """
     if broker.groups.machine(message.group_id) is None:
         return True  # the response will be NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS

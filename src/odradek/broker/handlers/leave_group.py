@@ -1,6 +1,6 @@
 """LeaveGroup: members leave, or an administrator removes static members by their instance ids.
 
-Versions: 3 many members (KIP-345), 4 flexible, 5 the reason (KIP-800). Before 3 the member's error is the response's.
+Versions: 3 many members (KIP-345), 5 the reason (KIP-800). Before version 3 the member's error is the response's error.
 """
 
 from typing import Any, Final
@@ -15,7 +15,7 @@ _MANY_FROM: Final = 3
 
 
 async def handle(broker: HasGroups, context: RequestContext, message: Any) -> dict[str, Any]:
-    """Return an error for each member; UNKNOWN_MEMBER_ID for those of a group that does not exist."""
+    """Return one error per member: UNKNOWN_MEMBER_ID if the group does not exist."""
     try:
         members = await broker.groups.submit(message.group_id, LeaveRequest(members=_leavers(context, message)))
     except KafkaError as error:

@@ -1,7 +1,7 @@
 """ListConfigResources: the names of resources with a configuration (KIP-1000, KIP-1142).
 
-Version 0 was ListClientMetricsResources and has only those, version 1 topics, brokers, loggers and groups too. Client
-metrics and loggers have no configuration here, so none are listed; groups are listed that have one of their own.
+Version 0 was ListClientMetricsResources and has only client metrics; version 1 adds topics, brokers, loggers, groups.
+Client metrics and loggers have no configuration here, so none are listed. A group is listed if it has overrides.
 """
 
 from typing import Any, Final

@@ -1,7 +1,7 @@
 """ListGroups: the groups that this broker coordinates.
 
-Versions: 3 flexible, 4 filter by state (KIP-518), 5 filter by type (KIP-848). Filters ignore case; a state or type that
-does not exist matches nothing.
+Versions: 4 filter by state (KIP-518), 5 filter by type (KIP-848). Filters ignore case; an unknown state or type matches
+nothing.
 """
 
 from typing import Any, Final
@@ -20,7 +20,7 @@ _CONSUMER: Final = "consumer"
 
 
 def handle(broker: HasGroups, context: RequestContext, message: Any) -> dict[str, Any]:
-    """Return the groups; none, with COORDINATOR_LOAD_IN_PROGRESS, while a partition's groups are loaded."""
+    """Return the groups, or COORDINATOR_LOAD_IN_PROGRESS while a partition of `__consumer_offsets` is loading."""
     states = _filter(message, "states_filter")
     types = _filter(message, "types_filter")
     try:

@@ -1,15 +1,14 @@
-"""ListOffsets: the offset of a timestamp, or of one end of a partition.
+"""ListOffsets: the offset of a timestamp, or the start or end offset of a partition.
 
 ```
 timestamp -1  latest: the high watermark, for read-committed the last stable offset      -2  earliest
           -3  the record with the largest timestamp (KIP-734, version 7)                 -4  earliest on this disk
-          -5  latest in tiered storage, and -6 earliest not yet there (KIP-405, -1150): there is none, so -1
+          -5  latest in tiered storage       -6  earliest not yet there (KIP-405, KIP-1150); no tiered storage, so -1
 ```
 The high watermark of a new leader may be lower than the one that its predecessor returned. Until it has reached the
 start of the new epoch, consumers get OFFSET_NOT_AVAILABLE for the latest offset, and retry (KIP-207).
 
-Versions: 2 isolation level, 4 leader epochs (KIP-320), 5 OFFSET_NOT_AVAILABLE, 6 flexible, 8 and 9 tiered storage, 10
-a timeout.
+Versions: 2 isolation level, 4 leader epochs (KIP-320), 5 OFFSET_NOT_AVAILABLE, 8 and 9 tiered storage, 10 a timeout.
 """
 
 from collections import Counter
@@ -33,7 +32,7 @@ _SINCE: Final = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST
 _READ_COMMITTED: Final = 1
 _OFFSET_NOT_AVAILABLE_FROM: Final = 5
 _CONSUMER: Final = -1
-"""The replica id of consumers. -2 is the debugging replica's."""
+"""The replica id of consumers. Debugging consumers send -2."""
 
 
 class _Found(NamedTuple):
@@ -45,7 +44,7 @@ class _Found(NamedTuple):
 
 
 def handle(broker: HasPartitions, context: RequestContext, message: Any) -> dict[str, Any]:
-    """Return one answer per partition; a partition that is named twice gets INVALID_REQUEST."""
+    """Return one result per partition; a partition that is named twice gets INVALID_REQUEST."""
     named = [TopicPartition(topic.name, each.partition_index) for topic in message.topics for each in topic.partitions]
     twice = {each for each, count in Counter(named).items() if count > 1} if len(set(named)) < len(named) else set()
     denied = context.denied(AclOperation.DESCRIBE, ResourceType.TOPIC, (topic.name for topic in message.topics))
@@ -75,7 +74,7 @@ def handle(broker: HasPartitions, context: RequestContext, message: Any) -> dict
 
 
 def _end(partition: Partition, *, is_consumer: bool, read_committed: bool) -> int:
-    """Return the end of the partition for this client: replicas and debuggers also see uncommitted records."""
+    """Return the end offset for this client: followers and debugging consumers also see uncommitted records."""
     if not is_consumer:
         return partition.log.written_offset
     return partition.last_stable_offset if read_committed else partition.high_watermark

@@ -12,7 +12,7 @@ from odradek.model import ErrorCode, KafkaError
 
 
 async def handle(broker: HasController, context: RequestContext, message: Any) -> dict[str, Any]:
-    """Return the requested partitions, or with null all."""
+    """Return the reassignments of the requested partitions, or all if the topics are null."""
     del context
     wanted: dict[str, set[int]] | None = None
     if message.topics is not None:

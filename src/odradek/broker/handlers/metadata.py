@@ -1,8 +1,8 @@
 """Metadata: brokers, topics and leaders. Requested topics that do not exist are created if that is allowed.
 
-The encoded response is kept until the cluster's image changes (`answer_cache`). Versions: 0 an empty list is all
-topics, from 1 a null list is; 4 the client may forbid creation; 7 leader epochs; 8 authorized operations (KIP-430); 9
-flexible; 10 topic ids in responses, 12 in requests (KIP-516); 13 an error of the request (KIP-1102).
+The encoded response is cached until the cluster's image changes (`answer_cache`). Versions: 0 an empty list means all
+topics, from 1 on a null list; 4 the client may forbid creation; 7 leader epochs; 8 authorized operations (KIP-430); 10
+topic ids in responses, 12 in requests (KIP-516); 13 an error of the request (KIP-1102).
 """
 
 from collections.abc import Iterable
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 
 class _Broker(HasConfig, HasImage, Protocol):
-    """The parts of a broker that this handler uses."""
-
     @property
     def answers(self) -> "AnswerCache": ...
 
@@ -43,11 +41,11 @@ class _Broker(HasConfig, HasImage, Protocol):
 _TOPIC_IDS_FROM: Final = 12
 _NO_TOPIC_ID: Final = UUID(int=0)
 MOST_CREATED: Final = 100
-"""Topics that one request creates; the others are unknown in the response, and clients repeat the request."""
+"""How many topics one request creates. More are unknown in the response, so that clients repeat the request."""
 
 
 def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply:
-    """Answer from the cache, from the image, or after topics were created."""
+    """Return a response from the cache or the image, or a pending reply while topics are created."""
     header = context.header
     body = bytes(frame[header.body_offset :])
     if context.session.admission.may_refuse:
@@ -73,7 +71,7 @@ def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply
 
 
 def _refuse(broker: _Broker, context: RequestContext, body: bytes, error: KafkaError) -> Reply:
-    """Answer each topic of the request with the error of the request as a whole, and name no broker."""
+    """Return a response that has `error` for each requested topic, and no brokers."""
     version = context.api_version
     request = decode_metadata_request(version, body, meter=Meter(broker.config.most_request_entries))
     topics = dict.fromkeys(request.topics or ())
@@ -109,14 +107,14 @@ async def _create_first(
 
 
 def _not_creatable(context: RequestContext, absent: list[str]) -> frozenset[str]:
-    """Return the names of topics that the principal may not create."""
+    """Return those of `absent` that the principal may not create."""
     if not absent or context.allows(AclOperation.CREATE, ResourceType.CLUSTER):
         return frozenset()
     return context.denied(AclOperation.CREATE, ResourceType.TOPIC, absent)
 
 
 def _creatable(broker: _Broker, context: RequestContext, request: MetadataRequest) -> list[str]:
-    """Return the names in the request that are absent, and would be created."""
+    """Return the requested topics that do not exist and may be created automatically, at most `MOST_CREATED`."""
     version = context.api_version
     if not broker.config.auto_create_topics_enable or not request.allow_auto_topic_creation:
         return []
@@ -125,7 +123,7 @@ def _creatable(broker: _Broker, context: RequestContext, request: MetadataReques
         if topic.name is None or topic.name in broker.image.topics or (version >= 10 and topic.topic_id):
             continue
         if topic.name in INTERNAL_TOPICS:
-            continue  # its coordinator creates it
+            continue  # the coordinator creates it
         if _is_valid(topic.name) and topic.name not in broker.image.deleting:
             names[topic.name] = None
     denied = context.denied(AclOperation.DESCRIBE, ResourceType.TOPIC, names)
@@ -179,7 +177,7 @@ def _topics(
         topic = image.topics.get(wanted.name or "") if topic_id is None else image.topic_by_id(topic_id)
         name = topic.name if topic is not None else wanted.name
         if name and not context.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
-            # Topic ids are not secret; names, and whether they exist, are.
+            # Topic ids are not secret, unlike names and their existence.
             yield _unknown(name if topic_id is None else None, ErrorCode.topic_authorization_failed, topic_id)
         elif topic is not None:
             yield _known(image, topic, listener)

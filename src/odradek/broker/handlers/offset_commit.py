@@ -1,7 +1,7 @@
-"""OffsetCommit: stores the next offsets to read, of members and others; checks topics and the metadata's length.
+"""OffsetCommit: store the offsets from which a group's consumers go on.
 
-A consumer that is not a member commits with generation -1, while the group has no members. Versions: 2 to 4 a retention
-time, 6 leader epochs (KIP-320), 7 static members (KIP-345), 8 flexible, 9 GROUP_ID_NOT_FOUND (KIP-848), 10 topic ids
+A consumer that is not a member commits with generation -1, which is refused while the group has members. Versions: 2 to
+4 a retention time, 6 leader epochs (KIP-320), 7 static members (KIP-345), 9 GROUP_ID_NOT_FOUND (KIP-848), 10 topic ids
 in place of names.
 """
 
@@ -17,8 +17,7 @@ from odradek.protocol.messages.message_codec import milliseconds, optional
 from odradek.security import AclOperation, ResourceType
 
 
-class _Broker(HasConfig, HasGroups, HasImage, HasRuntime, Protocol):
-    """The parts of a broker that this handler uses."""
+class _Broker(HasConfig, HasGroups, HasImage, HasRuntime, Protocol): ...
 
 
 _GROUP_ID_NOT_FOUND_FROM: Final = 9
@@ -26,7 +25,7 @@ _TOPIC_IDS_FROM: Final = 10
 
 
 def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any] | WhenDone:
-    """Return one error per partition; an error of the group is at every partition."""
+    """Return one error per partition; an error of the group is repeated at every partition."""
     answers: list[dict[str, Any]] = []
     values: dict[TopicPartition, OffsetCommitValue] = {}
     accepted: list[dict[str, Any]] = []
@@ -95,7 +94,7 @@ def _result(reply: "asyncio.Future[ErrorCode]") -> ErrorCode:
 
 
 def _expire_timestamp(message: Any, now_ms: int) -> int:
-    """Return the expiry that versions 2 to 4 may set; -1 stands for the broker's retention."""
+    """Return the expiry in ms, which versions 2 to 4 can set; -1 stands for the broker's retention."""
     retention = getattr(message, "retention_time", None)
     retention_ms = -1 if retention is None else milliseconds(retention)
     return -1 if retention_ms < 0 else now_ms + retention_ms

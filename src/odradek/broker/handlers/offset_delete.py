@@ -1,7 +1,7 @@
-"""OffsetDelete: delete offsets of a group that its members do not need (KIP-496). The group's coordinator serves it.
+"""OffsetDelete: delete committed offsets of a group (KIP-496). The group's coordinator serves it.
 
-A group with members keeps the offsets of subscribed topics, and all of them if the subscriptions are unknown. When the
-response is sent, the deletion is committed.
+A group with members keeps the offsets of its subscribed topics, or all offsets if the subscriptions are unknown. When
+the response is sent, the deletion is committed.
 """
 
 from typing import Any, Protocol
@@ -13,12 +13,11 @@ from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.security import AclOperation, ResourceType
 
 
-class _Broker(HasGroups, HasImage, Protocol):
-    """The parts of a broker that this handler uses."""
+class _Broker(HasGroups, HasImage, Protocol): ...
 
 
 async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
-    """Return one error per partition, or one for the group at the top."""
+    """Return one error per partition, or a single error of the group."""
     denied = context.denied(AclOperation.READ, ResourceType.TOPIC, (topic.name for topic in message.topics))
     wanted = {
         TopicPartition(topic.name, each.partition_index): (
@@ -38,7 +37,7 @@ async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict
 
 
 async def _delete(broker: _Broker, group_id: str, wanted: dict[TopicPartition, ErrorCode]) -> None:
-    """Delete offsets; set the errors of the others in `wanted`. Raises `KafkaError` if the group is refused."""
+    """Delete the offsets that have no error in `wanted`, and put the results there. Raises the group's `KafkaError`."""
     for partition, refused in wanted.items():
         if not refused and broker.image.partition(partition) is None:
             wanted[partition] = ErrorCode.unknown_topic_or_partition

@@ -1,8 +1,8 @@
 """OffsetFetch: the committed offsets of groups; -1 where there is none.
 
-Versions: 2 all topics (null) and an error for the group, 5 leader epochs (KIP-320), 6 flexible, 7 `require_stable`:
-wait for pending commits, and UNSTABLE_OFFSET_COMMIT for offsets that an open transaction may change (KIP-447), 8 many
-groups (KIP-709), 9 members of KIP-848, 10 topic ids in place of names.
+Versions: 2 all topics (null) and an error of the group, 5 leader epochs (KIP-320), 7 `require_stable`, which waits for
+pending commits and returns UNSTABLE_OFFSET_COMMIT for offsets that an open transaction may change (KIP-447), 8 many
+groups (KIP-709), 9 members of consumer groups (KIP-848), 10 topic ids in place of names.
 """
 
 from collections.abc import Iterable
@@ -18,8 +18,7 @@ from odradek.protocol.messages.message_codec import optional
 from odradek.security import AclOperation, ResourceType
 
 
-class _Broker(HasGroups, HasImage, Protocol):
-    """The parts of a broker that this handler uses."""
+class _Broker(HasGroups, HasImage, Protocol): ...
 
 
 _GROUP_ERROR_FROM: Final = 2
@@ -29,7 +28,7 @@ _NO_OFFSET: Final = -1
 
 
 async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
-    """Return the offsets of each group; a repeated group has one answer."""
+    """Return the offsets of each group; a repeated group has one result."""
     require_stable = optional(message, "require_stable", False)
     has_many = context.api_version >= _MANY_GROUPS_FROM
     wanted = tuple(dict.fromkeys(message.groups)) if has_many else (message,)
@@ -93,7 +92,7 @@ class _Fetch:
         self._by_id = by_id
 
     def all(self) -> list[dict[str, Any]]:
-        """Return every offset; by topic id, those of existing topics."""
+        """Return all offsets that the principal may see; with topic ids, only those of existing topics."""
         by_topic: dict[str, list[int]] = {}
         for topic, number in (*self._fetched.values, *self._fetched.unstable):
             by_topic.setdefault(topic, []).append(number)
@@ -115,7 +114,6 @@ class _Fetch:
         return answers
 
     def topic(self, wanted: Any) -> dict[str, Any]:
-        """Return the requested partitions of a topic."""
         if not self._by_id:
             return {"name": wanted.name, "partitions": self._partitions(wanted.name, wanted.partition_indexes)}
         image = self._image.topic_by_id(wanted.topic_id)

@@ -1,8 +1,8 @@
-"""OffsetForLeaderEpoch: the end offset of a leader epoch, by which followers and consumers find where logs diverge.
+"""OffsetForLeaderEpoch: the end offset of a leader epoch, with which followers and consumers find where logs diverge.
 
-The response has the largest epoch up to the requested one, and the offset at which the next epoch began (KIP-101,
-KIP-279, KIP-320). Appended records that are not written yet do not count, as no replica has them. Versions: 2 the
-leader epoch that the client knows, 3 the replica, 4 flexible.
+The response has the largest known epoch up to the requested one, and the offset at which the next epoch began (KIP-101,
+KIP-279, KIP-320). Appended records that are not written yet do not count, as no follower has them. Versions: 2 the
+leader epoch that the client knows, 3 the replica id.
 """
 
 from typing import Any, Final
@@ -18,7 +18,7 @@ _UNDEFINED: Final = -1
 
 
 def handle(broker: HasPartitions, context: RequestContext, message: Any) -> dict[str, Any]:
-    """Return one answer per partition; -1 and -1 for an epoch after the last one."""
+    """Return one result per partition; epoch and end offset are -1 for an epoch after the leader's."""
     may_read_all = context.allows(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
     names = () if may_read_all else (topic.topic for topic in message.topics)
     denied = context.denied(AclOperation.DESCRIBE, ResourceType.TOPIC, names)

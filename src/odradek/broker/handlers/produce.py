@@ -1,13 +1,13 @@
-"""Produce: append a record batch per partition, and answer when the records are as safe as `acks` requires.
+"""Produce: append one record batch per partition, and respond when the records are as safe as `acks` requires.
 
 With acks=1 that is when they are in the leader's file, with acks=-1 (all) when every in-sync replica has them. With
 acks=0 there is no response; an error closes the connection, so that the client refreshes its metadata. A request that
-waits for other replicas longer than its timeout gets REQUEST_TIMED_OUT, though its records may still be replicated.
-Versions: 3 record batches only, 5 log start offset, 7 zstd, 8 record errors (KIP-467), 9 flexible, 10 the new leader
-(KIP-951), 12 transactions that begin here (KIP-890), 13 topic ids (KIP-516). 0 to 2 are refused (KIP-896).
+waits for followers longer than its timeout gets REQUEST_TIMED_OUT, though its records may still be replicated.
+Versions: 3 record batches only, 5 log start offset, 7 zstd, 8 record errors (KIP-467), 10 the new leader (KIP-951), 12
+transactions that a Produce begins (KIP-890), 13 topic ids (KIP-516). 0 to 2 are refused (KIP-896).
 
-A batch of a transaction that its coordinator does not know would never be committed or aborted. There is no
-coordinator yet: a transactional id is refused, unless `transaction.partition.verification.enable` is false (KIP-890).
+A transactional id is refused unless `transaction.partition.verification.enable` is false (KIP-890): there is no
+transaction coordinator yet that would commit or abort the batch.
 """
 
 from functools import partial
@@ -40,8 +40,7 @@ from odradek.security import AclOperation, ResourceType
 from odradek.wire import NO_REPLY, Buffers, PendingReply, Reply
 
 
-class _Broker(HasConfig, HasCounters, HasImage, HasPartitions, HasPurgatory, HasRuntime, Protocol):
-    """The parts of a broker that this handler uses."""
+class _Broker(HasConfig, HasCounters, HasImage, HasPartitions, HasPurgatory, HasRuntime, Protocol): ...
 
 
 _ZSTD_FROM: Final = 7
@@ -53,11 +52,11 @@ _NOT_LED: Final = frozenset(
         ErrorCode.kafka_storage_error,
     }
 )
-"""Errors of a partition that this broker may lead soon."""
+"""Errors for a partition that this broker does not lead, and may lead soon."""
 _UNAUTHORIZED: Final = frozenset(
     {ErrorCode.topic_authorization_failed, ErrorCode.transactional_id_authorization_failed}
 )
-"""Errors of principals that may not learn where the log of the topic begins."""
+"""Errors after which the response has no log start offset: the principal may not read it."""
 _NO_COORDINATOR: Final = KafkaError(
     ErrorCode.transactional_id_authorization_failed,
     "this release has no coordinator that knows of the transaction; see transaction.partition.verification.enable",
@@ -65,7 +64,7 @@ _NO_COORDINATOR: Final = KafkaError(
 
 
 def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply:
-    """Append the records, and answer when they are safe."""
+    """Append the records; the reply completes when they are as safe as `acks` requires."""
     version = context.header.api_version
     meter = Meter(broker.config.most_request_entries)
     request = decode_produce_request(version, frame, context.header.body_offset, meter=meter)
@@ -98,7 +97,7 @@ def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply
 
 
 def _refusal(broker: HasConfig, context: RequestContext, request: ProduceRequest) -> KafkaError | None:
-    """Return the error of the request as a whole, which every partition is answered with."""
+    """Return the error of the whole request, which the response has for every partition, or None."""
     try:
         context.check_request(request)
         if request.transactional_id is not None:
@@ -119,7 +118,7 @@ def _topic_name(broker: HasImage, context: RequestContext, name: str | None, top
 
 
 class _Produce(PendingReply):
-    """The partitions of one request, until all are acknowledged or have failed."""
+    """One Produce request, pending until all its partitions are acknowledged or have failed."""
 
     def __init__(
         self, broker: _Broker, context: RequestContext, acks: int, timeout_ms: int, *, transactional: bool
@@ -129,7 +128,7 @@ class _Produce(PendingReply):
         self._acks = acks
         self._timeout_ms = timeout_ms
         self._awaited: dict[tuple[int, int], list[PartitionResponse]] | None = None
-        """The responses that wait for other replicas, by their places."""
+        """For each response that waits for followers: `(id of its list, index in the list)` and the list."""
         self._transactional = transactional
         self._now_ms = broker.runtime.clock.now_ms()
         self._last: tuple[Partition, memoryview] | None = None
@@ -138,7 +137,7 @@ class _Produce(PendingReply):
         self._moved: set[int] = set()
 
     def add_topic(self, name: str | None, topic_id: UUID | None) -> list[PartitionResponse]:
-        """Return the list for a topic's responses."""
+        """Add a topic, and return the list for the responses of its partitions."""
         responses: list[PartitionResponse] = []
         self._topics.append(TopicResponse(name, topic_id, responses))
         return responses
@@ -199,7 +198,7 @@ class _Produce(PendingReply):
         )
 
     def learn(self, frame: memoryview) -> None:
-        """Let the next request like this one take the fast path, if it is of the right form."""
+        """Store the request's prefix for the fast path, if it has one partition, no transaction, and acks is not 0."""
         if (
             self._last is None
             or self._acks == 0
@@ -220,7 +219,7 @@ class _Produce(PendingReply):
         self._last = None
 
     def begin(self) -> Reply:
-        """Return the response if it is known, else this pending reply."""
+        """Return the response if no partition waits, else this pending reply."""
         if self._waiting:
             if self._awaited is not None:
                 self._broker.purgatory.park(self, max(self._timeout_ms, 0))
@@ -233,7 +232,7 @@ class _Produce(PendingReply):
     def _acknowledged(
         self, responses: list[PartitionResponse], index: int, traffic: TopicTraffic, error: KafkaError | None
     ) -> None:
-        """Record that one partition's records are safe, or that they failed."""
+        """Record that a partition's records are acknowledged, or failed with `error`."""
         if self.settled:
             return
         if self._awaited is not None:
@@ -252,7 +251,7 @@ class _Produce(PendingReply):
                 self.complete(self._encode())
 
     def expire(self) -> None:
-        """Answer REQUEST_TIMED_OUT for what other replicas do not have."""
+        """Complete, with REQUEST_TIMED_OUT for the partitions that still wait for followers."""
         for (_, index), responses in (self._awaited or {}).items():
             responses[index] = timed_out(responses[index].partition)
         self.complete(self._encode())

@@ -1,12 +1,12 @@
-"""The fast path of Produce: one partition, in a request that begins like an earlier one of its connection.
+"""The fast path for Produce requests with one partition that begin like an earlier request of their connection.
 
 ```
 int32 api key and version | int32 correlation id | everything up to the records' length | length | records | 3 tags?
                                                    always the same for a client's partition
 ```
-librdkafka sends all of its requests so. For a known prefix nothing is decoded, and the response is a copy of an
-encoded one with three numbers replaced; that halves the time of a small request. All other requests, and all errors,
-take the full path (`produce`).
+All requests of librdkafka have this form. For a known prefix nothing is decoded, and the response is a copy of an
+encoded response with the numbers replaced; that halves the time of a small request. Other and failing requests take the
+full path (`produce`).
 """
 
 import struct
@@ -35,15 +35,15 @@ _LOG_START_FROM: Final = 5
 _NO_TAGS: Final = b"\x00\x00\x00"
 """The empty tag sections of the partition, the topic and the request."""
 _MARK: Final = 0x1122334455667788
-"""A base offset that is at no other place of an encoded response."""
+"""A base offset whose bytes occur nowhere else in an encoded response."""
 _MOST_PREFIXES: Final = 1024
 _MOST_LENGTHS: Final = 4
 _LONGEST_PREFIX: Final = 512
-"""Beyond these numbers of partitions, of prefix lengths and of bytes, the fast path would not pay."""
+"""Limits of known prefixes, of their different lengths, and of their bytes, beyond which a fast path saves nothing."""
 
 
 class ProduceFastPath:
-    """The known prefixes of one connection; a call with a frame answers it, or returns None."""
+    """The known prefixes of one connection. A call with a frame returns the reply, or None for the full path."""
 
     __slots__ = ("_authorizer", "_authorizer_version", "_clock", "_counters", "_ends", "_prefixes", "_purgatory")
 
@@ -57,7 +57,7 @@ class ProduceFastPath:
         self._prefixes: dict[bytes, _Prefix] = {}
 
     def __call__(self, frame: memoryview) -> Reply | None:
-        """Append the records of a request with a known prefix."""
+        """Append the records of a request with a known prefix; return None for any other request."""
         if self._authorizer.version != self._authorizer_version:
             self._forget()
         for end in self._ends:
@@ -91,7 +91,7 @@ class ProduceFastPath:
         acks: int,
         timeout_ms: int,
     ) -> None:
-        """Store the prefix of a request of one partition, which the full path has authorized and appended."""
+        """Store the prefix of a request with one partition that the full path has authorized and appended."""
         header = context.header
         is_flexible = header.api_version >= FLEXIBLE_FROM
         start = len(frame) - len(records) - (len(_NO_TAGS) if is_flexible else 0)
@@ -153,13 +153,11 @@ class _Prefix:
         self._offsets = _OFFSETS if header.api_version >= _LOG_START_FROM else _OFFSETS_WITHOUT_START
 
     def encode(self, response: PartitionResponse) -> bytes:
-        """Encode the whole response."""
         topic = TopicResponse(self.partition.topic_partition.topic, self.partition.topic_id, [response])
         (answer,) = response_frame(self.header, encode_produce_response(self.header.api_version, [topic]))
         return bytes(answer)
 
     def answer(self, correlation_id: int, info: AppendInfo) -> bytearray:
-        """Return the response for appended records."""
         answer = bytearray(self._template)
         _INT32.pack_into(answer, 4, correlation_id)
         numbers = (info.first_offset, info.log_append_time, info.log_start_offset)
@@ -182,11 +180,10 @@ class _Answer(PendingReply):
         purgatory.park(self, max(self._prefix.timeout_ms, 0))
 
     def expire(self) -> None:
-        """Answer REQUEST_TIMED_OUT."""
         self._fail(timed_out(self._prefix.partition.topic_partition.partition))
 
     def acknowledged(self, error: KafkaError | None) -> None:
-        """Answer: the records are safe, or failed."""
+        """Complete with the offsets, or with `error`."""
         prefix = self._prefix
         if self._purgatory is not None and not self._purgatory.release(self):
             return
@@ -204,13 +201,13 @@ class _Answer(PendingReply):
 
 
 def timed_out(partition: int) -> PartitionResponse:
-    """Return REQUEST_TIMED_OUT; the other replicas may still get the records."""
+    """Return a response with REQUEST_TIMED_OUT; followers may still get the records."""
     text = "the in-sync replicas did not get the records in time"
     return PartitionResponse(partition, int(ErrorCode.request_timed_out), error_message=text)
 
 
 def _records(frame: memoryview, end: int, *, flexible: bool) -> memoryview | None:
-    """Return the records after a prefix that ends at `end`, if they fill the rest of the frame."""
+    """Return the records after a prefix that ends at `end`; None if they do not fill the rest of the frame."""
     if not flexible:
         if len(frame) < end + 4:
             return None

@@ -1,4 +1,4 @@
-"""Counters of rejected record batches by reason, as Kafka's validator has them."""
+"""Counts rejected record batches by reason, as Kafka's validator does."""
 
 from odradek.log.batch_contents import NO_KEY, InvalidRecordsError
 from odradek.metrics.counters import BrokerCounters, TopicTraffic
@@ -13,7 +13,7 @@ _MAGIC_OFFSET = 16
 def count_rejection(
     counters: BrokerCounters, traffic: TopicTraffic | None, error: KafkaError, records: memoryview | None
 ) -> None:
-    """Count `error` for a partition's `records`. `traffic` is the topic's, None if no partition of it is led here."""
+    """Count `error` for a partition's `records`. `traffic` has the topic's counters, None if there are none."""
     counters.erred(ApiKey.PRODUCE, int(error.code))
     traffic = traffic or counters.elsewhere
     traffic.failed_produces += 1

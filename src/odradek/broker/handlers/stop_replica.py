@@ -1,4 +1,4 @@
-"""StopReplica: the controller's command to stop replicas (`cluster.metadata.controller_command_handler`)."""
+"""StopReplica: the controller's command to stop or delete replicas (`ControllerCommandHandler`)."""
 
 from typing import Any
 

@@ -1,7 +1,6 @@
-"""SyncGroup: a member of a generation gets its assignment; the leader sends those of all members.
+"""SyncGroup: a member of a generation gets its assignment; the group's leader sends the assignments of all members.
 
-Versions: 3 static members (KIP-345), 4 flexible, 5 protocol type and name, without which the answer is
-INCONSISTENT_GROUP_PROTOCOL (KIP-559).
+Versions: 3 static members (KIP-345), 5 protocol type and name, INCONSISTENT_GROUP_PROTOCOL without them (KIP-559).
 """
 
 from typing import Any, Final

@@ -1,6 +1,6 @@
 """UnregisterBroker: remove a broker that is down for good (KIP-631). Any broker serves it.
 
-Partition assignments stay, as in Kafka. A live broker is INVALID_REQUEST, which Kafka does not check.
+Partition assignments do not change, as in Kafka. Unlike in Kafka, a live broker is refused with INVALID_REQUEST.
 """
 
 from typing import Any

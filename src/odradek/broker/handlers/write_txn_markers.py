@@ -1,8 +1,8 @@
-"""WriteTxnMarkers: append the end of a transaction to its partitions, as its coordinator decided (KIP-98).
+"""WriteTxnMarkers: append a transaction's commit or abort marker to its partitions (KIP-98).
 
-Each partition of each marker has its own result, known when the marker is committed there. Administrators send the
-request too, to end a transaction that no coordinator knows any more (KIP-664). Version 2 has the transaction version
-of the marker (KIP-1228), which decides on the epochs it may have; see `log.producers.producer_state`.
+Coordinators send the request, and administrators, to end a transaction that no coordinator knows any more (KIP-664).
+Version 2: the marker's transaction version (KIP-1228), which decides which producer epochs are valid
+(`log.producers.producer_state`).
 """
 
 import asyncio
@@ -17,14 +17,13 @@ from odradek.protocol.batches.control_records import ControlType, EndTransaction
 from odradek.protocol.messages.message_codec import optional
 
 
-class _Broker(HasGroups, HasPartitions, HasRuntime, Protocol):
-    """The parts of a broker that this handler uses."""
+class _Broker(HasGroups, HasPartitions, HasRuntime, Protocol): ...
 
 
 async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
-    """Return one error per partition and marker, for instance INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
+    """Return one error per partition and producer, when the markers are committed there.
 
-    Results of several transactions of one producer are merged, as in Kafka.
+    For instance INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED. As in Kafka, a producer's markers share them.
     """
     del context
     writes = _Writes(broker)
@@ -64,7 +63,6 @@ class _Writes:
         self._finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def begin(self, marker: Any, topic_partition: TopicPartition) -> None:
-        """Append one marker to one partition."""
         errors = self._results.setdefault(marker.producer_id, {})
         errors[topic_partition] = ErrorCode.none
         try:

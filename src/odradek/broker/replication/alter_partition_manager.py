@@ -1,7 +1,7 @@
-"""Submits the ISR changes that led partitions propose to the controller, and logs what it wrote.
+"""Submits the ISR changes of the partitions that this broker leads to the controller, and logs the resulting ISRs.
 
-The changes (`IsrChange`) of many partitions are sent in one AlterPartition request, one request at a time. A change
-without a response is sent again until the controller answers or the partition has another leader.
+One AlterPartition request at a time has the changes (`IsrChange`) of many partitions. A change is sent again until the
+controller responds or the partition has another leader.
 """
 
 import asyncio
@@ -27,13 +27,13 @@ _AWAITS_NEWS: Final = frozenset(
         ErrorCode.unknown_topic_id,
     }
 )
-"""The leader's metadata is older than the controller's. Until the update comes, the change stays pending, because the
-controller may have written it."""
+"""Errors of a leader whose metadata is older than the controller's. The change stays pending until the next update of
+the metadata, because the controller may have written it."""
 _REFUSED: Final = frozenset({ErrorCode.ineligible_replica, ErrorCode.invalid_request})
 
 
 class AlterPartitionManager:
-    """Submits ISR changes to the controller. `expansions` and `shrinks` count the changes that it has written."""
+    """Submits ISR changes to the controller. `expansions` and `shrinks` count those that the controller has written."""
 
     def __init__(
         self,
@@ -58,15 +58,15 @@ class AlterPartitionManager:
         self._timer: asyncio.TimerHandle | None = None
 
     def now_ms(self) -> int:
-        """Return the monotonic time by which followers' progress is measured."""
+        """Return the monotonic time with which followers' lag is measured."""
         return int(self._clock.monotonic() * 1000)
 
     @property
     def live(self) -> Container[int]:
-        """Brokers that are alive."""
+        """The ids of the live brokers."""
         return self._metadata.image.brokers
 
-    # ---- who lags -----------------------------------------------------------------------------------------------
+    # ---- lagging followers --------------------------------------------------------------------------------------
 
     def start(self, partitions: Iterable[Partition]) -> None:
         """Check for lagging followers twice per `replica.lag.time.max.ms`, until `stop`."""
@@ -87,7 +87,7 @@ class AlterPartitionManager:
             self._sending.cancel()
         self._pending_isr.clear()
 
-    # ---- asking the controller ----------------------------------------------------------------------------------
+    # ---- requests to the controller -----------------------------------------------------------------------------
 
     def submit(self, partition: Partition, change: IsrChange) -> None:
         """Submit a change of a partition's ISR to the controller."""
@@ -106,15 +106,12 @@ class AlterPartitionManager:
         self._begin_to_send()  # a change may have been submitted after the task ended and before this callback
 
     async def _send(self) -> None:
-        """Send requests until no change is pending.
-
-        Failures are repeated with backoff, and at once after an election.
-        """
+        """Send requests until no change is pending; retry with backoff, and at once after a controller election."""
         delay_s = 0.0
         while self._pending_isr:
             await (self._controller.back_off(delay_s) if delay_s else asyncio.sleep(0))
             pending, self._pending_isr = self._pending_isr, {}
-            # A partition that has another leader, or news from the controller, needs its change no more.
+            # Drop the changes of partitions that have another leader, or that the controller has updated meanwhile.
             pending = {key: (each, change) for key, (each, change) in pending.items() if each.is_pending_isr(change)}
             growing = {key for key, (each, change) in pending.items() if len(change.isr) > len(each.isr)}
             try:

@@ -1,4 +1,4 @@
-"""AlterPartition requests of a leader, for many partitions, to the controller wherever it is (KIP-497)."""
+"""Sends AlterPartition requests to the controller, which may be this broker (KIP-497)."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
@@ -14,7 +14,7 @@ from odradek.replication import IsrChange
 
 
 class WrittenIsr(NamedTuple):
-    """An ISR as it is in the tree."""
+    """A partition's ISR and leader as the controller wrote them to the metadata tree."""
 
     leader_id: int
     leader_epoch: int
@@ -32,11 +32,11 @@ class LocalController(Protocol):
     async def alter_partitions(
         self, broker_id: int, broker_epoch: int, items: Mapping[TopicPartition, AlterPartitionItem]
     ) -> dict[TopicPartition, IsrResult]:
-        """Decide on each partition."""
+        """Decide on the new ISR of each partition, and return the results."""
 
 
 class ControllerChannel(Protocol):
-    """Requests to the controller, on whichever broker it is (`cluster.requests.controller_requests`)."""
+    """Sends requests to the controller, whichever broker it is (`cluster.requests.controller_requests`)."""
 
     def local_controller(self) -> LocalController | None:
         """Return the controller if this broker is elected."""

@@ -1,13 +1,13 @@
 """Replicas whose files are damaged: another in-sync replica leads, and this broker copies the good data back.
 
 ```
-a reader, or compaction, meets a batch that cannot be ──► the segment is checked on the background thread ──► damaged
-another replica is in sync    the controller is told that the log cannot be used: another replica leads, and this one
-                              is out of the ISR ──► it is renamed to -stray, and a new one copied from the leader
-no other is                   this broker leads on: what is good is served, the damaged place answers CORRUPT_MESSAGE
+a reader, or compaction, finds an invalid batch ──► the segment is checked on the background thread ──► damaged
+another replica is in sync    the log is reported as offline to the controller: another replica leads, and this one
+                              leaves the ISR ──► its log is renamed to -stray, and copied anew from the leader
+no other replica is           this broker still leads: reads of the damaged part fail with CORRUPT_MESSAGE
 ```
-Which of the two holds is asked of the image each time, so that a follower that gets in sync later takes over then.
-A log that is damaged a second time is not copied again: its disk cannot be relied on, and each copy would be renamed.
+A follower that gets in sync later takes over then. A log that is damaged again is not copied again, as its disk is not
+reliable.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from odradek.runtime import Runtime
 _log = logging.getLogger("odradek.broker")
 _LOOK_S: Final = 1.0
 _TRUST_S: Final = 60.0
-"""For how long a segment that was found whole is not checked again, however often a reader suspects it."""
+"""The time for which a segment without damage is not checked again."""
 
 
 class DamagedLogs:
@@ -50,7 +50,7 @@ class DamagedLogs:
         self._logs = logs
         self._broker_id = config.broker_id
         self._heard_ms = 4 * config.replica_fetch_wait_max_ms
-        """A follower that has not fetched for so long may be dead, though it is still registered."""
+        """A follower that has not fetched for this time may be dead, though it is still registered."""
         self._image = image
         self._leader_or_none = leader_or_none
         self._when_found = when_found
@@ -60,7 +60,7 @@ class DamagedLogs:
         self._has_stopped = False
 
     def suspect(self, key: TopicPartition, log: Log, segment: Segment) -> bool:
-        """Check a segment of a log on the background thread; return False if it was found whole just now."""
+        """Check a segment for damage on the background thread; return False if a recent check found none."""
         checked_at_s = segment.checked_at_s
         if self._has_stopped or (checked_at_s is not None and self._clock.monotonic() < checked_at_s + _TRUST_S):
             return False
@@ -91,7 +91,7 @@ class DamagedLogs:
             self._look_later(key)
 
     def _look_later(self, key: TopicPartition) -> None:
-        """Look again, while the partition is led here: no follower may have fetched lately."""
+        """While this broker leads, check once a second whether a live in-sync follower can take over."""
         if self._leader_or_none(key) is not None and self.is_damaged(key):
             asyncio.get_running_loop().call_later(_LOOK_S, self._look, key)
 
@@ -107,7 +107,7 @@ class DamagedLogs:
         return log is not None and log.damage is not None
 
     def is_to_be_replaced(self, key: TopicPartition) -> bool:
-        """Return whether the partition's log is damaged and another broker is in sync, and lives."""
+        """Return whether the partition's log is damaged and another live broker is in sync."""
         partition = self._image().partition(key) if self.is_damaged(key) else None
         return partition is not None and self._has_successor(key, partition)
 
@@ -121,16 +121,15 @@ class DamagedLogs:
         return any(each in remotes and remotes[each].last_fetch_ms >= max(since_ms, 0) for each in others)
 
     def may_be_copied(self, key: TopicPartition, partition: PartitionImage) -> bool:
-        """Return whether the partition's log is damaged and not needed: another broker leads, without this one.
+        """Return whether the partition's log is damaged, another broker leads, and this one is out of the ISR.
 
-        That must be so in a later epoch than the one in which the damage was found: in that one the leader may be about
-        to take this broker into the ISR.
+        The leader epoch must be later than when the damage was found: that leader may be adding this broker to the ISR.
         """
         is_follower = partition.has_leader and self._broker_id not in (partition.leader, *partition.isr)
         return self.is_damaged(key) and is_follower and partition.leader_epoch > self._epochs.get(key, -1)
 
     def rename_to_stray(self, key: TopicPartition, partition: PartitionImage) -> None:
-        """Rename the log to `-stray` if it `may_be_copied` anew from the leader. Raises `LogStorageError`."""
+        """Rename the log to `-stray` if `may_be_copied`. Raises `LogStorageError` if that was done before."""
         if not self.may_be_copied(key, partition):
             return
         damage = self._logs.logs[key].damage
@@ -157,5 +156,5 @@ class DamagedLogs:
         )
 
     def stop(self) -> None:
-        """Check nothing more."""
+        """Stop checking."""
         self._has_stopped = True

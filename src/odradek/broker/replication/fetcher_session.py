@@ -1,6 +1,6 @@
-"""The follower's side of a fetch session (KIP-227): a request has only what changed.
+"""The follower's side of a fetch session (KIP-227): a request has only the changed positions.
 
-Pure: positions are arguments, and the request is a value; the leader's side is `serving.fetch_sessions`.
+Pure. The leader's side is `serving.fetch_sessions`.
 """
 
 from collections.abc import Mapping
@@ -26,14 +26,14 @@ class SessionRequest:
 
 @dataclass(slots=True)
 class FetcherSession:
-    """The session with one leader. `known` are the positions that the leader has, by partition."""
+    """The session with one leader. `known` has the positions that were sent to the leader, by partition."""
 
     session_id: int = 0
     epoch: int = 0
     known: dict[TopicPartition, PartitionFetchState] = field(default_factory=dict)
 
     def request(self, wanted: Mapping[TopicPartition, PartitionFetchState]) -> SessionRequest:
-        """Return the next request, which fetches all of `wanted`."""
+        """Return the next request, after which the session fetches exactly the partitions of `wanted`."""
         known = self.known
         positions = {key: position for key, position in wanted.items() if known.get(key) != position}
         forgotten = {key: position.topic_id for key, position in known.items() if key not in wanted}

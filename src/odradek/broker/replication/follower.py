@@ -1,7 +1,7 @@
-"""One partition that another broker leads: its log is appended as the leader has it, and truncated where it diverges.
+"""One partition that this broker follows: append the leader's records, and truncate the log where it diverges.
 
 ```
-fetch from log.written_offset ──► append unchanged ──► written ──► the next fetch tells the leader
+fetch from log.written_offset ──► append unchanged ──► written ──► the next fetch shows it to the leader
 ```
 Each response has the leader's high watermark, up to which consumers may read this log (KIP-392).
 """
@@ -40,7 +40,7 @@ class PartitionFetchState(NamedTuple):
 
 
 class Follower:
-    """A partition that another broker leads. `leader` is -1 while there is none."""
+    """A partition that this broker follows. `leader` is -1 while there is none."""
 
     __slots__ = (
         "_high_watermark",
@@ -86,7 +86,7 @@ class Follower:
 
     @property
     def position(self) -> PartitionFetchState:
-        """The position to fetch next."""
+        """The position of the next fetch."""
         log = self.log
         return PartitionFetchState(
             self.topic_id, log.written_offset, log.epochs.latest, log.log_start_offset, self.leader_epoch
@@ -94,7 +94,7 @@ class Follower:
 
     @property
     def lag(self) -> int:
-        """The committed offsets that this log does not have, as far as is known."""
+        """The number of offsets by which this log is behind the leader's last known high watermark."""
         return max(self._high_watermark - self.log.written_offset, 0)
 
     def update(self, image: PartitionImage) -> None:
@@ -105,21 +105,21 @@ class Follower:
             self._interrupt_readers()
 
     def is_current_position(self, asked: PartitionFetchState) -> bool:
-        """Return whether a response to `asked` continues the log; the log start offset may differ."""
+        """Return whether a response to `asked` continues the log: only the log start offset may differ."""
         return self.position == asked._replace(log_start_offset=self.log.log_start_offset)
 
     def update_high_watermark(self, asked: PartitionFetchState, answer: FetchedPartition) -> None:
-        """Apply the offsets of a response that comes too late for its records: a session sends them only once."""
+        """Apply only the offsets of a response whose records come too late: a session does not send offsets twice."""
         if (asked.topic_id, asked.leader_epoch) == (self.topic_id, self.leader_epoch):
             self._high_watermark = max(self._high_watermark, answer.high_watermark)
             self._log_start_offset = max(self._log_start_offset, answer.log_start_offset)
             self._update_from_leader()
 
     def append_fetched(self, answer: FetchedPartition, now_ms: int) -> "asyncio.Future[KafkaError | None] | None":
-        """Append a response's records, which continue the log, and return a future; None if there were no records.
+        """Append a response's records, which continue the log; return None if there are none, else a future.
 
-        The future's result is None when the records are written, or an error. Raises `KafkaError`: CORRUPT_MESSAGE, or
-        the disk's.
+        Its result is None when the records are written, or the error. Raises `KafkaError` CORRUPT_MESSAGE or an error
+        of the disk.
         """
         self._high_watermark, self._log_start_offset = answer.high_watermark, answer.log_start_offset
         if answer.records:
@@ -131,7 +131,7 @@ class Follower:
         return self._unwritten
 
     def _begin_with(self, records: memoryview, now_ms: int) -> None:
-        """Let an empty log start with the first batch, of which the leader may have deleted a part."""
+        """Start an empty log at its first batch, which may begin before the leader's log start offset."""
         log = self.log
         first = read_header(records).base_offset
         if not log.size and 0 <= first < log.log_end_offset:
@@ -153,16 +153,13 @@ class Follower:
                 unwritten.set_result(None)
 
     def failed(self, error: KafkaError) -> None:
-        """Fail the append that is under way."""
+        """Complete the current append with `error`."""
         unwritten, self._unwritten = self._unwritten, None
         if unwritten is not None and not unwritten.done():
             unwritten.set_result(error)
 
     def _update_from_leader(self) -> None:
-        """Advance the high watermark and the log start offset to the leader's, as far as this log has the records.
-
-        Neither goes back.
-        """
+        """Advance the high watermark and the log start offset to the leader's, as far as this log has the records."""
         log = self.log
         committed, before = min(self._high_watermark, log.written_offset), log.producers.high_watermark
         if committed > before:
@@ -175,11 +172,11 @@ class Follower:
             log.advance_log_start_offset(start)
 
     async def settle(self) -> None:
-        """Return when all appends of this broker's former roles are written or have failed."""
+        """Return when all earlier appends, also from when this broker led, are written or have failed."""
         await self._writer.settle(self.log)
 
     def truncate(self, found: Divergence, now_ms: int) -> None:
-        """Truncate the log to where it diverges from the leader's."""
+        """Truncate the log to the offset at which it diverges from the leader's."""
         log = self.log
         self.truncate_to(truncation_offset(found, self._end_offset_of, log_end_offset=log.log_end_offset), now_ms)
 
@@ -224,29 +221,29 @@ class Follower:
 
     @property
     def high_watermark(self) -> int:
-        """The end of the records that are known to be committed here."""
+        """The end offset of the records that this broker knows to be committed."""
         return self.log.high_watermark
 
     @property
     def last_stable_offset(self) -> int:
-        """The offset of the first record that an open transaction may abort."""
+        """The first committed offset that an open transaction may abort, else the high watermark."""
         unstable = self.log.reader.first_unstable_offset
         return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
-        """Raise FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH if the client knows another leader than this (KIP-320)."""
+        """Raise FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH if the client's epoch is older or newer (KIP-320)."""
         check_leader_epoch(current_leader_epoch, self.leader_epoch)
 
     def divergence(self, fetch_offset: int, last_fetched_epoch: int) -> Divergence | None:
-        """Return where the log of a reader diverges from this one, if it does (see `replication.divergence`)."""
+        """Return where a reader's log diverges from this one, None if it does not (see `replication.divergence`)."""
         return divergence(self._end_offset_of, fetch_offset=fetch_offset, last_fetched_epoch=last_fetched_epoch)
 
     def read_error(self, error: DamagedSegmentError) -> KafkaError:
-        """Return the error for a reader of a damaged place: clients go to the leader after KAFKA_STORAGE_ERROR."""
+        """Return KAFKA_STORAGE_ERROR for a read of a damaged segment: consumers then read the leader."""
         return KafkaError(ErrorCode.kafka_storage_error, str(error))
 
     def add_delayed_fetch(self, fetch: DelayedFetch, isolation: FetchIsolation) -> None:
-        """Notify `fetch` whenever there is more to read for consumers of this isolation."""
+        """Notify `fetch` of all new records for consumers of this isolation."""
         self._readers[fetch] = isolation
 
     def remove_delayed_fetch(self, fetch: DelayedFetch) -> None:
@@ -254,7 +251,7 @@ class Follower:
         self._readers.pop(fetch, None)
 
     def _notify_readers(self, before: int, stable_before: int) -> None:
-        """Notify the fetches that may read more than up to `before`, or up to the last stable offset before."""
+        """Notify the fetches that can read more than with the old high watermark `before` or `stable_before`."""
         log = self.log
         for reader, isolation in tuple(self._readers.items()):
             is_stable = isolation is FetchIsolation.TXN_COMMITTED

@@ -16,7 +16,7 @@ _log = logging.getLogger("odradek.broker")
 
 
 class FullDisks:
-    """The directories of one broker that have no space; true if there are any."""
+    """The data directories of one broker without space; true if there are any."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -1,12 +1,7 @@
 """Replicas whose logs cannot be used, with the reasons.
 
-A log that is damaged, or was stopped by an error, stays offline until the broker restarts. A log for which there was
-no disk space or no file descriptor is opened again after a while.
-
-```
-            no space                                  there is space
-   begin ─────────────► offline, tried every RETRY_S ───────────────► led or followed; the controller is notified
-```
+A log that is damaged, or was stopped by an error, stays offline until the broker restarts. While there is no disk space
+or no file descriptor for a log, opening it is tried every `RETRY_S`; the controller is notified of success.
 """
 
 import asyncio
@@ -20,7 +15,7 @@ RETRY_S: Final = 5.0
 
 
 class OfflineLogs:
-    """The offline logs of one broker. `try_again` is called on the event loop with those that may be opened now."""
+    """The offline logs of one broker. `try_again` is called on the event loop with the partitions to open again."""
 
     def __init__(self, *, try_again: Callable[[Sequence[TopicPartition]], None]) -> None:
         self._try_again = try_again
@@ -42,14 +37,14 @@ class OfflineLogs:
         return self._errors.get(key)
 
     def add(self, key: TopicPartition, error: StorageError) -> bool:
-        """Add a log, and return whether it is new here."""
+        """Add a log, and return whether its error is new."""
         before, self._errors[key] = self._errors.get(key), error
         if _is_passing(error) and self._timer is None and not self._has_stopped:
             self._timer = asyncio.get_running_loop().call_later(RETRY_S, self._try)
         return str(before) != str(error)
 
     def drop(self, key: TopicPartition) -> bool:
-        """Remove a log, and return whether it was here."""
+        """Remove a log, and return whether it was offline."""
         return self._errors.pop(key, None) is not None
 
     def stop(self) -> None:

@@ -4,7 +4,7 @@
 append ──► log (validated, offsets assigned, in no file yet) ──► written ──► committed (below the high watermark)
             acks=1 is answered, followers' fetches complete, here ┘            └ acks=all and consumers' fetches here
 ```
-An append is answered when it is in the file at least, so that acknowledged records survive the death of the process.
+Also with acks=1, records are acknowledged only when they are in the file, so that they survive the process.
 `LeaderReplication` decides what is committed, by the followers' fetches; with one replica, written is committed.
 """
 
@@ -34,17 +34,16 @@ _log = logging.getLogger("odradek.broker")
 ACKS_ALL: Final = -1
 ACKS_LEADER: Final = 1
 _PATIENCE_MS: Final = 500
-_WAITER_FAILED: Final = "Failed to complete a request that waits for an append"
 """The time until a follower is proposed again that the controller refused as a member of the ISR."""
+_WAITER_FAILED: Final = "Failed to complete a request that waits for an append"
 Waiter = Callable[[KafkaError | None], None]
 
 
 class Partition:
     """One partition that this broker leads, through successive leader epochs.
 
-    Consumers read up to `high_watermark`, those of committed transactions up to `last_stable_offset`. `traffic` has
-    the counters of the topic. `before` is the state of the followers when this broker stopped leading the partition,
-    which may have been in this epoch.
+    Consumers read up to `high_watermark`, with read_committed up to `last_stable_offset`. `traffic` has the counters of
+    the topic. `before` is the replication state from before a fence, used if its epoch is the current one.
     """
 
     __slots__ = (
@@ -102,7 +101,7 @@ class Partition:
         self._patient_until_ms = 0
         self.replication = self._begin(image, before)
         if log.written_offset < log.log_end_offset:
-            writer.mark(self)  # a follower appended it, and its write would complete nothing
+            writer.mark(self)  # this broker appended it as a follower, and must notify this leader of the write
 
     @property
     def isr(self) -> tuple[int, ...]:
@@ -111,22 +110,22 @@ class Partition:
 
     @property
     def has_followers(self) -> bool:
-        """Whether committing records may need other replicas."""
+        """Whether the partition has other replicas."""
         return bool(self.replication.remotes)
 
     @property
     def high_watermark(self) -> int:
-        """The end of the committed records."""
+        """The end offset of the committed records."""
         return self.replication.high_watermark
 
     @property
     def is_end_known(self) -> bool:
-        """Whether the high watermark has reached the start of this epoch, and so all that former leaders returned."""
+        """Whether the high watermark has reached the start offset of this leader epoch (KIP-207)."""
         return self.replication.high_watermark >= self.replication.start_offset
 
     @property
     def last_stable_offset(self) -> int:
-        """The offset of the first record that an open transaction may abort."""
+        """The first committed offset that an open transaction may abort, else the high watermark."""
         return self._stable_offset(self.high_watermark)
 
     def _stable_offset(self, high_watermark: int) -> int:
@@ -135,7 +134,7 @@ class Partition:
 
     @property
     def last_stable_offset_lag(self) -> int:
-        """The committed offsets that readers of committed transactions cannot read yet."""
+        """The number of committed offsets that read_committed consumers cannot read yet."""
         return self.high_watermark - self.last_stable_offset
 
     # Appending
@@ -143,12 +142,11 @@ class Partition:
     def append_records(
         self, records: memoryview, *, acks: int, now_ms: int, from_client: bool = True, transactional: bool = False
     ) -> AppendInfo:
-        """Validate and append `records`, which must not change until they are written, in this turn or later.
+        """Validate and append `records`, whose memory must not change until they are written, in this turn or later.
 
         `from_client=False` is for the broker's own records; a client's may belong to a transaction only if
-        `transactional` is true. Raises `KafkaError`: NOT_ENOUGH_REPLICAS for acks=all, or the log's error. A batch
-        that the log already has is accepted without enough replicas too: in Kafka its producer gets an error, and
-        could send it again as a new one.
+        `transactional` is true. Raises `KafkaError`: NOT_ENOUGH_REPLICAS for acks=all, or the log's error. A duplicate
+        batch is accepted even without enough replicas: after an error its producer could send it again as a new one.
         """
         try:
             self._check_may_append(acks)
@@ -180,10 +178,7 @@ class Partition:
         transaction_version: int,
         now_ms: int,
     ) -> AppendInfo:
-        """Append the marker that ends a producer's transaction, for acks=all.
-
-        Raises `KafkaError` as `append_records`.
-        """
+        """Append the marker that ends a producer's transaction, with acks=all. Raises as `append_records`."""
         self._check_may_append(ACKS_ALL)
         info = self.log.append_marker(
             marker,
@@ -198,7 +193,7 @@ class Partition:
         return info
 
     def append_error(self) -> KafkaError | None:
-        """Return the error that an append with acks=all would raise now, as far as it does not depend on records."""
+        """Return the error that any append with acks=all would raise now, or None."""
         try:
             self._check_may_append(ACKS_ALL)
         except KafkaError as error:
@@ -215,14 +210,14 @@ class Partition:
             )
 
     def when_acknowledged(self, info: AppendInfo, *, acks: int, waiter: Waiter) -> None:
-        """Call `waiter` once, later, when `info` is as safe as `acks` requires, or with an error."""
+        """Call `waiter` once, later: with None when `info` is as safe as `acks` requires, or with an error."""
         if info.duplicate:
             self.when_reached(info.last_offset + 1, acks=acks, waiter=waiter)
         else:
             (self._committed if acks == ACKS_ALL else self._written).append((info.last_offset + 1, waiter))
 
     def when_reached(self, offset: int, *, acks: int, waiter: Waiter) -> None:
-        """Call `waiter` once, later, when all before `offset` is as safe as `acks` requires, or with an error."""
+        """Call `waiter` once, later: with None when all before `offset` is as safe as `acks` requires, or an error."""
         waiters = self._committed if acks == ACKS_ALL else self._written
         place = len(waiters)
         while place and waiters[place - 1][0] > offset:
@@ -249,7 +244,7 @@ class Partition:
     # Leading
 
     def _begin(self, image: PartitionImage, before: LeaderReplication | None = None) -> LeaderReplication:
-        """Start to lead in a new epoch, or again in the epoch of `before`; followers' positions are unknown."""
+        """Start to lead in a new epoch, or again in the epoch of `before`."""
         log, sets = self.log, self._alter_partition_manager
         self._elected_ms = now_ms = sets.now_ms()
         self.leader_epoch = image.leader_epoch
@@ -289,7 +284,7 @@ class Partition:
             self._isr_changed()
 
     def fetched_by(self, replica: int, offset: int, *, log_start_offset: int, broker_epoch: int = -1) -> None:
-        """Record that a follower has everything before `offset`."""
+        """Record that a follower has all records before `offset`."""
         replication = self.replication
         replication.fetched(
             replica,
@@ -303,7 +298,7 @@ class Partition:
             self._submit_isr_change(replication.propose_join(replica))
 
     def brokers_changed(self) -> None:
-        """Advance the high watermark if a follower that is gone and not in the ISR held it back."""
+        """Advance the high watermark if only a dead follower outside the ISR held it back."""
         if self.replication.remotes:
             self._advance()
 
@@ -319,7 +314,7 @@ class Partition:
             self._alter_partition_manager.submit(self, change)
 
     def is_pending_isr(self, change: IsrChange) -> bool:
-        """Return whether the partition is still led, and the change pending."""
+        """Return whether this broker still leads the partition, and the change is pending."""
         return not self._is_over and self.replication.pending is change
 
     def handle_isr_change(self, change: IsrChange, *, isr: Sequence[int], partition_epoch: int) -> None:
@@ -344,7 +339,7 @@ class Partition:
         self._advance()
 
     def _advance(self) -> None:
-        """Advance the high watermark to what the ISR has."""
+        """Advance the high watermark to the offset that the ISR has reached, and complete what waits for it."""
         replication, sets = self.replication, self._alter_partition_manager
         before = replication.high_watermark
         if before < replication.log_end_offset and replication.advance(
@@ -355,7 +350,7 @@ class Partition:
     # Calls of the writer
 
     def written(self, size: int) -> None:
-        """Complete what waits for the log's new `written_offset`, which has `size` more bytes."""
+        """Complete the appends and fetches that wait for the log's new `written_offset`; `size` bytes were written."""
         if self._is_over:
             return
         replication, end = self.replication, self.log.written_offset
@@ -376,7 +371,7 @@ class Partition:
         _call_up_to(self._committed, replication.high_watermark)
 
     def _commit(self, before: int) -> None:
-        """Complete what waits for the high watermark, which has moved from `before`."""
+        """Complete the appends and fetches that wait for the high watermark, which was `before`."""
         offset = self.replication.high_watermark
         uncommitted, size = self._uncommitted, 0
         while uncommitted and uncommitted[0][0] <= offset:
@@ -389,7 +384,7 @@ class Partition:
         _call_up_to(self._committed, offset)
 
     def _stabilize(self, before: int, stable_before: int, size: int) -> None:
-        """Notify the fetches of committed transactions if they may read more."""
+        """Notify the waiting read_committed fetches if the last stable offset has advanced from `stable_before`."""
         offset = self.high_watermark
         stable = self.last_stable_offset if self._stable_readers else offset
         if not self._stable_readers or stable == stable_before:
@@ -431,20 +426,22 @@ class Partition:
     # Reading
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
-        """Raise FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH if the client knows another leader than this (KIP-320)."""
+        """Raise FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH if the client's epoch is older or newer (KIP-320)."""
         check_leader_epoch(current_leader_epoch, self.leader_epoch)
 
     def check_follower(self, replica: int, current_leader_epoch: int) -> None:
-        """Raise `KafkaError` if `replica` is none of this partition's; by a later epoch than this one it may be."""
+        """Raise `KafkaError` if `replica` is not a follower of this partition.
+
+        UNKNOWN_LEADER_EPOCH if the request has an epoch, which may be newer, else NOT_LEADER_OR_FOLLOWER.
+        """
         if replica not in self.replication.remotes:
             code = ErrorCode.unknown_leader_epoch if current_leader_epoch >= 0 else ErrorCode.not_leader_or_follower
             raise KafkaError(code, f"broker {replica} has no replica of {self.topic_partition}")
 
     def read_error(self, error: DamagedSegmentError) -> KafkaError:
-        """Return the error for a reader of a damaged place.
+        """Return the error for a read of a damaged segment: KAFKA_STORAGE_ERROR if another in-sync replica can lead.
 
-        Clients give up after CORRUPT_MESSAGE. After KAFKA_STORAGE_ERROR they refresh their metadata, and with another
-        in-sync replica there will be another leader.
+        Clients then refresh their metadata, while they give up after CORRUPT_MESSAGE.
         """
         if self.log.may_be_damaged and len(self.isr) > 1:
             return KafkaError(ErrorCode.kafka_storage_error, str(error))
@@ -456,7 +453,7 @@ class Partition:
         return self.log.damage is not None and len(self.isr) == 1
 
     def divergence(self, fetch_offset: int, last_fetched_epoch: int) -> Divergence | None:
-        """Return where the log of a reader diverges from this one, if it does (see `replication.divergence`)."""
+        """Return where a reader's log diverges from this one, None if it does not (see `replication.divergence`)."""
         log = self.log
         return divergence(
             lambda epoch: log.epochs.end_offset(epoch, log.written_offset),
@@ -465,7 +462,7 @@ class Partition:
         )
 
     def add_delayed_fetch(self, fetch: DelayedFetch, isolation: FetchIsolation) -> None:
-        """Notify `fetch` whenever there is more to read for readers of this isolation."""
+        """Notify `fetch` of all new records for readers of this isolation."""
         fetches = (self._followers, self._readers, self._stable_readers)[isolation]
         fetches[fetch] = None
 
@@ -477,7 +474,7 @@ class Partition:
 
 
 def _fail(waiters: deque[tuple[int, Waiter]], error: KafkaError, *, beyond: int = -1) -> None:
-    """Fail the waiters for offsets after `beyond`."""
+    """Call the waiters for offsets after `beyond` with `error`; keep the others."""
     failed = [waiter for offset, waiter in waiters if offset > beyond]
     kept = [each for each in waiters if each[0] <= beyond]
     waiters.clear()

@@ -3,13 +3,13 @@
 ```
 positions of all followers ──► Fetch ──► each appends its part ──► all parts are written ──► again
                                           ├─ the logs diverge: truncate, and fetch from there    (KIP-101, 279, 595)
-                                          ├─ offset out of range: ask for the leader's offsets
+                                          ├─ offset out of range: request the leader's offsets
                                           └─ another error: retry later, or with the next image
 ```
-While the leader delays a fetch, partitions may be added: the session's next fetch is sent then, and completes the
-delayed one, because a producer may wait for the new partition's followers. A fetch costs time per partition of the
-session on both sides; with many partitions, fetches without records are sent at intervals, so that hundreds of
-partitions are added with one request. A disk error stops the partitions of that disk only.
+If partitions are added while the leader delays a fetch, the session's next fetch is sent at once and completes the
+delayed one: a producer may wait for the new partition's followers. A fetch costs time per partition of the session on
+both brokers; with many partitions, fetches without records are sent at intervals, so that one request adds hundreds of
+partitions. A disk error stops the partitions of that disk only.
 """
 
 import asyncio
@@ -35,11 +35,11 @@ from odradek.wire.client_connection import ClientConnection, RawResponse
 
 _log = logging.getLogger("odradek.broker")
 _INITIAL_BACKOFF_S: Final = 0.02
-"""The first backoff is short, because brokers learn of a new leader at slightly different times."""
+"""The first backoff is short, because brokers get the metadata of a new leader at slightly different times."""
 _INTERVAL_FROM_PARTITIONS: Final = 100
 """The number of partitions from which fetches without records are sent at intervals."""
 _INTERVAL_PER_PARTITION_S: Final = 150e-6
-"""The interval per partition, several times the cost of a fetch; `replica.fetch.wait.max.ms` at most."""
+"""The interval grows by this per partition, several times a fetch's cost, up to `replica.fetch.wait.max.ms`."""
 _NOW: Final = float("-inf")
 _LATEST: Final = -1
 _EARLIEST: Final = -2
@@ -64,7 +64,7 @@ class LeaderConnections(Protocol):
         """Return an open connection. Raises `UnavailableError`."""
 
     def close_purpose(self, broker_id: int, purpose: str) -> None:
-        """Close the connection of a purpose."""
+        """Close the connection that was opened for `purpose`, if any."""
 
 
 class FetcherContext(NamedTuple):
@@ -85,7 +85,7 @@ class ReplicaFetcherManager:
         self._fetcher_keys: dict[TopicPartition, tuple[int, int]] = {}
 
     def add_fetcher(self, follower: Follower) -> None:
-        """Fetch a follower from its present leader, if it has one, until `remove_fetcher`."""
+        """Fetch `follower` from its current leader, if there is one, until `remove_fetcher`."""
         key = follower.topic_partition
         fetcher_id = crc32(f"{key}".encode()) % self._context.metadata.config.num_replica_fetchers
         fetcher_key = follower.leader, fetcher_id
@@ -112,7 +112,7 @@ class ReplicaFetcherManager:
 
     @property
     def max_lag(self) -> int:
-        """The largest number of committed offsets that a follower lacks."""
+        """The largest number of offsets by which a follower is behind the high watermark."""
         return max((each.lag for fetcher in self._fetchers.values() for each in fetcher.followers.values()), default=0)
 
     def stop(self) -> None:
@@ -133,14 +133,14 @@ class ReplicaFetcher:
         self._purpose = f"fetcher-{fetcher_id}"
         self._session = FetcherSession()
         self._retries: dict[TopicPartition, tuple[float, float]] = {}
-        """`(time of the next fetch, backoff before it)` of delayed partitions; `_NOW` while they are fetched again."""
+        """`(time of the next fetch, backoff in s)` of delayed partitions; the time is `_NOW` from then on."""
         self._backoff_s = 0.0
         self._sent_at = _NOW
         self._has_got_records = False
         """Whether the last response had records."""
         self._changed = asyncio.Event()
         self._early_fetch: asyncio.Future[None] | None = None
-        """Done when the next fetch has to be sent before the response."""
+        """Set while a response is awaited; done if the next fetch must be sent before it arrives."""
         name = f"{self._purpose} of broker {self._metadata.broker_id} from {leader}"
         self._task = asyncio.get_running_loop().create_task(self._run(), name=name)
 
@@ -156,12 +156,12 @@ class ReplicaFetcher:
                 self._early_fetch.set_result(None)
 
     def remove(self, key: TopicPartition) -> None:
-        """Remove a partition; records of the fetch under way are dropped."""
+        """Remove a partition; its records in the current fetch are dropped."""
         self.followers.pop(key, None)
         self._retries.pop(key, None)
 
     def stop(self) -> None:
-        """Cancel the task."""
+        """Cancel the task, and close its connection."""
         self._task.cancel()
         self._connections.close_purpose(self._leader, self._purpose)
 
@@ -188,7 +188,7 @@ class ReplicaFetcher:
             await self._wait(self._backoff_s)
 
     async def _wait(self, delay_s: float | None) -> None:
-        """Sleep, but only until partitions are added."""
+        """Sleep for `delay_s` (None: without limit), or until partitions are added."""
         self._changed.clear()
         try:
             async with asyncio.timeout(delay_s):
@@ -213,13 +213,13 @@ class ReplicaFetcher:
         }
 
     def _next_retry_s(self) -> float | None:
-        """Return the time until a delayed partition is due; None if there is none."""
+        """Return the seconds until the first delayed partition is fetched again; None if none is delayed."""
         now = self._clock.monotonic()
         due = min((at for at, _ in self._retries.values() if at > _NOW), default=None)
         return None if due is None else max(due - now, 0.001)
 
     def _delay_partition(self, key: TopicPartition) -> None:
-        """Delay a partition, each time longer."""
+        """Delay the next fetch of a partition, each time longer."""
         if key in self.followers:
             _, waited_s = self._retries.get(key, (0.0, 0.0))
             delay_s = self._next_backoff_s(waited_s)
@@ -247,13 +247,13 @@ class ReplicaFetcher:
         return await self._connections.connection(brokers, self._leader, purpose=self._purpose)
 
     async def _wait_for_appends(self, wanted: Iterable[TopicPartition]) -> None:
-        """Wait until this broker's former appends to the logs are written or have failed."""
+        """Wait until all earlier appends to the partitions' logs are written or have failed."""
         for key in wanted:
             if (follower := self.followers.get(key)) is not None:
                 await follower.settle()
 
     async def _must_fetch_before(self, reply: "asyncio.Future[RawResponse]") -> bool:
-        """Wait for a response; return True if partitions are added, or due, before it comes."""
+        """Wait for a response; return True if partitions are added or due before it arrives."""
         self._early_fetch = asyncio.get_running_loop().create_future()
         try:
             timeout_s = self._next_retry_s()
@@ -265,7 +265,7 @@ class ReplicaFetcher:
             self._early_fetch = None
 
     def _remaining_interval_s(self) -> float:
-        """Return how long to wait before a fetch that is not for the partitions with records."""
+        """Return the seconds until the next fetch after one without records; 0 with few partitions."""
         count = len(self.followers)
         if count < _INTERVAL_FROM_PARTITIONS:
             return 0.0
@@ -273,7 +273,7 @@ class ReplicaFetcher:
         return max(self._sent_at + interval_s - self._clock.monotonic(), 0.0)
 
     async def _receive(self, wanted: dict[TopicPartition, PartitionFetchState], response: FetchResponse) -> None:
-        """Let every partition handle its part of a response; return when all records are written."""
+        """Handle a response partition by partition; return when all records are written."""
         if response.error_code:
             self._session.reset()
             raise KafkaError(ErrorCode(response.error_code))
@@ -341,12 +341,12 @@ class ReplicaFetcher:
             "partition_max_bytes": self._metadata.config.replica_fetch_max_bytes,
         }
 
-    # ---- one partition's answer ---------------------------------------------------------------------------------
+    # ---- one partition's result ---------------------------------------------------------------------------------
 
     async def _process_partition_data(
         self, key: TopicPartition, asked: PartitionFetchState | None, answer: FetchedPartition
     ) -> "asyncio.Future[KafkaError | None] | None":
-        """Handle a partition's part of a response, if it fits the present position.
+        """Handle the result of one partition, only its offsets if the follower's position has changed.
 
         Return the future of the write, if any.
         """
@@ -394,7 +394,7 @@ class ReplicaFetcher:
         self._delay_partition(key)
 
     async def _handle_offset_out_of_range(self, follower: Follower, asked: PartitionFetchState) -> None:
-        """Truncate to the leader's end, after an unclean election, or restart the log at the leader's start."""
+        """Truncate to the leader's end offset, after an unclean election, or restart the log at the leader's start."""
         key = follower.topic_partition
         end = await self._list_offset(key, asked, _LATEST)
         start = await self._list_offset(key, asked, _EARLIEST) if end >= asked.offset else None
@@ -406,11 +406,11 @@ class ReplicaFetcher:
         elif start > asked.offset:
             follower.restart(start, now_ms)
         else:
-            # A leader that contradicts itself, as one without room for a new segment does, is asked again later.
+            # The leader contradicts itself, for instance if it has no room for a new segment: retry later.
             self._delay_partition(key)
 
     async def _list_offset(self, key: TopicPartition, asked: PartitionFetchState, timestamp: int) -> int:
-        """Return one end of the leader's log. Raises `KafkaError`, `UnavailableError`."""
+        """Return the start or end offset of the leader's log. Raises `KafkaError`, `UnavailableError`."""
         wanted = {
             "partition_index": key.partition,
             "current_leader_epoch": asked.leader_epoch,

@@ -1,8 +1,8 @@
-"""The partitions that this broker leads or follows, by the cluster's image.
+"""The replica manager: makes this broker lead and follow the partitions that the cluster's image assigns to it.
 
-Opening a log takes milliseconds, so many are opened over many turns of the event loop; `wait_until_applied` waits for
-them. A log is deleted only if the controller commands it, or if a note in the tree says so (`stray_logs`). A log whose
-topic has another id than the image's is renamed to a folder whose name ends with `-stray`.
+Opening a log takes milliseconds, so logs are opened over many turns of the event loop; `wait_until_applied` waits for
+them. A log is deleted only if the controller commands it, or a note in the metadata tree says so (`stray_logs`). A log
+with another topic id than the image's is renamed to a folder whose name ends with `-stray`.
 """
 
 import asyncio
@@ -64,7 +64,7 @@ class ReplicaManager:
         self._is_fenced = False
         self.refused = RefusedAppends()
         self._fenced: dict[TopicPartition, LeaderReplication] = {}
-        """The partitions that were led when the fence closed, and are not led again yet."""
+        """The replication state of partitions that were led when the fence closed, and are not led again yet."""
         self._by_topic: dict[str, dict[int, Partition]] = {}
         self.traffic: dict[str, TopicTraffic] = {}
         self._offline = OfflineLogs(try_again=self._open_again)
@@ -122,10 +122,7 @@ class ReplicaManager:
         return self._followers
 
     def stable_offset(self, key: TopicPartition) -> int | None:
-        """Return the offset up to which a log may be compacted: committed, without open transactions.
-
-        None if unknown.
-        """
+        """Return the last stable offset, up to which a log may be compacted; None without a replica here."""
         replica = self.get(key) or self._followers.get(key)
         return None if replica is None else replica.last_stable_offset
 
@@ -138,7 +135,7 @@ class ReplicaManager:
             yield from partitions.values()
 
     def on_leadership(self, callback: LeadershipCallback) -> None:
-        """Call back with every partition that this broker leads, now and later, and with `None` when it resigns."""
+        """Call `callback` for every partition that this broker leads now or later, and with None when it resigns."""
         self._callbacks.append(callback)
         for partition in tuple(self):
             callback(partition.topic_partition, partition)
@@ -154,7 +151,7 @@ class ReplicaManager:
     # ---- following the image ------------------------------------------------------------------------------------
 
     def log_config(self, topic: str) -> LogConfig:
-        """Return the configuration of the logs of `topic` by the present image (see `TopicLogConfigs`)."""
+        """Return the configuration of the logs of `topic` by the current image (see `TopicLogConfigs`)."""
         return self._log_configs.of(topic, self._image.topics.get(topic), self._config)
 
     def update_config(self, config: BrokerConfig) -> None:
@@ -189,7 +186,7 @@ class ReplicaManager:
             self._resign(partition.topic_partition, KafkaError(ErrorCode.not_leader_or_follower))
 
     def unfence(self) -> None:
-        """Lead again by the image."""
+        """Lead the partitions again that the image assigns to this broker."""
         if self._is_fenced:
             self._is_fenced = False
             for topic in self._image.topics.values():
@@ -208,7 +205,7 @@ class ReplicaManager:
         self._open_next_replicas()
 
     def _open_next_replicas(self) -> None:
-        """Open logs for as long as a turn may take, and the rest in later ones."""
+        """Open logs for `TURN_S` in each turn of the event loop, until all are open."""
         clock = self._runtime.clock
         until = clock.monotonic() + TURN_S
         while self._to_open:
@@ -237,7 +234,7 @@ class ReplicaManager:
                 key = TopicPartition(topic.name, number)
                 self._apply_partition(topic, key, image)
                 if self.damaged.is_damaged(key):
-                    self._when_logs_change()  # whether it can be used depends on the rest of the ISR
+                    self._when_logs_change()  # whether the damaged log is offline depends on the rest of the ISR
 
     def _apply_partition(self, topic: TopicImage, key: TopicPartition, image: PartitionImage) -> None:
         if self._is_leader(image):
@@ -275,7 +272,7 @@ class ReplicaManager:
                 self._make_follower(key, topic, image, log)
 
     def _open_log(self, key: TopicPartition, topic: TopicImage, image: PartitionImage) -> Log | None:
-        """Return the partition's log, or None and count the partition as offline."""
+        """Return the partition's log; if it cannot be opened, add it to the offline logs and return None."""
         is_copied = image.has_leader and self._config.broker_id not in (image.leader, *image.isr)
         topic_id = None if topic.topic_id == UNNAMED else topic.topic_id
         now_ms = self._runtime.clock.now_ms()
@@ -289,7 +286,7 @@ class ReplicaManager:
         except StorageError as error:
             if self._offline.add(key, error) and not isinstance(
                 error, OfflineDirectoryError
-            ):  # the directory has a log line
+            ):  # a log line reported the directory
                 _log.error("Partition %s is offline: %s", key, error)
             return None
         if self._offline.drop(key):
@@ -327,7 +324,6 @@ class ReplicaManager:
         self._fetchers.add_fetcher(follower)
 
     def _remove_follower(self, key: TopicPartition) -> None:
-        """Stop following a partition, if this broker does."""
         follower = self._followers.pop(key, None)
         if follower is not None:
             self._fetchers.remove_fetcher(key)
@@ -352,7 +348,7 @@ class ReplicaManager:
         return image.leader == self._config.broker_id and not self._is_fenced
 
     def _is_follower(self, image: PartitionImage) -> bool:
-        """Return whether this broker follows the partition, also without a leader, once the controller has decided."""
+        """Return whether this broker follows the partition, also without a leader, unless its state is unknown."""
         me = self._config.broker_id
         return image.is_readable and me in image.replicas and image.leader != me
 
@@ -361,7 +357,6 @@ class ReplicaManager:
         return int(text) if text.isascii() and text.isdigit() else self._config.min_insync_replicas
 
     def _resign(self, topic_partition: TopicPartition, reason: KafkaError) -> None:
-        """Stop leading a partition, if this broker does."""
         partitions = self._by_topic.get(topic_partition.topic, {})
         partition = partitions.pop(topic_partition.partition, None)
         if partition is None:
@@ -380,7 +375,7 @@ class ReplicaManager:
             self.stop_replica(topic_partition, delete=False)
 
     def stop_replica(self, topic_partition: TopicPartition, *, delete: bool) -> None:
-        """Stop leading and following a partition until the next image with it, and delete its log if commanded."""
+        """Stop leading and following a partition until another image has it; with `delete`, delete its log."""
         self._resign(topic_partition, KafkaError(ErrorCode.unknown_topic_or_partition))
         self._remove_follower(topic_partition)
         self._offline.drop(topic_partition)
@@ -392,7 +387,7 @@ class ReplicaManager:
                 _log.error("Failed to delete the log of %s: %s", topic_partition, error)
 
     def is_offline(self, topic_partition: TopicPartition) -> bool:
-        """Return whether the log of a replica cannot be opened, or has stopped."""
+        """Return whether a replica's log cannot be opened, has failed, or is damaged while another broker can lead."""
         log = self._logs.get(topic_partition)
         return (
             topic_partition in self._offline
@@ -400,7 +395,7 @@ class ReplicaManager:
             or self.damaged.is_to_be_replaced(topic_partition)
         )
 
-    # ---- from time to time --------------------------------------------------------------------------------------
+    # ---- maintenance and shutdown -------------------------------------------------------------------------------
 
     def start_maintenance(self) -> None:
         """Run retention, expiry, flushes and checkpoints periodically, until `stop`."""
@@ -421,7 +416,7 @@ class ReplicaManager:
             self._prepare_some(steps)
 
     def _prepare_some(self, steps: Iterator[None]) -> None:
-        """Prepare maintenance for as long as a turn may take, and the rest in later ones."""
+        """Prepare maintenance for `TURN_S` in each turn of the event loop, then run it."""
         job, clock = self._prepared, self._runtime.clock
         if job is None:
             return
@@ -446,7 +441,7 @@ class ReplicaManager:
             _log.warning("Failed to flush and delete segments, retrying with the next maintenance: %s", error)
         for took_ms in job.flush_times_ms:
             self.writer.flush_time.observe(took_ms)
-        plan = self._logs.maintenance.finish(job)  # also the last job's: logs that it could not flush need recovery
+        plan = self._logs.maintenance.finish(job)  # also after `stop`: logs that were not flushed need recovery
         if plan is not None and self._maintenance_timer is not None:
             writing = self._runtime.disk.submit(partial(self._logs.checkpoints.write, plan), background=True)
             writing.add_done_callback(self._checkpoints_written)
@@ -458,7 +453,7 @@ class ReplicaManager:
                 self._logs.checkpoints.write_failed(error)
 
     async def stop(self) -> None:
-        """Write and answer the pending appends, and stop leading and following. The logs stay open."""
+        """Write and acknowledge the pending appends, and stop leading and following. The logs stay open."""
         reason = KafkaError(ErrorCode.not_leader_or_follower)
         self._offline.stop()
         self.damaged.stop()

@@ -1,20 +1,19 @@
 """Logs of replicas that were deleted while this broker was down.
 
-A log is deleted only if a note below `/admin/deleted_replicas` says so. Nothing else in the tree, or missing
-there, is a reason: a directory may come from Kafka, and the tree may be an older one, from a backup.
+A log is deleted only if a note below `/admin/deleted_replicas` says so. A topic or replica that the metadata tree lacks
+is no reason: the directory may come from Kafka, or the tree from an older backup.
 
-| the tree | the log |
+| the metadata tree | the log |
 |---|---|
-| has a note that the topic of this id was deleted while the broker was away | renamed to `-stray`, and removed |
+| has a note that the topic of this id was deleted while the broker was down | renamed to `-stray`, and removed |
 | has a note that the replica was moved away meanwhile, and the topic is deleted | deleted, as by StopReplica |
-| has that note, a leader epoch that is not older than the log's, and a live in-sync replica | the same |
+| has that note, a leader epoch not older than the log's, and a live in-sync replica | deleted, as by StopReplica |
 | has another topic of the name, and no note | renamed to `-stray` |
 | has a request to delete the topic | the controller's StopReplica deletes it |
-| anything else | left alone, and named in the log |
+| anything else | kept, with a warning |
 
-A log without a topic id is left alone, too. Folders are removed after `file.delete.delay.ms`; Kafka leaves the removal
-of `-stray` folders to the operator. After a restart, the first rule applies to renamed folders, too; others are for an
-operator, such as logs that were renamed because they are damaged.
+A log without a topic id is kept, too. Folders are removed after `file.delete.delay.ms`. After a restart, the first rule
+also applies to `-stray` folders; others, such as damaged logs, are left to the operator, as all are in Kafka.
 """
 
 import asyncio
@@ -34,16 +33,16 @@ from odradek.runtime import Clock
 
 _log = logging.getLogger("odradek.broker")
 _MOST_NAMED: Final = 10
-"""Logs that one line names."""
+"""Limit of the logs that a warning names."""
 _PAUSE_S: Final = 30.0
-"""The time after which a replica that was moved away is looked at again, if it could not be deleted yet."""
+"""The interval of searches while a replica that was moved away cannot be deleted yet."""
 
 Notes = set[tuple[UUID, int | None]]
-"""Topics that were deleted (None), and partitions that were moved away, without this broker."""
+"""`(topic id, partition)` of replicas that were moved away while this broker was down; None for a deleted topic."""
 
 
 class StrayLogs:
-    """The stray logs of one broker. `look` is called each time the broker knows the whole image again."""
+    """The stray logs of one broker. `look` is called each time the broker has a complete image again."""
 
     def __init__(
         self, store: Store, broker_id: int, logs: LogManager, clock: Clock, *, image: Callable[[], ClusterImage]
@@ -55,9 +54,9 @@ class StrayLogs:
         self._image = image
         self._looking: asyncio.Task[None] | None = None
         self._removing: set[UUID | None] = set()
-        """Topics whose stray logs are being removed: their notes stay until a start that finds none."""
+        """Topics whose stray logs are being removed: their notes stay until a later start finds no such log."""
         self._named: list[str] = []
-        """The logs that were left alone, and named, by the last search."""
+        """The logs that the last search kept and warned of."""
 
     def look(self) -> None:
         """Start a search for stray logs, unless one is running."""
@@ -79,7 +78,7 @@ class StrayLogs:
             _log.warning("Failed to look for stray logs, retrying after the next start or session: %s", error)
 
     async def _sort_out(self) -> bool:
-        """Search once, and return whether a replica that was moved away has to wait."""
+        """Search once, and return whether a replica that was moved away cannot be deleted yet."""
         suspects = {key: topic_id for key, topic_id in self._logs.topic_ids.items() if not self._is_own(key, topic_id)}
         notes = await self._read_notes()
         if not suspects and not self._logs.deleted.strays and not notes:
@@ -115,7 +114,7 @@ class StrayLogs:
     async def _remove_notes(
         self, notes: Notes, found: set[UUID | None], topics: Mapping[str, TopicImage | None]
     ) -> None:
-        """Remove notes that are done; all stay while a directory is offline, which may have such logs."""
+        """Remove the notes whose logs are gone; keep all while a directory is offline, as it may have such logs."""
         if self._logs.directories.offline:
             return
         topics_here = found | self._removing | set(self._logs.topic_ids.values())
@@ -154,17 +153,14 @@ class StrayLogs:
         return topic.topic_id in (UNNAMED, topic_id) and self._broker_id in image.replicas
 
     def _lacks(self, key: TopicPartition, topics: Mapping[str, TopicImage | None]) -> bool:
-        """Return whether `topics`, read after the notes of deletions, give this broker no replica of the partition.
-
-        If it has, a note is of an earlier replica.
-        """
+        """Return whether `topics`, read after the notes, assign this broker no replica; else its note is outdated."""
         topic = topics.get(key.topic)
         if topic is None or topic.topic_id != self._logs.topic_id(key) or key.partition not in topic.partitions:
             return True
         return self._broker_id not in topic.partitions[key.partition].replicas
 
     def _is_dispensable(self, key: TopicPartition, topic_id: UUID, topics: Mapping[str, TopicImage | None]) -> bool:
-        """Return whether the topic of a log was deleted, or other brokers have what is in the log."""
+        """Return whether the topic of a log was deleted, or other brokers have the log's records."""
         log = self._logs.get(key)
         if key.topic not in topics or log is None:
             return False

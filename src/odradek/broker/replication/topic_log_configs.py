@@ -21,7 +21,7 @@ class _MadeConfig(NamedTuple):
 
 
 class TopicLogConfigs:
-    """Makes log configurations, and keeps the last one: logs of one topic are opened one after the other."""
+    """Makes log configurations, and caches the last one, as logs of one topic are opened one after the other."""
 
     def __init__(self) -> None:
         self._last: _MadeConfig | None = None
@@ -29,8 +29,8 @@ class TopicLogConfigs:
     def of(self, name: str, topic: TopicImage | None, broker: BrokerConfig) -> LogConfig:
         """Return the configuration of the logs of `topic`.
 
-        If the topic or its configuration is unknown or invalid, it is the broker's, without deletion: the topic's
-        retention may be longer.
+        If the topic's configuration is unknown or invalid, return the broker's with an empty `cleanup.policy`, because
+        the topic's retention may be longer.
         """
         last = self._last
         if last is not None and last.broker is broker and last.topic is topic:

@@ -1,14 +1,13 @@
-"""The writer of appends: one write per log and turn of the event loop; large writes run on the writer thread.
+"""Writes appended records to the logs: one write per log and turn of the event loop, large ones on the writer thread.
 
 ```
 mark ──► end of turn ──┬─ small: written at once
                        └─ large, or to be flushed: one job on the writer thread; later appends are the next job
 ```
-A fresh page of the page cache costs 3.6 ms per MiB (DESIGN 3), for which the loop must not wait. A write that rolls a
-segment has finished another one, which is flushed in the background.
+Fresh pages of the page cache cost 3.6 ms per MiB (DESIGN 3), for which the event loop must not wait. When a write rolls
+a segment, the finished segment is flushed in the background.
 
-An exception of one appender does not affect the others. The log counts what has failed; an appender that could not be
-notified is notified after `RETRY_S`.
+An exception of one appender does not affect the others: that appender is notified again after `RETRY_S`.
 """
 
 import asyncio
@@ -30,29 +29,29 @@ from odradek.runtime import Clock, Disk
 
 _log = logging.getLogger("odradek.broker")
 RETRY_S: Final = 1.0
-"""Also the interval at which a permanent error is logged."""
+"""The delay before an appender is notified again after an exception."""
 _NOTIFY_FAILED: Final = "Failed to notify an appender, retrying in a second"
 
 
 class Appender(Protocol):
-    """The leader or the follower of a log; a log has one at a time."""
+    """A `Partition` or `Follower` that appends to its log; a log has one at a time."""
 
     @property
     def log(self) -> Log:
         """The log that is appended to."""
 
     def written(self, size: int) -> None:
-        """Record that the log's `written_offset` has moved past `size` more bytes."""
+        """Handle a write of `size` bytes, which has advanced the log's `written_offset`."""
 
     def failed(self, error: KafkaError) -> None:
-        """Record that unwritten appends are lost."""
+        """Handle the loss of the appends that were not written."""
 
 
 class Writer:
     """The writer of one broker; it keeps the order of appends within a log.
 
-    `check_fence` is called before an appender learns that its records are written: a fenced leader resigns first.
-    `cork` is held while appenders are notified, so that their responses are gathered.
+    `check_fence` is called before appenders are notified of a write, so that a fenced leader resigns first. `cork`
+    gathers the responses while they are notified.
     """
 
     def __init__(
@@ -61,13 +60,13 @@ class Writer:
         self._disk = disk
         self._clock = clock
         self.flush_time = Histogram()
-        """Times of flushes, of writes and of finished segments."""
+        """Times of flushes in ms, by writes and of finished segments."""
         self.full_disks = FullDisks(clock)
         self._loop = asyncio.get_running_loop()
         self._marked: dict[Appender, None] = {}
         self._busy: dict[Log, asyncio.Future[None]] = {}
         self._next: dict[Log, Appender] = {}
-        """Appenders to check again after the job of their log."""
+        """Appenders with records to write after the running job of their log."""
         self._flushes: set[asyncio.Future[None]] = set()
         self._to_notify_again: dict[Appender, None] = {}
         """Appenders to mark again after `RETRY_S`."""
@@ -76,7 +75,7 @@ class Writer:
         self._check_fence = check_fence
 
     def mark(self, appender: Appender) -> None:
-        """Write, and notify `appender`, at the end of this turn."""
+        """At the end of this turn, write what `appender` has appended, and notify it."""
         if not self._marked and not self._killed:
             self._loop.call_soon(self._end_turn)
         self._marked[appender] = None
@@ -118,7 +117,7 @@ class Writer:
                     self._write(appender)
 
     def _try_again(self, *appenders: Appender) -> None:
-        """Mark appenders again later, after an exception of this program or a lack of memory."""
+        """Mark appenders again after `RETRY_S`."""
         if not self._to_notify_again:
             self._loop.call_later(RETRY_S, self._mark_to_notify_again)
         self._to_notify_again.update(dict.fromkeys(appenders))
@@ -221,7 +220,7 @@ class Writer:
 
 
 def _take_error(job: WriteJob | FlushJob, future: "asyncio.Future[None]") -> None:
-    """Give a job the exception of its thread, if it did not run. Raises exceptions that end the process."""
+    """Store the exception of a job that did not run in `job.error`; raise exceptions that end the process."""
     error = future.exception()
     if isinstance(error, Exception):
         job.error = error

@@ -1,13 +1,13 @@
-"""The admission of requests: every request passes here before its handler decides anything.
+"""Admission of requests: quotas, an asynchronous check, and authorization.
 
 ```
 Dispatcher.serve ─▶ is_due           quotas delay a request, an asynchronous check holds it: meanwhile its connection
-                                     serves nothing, and then the same request comes again
+                                     serves nothing, and then calls `is_due` with the same request again
                  ─▶ check_request    the API's permission on the whole request (`api_permissions`), the check's error
 handler          ─▶ check, denied    the API's permissions on each topic, group and so on that the request names
 ```
-Two shortcuts reuse decisions: the fast path of Produce while the authorizer's version is the same, and cached answers
-for requests of the same `RequestContext.visibility`.
+Two shortcuts reuse decisions: the fast path of Produce, for the same version of the authorizer, and cached responses,
+for the same `RequestContext.visibility`.
 """
 
 import asyncio
@@ -53,14 +53,14 @@ class Quotas(Protocol):
     """The quotas of clients (KIP-13, KIP-124)."""
 
     def throttle_time_s(self, context: "RequestContext", cost_bytes: int) -> float:
-        """Charge a request to its client, and return how long the request has to wait before it is served."""
+        """Charge a request to its client's quota, and return for how many seconds the request must wait, or 0."""
 
 
 class RequestVerifier(Protocol):
     """A check of requests that has to wait for another broker, for instance of a transaction (KIP-890)."""
 
     def verify(self, context: "RequestContext", frame: memoryview) -> Awaitable[None] | None:
-        """Return None if there is nothing to wait for. The awaitable raises `KafkaError` to refuse the request.
+        """Return None if there is nothing to wait for, else an awaitable, which raises `KafkaError` to refuse.
 
         `frame` is valid during this call only.
         """
@@ -74,11 +74,11 @@ class Admission:
     ) -> None:
         self.authorizer = authorizer
         self.allows_all = isinstance(authorizer, AllowAllAuthorizer)
-        """Whether the authorizer need not be called: with many partitions, calls would be a large part of a fetch."""
+        """Whether everything is allowed, so that the authorizer, a large part of a fetch's cost, is not called."""
         self.may_postpone = quotas is not None or verifier is not None
         """Whether `is_due` has to be called."""
         self.may_refuse = not self.allows_all or self.may_postpone
-        """Whether any other method can refuse a request. If not, hot paths need not call them."""
+        """Whether the other methods can refuse anything. If not, hot paths need not call them."""
         self._quotas = quotas
         self._verifier = verifier
         self._tasks: set[asyncio.Task[KafkaError | None]] = set()
@@ -86,7 +86,7 @@ class Admission:
     # ---- when a request is served -------------------------------------------------------------------------------
 
     def is_due(self, context: "RequestContext", frame: memoryview) -> bool:
-        """Return whether the request may be served now. If not, its connection is held, and the request comes again."""
+        """Return whether the request may be served now. If not, hold its connection, which tries again later."""
         session = context.session
         task = session.postponed
         if task is None:
@@ -111,7 +111,7 @@ class Admission:
             session.connection.resume_writing()
 
     def stop(self) -> None:
-        """Cancel what requests wait for."""
+        """Cancel the delays and checks of waiting requests."""
         for task in tuple(self._tasks):
             task.cancel()
 
@@ -175,7 +175,7 @@ class Admission:
 
 
 def authorization_error(resource_type: ResourceType) -> KafkaError:
-    """Return the error of a resource that the principal may not use so."""
+    """Return the authorization error for a resource of this type."""
     return KafkaError(_ERRORS[resource_type])
 
 
@@ -184,7 +184,7 @@ def _action(permission: Permission, name: str) -> Action:
 
 
 def _check_declared(context: "RequestContext", permission: Permission) -> None:
-    """Hold handlers to the table: what is authorized and not listed there would be documented nowhere."""
+    """Assert that the API's entry in `PERMISSIONS`, which documents the API, has this permission."""
     assert permission in PERMISSIONS[ApiKey(context.api_key)].items, permission
 
 

@@ -17,7 +17,7 @@ Key = tuple[int, str, Hashable, bytes]
 
 
 class AnswerCache:
-    """The bodies of responses for the present image; a new image empties the cache."""
+    """The bodies of responses for the current image; a new image empties the cache."""
 
     def __init__(self) -> None:
         self._image: ClusterImage | None = None
@@ -25,7 +25,7 @@ class AnswerCache:
         self._bytes = 0
 
     def get(self, image: ClusterImage, key: Key) -> bytes | None:
-        """Return the body that was put for `key` and this image."""
+        """Return the body that was put for `key` and this image, or None."""
         return self._bodies.get(key) if image is self._image else None
 
     def put(self, image: ClusterImage, key: Key, body: bytes) -> None:

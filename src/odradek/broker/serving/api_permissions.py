@@ -25,8 +25,8 @@ class Permission(NamedTuple):
 class ApiPermissions(NamedTuple):
     """The permissions of one API.
 
-    A request needs one of those in `request`, on the cluster or on the group that the request is about: admission
-    refuses it before its handler is called. `items` are authorized by the handler, for each item that a request names.
+    Admission refuses a request without any of the permissions in `request`, on the cluster or on the request's group,
+    before the handler is called. The handler checks `items`, for each resource that the request names.
     """
 
     request: tuple[Permission, ...] = ()

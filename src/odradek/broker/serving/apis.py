@@ -13,7 +13,7 @@ from odradek.protocol.api import ApiKey, schema_versions
 
 
 class Api(NamedTuple):
-    """One API. The handler of a `raw` one takes and returns frames."""
+    """One API. The handler of a `raw` API takes and returns frames."""
 
     key: ApiKey
     module: str
@@ -26,8 +26,7 @@ _RAW: Final = frozenset({ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA, ApiKey.A
 HIDDEN: Final = frozenset(
     {ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA, ApiKey.CONTROLLED_SHUTDOWN}
 )
-"""APIs between brokers of one cluster, which know the version. They are not advertised to clients (Kafka with ZooKeeper
-advertised them)."""
+"""APIs between brokers of one cluster, which are not advertised to clients."""
 _KEYS: Final = (
     ApiKey.PRODUCE,
     ApiKey.FETCH,
@@ -73,9 +72,8 @@ _KEYS: Final = (
     ApiKey.DESCRIBE_TOPIC_PARTITIONS,
 )
 _LAST_VERSION: Final = {ApiKey.INIT_PRODUCER_ID: 5, ApiKey.DESCRIBE_LOG_DIRS: 4}
-"""Last versions served where the schemas have later ones: two-phase commit (KIP-939) and cordoned directories
-(KIP-1066),
-which Kafka 4.2 does not advertise either."""
+"""Last served versions of APIs whose schemas have later ones, for two-phase commit (KIP-939) and cordoned directories
+(KIP-1066). Kafka 4.2 does not advertise these either."""
 HANDLERS: Final = "odradek.broker.handlers"
 
 

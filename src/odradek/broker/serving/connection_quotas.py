@@ -1,8 +1,8 @@
-"""Limits on the number of connections, in all and per IP address, and on the rate of new ones.
+"""Limits on the number of connections, in total and per IP address, and on the rate of new ones.
 
-Pure: time is an argument. `max.connections` and `max.connections.per.ip` close a new connection at once; Kafka leaves
-the former in the kernel's queue, where a client cannot tell a full broker from a dead one.
-`max.connection.creation.rate` accepts a connection and delays its first request.
+Pure: time is an argument. A connection beyond `max.connections` (which Kafka leaves in the kernel's queue) or
+`max.connections.per.ip` is closed at once. Beyond `max.connection.creation.rate`, a connection is accepted, and its
+first request is delayed.
 """
 
 from collections import Counter
@@ -11,11 +11,11 @@ from typing import Final
 from odradek.config import BrokerConfig, parse_ip_counts
 
 _BURST_S: Final = 1.0
-"""Connections that the rate allowed in this time, and that did not come, may come at once later."""
+"""After a quiet time, as many connections may come at once as the rate allows in this time."""
 
 
 class ConnectionQuotas:
-    """Counts open connections, refuses or delays new ones. `most_open`: how many the limit for open files allows."""
+    """Counts open connections, refuses or delays new ones. `most_open`: the limit by the number of open files."""
 
     def __init__(self, most_open: int) -> None:
         self._most_open = most_open
@@ -44,6 +44,6 @@ class ConnectionQuotas:
             del self._by_ip[ip]
 
     def delay_s(self, config: BrokerConfig, now_s: float) -> float:
-        """Return how long a connection that comes now has to wait before it is served."""
+        """Return for how long a connection that is opened now must wait before it is served."""
         self._next_s = max(self._next_s, now_s - _BURST_S) + 1 / config.max_connection_creation_rate
         return max(self._next_s - now_s, 0.0)

@@ -13,14 +13,14 @@ from odradek.security import ANONYMOUS, CLUSTER_NAME, AclOperation, Principal, R
 from odradek.wire import Connection, Reply
 
 _ENTRY_BYTES: Final = 1024
-"""The memory of one item of an array while its request is served, however few bytes it came in."""
+"""Memory for one array item of a decoded request, however few bytes it has on the wire."""
 _USUAL_ENTRIES: Final = 16
-"""Requests of up to so many entries cost little more than their connection."""
+"""Requests with no more array items than this cost little more than their connection."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Session:
-    """The state of one connection: its listener, its peer, its principal, and what of it is admitted."""
+    """The state of one connection: its listener, client and principal, and the admission of its requests."""
 
     connection: Connection
     listener: str
@@ -30,15 +30,15 @@ class Session:
     client_software: str = ""
     """Name and version, if the client sent them in ApiVersions (KIP-511)."""
     fast_path: Callable[[memoryview], Reply | None] | None = None
-    """The fast path, tried before a frame is decoded: it knows requests of this connection by their first bytes."""
+    """Called with a frame before that is decoded; returns None unless it knows the frame's first bytes."""
     postponed: "asyncio.Task[KafkaError | None] | None" = None
     """The delay or the check that the next request waits for (`Admission.is_due`)."""
     refusal: KafkaError | None = None
-    """The asynchronous check's error for the present request."""
+    """The asynchronous check's error for the current request."""
 
 
 class RequestContext(NamedTuple):
-    """One request's header, on its connection's session."""
+    """The header of a request, and the session of its connection."""
 
     header: RequestHeader
     session: Session
@@ -88,7 +88,7 @@ class RequestContext(NamedTuple):
         return self.session.admission.allows_any(self, operation, resource_type)
 
     def check(self, operation: AclOperation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> None:
-        """Raise `KafkaError` TOPIC_AUTHORIZATION_FAILED, or that of the type, unless `allows`."""
+        """Raise the resource type's authorization error if the principal may not do the operation."""
         if not self.session.admission.allows(self, operation, resource_type, name):
             raise authorization_error(resource_type)
 
@@ -102,15 +102,15 @@ class RequestContext(NamedTuple):
 
     @property
     def visibility(self) -> Hashable:
-        """Return what decisions about this principal depend on: the part of a cached answer's key."""
+        """The values that the authorizer's decisions depend on, as a part of cache keys; None if all is allowed."""
         admission = self.session.admission
         return None if admission.allows_all else (self.principal, self.client_host, admission.authorizer.version)
 
 
 class WhenDone(NamedTuple):
-    """An answer that a handler makes of a future once it is done.
+    """A handler's result that becomes a response, by `message(future)`, when `future` is done.
 
-    A coroutine would run in a task, which takes as long as all else that a heartbeat or a commit needs.
+    Cheaper than a coroutine, whose task would double the time of a heartbeat or a commit.
     """
 
     future: "asyncio.Future[Any]"
@@ -118,12 +118,12 @@ class WhenDone(NamedTuple):
 
 
 def cluster_operations(context: RequestContext) -> int:
-    """Return the operations on the cluster for an answer: none without the permission to describe the cluster."""
+    """Return the bit field of authorized cluster operations; 0 without the permission to describe the cluster."""
     if not context.allows(AclOperation.DESCRIBE, ResourceType.CLUSTER):
         return 0
     return context.authorized_operations(ResourceType.CLUSTER)
 
 
 def decoded_bytes(meter: Meter) -> int:
-    """Return about how many bytes the request's array items take in memory until it is answered (`PendingReply`)."""
+    """Estimate how many bytes the request's array items take in memory, for `PendingReply.decoded_bytes`."""
     return max(meter.taken - _USUAL_ENTRIES, 0) * _ENTRY_BYTES

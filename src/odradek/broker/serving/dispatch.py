@@ -1,8 +1,8 @@
-"""The way from a frame to its handler, and from the handler's result to a reply.
+"""The dispatcher: it calls the handler of a request's API, and makes a reply of the handler's result.
 
-A handler is imported when its API is first requested, with the codecs that it needs. A malformed request, or a bug in
-a handler, closes that connection and logs one line; no exception of a handler leaves this module. An import that fails
-for lack of a file descriptor closes the connection too, and is repeated with the next request.
+A handler is imported with its codecs when its API is first requested. A malformed request, a bug in a handler, or an
+import without a free file descriptor closes that connection and logs one line; no exception of a handler leaves this
+module. The next request repeats a failed import.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from odradek.runtime.disk import is_out_of_descriptors
 from odradek.wire import LATER, NO_REPLY, Buffers, Connection, PendingReply, Reply
 
 _LONGEST_CLIENT_ID: Final = 100
-"""Characters of a client id that a log line has."""
+"""Limit of a client id's characters in a log line."""
 Handler = Callable[[Any, RequestContext, memoryview], Reply]
 """Called with the broker, a request's context and its frame."""
 _NO_DESCRIPTOR: Final = "the process can open no more files (ulimit -n)"
@@ -60,7 +60,7 @@ class Dispatcher:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def serve_controller(self) -> None:
-        """Serve the controller's commands, without which the broker does not know its partitions."""
+        """Serve the controller's commands from now on."""
         self._serves_controller = True
 
     def serve_clients(self) -> None:
@@ -68,14 +68,11 @@ class Dispatcher:
         self._serves_clients = True
 
     def count_errors(self) -> None:
-        """Count the error codes of answers from now on."""
+        """Count the error codes in responses from now on."""
         self._counts_errors = True
 
     def serve(self, connection: Connection, frame: memoryview, *, alone: bool) -> Reply:
-        """Serve one frame as `wire.Service` says.
-
-        Produce and Fetch may be pipelined, other requests are served alone.
-        """
+        """Serve one frame as `wire.Service` says. Produce and Fetch may be pipelined, others are served alone."""
         session = connection.session
         assert isinstance(session, Session)
         header: RequestHeader | None = None
@@ -118,9 +115,7 @@ class Dispatcher:
         """Run `answer` as a task, and return a reply for its result. Later requests of the connection wait for it.
 
         `handler` is the coroutine that `answer` awaits: it is closed if the task is cancelled before its first step.
-
-        `meter` counted the request's entries. If only bytes were counted, hundreds of requests with many small entries
-        would be served at a time, each of which takes fifty times its size.
+        `meter` counted the request's array items, of which small ones take fifty times their size in memory.
         """
         reply = _exclusive_reply(meter)
         task = asyncio.get_running_loop().create_task(answer)
@@ -136,13 +131,13 @@ class Dispatcher:
         return reply
 
     def kill(self) -> None:
-        """Cancel the requests that are not answered yet."""
+        """Cancel the tasks of requests that are not answered yet."""
         self._admission.stop()
         for task in tuple(self._tasks):
             task.cancel()
 
     async def stop(self) -> None:
-        """Cancel the requests that are not answered yet, and wait for their tasks."""
+        """Cancel the tasks of requests that are not answered yet, and wait for them."""
         tasks = tuple(self._tasks)
         self.kill()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -160,9 +155,9 @@ class Dispatcher:
         raise KafkaError(ErrorCode.unsupported_version, _unserved(api, header, session))
 
     def _message_handler(self, api: Api, version: int, module: Any) -> Handler:
-        """Return a handler of frames that admits a request and calls the module's handler of messages.
+        """Return a function that decodes a frame, authorizes the request, and calls `module.handle` with the message.
 
-        `module.refuse` gives the response to a request that is not admitted, where `error_responses` is not enough.
+        `module.refuse`, or else `error_responses`, makes the response to an unauthorized request.
         """
         key = api.key
         handle: Callable[..., Any] = module.handle
@@ -185,7 +180,7 @@ class Dispatcher:
         def serve(broker: object, context: RequestContext, frame: memoryview) -> Reply:
             body = bytes(frame[context.header.body_offset :])
             is_command = key in HIDDEN and self._is_own_command(body)
-            # A controller's command has as many entries as there are partitions.
+            # A controller's command may have an entry for each partition, so it is not limited.
             meter = Meter(len(body) if is_command else self._metadata.config.most_request_entries)
             message = decode(key, version, body, meter=meter)
             if is_guarded:
@@ -224,7 +219,7 @@ def _exclusive_reply(meter: Meter) -> PendingReply:
 
 
 def _settle(context: RequestContext, reply: PendingReply, result: Callable[[], Buffers]) -> None:
-    """Complete a reply with a result, or close the connection because of the error that it raises."""
+    """Complete `reply` with the return value of `result`; if that raises, close the connection."""
     try:
         buffers = result()
     except asyncio.CancelledError:
@@ -248,7 +243,7 @@ def _error_response(key: ApiKey, version: int, message: Any, error: KafkaError) 
 
 
 def _unserved(api: Api | None, header: RequestHeader, session: Session) -> str:
-    """Return why a request has no handler, and which client software sent it, as far as it is known."""
+    """Return why a request has no handler, and which client software sent it, if known."""
     if api is None:
         reason = "this broker does not serve this API"
     else:

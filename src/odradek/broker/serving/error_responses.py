@@ -1,8 +1,8 @@
 """A response of any API that reports one error for everything requested, made from the API's schema.
 
-The error code is where Kafka puts one that concerns the whole request: in the outermost struct that has a field for
-it, except in Fetch and Metadata, whose errors clients read per partition and per topic. The response names what the
-request names; unknown values are -1, empty or null.
+As in Kafka, the error code is in the outermost struct that has a field for it, except in Fetch and Metadata, whose
+errors clients read per partition and per topic. The response names the resources that the request names; unknown values
+are -1, empty or null.
 """
 
 from collections.abc import Iterator, Sequence
@@ -39,7 +39,7 @@ _NAMES: Final = (
     ("member_id",),
     ("group_instance_id",),
 )
-"""Fields that identify an entry; the names on one line mean the same."""
+"""Fields that identify an entry of a request or response; the names on one line are synonyms."""
 _WITHIN: Final = frozenset({ApiKey.FETCH, ApiKey.METADATA})
 _OF_THE_SESSION: Final = frozenset(
     {
@@ -62,18 +62,18 @@ _BLANK: Final[dict[str, Any]] = {
 
 
 def error_response(api_key: ApiKey, version: int, request: Any, error: ErrorCode, sentence: str) -> dict[str, Any]:
-    """Return the response to `request`, a decoded message of `version`, with `error`, and with `sentence` if it can."""
+    """Return the response with `error` to a decoded `request`, and with `sentence` if it has a field for a message."""
     response_type = load_response_schema(api_key, version)
     response = _Response(error, sentence)
     if api_key not in _WITHIN or error in _OF_THE_SESSION:
         return response.struct(response_type, request, named=False)
     message = response.struct(response_type, request, named=False, passed_over=True)
-    # An incremental fetch names no partitions: its session does.
+    # An incremental fetch may name no partitions, as its session has them.
     return message if response.is_said else response.struct(response_type, request, named=False)
 
 
 class _Response:
-    """A response in the making. `is_said`: the code is somewhere in it."""
+    """Builds a response. `is_said` tells whether the error code is in it."""
 
     def __init__(self, error: ErrorCode, sentence: str) -> None:
         self.is_said = False
@@ -83,9 +83,9 @@ class _Response:
     def struct(
         self, entity_type: Any, request: Any, *, named: bool = True, passed_over: bool = False
     ) -> dict[str, Any]:
-        """Return a struct for `request`, which is a struct of the request or, in a list of names, the name.
+        """Return the struct `entity_type` of the response for `request`: a struct of the request, or a name in a list.
 
-        `passed_over`: the code is not put here, though there is a field for it.
+        `named`: copy the identifying fields. `passed_over`: leave the error code to inner structs.
         """
         message = {field.name: _blank(field) for field in fields(entity_type) if field.default is MISSING}
         if named:
@@ -104,7 +104,7 @@ class _Response:
 
 
 def _identity(entity_type: Any, request: Any) -> dict[str, Any]:
-    """Return the fields that identify the entry."""
+    """Return the response's identifying fields, with the values of `request`."""
     own = {field.name for field in fields(entity_type)}
     if isinstance(request, str | int):
         places = (name for synonyms in _NAMES for name in synonyms if name in own)
@@ -145,7 +145,7 @@ def _has_codes(entity_type: Any) -> bool:
 
 
 def _blank(field: Field[Any]) -> Any:
-    """Return the value of an unknown field."""
+    """Return the value of a field that the request does not determine."""
     kind = classify_field(field)
     if isinstance(kind, EntityTupleField | PrimitiveTupleField):
         return ()

@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227): the broker remembers a client's partitions, so that a request has only the changes.
+"""Fetch sessions (KIP-227): the broker stores a client's partitions, so that requests have only changes.
 
 ```
 session id, epoch      meaning                                the response has
@@ -30,18 +30,18 @@ _EVICTION_S: Final = 120.0
 _LAST_EPOCH: Final = 2**31 - 1
 
 TopicKey = str | UUID
-"""A topic as the client names it: by id from version 13 on."""
+"""A topic as the client identifies it: by name, from version 13 on by id."""
 
 
 class Waiting(Protocol):
     """A fetch that waits for records."""
 
     def overtaken(self) -> None:
-        """Complete the fetch: the session's next fetch has come, and will get the records."""
+        """Complete the fetch: the session's next fetch has arrived, and will get the records."""
 
 
 class PartitionKey(NamedTuple):
-    """A partition as the client names it."""
+    """A partition as the client identifies it."""
 
     topic: TopicKey
     partition: int
@@ -49,10 +49,10 @@ class PartitionKey(NamedTuple):
 
 @dataclass(slots=True)
 class FetchTarget:
-    """The position of a client in one partition, and the offsets that the last response had.
+    """A client's fetch of one partition; -1 is unknown.
 
-    `last_fetched_epoch` is the epoch of the client's last record, -1 if the request has none; `follower_start_offset`
-    is the start of a follower's log.
+    `last_fetched_epoch` is the epoch of the client's last record, `follower_start_offset` the start of a follower's
+    log. `high_watermark` and `log_start_offset` are those of the last response.
     """
 
     key: PartitionKey
@@ -86,7 +86,7 @@ class FetchSession:
                 self.targets[target.key] = target
             else:
                 if target.current_leader_epoch != known.current_leader_epoch:
-                    known.high_watermark = -1  # the client may have ignored it as of another epoch
+                    known.high_watermark = -1  # the client may have ignored the last one, of another epoch
                 known.fetch_offset = target.fetch_offset
                 known.max_bytes = target.max_bytes
                 known.current_leader_epoch = target.current_leader_epoch
@@ -103,10 +103,7 @@ class FetchSession:
 
 
 class FetchContext(NamedTuple):
-    """One request's partitions. `session` is None outside of sessions.
-
-    An `incremental` response has only the changes.
-    """
+    """The partitions of one Fetch. `session` is None without one; an `incremental` response has only changes."""
 
     session: FetchSession | None
     targets: Mapping[PartitionKey, FetchTarget]
@@ -128,7 +125,7 @@ class FetchSessions:
         self._sessions: dict[int, FetchSession] = {}
         self.evictions = 0
         self.partition_count = 0
-        """The partitions of all sessions."""
+        """The number of partitions in all sessions."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -213,7 +210,7 @@ class FetchSessions:
         return len(self._sessions) < self._slots or self._evict_unused(now) or self._evict_smaller(size, now)
 
     def _evict_unused(self, now: float) -> bool:
-        """Evict the session that was unused for longest, and return whether there was one to evict."""
+        """Evict the session that was unused for longest, at least two minutes; return whether there was one."""
         oldest = min(self._sessions.values(), key=lambda session: session.last_used, default=None)
         if oldest is None or now - oldest.last_used <= _EVICTION_S:
             return False
@@ -221,7 +218,7 @@ class FetchSessions:
         return True
 
     def _evict_smaller(self, size: int, now: float) -> bool:
-        """Evict a session of fewer than `size` partitions that is old enough, and return whether there was one."""
+        """Evict the smallest session of fewer than `size` partitions and over two minutes; return if there was one."""
         settled = [session for session in self._sessions.values() if now - session.created > _EVICTION_S]
         smallest = min(settled, key=lambda session: len(session.targets), default=None)
         if smallest is None or len(smallest.targets) >= size:

@@ -12,7 +12,7 @@ class DelayedOperation(Protocol):
     """An operation in the purgatory."""
 
     def expire(self) -> None:
-        """Complete the operation with what there is, after its timeout. It is no longer in the purgatory."""
+        """Complete the operation, which has been removed from the purgatory, because of its timeout."""
 
 
 class Purgatory:
@@ -31,7 +31,7 @@ class Purgatory:
         self._timers[operation] = self._loop.call_later(delay_ms / 1000, self._expire, operation)
 
     def release(self, operation: DelayedOperation) -> bool:
-        """Remove an operation that is complete; return False if its timeout came first."""
+        """Remove an operation that is complete; return False if it has expired already."""
         timer = self._timers.pop(operation, None)
         if timer is None:
             return False

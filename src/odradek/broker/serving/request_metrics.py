@@ -1,7 +1,7 @@
-"""Counters and times of requests, between the connections and the dispatcher; used only with `--metrics-listen`.
+"""Counters and times of requests for the metrics; used only with `--metrics-listen`.
 
-A request's counters are found by its first four bytes, the API and version. Its time begins with the read that brought
-its last byte (`Connection.read_at`), and ends when its response is sent.
+A request's first four bytes, its API and version, select its counters. Its time begins when its last byte is read
+(`Connection.read_at`), and ends when its response is sent.
 """
 
 import struct
@@ -19,7 +19,7 @@ _HEAD_BYTES: Final = 4
 _IDLE_OVER_S: Final = 10.0
 _NO_HEAD: Final = 0xFFFFFFFF
 UNKNOWN: Final = ("Unknown", "")
-"""The name of all APIs that do not exist: clients could ask for any number of them."""
+"""The key of the counters that all unknown APIs share, as clients can send any number of them."""
 
 
 def api_name(api_key: int) -> str:
@@ -28,7 +28,7 @@ def api_name(api_key: int) -> str:
 
 
 class RequestMeter:
-    """A `Serve` that wraps another one. `clock` is the source of `read_at`."""
+    """Counts and times the requests that it passes to `serve`. `clock` is the source of `Connection.read_at`."""
 
     def __init__(self, serve: Serve, clock: Clock) -> None:
         self._serve = serve
@@ -40,7 +40,7 @@ class RequestMeter:
         """Counters by `(API's name, version)`."""
 
     def serve(self, connection: Connection, frame: memoryview, *, alone: bool) -> Reply:
-        """Serve one frame as `wire.Service` says. A request that is put off is counted when it is served."""
+        """Serve one frame as `wire.Service` says, and count it unless the reply is `LATER`."""
         clock = self._clock
         began = clock()
         reply = self._serve(connection, frame, alone=alone)
@@ -72,7 +72,7 @@ class RequestMeter:
         return 1 - min(max((busy - busy_then) / (now - then), 0.0), 1.0) if now > then else 1.0
 
     def _named(self, head: int) -> RequestCounters:
-        """Return the counters of an API and version that was not requested before."""
+        """Return the counters for the first request of an API and version."""
         key, version = head >> 16, head & 0xFFFF
         api = apis().get(key)
         if api is None or (version not in api.advertised and version not in api.served):

@@ -16,7 +16,7 @@ from odradek.protocol.messages.schemas import load_response_schema
 
 
 class _Places(NamedTuple):
-    """The fields of a struct with error codes: its own, and those of structs within it."""
+    """The error code fields of a struct: its own, and those of the structs within it, by field."""
 
     own: tuple[str, ...]
     inner: tuple[tuple[str, "_Places"], ...]
@@ -37,7 +37,7 @@ def _places(entity_type: Any) -> _Places:
 
 
 def error_codes(api_key: int, version: int, message: Mapping[str, Any]) -> Iterator[int]:
-    """Yield each error code in `message`, looking only at fields that the schema has for codes."""
+    """Yield each error code in `message` that is not 0."""
     return _codes(_places(load_response_schema(api_key, version)), message)
 
 

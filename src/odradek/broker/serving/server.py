@@ -1,7 +1,7 @@
 """The listeners and connections of a broker (Kafka's SocketServer).
 
-A client gets the other brokers' addresses of the listener that it came through. A connection beyond a limit is closed
-at once (`connection_quotas`).
+Clients get the brokers' addresses for the listener that they use. A connection beyond a limit is closed at once
+(`connection_quotas`).
 """
 
 import asyncio
@@ -66,7 +66,7 @@ class Server:
         """The function that serves frames; a wrapper replaces it before `open`."""
         self._listeners: list[Listener] = []
         self.answer_buffers = ResponseBuffers()
-        """The buffers of records that are read for clients."""
+        """The buffers into which fetches read records."""
         self._opened: dict[str, ListenerAddress] = {}
         self._emptied: asyncio.Future[None] | None = None
         self._is_aborted = False
@@ -98,17 +98,17 @@ class Server:
 
     @property
     def cork(self) -> AbstractContextManager[None]:
-        """A context manager: while it is held, responses of all connections are gathered."""
+        """A context manager that holds back responses until its end (`wire.Cork`)."""
         return self._group.cork
 
     @property
     def memory_pressure(self) -> MemoryPressure:
-        """The account of large responses, which limits what fetches may read."""
+        """The memory check of all connections, which limits how much fetches may read."""
         return self._group.memory_pressure
 
     @property
     def unanswered_bytes(self) -> int:
-        """Bytes of requests that are in flight."""
+        """The bytes of unanswered requests."""
         return self._group.budget.used_bytes
 
     def measure_requests(self) -> RequestMeter:
@@ -123,8 +123,7 @@ class Server:
     async def open(self) -> None:
         """Listen on every address of `listeners`; clients wait until `accept_client_requests`.
 
-        The free port that a listener with port 0 gets is stored, and used again at the next start. Raises
-        `ConfigurationError` if a port cannot be opened.
+        The port of a listener with port 0 is stored, and used again at the next start. Raises `ConfigurationError`.
         """
         self._check_listeners()
         remembered = self._remembered_ports()
@@ -219,7 +218,7 @@ class Server:
         return tuple(endpoints)
 
     def accept_controller_requests(self) -> None:
-        """Serve the controller's commands, without which the broker does not know its partitions."""
+        """Serve the controller's commands; the broker gets its partitions by them."""
         self._dispatcher.serve_controller()
         self._serve_waiting()
 
@@ -239,7 +238,7 @@ class Server:
         self._listeners.clear()
 
     async def close_connections(self) -> None:
-        """Send the pending responses and close all connections; those that do not read them in time are reset."""
+        """Send the pending responses and close all connections; reset those that do not read them within a second."""
         for connection in tuple(self._connections):
             connection.close()
         if self._connections:
@@ -305,7 +304,7 @@ class _ListenerService:
 
 
 def _most_bytes(queued_max_request_bytes: int) -> int:
-    """Return the limit of lent buffers and of unsent responses; there is none if requests are unlimited."""
+    """Return the limit, in bytes, of receive buffers and of unsent responses; 2**62 if requests are unlimited."""
     return queued_max_request_bytes if queued_max_request_bytes >= 0 else 1 << 62
 
 

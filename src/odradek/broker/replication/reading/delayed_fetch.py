@@ -1,11 +1,11 @@
-"""Fetches that wait for records of a partition, and the offset that each kind of reader reads up to."""
+"""The interface of fetches that wait for records, and the offset up to which each kind of reader reads."""
 
 from enum import IntEnum
 from typing import Protocol
 
 
 class FetchIsolation(IntEnum):
-    """The end of what a reader reads: followers, consumers, consumers of committed transactions."""
+    """The offset up to which a reader reads: followers, read_uncommitted and read_committed consumers."""
 
     LOG_END = 0
     HIGH_WATERMARK = 1
@@ -16,7 +16,7 @@ class DelayedFetch(Protocol):
     """A fetch that waits for more records of a partition."""
 
     def advanced(self, size: int) -> None:
-        """Tell the fetch that it may read `size` more bytes."""
+        """Notify the fetch that it can read `size` more bytes."""
 
     def interrupted(self) -> None:
-        """Tell the fetch to read again and complete: the leader or epoch changed, or a size could not be computed."""
+        """Read again and complete: the leader or epoch has changed, or the number of new bytes is unknown."""

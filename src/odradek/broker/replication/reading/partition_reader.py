@@ -1,9 +1,8 @@
-"""Reading records of partitions that this broker leads or follows, for a consumer or a follower.
+"""Reads records of a partition that this broker leads or follows, for a consumer or a follower.
 
-A consumer gets records up to the high watermark or the last stable offset, a follower all that is written; followers
-read leaders only. A follower's fetch also tells how far its log is, which is what commits records. A reader that sends
-the epoch of its last record gets the diverging epoch instead of records where its log and the leader's diverge
-(KIP-595).
+A consumer gets records up to the high watermark or the last stable offset, a follower all that are written. A
+follower's fetch offset shows which records it has, which commits them. A reader that sends the epoch of its last record
+gets the diverging epoch instead of records if its log diverges from the leader's (KIP-595).
 """
 
 from collections.abc import Callable, Sequence
@@ -24,9 +23,9 @@ _TXN_COMMITTED: Final = FetchIsolation.TXN_COMMITTED
 
 
 class FetchParams(NamedTuple):
-    """The reader: a replica id, or `CONSUMER`.
+    """The reader of a fetch: a replica, or a `CONSUMER`.
 
-    `counts_as_follower`: whether fetches of this replica move the high watermark. `broker_epoch` is its registration's.
+    `counts_as_follower`: whether its fetches can advance the high watermark. `broker_epoch`: the replica's, or -1.
     """
 
     replica_id: int = CONSUMER
@@ -65,7 +64,7 @@ class FetchPartition(Protocol):
 
 
 class PartitionReader:
-    """Reads partitions for one fetch. `lend` gives buffers, as `Log.read` takes it."""
+    """Reads partitions for one fetch. `lend(size)` returns a buffer for `Log.read`."""
 
     def __init__(self, params: FetchParams, lend: Callable[[int], memoryview] | None = None) -> None:
         self._params = params
@@ -74,9 +73,9 @@ class PartitionReader:
     def read(
         self, partition: Partition | Follower, position: FetchPartition, most_bytes: int, *, at_least_one: bool
     ) -> tuple[FetchedPartition, bool]:
-        """Return what the partition has for the reader, and whether it has any record for it at all.
+        """Return `(the result, whether there are records for the reader, even if the limit excludes them)`.
 
-        At most `most_bytes` are read, but with `at_least_one` one whole batch, however large (KIP-74). Raises
+        Reads at most `most_bytes`, but with `at_least_one` one whole batch, however large (KIP-74). Raises
         `KafkaError`: a wrong epoch, OFFSET_OUT_OF_RANGE, a damaged segment.
         """
         params = self._params
@@ -124,7 +123,7 @@ class PartitionReader:
 
 
 def preferred(partition: Partition, replica: int) -> FetchedPartition:
-    """Return the answer for a consumer that should read another replica: no records, but the offsets (KIP-392)."""
+    """Return the result that redirects a consumer to `replica`: offsets without records (KIP-392)."""
     return _answer(partition, b"")._replace(preferred_read_replica=replica)
 
 
@@ -144,9 +143,9 @@ def _answer(
 
 
 def _aborted(log: Log, offset: int, records: Buffer) -> Sequence[tuple[int, int]]:
-    """Return `(producer id, first offset)` of the aborted transactions with a part in `records`, read from `offset`.
+    """Return `(producer id, first offset)` of the aborted transactions in `records`, which were read from `offset`.
 
-    A client drops what such a producer wrote from there to its next marker.
+    The client drops that producer's records from there to its next marker.
     """
     if not records or not log.reader.has_aborted_transactions(offset):
         return ()

@@ -1,7 +1,7 @@
-"""The replica that a consumer should read: the leader, or an in-sync follower that `replica.selector.class` prefers.
+"""Selects the replica that a consumer should read: the leader, or an in-sync follower, by `replica.selector.class`.
 
-A leader's response names the follower and has no records (KIP-392); the consumer goes there until it gets an error, the
-follower goes offline, or its metadata are `metadata.max.age.ms` old.
+The leader's response names the follower and has no records (KIP-392); the consumer reads the follower until it gets an
+error, the follower goes offline, or the consumer's metadata is `metadata.max.age.ms` old.
 """
 
 import logging
@@ -16,7 +16,7 @@ from odradek.model.suggestions import similar_names
 
 _log = logging.getLogger("odradek.broker")
 ENTRY_POINTS: Final = "odradek.replica_selectors"
-"""The group of entry points where packages name their selectors."""
+"""The entry point group in which packages register their selectors."""
 
 
 class ClientMetadata(NamedTuple):
@@ -47,11 +47,11 @@ class ReplicaSelector(Protocol):
         replicas: Sequence[ReplicaView],
         leader: ReplicaView,
     ) -> ReplicaView | None:
-        """Return one of `replicas`, which contains the leader; None stands for the leader."""
+        """Return the replica to read, one of `replicas` (they include the leader), or None to read the leader."""
 
 
 class LeaderSelector:
-    """Always the leader."""
+    """Selects the leader always."""
 
     def select(
         self,
@@ -65,7 +65,7 @@ class LeaderSelector:
 
 
 class RackAwareReplicaSelector:
-    """The leader if it is in the consumer's rack, else the most caught-up replica there, else the leader."""
+    """Selects the leader if it is in the consumer's rack, else that rack's most caught-up replica, else the leader."""
 
     def select(
         self,
@@ -95,13 +95,10 @@ _BUILT_IN: Final[dict[str, Callable[[], ReplicaSelector]]] = {
 
 
 def create_replica_selector(name: str) -> ReplicaSelector:
-    """Return a selector by Kafka's class name, our name, an entry point, or the import path of a class.
-
-    Raises `ConfigurationError`, which lists the names.
-    """
+    """Return a selector by Kafka's class name, our name, entry point, or import path. Raises `ConfigurationError`."""
     made: Any = _BUILT_IN.get(name)
     if made is None:
-        from importlib.metadata import entry_points  # a megabyte, which few processes need
+        from importlib.metadata import entry_points  # here, as it takes a megabyte, which few processes need
 
         named = {each.name: each for each in entry_points(group=ENTRY_POINTS)}
         try:
@@ -140,9 +137,9 @@ class PreferredReadReplicas:
         self._has_failed = False
 
     def find(self, partition: Partition, offset: int, client: ClientMetadata, now_ms: int) -> int | None:
-        """Return the follower that the consumer should read from `offset` on; None stands for this broker.
+        """Return the id of the follower that the consumer should read from `offset` on; None to read this broker.
 
-        Followers that may be chosen are in sync, hold the offset, and have the client's listener.
+        Candidates are in sync, have the offset in their log, and have the client's listener.
         """
         replication, brokers = partition.replication, self._image().brokers
         me = brokers.get(replication.broker_id)

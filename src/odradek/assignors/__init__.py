@@ -1,7 +1,7 @@
-"""Partition assignors: pure functions from partition counts and subscriptions to an assignment.
+"""Partition assignors: range, roundrobin, sticky, cooperative-sticky, uniform, and custom ones.
 
-`assign` takes plain dicts; `create_assignor` returns the object that a group's leader calls, by name, entry point or
-import path. A class of your own inherits from `Assignor`.
+`assign` takes plain dicts; `create_assignor` returns an assignor by name, entry point or import path. Custom classes
+inherit from `Assignor`.
 """
 
 from odradek.assignors.custom import InvalidAssignmentError

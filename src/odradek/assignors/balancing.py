@@ -1,12 +1,10 @@
-"""How many partitions each member gets: first as balanced as possible, then by rack, then with the fewest moves.
+"""How many partitions each member gets in the sticky assignors: balance first, then racks, then the fewest moves.
 
-Partitions are interchangeable within a group: those with the same subscribers and, where racks matter, with replicas on
-the same racks. Members and groups are rows and columns of matrices of counts. Used by `sticky_placement`, which
-decides which partitions these are.
+A group here is a set of interchangeable partitions, with the same subscribers and, if racks matter, replicas on the
+same racks. Matrices of counts have a row per member and a column per group. `sticky_placement` chooses the partitions.
 
-With one group and without racks, `level` is exact. Else, each group in turn is levelled until none changes: then no
-member has two partitions less than another from which it may take one. `cheapest_cycles` then finds the best of all
-solutions, if the matrix is small enough.
+With one group and without racks, `level` is optimal. Otherwise each group is levelled in turn until no count changes,
+and if the matrix is small enough, `cheapest_cycles` finds the optimum.
 """
 
 from typing import Final
@@ -21,8 +19,8 @@ Counts = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 _MAX_EXACT_CELLS: Final = 1 << 16
-"""Members times groups up to which the best solution is searched for; the search takes milliseconds a step at this
-size, and larger groups are levelled well already."""
+"""Limit of members times groups for the search of the optimum: a step takes milliseconds at this size, and larger
+inputs are balanced well without."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -30,16 +28,16 @@ class Groups:
     """Members as rows, groups of interchangeable partitions as columns."""
 
     totals: Counts
-    """Partitions of each group."""
+    """The number of partitions of each group."""
     kept: Counts
-    """Partitions of each group that each member had and may keep."""
+    """The number of partitions of each group that each member had and still subscribes to."""
     subscribed: Flags
     matches: Flags
-    """Whether the member has no rack, or one with replicas of the group."""
+    """Whether the member has no rack, or its rack has replicas of the group."""
 
 
 def balanced_counts(groups: Groups) -> Counts:
-    """Return how many partitions of each group each member gets. Groups without subscribers are not assigned."""
+    """Return how many partitions of each group each member gets. Groups without subscribers stay unassigned."""
     counts = groups.kept.copy()
     loads = counts.sum(axis=1)
     order = np.argsort(groups.subscribed.sum(axis=0), kind="stable")
@@ -64,9 +62,9 @@ def balanced_counts(groups: Groups) -> Counts:
 
 
 def level(base: Counts, have: Counts, total: int) -> Counts:
-    """Spread `total` over members with other loads `base` as evenly as possible, with the fewest changes from `have`.
+    """Distribute `total` over members that have `base` elsewhere, evenly and with the fewest changes from `have`.
 
-    All members end at or one above one level, except those whose `base` is above it: these get nothing.
+    Return each member's share. All end at one height or one above, except that members with a higher `base` get none.
     """
     ascending = np.sort(base)
     sums = np.concatenate(([0], np.cumsum(ascending)))
@@ -81,7 +79,7 @@ def level(base: Counts, have: Counts, total: int) -> Counts:
 
 
 def _add_unassigned(groups: Groups, group: int, members: Counts, counts: Counts, loads: Counts) -> None:
-    """Give the partitions of the group without a previous owner to subscribers with few partitions."""
+    """Add the group's partitions that no member keeps to the subscribers with few partitions, by rack if possible."""
     unassigned = int(groups.totals[group] - groups.kept[:, group].sum())
     near = members[groups.matches[members, group]]
     chosen = near if len(near) else members

@@ -1,12 +1,14 @@
-"""The search for the best counts: a minimum-cost flow, improved by one negative cycle at a time.
+"""Finds the optimal partition counts for `balancing`: a minimum-cost flow, improved by one negative cycle at a time.
 
-Nodes are the members, the groups of partitions, and one sink. An arc from a member to a group says that the member
-gives one partition of the group away, one from a group to a member that the member takes it, one from the sink to a
-member that it shall have one less in all, and one from a member to the sink that it may have one more. So a cycle is a
-change that leaves all partitions assigned, and counts without a negative cycle are optimal (Klein 1967).
+Nodes are the members, the groups of partitions, and one sink. Arcs:
 
-Costs, by priority: the sum of squares of the members' loads; partitions whose member is on another rack; partitions
-that a member did not keep.
+    member → group   the member gives away one partition of the group
+    group → member   the member takes one partition of the group
+    sink → member    the member's total decreases by one
+    member → sink    the member's total increases by one
+
+So a cycle leaves all partitions assigned, and counts without a negative cycle are optimal (Klein 1967). Costs, by
+priority: the sum of squares of the members' totals; partitions whose member is on another rack; moved partitions.
 """
 
 from typing import Final, NamedTuple
@@ -28,7 +30,7 @@ class _Weights(NamedTuple):
 
 
 def cancel_negative_cycles(counts: Counts, kept: Counts, subscribed: Flags, mismatched: Flags) -> None:
-    """Change `counts` to optimal ones. Rows are members, columns groups."""
+    """Make `counts` optimal, in place. Rows are members, columns are groups."""
     weights = _weights(*counts.shape)
     loads = counts.sum(axis=1)
     rack_cost = mismatched * weights.rack
@@ -42,15 +44,15 @@ def cancel_negative_cycles(counts: Counts, kept: Counts, subscribed: Flags, mism
 
 
 def _weights(members: int, groups: int) -> _Weights:
-    """Return weights by which one unit of a higher cost outweighs all lower costs of a cycle, as it has few arcs."""
+    """Return weights such that one unit of a higher cost exceeds all lower costs of a cycle together."""
     arcs = 2 * min(members, groups) + 2
     return _Weights(rack=arcs + 1, load=arcs * (arcs + 2) + 1)
 
 
 def _negative_cycle(give: Counts, take: Counts, load_cost: Counts, unit: int) -> list[int]:
-    """Return the nodes of a cycle in the order of its arcs, none if there is no negative one (Bellman and Ford).
+    """Return the nodes of a negative cycle in the order of its arcs, if any (Bellman-Ford).
 
-    Members are nodes 0 …, then come the groups, then the sink.
+    Nodes are numbered: first the members, then the groups, last the sink.
     """
     member_count, group_count = give.shape
     sink = member_count + group_count
@@ -85,7 +87,7 @@ def _negative_cycle(give: Counts, take: Counts, load_cost: Counts, unit: int) ->
 
 
 def _cycle(before: list[int]) -> list[int]:
-    """Return a cycle of the graph in which each node has at most one predecessor."""
+    """Return a cycle, if any, of the graph in which `before` has each node's predecessor, or -1."""
     seen_from = [_NO_NODE] * len(before)
     for start in range(len(before) - 1, -1, -1):
         node = start
@@ -101,7 +103,7 @@ def _cycle(before: list[int]) -> list[int]:
 
 
 def _apply(cycle: list[int], counts: Counts, kept: Counts, loads: Counts) -> None:
-    """Move along the cycle as many partitions as its cost holds for."""
+    """Move partitions along the cycle, as many as have the same cost."""
     member_count = len(counts)
     sink = member_count + counts.shape[1]
     arcs = list(zip(cycle, [*cycle[1:], cycle[0]], strict=True))

@@ -1,4 +1,4 @@
-"""Assignors of users: what they return is checked before a group gets it."""
+"""Validation of custom assignors and of the assignments that they return."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
@@ -10,16 +10,16 @@ _OPTIONAL: Final = ("supported_protocols", "user_data", "on_assignment")
 
 
 class InvalidAssignmentError(OdradekError, ValueError):
-    """An assignment in which a partition has two owners, none, or one that must not have it."""
+    """An assignment gives a partition to no member, to two, or to one that must not have it."""
 
 
 class CheckedAssignor(Assignor):
-    """A user's assignor. Its `assign` raises `InvalidAssignmentError` for an invalid assignment."""
+    """Wraps a custom assignor; `assign` raises `InvalidAssignmentError` for an invalid assignment."""
 
     def __init__(self, custom: Any, origin: str) -> None:
-        """Raise `ValueError` if `custom` is not an assignor; `origin` says in the message where it is from.
+        """Wrap `custom`, which needs `name` and `assign`, and all or none of the optional attributes.
 
-        An object with a name and `assign` alone is one, too; with some of the optional parts it must have all.
+        Raises `ValueError` otherwise; `origin` names the assignor in the message.
         """
         present = [each for each in _OPTIONAL if hasattr(custom, each)]
         is_assignor = callable(getattr(custom, "assign", None)) and isinstance(getattr(custom, "name", None), str)
@@ -62,9 +62,9 @@ def check_assignment(
     *,
     is_cooperative: bool,
 ) -> None:
-    """Raise `InvalidAssignmentError` unless each partition of a subscribed topic has one owner, which subscribes it.
+    """Raise `InvalidAssignmentError` unless each partition of the subscribed topics has one subscriber as owner.
 
-    A cooperative assignor may leave a partition out that a member owns, and must if it is to have another owner.
+    A cooperative assignor may leave out a partition that a member owns, and must before another member gets it.
     """
     owners: dict[tuple[str, int], str] = {}
     claims: dict[tuple[str, int], str] = {}

@@ -1,4 +1,4 @@
-"""The interface of assignors and its values."""
+"""The interface `Assignor`, its input `GroupSubscription` and its result `Assignment`."""
 
 from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
@@ -10,10 +10,10 @@ from odradek.model import TopicPartition
 from odradek.model.values import dataclass, field
 
 Assignment = Mapping[str, Sequence[TopicPartition]]
-"""Partitions by member id, with every member, also those without partitions."""
+"""Partitions by member id; members without partitions are included."""
 
 NO_GENERATION = -1
-"""The generation of a member that never joined the group."""
+"""The generation of a member that has not joined the group before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,55 +28,55 @@ class MemberSubscription:
     instance_id: str | None = None
     """`group.instance.id` of a static member (KIP-345)."""
     user_data: bytes | None = None
-    """The bytes that the member's assignor returned from `user_data`."""
+    """The bytes that `Assignor.user_data` returned in the member."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSubscription:
-    """The input of an assignor; its result depends on nothing else."""
+    """The complete input of an assignor."""
 
     partitions: Mapping[str, int]
     """Partition counts by topic; topics that do not exist are absent."""
     members: Mapping[str, MemberSubscription]
     replica_racks: Mapping[str, Sequence[Collection[str]]] = field(default_factory=dict)
-    """The racks that hold a replica, by topic and partition (KIP-881); empty where unknown."""
+    """By topic, the racks of each partition's replicas (KIP-881); empty if unknown."""
 
 
 class RebalanceProtocol(StrEnum):
-    """How members give partitions up before they join a group again (KIP-429)."""
+    """When members revoke partitions in a rebalance (KIP-429)."""
 
     EAGER = "eager"
-    """It revokes all of them."""
+    """A member revokes all partitions before it rejoins."""
     COOPERATIVE = "cooperative"
-    """It keeps them, and revokes later those that it does not get again."""
+    """A member rejoins with its partitions, and then revokes those that are not in its new assignment."""
 
 
 class Assignor(Protocol):
     """An algorithm that assigns every partition of a subscribed topic to one of its subscribers.
 
-    Each consumer has an instance of its own, which may keep state between `on_assignment` and `user_data`.
+    Each consumer has its own instance, which may keep state from `on_assignment` for the next `user_data`.
     """
 
     name: str
     """The name of the protocol in JoinGroup."""
     supported_protocols: Collection[RebalanceProtocol] = (RebalanceProtocol.EAGER,)
-    """A consumer is cooperative if all its assignors are."""
+    """A consumer is cooperative if all its assignors support it."""
 
     def user_data(self, topics: Collection[str]) -> bytes | None:
-        """Return what this member tells the group's leader beside its subscription to `topics`."""
+        """Return the user data of this member's subscription to `topics`, for the leader's assignor."""
         return None
 
     @abstractmethod
     def assign(self, group: GroupSubscription) -> Assignment:
-        """Return the assignment, in the group's leader."""
+        """Return the assignment of the group; only its leader calls this."""
 
     def on_assignment(self, assignment: Sequence[TopicPartition], generation: int) -> None:
-        """Take note of the partitions that this member has got."""
+        """Receive the partitions that this member got in `generation`."""
         return
 
 
 def sorted_members(members: Mapping[str, MemberSubscription]) -> list[str]:
-    """Return member ids in every assignor's order: static members by instance id, then the others by member id."""
+    """Return member ids in the order of all assignors: static members by instance id, then others by member id."""
     return sorted(members, key=lambda member: _rank(member, members[member].instance_id))
 
 
@@ -85,7 +85,7 @@ def _rank(member_id: str, instance_id: str | None) -> tuple[bool, str]:
 
 
 def subscribers_by_topic(group: GroupSubscription) -> dict[str, list[str]]:
-    """Return the subscribers of every existing topic, both sorted. Equal lists are the same object."""
+    """Return the subscribers of each existing topic; topics and subscribers are sorted. Equal lists are one object."""
     by_subscription: dict[frozenset[str], list[str]] = {}
     order = {member: position for position, member in enumerate(sorted_members(group.members))}
     for member in order:

@@ -1,7 +1,6 @@
-"""Numbers for partitions, so that arrays can hold them: 0 … count - 1, in the order of topics' names.
+"""Numbers topic-partitions for NumPy arrays: 0 … count - 1, in the order of topic names.
 
-`PartitionIndex` converts topic-partitions to numbers and back; `IndexedPartitions` is a sequence of topic-partitions
-over an array of numbers.
+`PartitionIndex` converts topic-partitions to numbers; `IndexedPartitions` is an array of numbers, read as partitions.
 """
 
 from bisect import bisect_right
@@ -21,7 +20,7 @@ _FIRST, _SECOND = itemgetter(0), itemgetter(1)
 
 
 class PartitionIndex:
-    """The topics that have partitions, sorted, and the number of each topic's first partition."""
+    """The sorted topics with partitions, and the number of each topic's first partition."""
 
     def __init__(self, partitions: Mapping[str, int]) -> None:
         self.topics = sorted(topic for topic, count in partitions.items() if count > 0)
@@ -36,7 +35,7 @@ class PartitionIndex:
         return int(self.ends[-1]) if self.topics else 0
 
     def numbers_of(self, sequences: Sequence[Sequence[tuple[str, int]]]) -> tuple[Numbers, Numbers]:
-        """Return the numbers of existing partitions, and for each the position of its sequence; others are skipped."""
+        """Return the numbers of the existing partitions in `sequences`, and the position of each one's sequence."""
         found: list[Numbers] = []
         positions: list[Numbers] = []
         plain: list[int] = []
@@ -60,7 +59,7 @@ class PartitionIndex:
         return self._existing(topics, np.fromiter(map(_SECOND, pairs), np.int64, count))
 
     def _existing(self, topics: Numbers, partitions: Numbers) -> tuple[Numbers, NDArray[np.bool_]]:
-        """Return the numbers of those partitions that exist, and which do. Unknown topics are -1."""
+        """Return the numbers of the existing partitions, and a mask of which exist; an unknown topic is -1."""
         if not self.topics:
             return np.zeros(0, np.int64), np.zeros(len(topics), np.bool_)
         exists = (topics >= 0) & (partitions >= 0) & (partitions < self.counts[topics])
@@ -82,7 +81,7 @@ class PartitionIndex:
 
 
 class IndexedPartitions(Sequence[TopicPartition]):
-    """Topic-partitions made from sorted numbers when they are read; equals a list or tuple of the same partitions."""
+    """A sequence of topic-partitions, stored as sorted numbers; equals a list or tuple of the same ones."""
 
     __slots__ = ("numbers", "partition_index")
 

@@ -1,7 +1,6 @@
-"""Assignments that are built lazily, so that a million partitions cost nothing until a member's are read.
+"""Lazy assignments: `LazyAssignment` builds a member's partitions at the first access, `Runs` stores them as ranges.
 
-`Runs` is a sequence of topic-partitions made of `(topic, range of numbers)`; `LazyAssignment` builds a member's
-sequence at the first access.
+So an assignment of a million partitions costs little until they are read.
 """
 
 from bisect import bisect_right
@@ -13,7 +12,7 @@ from odradek.model import TopicPartition
 
 
 class Runs(Sequence[TopicPartition]):
-    """A sequence of topic-partitions in runs of one topic each; equals a list or tuple of the same partitions."""
+    """A sequence of topic-partitions, stored as `(topic, numbers)` ranges; equals a list or tuple of the same ones."""
 
     __slots__ = ("_ends", "_runs")
 
@@ -23,7 +22,7 @@ class Runs(Sequence[TopicPartition]):
 
     @property
     def runs(self) -> Sequence[tuple[str, range]]:
-        """The runs, `(topic, numbers)`; none of them is empty."""
+        """The `(topic, numbers)` ranges, without empty ones."""
         return self._runs
 
     def __len__(self) -> int:
@@ -62,7 +61,7 @@ class Runs(Sequence[TopicPartition]):
 
 
 class LazyAssignment(Mapping[str, Sequence[TopicPartition]]):
-    """A mapping from members to partitions, computed at the first access and cached."""
+    """A mapping from members to partitions; `place` computes a member's at the first access."""
 
     def __init__(self, members: Sequence[str], place: Callable[[str], Sequence[TopicPartition]]) -> None:
         self._place = place

@@ -1,7 +1,7 @@
-"""The assignor `range`: consecutive partitions of each topic to each subscriber; the first subscribers get one more.
+"""The assignor `range`: each subscriber of a topic gets consecutive partitions; the first subscribers get one more.
 
-With P partitions and C subscribers, n = P // C and m = P % C: the first m members get n + 1, the rest n. Racks change
-which partitions a member gets, never how many (`range_racks`).
+With P partitions and C subscribers, the first P % C subscribers get P // C + 1 partitions, the others P // C. Racks
+change which partitions a member gets, never how many (`range_racks`).
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from odradek.assignors.range_racks import assign_with_racks, racks_matter
 
 
 class RangeAssignor(Assignor):
-    """Kafka's RangeAssignor, rack-aware where racks are known (KIP-881)."""
+    """Kafka's RangeAssignor, rack-aware if racks are known (KIP-881)."""
 
     name = "range"
 
@@ -26,18 +26,18 @@ class RangeAssignor(Assignor):
 
 
 Share = Callable[[int, int, int], range]
-"""(number of partitions, position of a member, number of members) → the member's partitions."""
+"""A function of (number of partitions, position of a member, number of members) that returns its partitions."""
 
 
 def range_share(partitions: int, position: int, members: int) -> range:
-    """Return the share of `range`."""
+    """Return the partition numbers of the member at `position` by the rule of `range`."""
     share, more = divmod(partitions, members)
     start = share * position + min(position, more)
     return range(start, start + share + (position < more))
 
 
 def assign_consecutively(group: GroupSubscription, subscribers: dict[str, list[str]], share: Share) -> Assignment:
-    """Give each of a topic's subscribers, in their order, its share of the topic's partitions."""
+    """Assign each topic's partitions to its subscribers by `share`, in the subscribers' order."""
     alike = _alike(group, subscribers)
 
     def place(member: str) -> Runs:
@@ -53,7 +53,7 @@ def assign_consecutively(group: GroupSubscription, subscribers: dict[str, list[s
 
 
 def _alike(group: GroupSubscription, subscribers: dict[str, list[str]]) -> list[tuple[dict[str, int], int, list[str]]]:
-    """Return the topics with the same subscribers and partition count: members' positions, that count, the topics."""
+    """Group topics with equal subscribers and partition counts: (positions by member, partition count, topics)."""
     found: dict[tuple[int, int], list[str]] = {}
     for topic, members in subscribers.items():
         found.setdefault((id(members), group.partitions[topic]), []).append(topic)

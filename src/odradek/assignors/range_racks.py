@@ -1,7 +1,7 @@
-"""The rack-aware part of `range` (KIP-881): consumers read from their own rack where that keeps the balance.
+"""The rack-aware part of `range` (KIP-881): members get partitions with replicas in their rack, if balance allows.
 
-Topics with equal partition counts and equal subscribers stay co-partitioned: a member gets the same numbers of all of
-them, so a rack matches only if it matches for all of these partitions.
+Topics with equal partition counts and equal subscribers stay co-partitioned: a member gets the same partition numbers
+of all of them, so its rack must match for all partitions with that number.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ from odradek.model import TopicPartition
 
 
 def racks_matter(group: GroupSubscription, topic: str, members: Sequence[str]) -> bool:
-    """Return whether a member's rack has replicas of `topic`, and some rack lacks replicas of a partition."""
+    """Return whether a member's rack has replicas of `topic`, and not all partitions are on the same racks."""
     member_racks = {rack for member in members if (rack := group.members[member].rack)}
     racks_of = [set(racks) for racks in group.replica_racks.get(topic, ())]
     all_racks = set().union(*racks_of)
@@ -19,7 +19,7 @@ def racks_matter(group: GroupSubscription, topic: str, members: Sequence[str]) -
 
 
 def assign_with_racks(group: GroupSubscription, subscribers: dict[str, list[str]]) -> Assignment:
-    """Assign first by matching racks, then the rest in order; each member's partitions are sorted."""
+    """Assign partitions first by matching racks, the others in order; each member's partitions are sorted."""
     assignment: dict[str, list[TopicPartition]] = {member: [] for member in sorted_members(group.members)}
     topics = [_Topic(group, topic, members) for topic, members in subscribers.items()]
     together: dict[tuple[int, int], list[_Topic]] = {}
@@ -50,7 +50,7 @@ def _match_together(topics: list["_Topic"], assignment: dict[str, list[TopicPart
 
 
 class _Topic:
-    """The unassigned partitions and the assigned counts of one topic."""
+    """The unassigned partitions of one topic, and how many each member has got."""
 
     def __init__(self, group: GroupSubscription, name: str, members: list[str]) -> None:
         self.name = name
@@ -63,7 +63,7 @@ class _Topic:
         self._share, self._more = divmod(self.partition_count, len(members))
 
     def rack_fits(self, member: str, number: int) -> bool:
-        """Return whether the member's rack has a replica of the partition; true for a member without a rack."""
+        """Return whether the member's rack has a replica of the partition; True for a member without a rack."""
         rack = self._racks[member]
         return not rack or (number < len(self._replica_racks) and rack in self._replica_racks[number])
 
@@ -80,7 +80,7 @@ class _Topic:
             del self._left[number]
 
     def fill(self, may_take: Callable[[str, int], bool], assignment: dict[str, list[TopicPartition]]) -> None:
-        """Assign to each member, in order, the first partitions that `may_take` allows, up to its quota."""
+        """Assign to each member, in order, its first unassigned partitions that `may_take` allows, up to `room`."""
         for member in self.members:
             room = self.room(member)
             numbers = [number for number in self._left if may_take(member, number)][:room]

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 ENTRY_POINTS: Final = "odradek.assignors"
-"""The group of entry points where packages name their assignors."""
+"""The entry point group in which packages register assignors."""
 
 _BUILT_IN: Final = {
     "range": "odradek.assignors.range_assignor:RangeAssignor",
@@ -24,16 +24,16 @@ _BUILT_IN: Final = {
     "zookeeper-roundrobin": "odradek.assignors.zookeeper:ZookeeperRoundRobinAssignor",
     "ceiling-range": "odradek.assignors.zookeeper:CeilingRangeAssignor",
 }
-"""Names and import paths; NumPy is imported with the assignors that need it."""
+"""Import paths by name; only some of these modules import NumPy."""
 ASSIGNOR_NAMES: Final = tuple(_BUILT_IN)
 
 
 def create_assignor(strategy: str | Assignor) -> Assignor:
-    """Return a new assignor by name, entry point or import path, or `strategy` itself if it is an assignor.
+    """Return a new assignor by name, entry point or import path; an assignor object is also accepted.
 
     Import paths are `package.module:Class` or `package.module.Class`; the class is called without arguments. The
-    assignments of an assignor that is not built in are checked (`InvalidAssignmentError`). Raises `ValueError` for an
-    unknown name; the message lists the names.
+    `assign` of an assignor that is not built in raises `InvalidAssignmentError` for an invalid assignment. Raises
+    `ValueError` for an unknown name.
     """
     if not isinstance(strategy, str):
         return _checked(strategy, type(strategy).__name__)
@@ -52,11 +52,11 @@ def assign(
     *,
     racks: Mapping[str, Sequence[Collection[str]]] | None = None,
 ) -> Assignment:
-    """Return every member's partitions, computed at the first access.
+    """Return the partitions of each member; built-in assignors may compute them at the first access.
 
     `partitions`: count by topic. `members`: topics by member, or a `MemberSubscription` with a generation, rack or
-    instance id. `owned`: partitions of each member in the last generation. `racks`: the racks with a replica, by topic
-    and partition. Raises `ValueError` for an unknown strategy and for an invalid assignment of a custom one.
+    instance id. `owned`: partitions of each member in the last generation. `racks`: by topic, the racks of each
+    partition's replicas. Raises `ValueError` for an unknown strategy and for an invalid assignment of a custom one.
     """
     assignor = create_assignor(strategy)
     had = owned or {}
@@ -91,7 +91,7 @@ def _checked(assignor: object, origin: str) -> Assignor:
 
 
 def _entry_points() -> "Collection[EntryPoint]":
-    from importlib.metadata import entry_points  # a megabyte, which few processes need
+    from importlib.metadata import entry_points  # imported here: takes a megabyte, which few processes need
 
     return entry_points(group=ENTRY_POINTS)
 

@@ -1,7 +1,7 @@
-"""The assignor `roundrobin`: all partitions of all topics, by (topic, number), to the members in a circle.
+"""The assignor `roundrobin`: partitions, sorted by (topic, number), go to the members in turn.
 
-Members that do not subscribe to a topic are skipped. Within one topic the circle therefore consists of its
-subscribers, starting with the first one at or after the position where the last topic ended.
+Members that do not subscribe to a topic are skipped: each topic starts with its first subscriber at or after the
+position where the previous topic ended.
 """
 
 from bisect import bisect_left

@@ -1,7 +1,7 @@
-"""The assignors `sticky`, `cooperative-sticky` and `uniform`: balanced first, then close to the last assignment.
+"""The assignors `sticky`, `cooperative-sticky` and `uniform`: balance first, then the fewest moves.
 
-They differ in where a member's owned partitions come from and in what happens to those that change hands. Two members
-that claim a partition: the newer generation has it; with equal generations, none of them.
+They differ in the source of members' owned partitions, and in when a partition moves to another member. If two members
+claim a partition, the one with the newer generation owns it; with equal generations, neither.
 """
 
 import logging
@@ -37,14 +37,14 @@ _log = logging.getLogger("odradek.assignors")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """The partitions that a member claims to have owned, and in which generation."""
+    """The partitions that a member reports as owned, and the generation in which it owned them."""
 
     partitions: Sequence[tuple[str, int]] = ()
     generation: int = NO_GENERATION
 
 
 class StickyAssignor(Assignor):
-    """Kafka's StickyAssignor: eager members revoke all, and say in their user data what they had."""
+    """Kafka's StickyAssignor, eager: members report in their user data the partitions that they had."""
 
     name = "sticky"
 
@@ -62,7 +62,7 @@ class StickyAssignor(Assignor):
 
 
 class CooperativeStickyAssignor(Assignor):
-    """Kafka's CooperativeStickyAssignor (KIP-429): a partition that changes hands is given in the next generation."""
+    """Kafka's CooperativeStickyAssignor (KIP-429): a moved partition gets its new owner in the next generation."""
 
     name = "cooperative-sticky"
     supported_protocols = (RebalanceProtocol.COOPERATIVE, RebalanceProtocol.EAGER)
@@ -82,7 +82,7 @@ class CooperativeStickyAssignor(Assignor):
 
 
 class UniformAssignor(Assignor):
-    """The placement of the broker's `uniform` (KIP-848): owned partitions are the last target assignment."""
+    """The broker's assignor `uniform` (KIP-848): owned partitions are the last target assignment."""
 
     name = "uniform"
 
@@ -106,7 +106,7 @@ def _eager_claim(member_id: str, member: MemberSubscription) -> Claim:
 
 
 def _cooperative_claim(member_id: str, member: MemberSubscription) -> Claim:
-    """Return the claim of a subscription; before version 2 the generation is in the user data."""
+    """Return the claim of a subscription; before subscription version 2 the generation is in the user data."""
     if member.generation != NO_GENERATION or not member.user_data:
         return _subscription_claim(member)
     try:
@@ -118,7 +118,7 @@ def _cooperative_claim(member_id: str, member: MemberSubscription) -> Claim:
 
 
 class _Round:
-    """One assignment of a group. `claims` are in the order of `group.members`."""
+    """The computation of one assignment. `claims` are in the order of `group.members`."""
 
     def __init__(self, group: GroupSubscription, claims: Sequence[Claim]) -> None:
         self._group = group
@@ -131,7 +131,7 @@ class _Round:
         self._previous = _owners_of(self._index.count, self._claimed, claimants, generations)
 
     def assignment(self, *, withhold_moving: bool = False) -> Assignment:
-        """Return the assignment; `withhold_moving` leaves out partitions that another member has to revoke first."""
+        """Return the assignment; `withhold_moving` leaves out partitions that another member must revoke first."""
         if not self._members or not self._index.count:
             return {member: [] for member in self._members}
         subscriptions, subscription_of_member = self._distinct_subscriptions()
@@ -164,7 +164,7 @@ class _Round:
         return LazyAssignment(self._members, of_member)
 
     def _distinct_subscriptions(self) -> tuple[list[Numbers], Numbers]:
-        """Return the distinct subscriptions as numbers of existing topics, and the position of each member's."""
+        """Return the distinct subscriptions as topic numbers, and for each member the position of its subscription."""
         positions: dict[frozenset[str], int] = {}
         seen: dict[int, int] = {}
         of_member = []
@@ -179,7 +179,7 @@ class _Round:
         return numbers, np.array(of_member, np.int64)
 
     def _racks(self) -> Racks | None:
-        """Return the racks, or None if every member's rack has all partitions."""
+        """Return the racks; None if there are none, or all members' racks have replicas of all partitions."""
         member_racks = [self._group.members[member].rack for member in self._members]
         used = {rack for rack in member_racks if rack}
         if not used or not self._group.replica_racks:
@@ -200,7 +200,7 @@ class _Round:
 
 
 def _owners_of(count: int, claimed: Numbers, claimants: Numbers, generations: Numbers) -> Numbers:
-    """Return the previous owner of each partition; `NO_OWNER` where the newest generation has two claims."""
+    """Return each partition's previous owner; `NO_OWNER` if unclaimed or claimed twice in the newest generation."""
     owners = np.full(count, NO_OWNER, np.int64)
     owners[claimed] = claimants
     is_disputed = np.bincount(claimed, minlength=count)[claimed] > 1

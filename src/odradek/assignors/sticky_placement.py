@@ -1,7 +1,7 @@
-"""The placement of `sticky`, `cooperative-sticky` and `uniform`: arrays in, the owner of each partition out.
+"""Chooses the owner of each partition for `sticky`, `cooperative-sticky` and `uniform`, on NumPy arrays.
 
-Nothing in here knows names, clients or generations. `balancing` decides how many partitions each member gets; here
-members keep the first of those they had, and the others go in turn to the members that lack some.
+Topics, partitions and members are numbers here. `balancing` computes how many partitions each member gets. Each member
+keeps the first of its previous partitions; the others go in turn to the members that have too few.
 """
 
 from collections.abc import Sequence
@@ -20,30 +20,31 @@ NO_OWNER = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Racks:
-    """Where consumers and replicas are (KIP-881)."""
+    """The racks of members and replicas (KIP-881). Partitions with equal replica racks share a rack set."""
 
     set_of_partition: Numbers
-    """The number of the set of racks that hold replicas of each partition."""
+    """The number of each partition's rack set."""
     matches: Flags
-    """For each member (row) and set of racks: whether the member's rack is in it, or the member has none."""
+    """For each member (row) and rack set (column): whether the member has no rack, or one of the set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementInput:
-    """The partitions of all topics are numbered in the order of the topics; members, too, are numbers."""
+    """The input of `place`. Partitions of all topics are numbered in the order of topics."""
 
     partition_counts: Numbers
-    """Partitions of each topic."""
+    """The number of partitions of each topic."""
     subscriptions: Sequence[Numbers]
-    """The distinct subscriptions, each as numbers of topics."""
+    """The distinct subscriptions, each as topic numbers."""
     subscription_of_member: Numbers
+    """For each member the position of its subscription in `subscriptions`."""
     previous_owners: Numbers
     """The member that had each partition, or `NO_OWNER`."""
     racks: Racks | None = None
 
 
 def place(given: PlacementInput) -> Numbers:
-    """Return the owner of each partition; `NO_OWNER` where nobody subscribes to the topic."""
+    """Return the owner of each partition; `NO_OWNER` if its topic has no subscriber."""
     member_count = len(given.subscription_of_member)
     subscribed_by_topic, group_of_topic = _topics_by_subscribers(given)
     group_of_partition = np.repeat(group_of_topic, given.partition_counts)
@@ -70,7 +71,7 @@ def place(given: PlacementInput) -> Numbers:
 
 
 def _topics_by_subscribers(given: PlacementInput) -> tuple[Flags, Numbers]:
-    """Return which members subscribe to each group of topics with the same subscribers, and each topic's group."""
+    """Group topics by subscribers. Return which members (rows) subscribe to which groups, and each topic's group."""
     topic_count = len(given.partition_counts)
     by_subscription = np.zeros((len(given.subscriptions), topic_count), np.bool_)
     for row, topics in zip(by_subscription, given.subscriptions, strict=True):
@@ -85,7 +86,7 @@ def _topics_by_subscribers(given: PlacementInput) -> tuple[Flags, Numbers]:
 
 
 def _still_subscribed(previous_owners: Numbers, group_of_partition: Numbers, subscribed: Flags) -> Numbers:
-    """Return the owners without those that do not subscribe any longer."""
+    """Return the previous owners, without those that no longer subscribe to the partition's group."""
     owners = previous_owners.copy()
     owned = np.flatnonzero(owners != NO_OWNER)
     owners[owned[~subscribed[owners[owned], group_of_partition[owned]]]] = NO_OWNER
@@ -99,7 +100,7 @@ def _counts_by_member(owners: Numbers, group_of_partition: Numbers, member_count
 
 
 def _release(owners: Numbers, group_of_partition: Numbers, kept: Numbers, counts: Numbers) -> None:
-    """Take from members that have too many of a group the last of these partitions."""
+    """Take from each member with too many partitions of a group the last of them."""
     group_count = kept.shape[1]
     if not (kept > counts).any():
         return
@@ -114,7 +115,7 @@ def _release(owners: Numbers, group_of_partition: Numbers, kept: Numbers, counts
 
 
 def _give_out(owners: Numbers, group_of_partition: Numbers, lacking: Numbers) -> None:
-    """Give the partitions without an owner, in their order, to the members that lack some of the group, in turn."""
+    """Give the partitions without an owner to the members that lack partitions of their group, in turn."""
     free = np.flatnonzero(owners == NO_OWNER)
     free = free[stable_order(group_of_partition[free], lacking.shape[1])]
     ends = np.cumsum(np.bincount(group_of_partition[free], minlength=lacking.shape[1]))
@@ -130,8 +131,5 @@ def _give_out(owners: Numbers, group_of_partition: Numbers, lacking: Numbers) ->
 
 
 def stable_order(keys: Numbers, bound: int) -> NDArray[np.intp]:
-    """Return the order that sorts `keys`, which are from 0 to `bound`, and keeps equal ones in order.
-
-    NumPy sorts 16 bits in linear time.
-    """
+    """Return the indices that stably sort `keys`, which are from 0 to `bound`; in linear time if these fit 16 bits."""
     return np.argsort(keys.astype(np.uint16) if bound < 1 << 16 else keys, kind="stable")

@@ -1,6 +1,6 @@
 """The assignors of generation 1, whose members are threads `"{consumer id}-{number}"` (SPEC 4).
 
-Every consumer runs them for itself on what it read from the tree, so nothing but their input may decide.
+Each consumer runs them itself on what it read from the metadata tree, so only the input may determine the result.
 """
 
 from typing import Final
@@ -22,7 +22,7 @@ class ZookeeperRangeAssignor(Assignor):
 
 
 class CeilingRangeAssignor(Assignor):
-    """The rule as it was first published: each thread takes ceil(partitions / threads), so the last may get none."""
+    """The rule of the first publication: each thread takes ceil(partitions / threads), so the last may get none."""
 
     name = "ceiling-range"
 
@@ -31,12 +31,12 @@ class CeilingRangeAssignor(Assignor):
 
 
 class ZookeeperRoundRobinAssignor(Assignor):
-    """`roundrobin` of Kafka 0.8: all partitions, in the order of their hash codes, to the threads in a circle."""
+    """`roundrobin` of Kafka 0.8: all partitions, in the order of their hash codes, go to the threads in turn."""
 
     name = "zookeeper-roundrobin"
 
     def assign(self, group: GroupSubscription) -> Assignment:
-        """Return the assignment. Raises `ValueError` if topics have different threads; it names two such topics."""
+        """Return the assignment. Raises `ValueError` if two topics have different threads."""
         threads_of = subscribers_by_topic(group)
         assignment: dict[str, list[TopicPartition]] = {member: [] for member in sorted(group.members)}
         if not threads_of:
@@ -56,7 +56,7 @@ class ZookeeperRoundRobinAssignor(Assignor):
 
 
 def java_hash(text: str) -> int:
-    """Return Java's `String.hashCode`: a signed integer of 32 bits."""
+    """Return Java's `String.hashCode`, a signed 32-bit integer."""
     units = text.encode("utf-16-be")
     value = 0
     for high, low in zip(units[::2], units[1::2], strict=True):

@@ -1,13 +1,12 @@
-"""Conversion of record batches to Arrow columns and back, without an object per record.
+"""Converts record batches to Arrow columns and back, without an object per record.
 
-`decode_batches`, `decode_partitions` and `iterate_columns` (`decode`) read fetched batches; `encode_columns` (`encode`)
-writes batches to produce, and `key_partitions` partitions keyed rows; `produce_rows` checks the rows of `send_arrow`.
-The `*_kernel` files are the loops over records, which numba compiles at their first call and caches on disk; `memory`
-is their access to memory. `check_kernel` validates records for `log.batch_contents`. `compaction_kernel` is for
-`log.cleaner`: `compaction_code` has another process compile it, and loads it without importing numba;
-`compaction_rows` are the rows that both sides share.
+`decode` reads fetched batches; `encode` writes batches to produce and computes the partitions of keys; `produce_rows`
+validates the rows of `send_arrow`. The `*_kernel` modules are loops over records that numba compiles at their first
+call and caches on disk; `memory` accesses memory for them. `check_kernel` validates records for `log.batch_contents`,
+`compaction_kernel` compacts for `log.cleaner`; `compaction_code` compiles it in another process and loads it without
+numba, `compaction_rows` declares its arguments.
 
-Only this room imports numba, only this room and `spark` import pyarrow; importing this package imports neither.
+Only this package imports numba; only this package and `spark` import pyarrow. Importing it imports neither.
 """
 
 from importlib import import_module

@@ -1,7 +1,7 @@
-"""The broker's validation of records, compiled by numba: whether all are valid, and their greatest timestamp.
+"""The broker's validation of a batch's records, compiled by numba.
 
-Batches that are not certainly valid, such as those with unusually long varints, are left to `log.batch_contents`,
-which validates in Python and names the error, if there is one.
+A batch that is not certainly valid, for example with long varints, is validated again in Python by
+`log.batch_contents`, which finds the error, if any.
 """
 
 from typing import Any, Final
@@ -16,27 +16,27 @@ OUT_OF_SEQUENCE: Final = 1
 
 _NO_TIMESTAMP: Final = -1
 _LONG: Final = 1 << 61
-"""The limit of timestamps and deltas here, so that two do not overflow; others get the slow check."""
+"""The limit of timestamps and deltas here, so that their sum does not overflow; others are validated in Python."""
 _LOST: Final = 1 << 62
 
 
 @njit
 def _int(position: int, end: int) -> tuple[int, int]:
-    """Return `(value, position after it)` of a varint of at most four bytes, of which Kafka reads all bits."""
+    """Return `(value, position after it)` of a varint; the position is `_LOST` if it has more than four bytes."""
     value, after = varint(position, end)
     return value, after if after - position <= 4 else _LOST
 
 
 @njit
 def _part(position: int, end: int) -> tuple[int, int]:
-    """Return `(length, position after it)` of a length-prefixed field; a negative length is null."""
+    """Return `(length, position after the field)` of a length-prefixed field; a negative length is null."""
     length, position = _int(position, end)
     return length, position + max(length, 0) if length <= end - position else _LOST
 
 
 @njit
 def _headers_end(position: int, end: int) -> int:
-    """Return the position after a record's headers."""
+    """Return the position after a record's headers; `_LOST` if they may be invalid."""
     count, position = _int(position, end)
     if count < 0:
         return _LOST
@@ -50,7 +50,10 @@ def _headers_end(position: int, end: int) -> int:
 
 @njit
 def check(table: Any) -> tuple[int, int]:
-    """Return `(NOT_FINE, IN_SEQUENCE or OUT_OF_SEQUENCE, greatest timestamp)`; `table` is `check_section`'s."""
+    """Return `(state, max timestamp)` for the `table` of `check_section`.
+
+    The state is `NOT_FINE`, `IN_SEQUENCE` or `OUT_OF_SEQUENCE`.
+    """
     position, size, count, base_timestamp, earliest, latest, needs_keys = table
     end = position + size
     state, largest = IN_SEQUENCE, _NO_TIMESTAMP
@@ -83,9 +86,9 @@ def check(table: Any) -> tuple[int, int]:
 def check_section(
     data: bytes, count: int, base_timestamp: int, earliest: int, latest: int, *, needs_keys: bool
 ) -> tuple[int, bool] | None:
-    """Return `(greatest timestamp in ms, whether the offset deltas count from 0)`.
+    """Return `(max timestamp in ms, whether the offset deltas are 0, 1, 2, …)`; None if a record may be invalid.
 
-    None if the records may be invalid.
+    `data` are the uncompressed records; timestamps must be in `[earliest, latest]`.
     """
     if not -_LONG <= base_timestamp <= _LONG:
         return None

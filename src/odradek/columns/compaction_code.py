@@ -3,8 +3,8 @@
 ```
 compaction_kernel ── numba, in another process ──► object code in a file ── llvmlite ──► functions that ctypes calls
 ```
-Importing numba and calling its first function takes half a second and more than 100 MB, even for a function that was
-compiled before. llvmlite loads object code in 50 ms. ctypes releases the interpreter's lock during calls.
+Importing numba and calling a first function takes half a second and more than 100 MB, even if the function is cached.
+llvmlite loads object code in 50 ms. ctypes releases the GIL during calls.
 """
 
 import ctypes
@@ -29,7 +29,7 @@ Function = Callable[..., int]
 
 
 class CompactionCode(NamedTuple):
-    """The functions of `compaction_kernel`. Every argument is a number or an address; the caller holds the memory."""
+    """The functions of `compaction_kernel`. Arguments are numbers or addresses; the caller keeps the memory alive."""
 
     find_batches: Function
     index_keys: Function
@@ -37,7 +37,7 @@ class CompactionCode(NamedTuple):
 
 
 class _Loaded:
-    """The functions of this process, or the process that compiles them."""
+    """The functions loaded in this process, or the process that compiles them."""
 
     lock: Final = threading.Lock()
     code: CompactionCode | None = None
@@ -46,9 +46,9 @@ class _Loaded:
 
 
 def compaction_code() -> CompactionCode | None:
-    """Return the functions, or None while another process compiles them, which takes seconds and starts on demand.
+    """Return the functions; None while another process, started on demand, compiles them for seconds.
 
-    Raise `ImportError` without llvmlite or numba, or if they could not be compiled.
+    Raises `ImportError` without llvmlite or numba, or if the compilation failed.
     """
     with _Loaded.lock:
         if _Loaded.code is None:
@@ -78,7 +78,7 @@ def _link(llvm: Any, object_code: bytes) -> CompactionCode:
 def _llvm() -> Any:
     package = find_spec("llvmlite")
     if package is not None and package.origin is not None and sys.platform == "linux":
-        # Python would hold its lock for some 30 ms while it loads the library; the system's loader does not.
+        # Python would hold the GIL for some 30 ms to load the library; a call of dlopen by ctypes does not.
         load_library = ctypes.CDLL(None).dlopen
         load_library.restype = ctypes.c_void_p
         library = Path(package.origin).with_name("binding") / "libllvmlite.so"
@@ -99,7 +99,7 @@ def _machine(llvm: Any) -> Any:
 
 
 def _file_name(llvm: Any) -> str:
-    """Return a name that changes with everything that the object code is made of and for."""
+    """Return a file name that depends on the sources, llvmlite and the processor."""
     from llvmlite import __version__
 
     machine = (__version__, llvm.get_process_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
@@ -116,10 +116,7 @@ def _folders() -> Iterator[Path]:
 
 
 def _read(name: str) -> bytes | None:
-    """Return the object code from a file that only root and this user can write, since it will be run.
-
-    None without one.
-    """
+    """Return the object code; None if there is no file that only root or this user can write, since it will be run."""
     for folder in _folders():
         with suppress(OSError), (folder / name).open("rb") as file:
             status = os.fstat(file.fileno())
@@ -129,7 +126,7 @@ def _read(name: str) -> bytes | None:
 
 
 def _write(name: str, object_code: bytes) -> None:
-    """Write the file atomically into the first writable folder. Raise `OSError` if there is none."""
+    """Write the file atomically into the first writable folder. Raises `OSError` if there is none."""
     failure = OSError("there is no folder for compiled code")
     for folder in _folders():
         try:
@@ -150,10 +147,10 @@ def _write(name: str, object_code: bytes) -> None:
 
 
 def _start_compiler() -> "subprocess.Popen[bytes]":
-    """Start a process that writes the file: compiling here would hold the interpreter's lock for seconds."""
+    """Start a process that writes the file: compiling here would hold the GIL for seconds."""
     if not sys.executable or getattr(sys, "frozen", False) or find_spec("numba") is None:
         raise ImportError("compiled compaction needs numba, and a Python to run it")
-    # It imports from this process's paths, but not from the working directory. Its own session shields it from Ctrl-C.
+    # It imports from this process's paths except the working directory; its own session protects it from Ctrl-C.
     path = [folder for folder in sys.path if os.path.isabs(folder)]
     program = f"import sys; sys.path[:] = {path!r}; from {__name__} import compile_in_background as c; c()"
     return subprocess.Popen(
@@ -165,7 +162,7 @@ def _start_compiler() -> "subprocess.Popen[bytes]":
 
 
 def compile_in_background() -> None:
-    """Compile with low priority and a time limit, and write the file: the main function of the compiling process."""
+    """Run `compile_now` with low priority and a time limit: the main function of the compiling process."""
     import signal
 
     signal.alarm(_COMPILED_WITHIN_S)
@@ -192,7 +189,7 @@ def compile_now() -> None:
         whole.link_in(module)
     for each in [*whole.functions, *whole.global_variables]:
         if not each.is_declaration and each.name not in names:
-            each.linkage = "internal"  # so that unused functions are removed, which includes all of Python's own
+            each.linkage = "internal"  # so that unused functions are removed, including all that call Python
     machine = _machine(llvm)
     passes = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=3))
     passes.getModulePassManager().run(whole, passes)

@@ -1,13 +1,13 @@
-"""The loops of compaction over the batches of a buffer and their records, for numba to compile.
+"""Compacts the record batches of a buffer; compiled by numba.
 
-`log.cleaner.record_filter` has the rules and applies them in plain Python; `log.cleaner.compiled_record_filter` calls
-the last three functions, through `compaction_code`, once each per buffer of batches:
+`log.cleaner.record_filter` has the rules, and applies them in Python; `log.cleaner.compiled_record_filter` calls the
+last three functions, through `compaction_code`, once each per buffer of batches:
 
 ```
 buffer ── find_batches ──► one BATCH row for each batch ── index_keys ──► SLOT rows, one for each key
                                     '──── keep_records ──► the batches that stay, and one KEPT row for each of them
 ```
-Positions are addresses. Every byte is proved to lie in its record, and the record in its batch, before it is read (see
+Positions are addresses. Before a byte is read, it is checked to be in its record, and the record in its batch (see
 `decode_kernel`). Slots are found by double hashing. Digests are SipHash-2-4 with 128 bits (Aumasson and Bernstein,
 2012), keyed with random bytes.
 """
@@ -46,9 +46,9 @@ from odradek.protocol.batches.record_batch import (
 )
 
 MOST_TIME: Final = 1 << 62
-"""Differences of timestamps from here on do not fit into 64 bits."""
+"""Limit of timestamps and deltas, so that their differences fit into 64 bits."""
 
-# Offsets of the fields of a batch's header (`protocol.batches.record_batch`).
+# Byte offsets of fields in a batch header (`protocol.batches.record_batch`).
 _LENGTH, _MAGIC, _CRC, _ATTRIBUTES, _LAST_DELTA = 8, 16, 17, 21, 23
 _BASE_TIME, _MAX_TIME, _COUNT = 27, 35, 57
 _OTHER: Final = CODEC_MASK | CONTROL | TRANSACTIONAL
@@ -85,7 +85,7 @@ def _round(v0: Any, v1: Any, v2: Any, v3: Any) -> Any:
 
 @njit
 def digest(place: int, length: int, key0: Any, key1: Any) -> Any:
-    """Return the two words of the digest of bytes at an address, in native byte order."""
+    """Return the digest of the `length` bytes at address `place`, as two words in native byte order."""
     v0, v1, v2, v3 = key0 ^ _INIT0, key1 ^ _INIT1 ^ _WIDE, key0 ^ _INIT2, key1 ^ _INIT3
     end = place + (length & ~7)
     while place < end:
@@ -114,9 +114,9 @@ def digest(place: int, length: int, key0: Any, key1: Any) -> Any:
 
 @njit
 def _fields(position: int, end: int) -> Any:
-    """Return fields of the record at `position`; the first one, its end, is 0 if it is malformed.
+    """Return fields of the record at `position`; `end` is 0 if the record is malformed.
 
-    `(end, timestamp delta, place of the offset delta, offset delta, place of the key, key's length, value's length)`
+    `(end, timestamp delta, address of the offset delta, offset delta, address of the key, key length, value length)`
     """
     nothing = (0, 0, 0, 0, 0, 0, 0)
     size, position = varint(position, end)
@@ -129,7 +129,7 @@ def _fields(position: int, end: int) -> Any:
     if key_length > record_end - key_at:
         return nothing
     value_length, value_at = varint(key_at + max(key_length, 0), record_end)
-    # One byte at least is left: the number of headers.
+    # At least one byte must be left, for the number of headers.
     if value_length >= record_end - value_at or value_at >= record_end:
         return nothing
     return record_end, timestamp_delta, rest, offset_delta, key_at, key_length, value_length
@@ -137,7 +137,7 @@ def _fields(position: int, end: int) -> Any:
 
 @njit
 def _find_slot(slots: Any, first: Any, second: Any) -> Any:
-    """Return the slot of a digest, or the free slot for it; at least one slot in sixteen is free."""
+    """Return the number of a digest's slot, or of a free slot; at least one slot in sixteen must be free."""
     mask, step = _U(len(slots) - 1), second | _ONE
     number = first & mask
     while slots[number].first != _FREE and (slots[number].first != first or slots[number].second != second):
@@ -153,11 +153,11 @@ def _digest_of_key(place: int, length: int, secret: Any) -> Any:
 
 @njit
 def _flag_kept(batch: Any, latest_offset: int, slots: Any, secret: Any, flags: Any) -> tuple[int, int, int]:
-    """Flag the records that stay. Return how many (or `_MALFORMED`), their tombstones and greatest timestamp."""
+    """Flag the records that stay. Return `(their number or _MALFORMED, tombstones among them, max timestamp)`."""
     position, end = batch.place + HEADER_SIZE, batch.place + batch.size
     last_delta = batch.last_offset - batch.base_offset
     kept, tombstones, greatest = 0, 0, -1
-    # There are as many flags as records fit into the batch.
+    # `flags` has one entry for each record that fits into the batch.
     if batch.record_count < 0 or batch.record_count > (end - position) // MIN_RECORD_BYTES:
         return _MALFORMED, 0, 0
     for number in range(batch.record_count):
@@ -185,7 +185,7 @@ def _flag_kept(batch: Any, latest_offset: int, slots: Any, secret: Any, flags: A
 def _write_records(batch: Any, flags: Any, is_new_horizon: int, horizon_ms: int, output: int) -> int:
     """Write the flagged records of a batch to `output` and return the address after them.
 
-    With a new delete horizon their timestamps are encoded relative to it; all else stays unchanged.
+    With a new delete horizon their timestamp deltas become relative to it; other fields are unchanged.
     """
     position, end = batch.place + HEADER_SIZE, batch.place + batch.size
     for number in range(batch.record_count):
@@ -206,7 +206,7 @@ def _write_records(batch: Any, flags: Any, is_new_horizon: int, horizon_ms: int,
 
 @njit
 def _change_header(batch: int, size: int, kept: int, greatest: int, is_new_horizon: int, horizon_ms: int) -> None:
-    """Update the header of a batch of `size` bytes to the records that are left, except for the checksum."""
+    """Update the header at address `batch` for the `kept` records and the new `size`, except the checksum."""
     write_int32(batch + _LENGTH, size - LENGTH_OVERHEAD)
     write_int32(batch + _COUNT, kept)
     attributes = read_int16(batch + _ATTRIBUTES)
@@ -224,10 +224,10 @@ def _change_header(batch: int, size: int, kept: int, greatest: int, is_new_horiz
 def find_batches(
     place: int, size: int, lowest: int, end_offset: int, now_ms: int, batches: Any, most: int, result: Any
 ) -> int:
-    """Fill up to `most` rows for the whole batches at the beginning of a buffer; `result` has their count and size.
+    """Fill up to `most` rows of `batches` for the complete batches in a buffer; `result` has their count and size.
 
-    Offsets must rise from `lowest` and stay below `end_offset`. Stop at a batch that is truncated or has a wrong
-    header. Checksums are left to the caller.
+    Offsets must increase from `lowest` and stay below `end_offset`. Stop at a truncated batch or an invalid header. The
+    caller verifies checksums.
     """
     rows = carray(batches, most)
     used = count = 0
@@ -268,9 +268,9 @@ def find_batches(
 def index_keys(
     batches: Any, count: int, from_offset: int, slots: Any, slot_count: int, most_keys: int, secret: Any, result: Any
 ) -> int:
-    """Store the last offset of each key from `from_offset` on.
+    """Store the last offset of each key from `from_offset` on; return `DONE`, `FULL`, or the row of a malformed batch.
 
-    `result` has the number of keys and of processed batches. `slot_count` is a power of two.
+    `result` has the number of keys and the last processed offset, and is continued. `slot_count` is a power of two.
     """
     rows, table, words, totals = (
         carray(batches, count),
@@ -325,10 +325,10 @@ def keep_records(
     kept_rows: Any,
     result: Any,
 ) -> int:
-    """Write the records that stay to `output`, and a row for each batch that stays; `result` has their count.
+    """Write the batches that stay to `output`, and their rows to `kept_rows`; `result` has their count and size.
 
-    There is a flag for each record that fits into a batch. A batch that begins after `latest_offset` is copied unread,
-    unless it is `is_other`.
+    Return `DONE` or the row of a malformed batch. `flags` is working memory, with an entry for each record that fits
+    into a batch. A batch after `latest_offset` is copied without reading its records, unless it is `is_other`.
     """
     rows, table, words = carray(batches, count), carray(slots, slot_count), carray(secret, 2)
     is_kept, kept_of, totals = carray(flags, flag_count), carray(kept_rows, count), carray(result, 1)[0]
@@ -375,4 +375,4 @@ SIGNATURES: Final = {
     index_keys: _INT(_BATCHES, _INT, _INT, _SLOTS, _INT, _INT, _WORDS, _RESULT),
     keep_records: _INT(_BATCHES, _INT, _INT, _INT, _SLOTS, _INT, _WORDS, _BYTES, _INT, _INT, _KEPT, _RESULT),
 }
-"""The functions exported to C."""
+"""The exported functions and their C signatures."""

@@ -1,4 +1,4 @@
-"""The rows that compiled compaction and its caller share: numpy arrays here, pointers in `compaction_kernel`."""
+"""NumPy row types for the arguments and results of `compaction_kernel`, and its status codes."""
 
 from typing import Final
 
@@ -12,11 +12,11 @@ BATCH: Final = np.dtype(
         ("record_count", np.int64),
         ("base_offset", np.int64),
         ("last_offset", np.int64),
-        ("base_timestamp", np.int64),  # the timestamp of every record with `has_fixed_timestamp`
+        ("base_timestamp", np.int64),  # if `has_fixed_timestamp`, the timestamp of every record
         ("has_fixed_timestamp", np.int64),
         ("max_timestamp", np.int64),
-        ("horizon", np.int64),  # 0 without a delete horizon, 1 with one, 2 with one that has passed
-        ("is_other", np.int64),  # 1 if the caller decides: compressed, transactional, control or empty
+        ("horizon", np.int64),  # delete horizon: 0 none, 1 in the future, 2 passed
+        ("is_other", np.int64),  # 1 if compressed, transactional, control or empty: handled by the caller
         ("keep_empty", np.int64),  # 1 if the batch stays even without records; set by the caller
     ]
 )
@@ -24,23 +24,23 @@ KEPT: Final = np.dtype(
     [
         ("base_offset", np.int64),
         ("last_offset", np.int64),
-        ("size", np.int64),  # in bytes, as it was written
+        ("size", np.int64),  # in bytes, after compaction
         ("record_count", np.int64),
         ("max_timestamp", np.int64),
-        ("is_changed", np.int64),  # 1 if the caller has to write another checksum
+        ("is_changed", np.int64),  # 1 if the caller must write a new checksum
         ("has_new_horizon", np.int64),
     ]
 )
 SLOT: Final = np.dtype([("first", np.uint64), ("second", np.uint64), ("offset", np.int64)])
-"""A key's 128-bit digest and its last offset (`log.cleaner.offset_map`); the slot is free where `first` is 0."""
+"""A key's 128-bit digest and its last offset (`log.cleaner.offset_map`); the slot is free if `first` is 0."""
 RESULT: Final = np.dtype([("count", np.int64), ("size", np.int64), ("latest_offset", np.int64)])
-"""The result of a kernel beside its status; `index_keys` also reads it."""
+"""The result of a function besides its status; `index_keys` also reads it."""
 
-# A kernel's status is one of these, or the number of a malformed batch.
+# A function returns one of these as status, or the row number of a malformed batch.
 DONE: Final = -1
 FULL: Final = -2
 """The key table is full."""
 
 MIN_RECORD_BYTES: Final = 7
 MOST_GROWTH: Final = 11
-"""Bytes by which a record may become longer."""
+"""Limit of the bytes by which compaction lengthens a record."""

@@ -1,4 +1,4 @@
-"""Decoding of record batches to Arrow columns, for Spark tasks and `poll_arrow`."""
+"""Decodes record batches to Arrow columns, for Spark tasks and `poll_arrow`."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, Literal, NamedTuple
@@ -24,9 +24,9 @@ _MOST_DELTA: Final = 1 << 31
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordColumns:
-    """The columns to decode, in order; others are not copied.
+    """The columns to decode, in order.
 
-    `timestamp_type` is 0 for the producer's time, 1 for the broker's. Spark's timestamps are in `us`, Kafka's in `ms`.
+    `timestamp_type` is 0 for create time, 1 for log append time. Spark's timestamps are in `us`, Kafka's in `ms`.
     """
 
     names: tuple[str, ...] = COLUMNS
@@ -39,7 +39,7 @@ class RecordColumns:
 
     @property
     def schema(self) -> pa.Schema:
-        """Arrow's schema; every column is nullable, as in Spark. Timestamps are in UTC."""
+        """The Arrow schema; every column is nullable, as in Spark. Timestamps are in UTC."""
         types = {
             "key": pa.binary(),
             "value": pa.binary(),
@@ -57,10 +57,10 @@ DEFAULT_COLUMNS: Final = RecordColumns()
 
 
 class PartitionBatches(NamedTuple):
-    """Record batches of one partition to decode, records of `[from_offset, up_to_offset)`.
+    """Record batches of one partition in `buffer`, to decode records with offsets `[from_offset, up_to_offset)`.
 
-    `batches`, in the form of `iterate_batches`, selects some of `buffer`, for instance those that no transaction
-    aborted; None: all.
+    `batches`, `(position, header)` pairs as from `iterate_batches`, selects some, for example of transactions that
+    were not aborted; None for all.
     """
 
     buffer: Buffer
@@ -72,7 +72,7 @@ class PartitionBatches(NamedTuple):
 
 
 class _Section(NamedTuple):
-    """A batch's decompressed records; `place` is the address of their first byte."""
+    """A batch's decompressed records in `data`; `place` is the address of its first byte."""
 
     source: PartitionBatches
     header: BatchHeader
@@ -94,10 +94,9 @@ def decode_batches(
 ) -> pa.RecordBatch:
     """Return the records of all complete batches in `buffer` with offsets in `[from_offset, up_to_offset)`.
 
-    Control batches are skipped. `batches`, in the form of `iterate_batches`, selects the others, for instance those
-    that no transaction aborted; None: all. `max_bytes` limits one decompressed batch.
+    Control batches are skipped; `batches` is as in `PartitionBatches`; `max_bytes` limits one decompressed batch.
 
-    Raises `CorruptBatchError`, and `KafkaError` RECORD_LIST_TOO_LARGE for more than 2 GiB, Arrow's limit of a column;
+    Raises `CorruptBatchError`, and `KafkaError` RECORD_LIST_TOO_LARGE above 2 GiB, Arrow's limit of a column;
     `iterate_columns` has no such limit.
     """
     source = PartitionBatches(buffer, topic, partition, from_offset, up_to_offset, batches)
@@ -111,7 +110,7 @@ def decode_partitions(
     check_crcs: bool = True,
     max_bytes: int = MAX_DECOMPRESSED_BYTES,
 ) -> pa.RecordBatch:
-    """Return the records of several partitions, one after the other, as `decode_batches` does those of one."""
+    """Return the records of several partitions, one after the other, with the errors of `decode_batches`."""
     sections = [each for source in sources for each in _sections(source, max_bytes, check_crcs=check_crcs)]
     return _decode_sections(sections, columns)
 
@@ -129,9 +128,9 @@ def iterate_columns(
     max_bytes: int = MAX_DECOMPRESSED_BYTES,
     chunk_bytes: int = _CHUNK_BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the result of `decode_batches` in chunks of about `chunk_bytes` of records, decompressed one at a time.
+    """Yield the records of `decode_batches` in chunks of about `chunk_bytes`, decompressed one at a time.
 
-    A chunk that fits the processor's cache is decoded faster than a large one. Empty chunks are skipped.
+    A chunk that fits the processor's cache is decoded faster than a larger one. Empty chunks are skipped.
     """
     source = PartitionBatches(buffer, topic, partition, from_offset, up_to_offset, batches)
     return iterate_partitions([source], columns, check_crcs=check_crcs, max_bytes=max_bytes, chunk_bytes=chunk_bytes)
@@ -145,7 +144,7 @@ def iterate_partitions(
     max_bytes: int = MAX_DECOMPRESSED_BYTES,
     chunk_bytes: int = _CHUNK_BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records of several partitions, one after the other, as `iterate_columns` does those of one."""
+    """Yield the records of several partitions, one after the other, in chunks as in `iterate_columns`."""
     pending: list[_Section] = []
     size = 0
     for section in (each for source in sources for each in _sections(source, max_bytes, check_crcs=check_crcs)):
@@ -179,7 +178,7 @@ def _sections(source: PartitionBatches, max_bytes: int, *, check_crcs: bool) -> 
             section = _Section(source, header, address(plain), plain)
         if not -MAX_OFFSET + _MOST_DELTA <= header.base_offset <= MAX_OFFSET - _MOST_DELTA:
             raise CorruptBatchError(f"a batch can't begin at offset {header.base_offset}")
-        # A record has seven bytes at least, so a forged count cannot allocate much memory.
+        # A record has at least seven bytes, so a forged count cannot allocate much memory.
         if not 0 <= header.record_count * kernel.MIN_RECORD_BYTES <= len(section.data):
             raise CorruptBatchError(
                 f"the batch at offset {header.base_offset} can't have {header.record_count} records"
@@ -188,7 +187,7 @@ def _sections(source: PartitionBatches, max_bytes: int, *, check_crcs: bool) -> 
 
 
 class _Bytes:
-    """A binary column under construction: ends, data and nulls, in Arrow's memory."""
+    """A binary column that the kernel fills: ends, data and nulls."""
 
     def __init__(self, rows: int, room: int) -> None:
         self._ends = pa.allocate_buffer(4 * (rows + 1), resizable=True)
@@ -202,7 +201,7 @@ class _Bytes:
         return self._ends.address, self._data.address, address(self._nulls.data)
 
     def finish(self, kind: pa.DataType, rows: int, size: int, null_count: int) -> pa.Array:
-        """Return the array of the first `rows` and release the memory beyond them."""
+        """Return the array of the first `rows` rows, and release the unused memory."""
         self._ends.resize(4 * (rows + 1), shrink_to_fit=True)
         self._data.resize(size, shrink_to_fit=True)
         valid = pa.py_buffer(~self._nulls) if null_count else None
@@ -278,7 +277,7 @@ def _table(sections: list[_Section]) -> Any:
 
 
 def _per_row(table: Any, values: Iterable[int]) -> Any:
-    """Return an int32 for each row: the value of its section."""
+    """Repeat each section's value for its rows; return an int32 array."""
     return np.repeat(np.fromiter(values, np.int32, len(table)), np.diff(table[:, kernel.ROWS_END], prepend=0))
 
 

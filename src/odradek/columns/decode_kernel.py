@@ -1,7 +1,7 @@
-"""The loop over the records of many batches, compiled by numba: it fills Arrow's buffers without creating objects.
+"""Decodes the records of many batches into Arrow's buffers, compiled by numba, without creating objects.
 
-All positions are addresses. A byte is read only after it is proved to lie in its record, and the record in its batch:
-a truncated or overlong varint moves the position to `_LOST`, behind every end, so the next comparison fails.
+All positions are addresses. Before a byte is read, it is checked to be in its record, and the record in its batch: a
+truncated or overlong varint sets the position to `_LOST`, after every end, so that the next comparison fails.
 """
 
 from typing import Any, Final
@@ -18,9 +18,9 @@ RECORD_COUNT: Final = 2
 BASE_OFFSET: Final = 3
 BASE_TIMESTAMP: Final = 4
 FIXED_TIMESTAMP: Final = 5
-"""1 if every record has the batch's greatest timestamp, which is then in `BASE_TIMESTAMP`."""
+"""1 if every record has the batch's maximum timestamp, which is then in `BASE_TIMESTAMP`."""
 ROWS_END: Final = 6
-"""Written by `decode`: the number of rows up to and including this batch's."""
+"""Written by `decode`: the number of rows up to the end of this batch."""
 FIRST_WANTED: Final = 7
 """Records before this offset are skipped."""
 FIRST_UNWANTED: Final = 8
@@ -36,17 +36,17 @@ _LAST_TIME: Final = (1 << 63) - 1
 
 
 def njit(function: Any) -> Any:
-    """Compile at the first call and cache the result on disk, if there is a writable directory."""
+    """Compile a function at its first call and cache the code on disk, if there is a writable directory."""
     try:
         return numba.njit(cache=True, nogil=True)(function)
     except RuntimeError:
-        # Neither the package's directory nor the user's cache is writable, as in some containers.
+        # In some containers neither the package's directory nor the user's cache is writable.
         return numba.njit(nogil=True)(function)
 
 
 @njit
 def varint(position: int, end: int) -> tuple[int, int]:
-    """Return `(value, position after it)` of a zigzag varint of at most ten bytes and 64 bits."""
+    """Return `(value, position after it)` of a zigzag varint; the position is `_LOST` if invalid or beyond `end`."""
     if position >= end:
         return 0, _LOST
     byte = load(position)
@@ -69,9 +69,9 @@ def varint(position: int, end: int) -> tuple[int, int]:
 
 @njit
 def _time(base: int, delta: int, factor: int) -> tuple[int, bool]:
-    """Return `(time in the column's unit, whether it overflows 64 bits in ms)`; a finer unit saturates."""
+    """Return `(time * factor, whether the time in ms overflows 64 bits)`; the product is limited to 64 bits."""
     time = base + delta
-    is_beyond = ((base ^ time) & (delta ^ time)) < 0  # its sign differs from both operands
+    is_beyond = ((base ^ time) & (delta ^ time)) < 0  # the sum's sign differs from both operands
     if factor > 1:
         last = _LAST_TIME // factor
         time = min(max(time, -last), last) * factor
@@ -82,8 +82,8 @@ def _time(base: int, delta: int, factor: int) -> tuple[int, bool]:
 def _append(column: Any, row: int, size: int, place: int, length: int) -> tuple[int, int]:
     """Copy a row's bytes to a column; return `(new size, nulls added)`.
 
-    A column is `(ends, data, bitmap of nulls)`, as addresses: array arguments would be reference-counted at every
-    call, which costs as much as all the rest (measured: 15 against 50 M records/s).
+    A column is the addresses `(ends, data, bitmap of nulls)`: arrays would be reference-counted at every call, which is
+    slow (15 instead of 50 M records/s).
     """
     ends, data, nulls = column
     added = 0
@@ -109,12 +109,11 @@ def decode(
     header_places: Any,
     result: Any,
 ) -> int:
-    """Return the number of rows, or -1 - b if batch b is malformed.
+    """Decode the batches in `table`; return the number of rows, or -1 - b if batch b is malformed.
 
-    `keys` and `values` are columns as in `_append`, with room for all bytes of the sections; a column that is not
-    selected has address 0. `header_places`, of two columns, receives the start and end of each row's headers, unless it
-    has no rows. `result` receives the numbers of null keys, null values, bytes of keys, bytes of values, headers, bytes
-    of headers.
+    `keys` and `values` are columns as in `_append`, with room for all bytes of the sections; their addresses are 0 if
+    the column is not selected. `header_places`, if not empty, receives the start and end address of each row's headers.
+    `result` receives the numbers of null keys, null values, bytes of keys, bytes of values, headers, bytes of headers.
     """
     row = key_size = value_size = null_keys = null_values = header_count = header_bytes = added = 0
     want_headers = header_places.shape[0] > 0
@@ -134,7 +133,7 @@ def decode(
                 return -1 - batch
             value_length, value_at = varint(key_at + max(key_length, 0), record_end)
             headers_at = value_at + max(value_length, 0)
-            # At least one byte is left: the number of headers.
+            # At least one byte must be left, for the number of headers.
             if value_length >= record_end - value_at or headers_at >= record_end:
                 return -1 - batch
             position = record_end
@@ -172,10 +171,10 @@ def decode(
 
 @njit
 def decode_headers(header_places: Any, rows: int, list_ends: Any, keys: Any, values: Any, result: Any) -> int:
-    """Return the number of headers in all rows, or -1 - r if those of row r are malformed.
+    """Decode the headers of all rows; return their number, or -1 - r if those of row r are malformed.
 
-    `keys` and `values` are as in `decode`. `result` receives the number of null values, the bytes of keys and the
-    bytes of values.
+    `keys` and `values` are columns as in `_append`. `result` receives the numbers of null values, bytes of keys, bytes
+    of values.
     """
     header = key_size = value_size = null_values = added = 0
     list_ends[0] = 0

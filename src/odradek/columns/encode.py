@@ -1,4 +1,4 @@
-"""Encoding of Arrow columns as record batches, and partitioning of keys, for `send_arrow` and the Spark sink."""
+"""Encodes Arrow columns as record batches, and computes the partitions of keys, for `send_arrow` and the Spark sink."""
 
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
@@ -27,7 +27,7 @@ class EncodedBatch(NamedTuple):
 
 
 class _Bytes(NamedTuple):
-    """A binary column for the kernel: row i begins at `ends[i]`. `owner` keeps the buffers alive."""
+    """A binary column for the kernel; row i is `ends[i]` to `ends[i + 1]`. `owner` keeps the buffers alive."""
 
     ends: Any
     data: int = 0
@@ -41,10 +41,7 @@ class _Bytes(NamedTuple):
 
 
 class ColumnEncoder:
-    """Encodes rows of one Arrow record batch, which may have the columns of `encode_columns`.
-
-    Raises `ValueError` for a header without a key, and pyarrow's errors for a column of another type.
-    """
+    """Encodes rows of one Arrow record batch, with the columns and errors of `encode_columns`."""
 
     def __init__(self, batch: pa.RecordBatch, *, default_timestamp_ms: int) -> None:
         self._timestamps = _timestamps(batch, default_timestamp_ms)
@@ -67,9 +64,9 @@ class ColumnEncoder:
         producer_epoch: int = -1,
         base_sequence: int = -1,
     ) -> EncodedBatch:
-        """Return one batch of the rows from `rows[start]` on, as many as fit: at least one.
+        """Return one batch of as many rows from `rows[start:]` as fit into `max_bytes`, but at least one.
 
-        `rows` is an int64 numpy array of row numbers, which the caller has checked.
+        `rows` is an int64 NumPy array of row numbers, which the caller has validated.
         """
         if len(self._records) < max_bytes:
             self._records = np.empty(max_bytes, np.uint8)
@@ -92,7 +89,7 @@ class ColumnEncoder:
         return EncodedBatch(finished, count, HEADER_SIZE + size)
 
     def _fill(self, rows: Any, start: int, max_bytes: int) -> int:
-        """Encode rows into the buffer and return their number; 0 if the first needs more memory."""
+        """Encode rows into the buffer and return their number; 0 if it is too small for the first row."""
         key, value, header_key, header_value, lists = self._columns
         count: int = kernel.encode(
             rows,
@@ -121,12 +118,12 @@ def encode_columns(
     producer_epoch: int = -1,
     base_sequence: int = -1,
 ) -> Iterator[EncodedBatch]:
-    """Return the rows of `batch` as record batches of at most `max_bytes` each, before compression.
+    """Yield the rows of `batch` as record batches of at most `max_bytes` each, before compression.
 
     All columns are optional: `key` and `value` (binary or string), `timestamp` (any unit; null becomes
     `default_timestamp_ms`) and `headers` (list of struct of `key` and `value`). Other columns are ignored. `rows` is a
-    numpy array of row numbers to encode, in order; None: all. A row larger than `max_bytes` becomes a batch of its
-    own. With a `base_sequence`, each batch continues the sequence of the last one.
+    NumPy array of the row numbers to encode, in order; None for all. A row larger than `max_bytes` becomes its own
+    batch. With a `base_sequence`, each batch continues the sequence of the previous one.
 
     Raises `ValueError` for a header without a key, and pyarrow's errors for a column of another type.
     """
@@ -155,7 +152,7 @@ def encode_columns(
 def key_partitions(keys: pa.Array, partition_count: int) -> Any:
     """Return each key's partition by Kafka's rule, `(murmur2(key) & 0x7fffffff) % partition_count`; -1 for null keys.
 
-    The result is an int32 numpy array; strings are hashed as UTF-8.
+    The result is an int32 NumPy array; strings are hashed as UTF-8.
     """
     column = _binary(keys)
     partitions = np.empty(len(keys), np.int32)
@@ -184,14 +181,14 @@ def _binary(array: pa.Array | None) -> _Bytes:
 
 
 def _ends(buffer: pa.Buffer | None, array: pa.Array) -> Any:
-    """Return the start of each row of a possibly sliced array, and the end of the last one."""
+    """Return the start of each row of an array or slice, and the end of the last row."""
     if buffer is None or not buffer.size:
         return np.zeros(1, np.int32)
     return np.frombuffer(buffer, np.int32)[array.offset : array.offset + len(array) + 1]
 
 
 def _headers(array: pa.Array | None) -> tuple[_Bytes, _Bytes, _Bytes]:
-    """Return `(lists, keys, values)`."""
+    """Return the header column as `(lists, keys, values)`."""
     if array is None:
         return _Bytes(_NO_ENDS), _Bytes(_NO_ENDS), _Bytes(_NO_ENDS)
     if not pa.types.is_list(array.type):
@@ -220,7 +217,7 @@ def _timestamps(batch: pa.RecordBatch, default_ms: int) -> Any:
         divisor, factor = 1, 1
     numbers = column.cast(pa.int64())
     if numbers.null_count:
-        # No timestamp is this far from now, so it can represent null temporarily.
+        # The least int64 stands for null until the end of this function: no timestamp is that early.
         numbers = numbers.fill_null(np.iinfo(np.int64).min)
     data = np.frombuffer(numbers.buffers()[1], np.int64)[numbers.offset : numbers.offset + len(numbers)]
     plain = data // divisor * factor

@@ -1,4 +1,4 @@
-"""The loop from rows of Arrow columns to a batch's records, compiled by numba: the inverse of `decode_kernel`.
+"""Encodes rows of Arrow columns as a batch's records, compiled by numba; the inverse of `decode_kernel`.
 
 A record's size is computed before it is written, so no record is written partially.
 """
@@ -13,7 +13,7 @@ _LOGICAL_SHIFT: Final = (1 << 57) - 1
 
 @njit
 def varint_size(value: int) -> int:
-    """Return the number of bytes of `write_varint`."""
+    """Return the number of bytes that `write_varint` writes."""
     rest = (value << 1) ^ (value >> 63)
     size = 1
     while rest > 0x7F or rest < 0:
@@ -36,7 +36,7 @@ def write_varint(place: int, value: int) -> int:
 
 @njit
 def _length(ends: Any, valid: int, first_bit: int, row: int) -> int:
-    """Return the length of a row's bytes; -1 for null and for a missing column."""
+    """Return the length of a row's bytes; -1 for null or a missing column."""
     if ends.shape[0] == 0:
         return -1
     bit = first_bit + row
@@ -71,11 +71,11 @@ def encode(
 ) -> int:
     """Encode `rows[start:]` until `max_bytes` are full; return the number of encoded rows.
 
-    `ends` are the ends of (keys, values), `header_ends` those of headers' (keys, values), `header_lists` the start of
-    each row's headers; an empty array is a missing column. `places` has, for each of the four and for the lists:
-    address of the data, address of the validity bitmap or 0, the bitmap's first bit. The first row is encoded whatever
-    its size, unless it needs more than `room`: then no row is, and `result[0]` is the size that it needs. Otherwise
-    `result` receives the size, the first timestamp and the greatest.
+    `ends` are Arrow's offsets of (keys, values), `header_ends` those of headers' (keys, values), `header_lists` those
+    of the header lists; an empty array is a missing column. `places` has a row for each of these five: address of the
+    data, address of the validity bitmap or 0, the bitmap's first bit. The first row is encoded even if it exceeds
+    `max_bytes`. If it exceeds `room`, the size of `output`, return 0 and its size in `result[0]`. Otherwise `result`
+    receives the size, the first timestamp and the maximum timestamp.
     """
     size = count = 0
     base_timestamp = greatest = timestamps[rows[start]] if start < rows.shape[0] else -1
@@ -125,10 +125,7 @@ def encode(
 
 @njit
 def murmur2(ends: Any, data: int, valid: int, first_bit: int, partition_count: int, partitions: Any) -> None:
-    """Compute Java's murmur2 of every key, positive, modulo `partition_count`.
-
-    -1 for null (Kafka's `Utils.murmur2`).
-    """
+    """Write each key's partition to `partitions`: Kafka's `Utils.murmur2`, positive, modulo the count; -1 for null."""
     for row in range(partitions.shape[0]):
         length = _length(ends, valid, first_bit, row)
         if length < 0:

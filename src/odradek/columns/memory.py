@@ -1,7 +1,7 @@
-"""Access to memory by address, for compiled code; bounds are the caller's to check.
+"""Reads and writes memory by address in compiled code; the caller checks bounds and keeps the buffers alive.
 
-The batches of one call lie in several buffers (the received frame, and one per decompressed batch). Passing addresses
-as numbers needs one compilation and costs nothing per buffer; the caller keeps the buffers alive.
+The batches of one call are in several buffers: the received frame, and one per decompressed batch. Passing addresses as
+integers costs nothing per buffer.
 """
 
 import sys
@@ -21,7 +21,7 @@ _LONG: Final = ir.IntType(64)
 
 
 def address(buffer: Buffer) -> int:
-    """Return the address of the buffer's first byte, 0 for an empty one. Valid while the buffer is referenced."""
+    """Return the address of the buffer's first byte, valid while the buffer is referenced; 0 for an empty buffer."""
     if not len(buffer):
         return 0
     place: int = np.frombuffer(buffer, np.uint8).__array_interface__["data"][0]
@@ -90,10 +90,10 @@ read_int16, read_int32, read_uint32, read_int64 = (
     _network_reader(32, is_signed=False),
     _network_reader(64, is_signed=True),
 )
-"""Read a big-endian number at any address, as an int64."""
+"""Read a big-endian number at any address, aligned or not, as an int64."""
 
 write_int16, write_int32, write_int64 = map(_network_writer, (16, 32, 64))
-"""Write an int64, or its low bytes, at any address, big-endian."""
+"""Write an int64, or its low bytes, in big-endian order at any address, aligned or not."""
 
 
 @intrinsic  # type: ignore[untyped-decorator]

@@ -1,4 +1,4 @@
-"""Arrow data to produce: the columns that it may have, and the rules for each row, checked before anything is sent."""
+"""Validates Arrow data for `send_arrow`, columns and rows, before anything is sent."""
 
 from operator import index
 from typing import Any, Final
@@ -18,9 +18,9 @@ _LATEST: Final = (1 << 63) - 1
 
 
 def record_batches(data: Any) -> list[pa.RecordBatch]:
-    """Return a table or record batch, or any object with Arrow's PyCapsule interface, as record batches.
+    """Convert a table, a record batch, or an object with Arrow's PyCapsule interface to record batches.
 
-    Several small chunks become one batch. Raises `TypeError` for other objects.
+    Small chunks are combined. Raises `TypeError` for other objects.
     """
     if isinstance(data, pa.RecordBatch):
         return [data]
@@ -35,10 +35,10 @@ def record_batches(data: Any) -> list[pa.RecordBatch]:
 
 
 class ProduceRows:
-    """The rows of one Arrow record batch, all for `partition` if it is given. Messages count rows from `first_row`.
+    """The validated rows of one Arrow record batch, all for `partition` if given.
 
-    Raises `KafkaError` for a column that is unknown or of another type and for a row that cannot be a record:
-    INVALID_RECORD, INVALID_TIMESTAMP, or MESSAGE_TOO_LARGE above `max_record_bytes`.
+    Raises `KafkaError` for an invalid column or row: INVALID_RECORD, INVALID_TIMESTAMP, or MESSAGE_TOO_LARGE above
+    `max_record_bytes`. Row numbers in messages start at `first_row`.
     """
 
     def __init__(
@@ -55,18 +55,18 @@ class ProduceRows:
 
     @property
     def has_partitions(self) -> bool:
-        """Return whether every row names its partition."""
+        """Return whether the partition of every row is given."""
         return self._partitions is not None
 
     @property
     def partition_numbers(self) -> set[int]:
-        """Return the partitions that the rows name."""
+        """Return the distinct given partitions; empty if none are given."""
         return set() if self._partitions is None else set(np.unique(self._partitions).tolist())
 
     def partitions(self, topic: str, numbers: set[int]) -> Any:
-        """Return the partitions that the rows name, an int64 array.
+        """Return the given partition of each row, an int64 array; `numbers` are the partitions of `topic`.
 
-        Raises `KafkaError` UNKNOWN_TOPIC_OR_PARTITION for one that is not in `numbers`.
+        Raises `KafkaError` UNKNOWN_TOPIC_OR_PARTITION for a partition that is not in `numbers`.
         """
         assert self._partitions is not None
         wrong = ~np.isin(self._partitions, list(numbers))
@@ -80,7 +80,7 @@ class ProduceRows:
         return self._partitions
 
     def key_partitions(self, partition_count: int) -> Any:
-        """Return the partitions of the rows' keys by Kafka's hash, -1 for rows without a key."""
+        """Return the partition of each row's key by Kafka's hash, an int64 array; -1 for a row without a key."""
         if "key" not in self._batch.schema.names:
             return np.full(self.count, -1, np.int64)
         return key_partitions(self._batch.column("key"), partition_count).astype(np.int64)
@@ -93,7 +93,7 @@ class ProduceRows:
         return list(zip(keys, values, strict=True))
 
     def encoder(self, *, default_timestamp_ms: int) -> ColumnEncoder:
-        """Return an encoder of these rows; their numbers start at 0."""
+        """Return an encoder of these rows, which are numbered from 0."""
         return ColumnEncoder(self._batch, default_timestamp_ms=default_timestamp_ms)
 
     def _checked_partitions(self, column: pa.Array | None, partition: int | None) -> Any:
@@ -119,7 +119,7 @@ class ProduceRows:
             raise KafkaError(ErrorCode.invalid_timestamp, f"row {row} has a timestamp before 1970 or after 2^63 ms")
 
     def _checked_sizes(self, columns: dict[str, pa.Array], max_record_bytes: int) -> Any:
-        """Return an upper bound of each row's bytes in a record batch."""
+        """Return an upper bound of each row's encoded size in bytes. Raises `KafkaError` if one is too large."""
         sizes = np.full(self.count, _RECORD_OVERHEAD, np.int64)
         for name in ("key", "value"):
             if name in columns:
@@ -160,7 +160,7 @@ def _check_names(names: list[str]) -> None:
 def _checked(column: pa.Array, name: str) -> pa.Array:
     try:
         return _CHECKS[name](column, name)
-    except pa.ArrowException as error:  # more than 2 GiB in one batch, for example
+    except pa.ArrowException as error:  # for example more than 2 GiB in one batch
         raise _invalid(f"column {name!r} of type {column.type} cannot be sent: {error}") from error
 
 

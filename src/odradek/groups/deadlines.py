@@ -1,7 +1,7 @@
-"""A queue of deadlines, optimised for deadlines that are postponed: every heartbeat postpones one.
+"""A queue of deadlines in which postponing is cheap: every heartbeat postpones a session deadline.
 
-Postponing a deadline costs one dict entry; its heap entry is moved only when it comes up. So `next_ms` may be earlier
-than the first real deadline, but never later.
+Postponing changes one dict entry; the heap entry moves when it reaches the top. So `next_ms` may be earlier than the
+first deadline, but never later.
 """
 
 from collections.abc import Hashable
@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 K = TypeVar("K", bound=Hashable)
 
 DeadlineKey = tuple[str, str, str]
-"""Of a group: its id, the kind, and the member's id or nothing."""
+"""`(group id, kind, member id)`; the member id is empty for a deadline of the group."""
 
 
 class Deadlines(Generic[K]):
@@ -44,7 +44,7 @@ class Deadlines(Generic[K]):
 
     @property
     def next_ms(self) -> int | None:
-        """Return when to call `pop_due` next; None if there is no deadline."""
+        """Return the time of the next call of `pop_due`; None if there is no deadline."""
         while self._heap:
             at_ms, _, key = self._heap[0]
             if key in self._at_ms and self._queued_ms.get(key) == at_ms:
@@ -53,7 +53,7 @@ class Deadlines(Generic[K]):
         return None
 
     def pop_due(self, now_ms: int) -> K | None:
-        """Remove and return the key with the earliest deadline that is not after `now_ms`; None if there is none."""
+        """Remove the earliest deadline and return its key, if the deadline is not after `now_ms`; else return None."""
         while self._heap and self._heap[0][0] <= now_ms:
             key = self._drop_first()
             at_ms = self._at_ms.get(key)

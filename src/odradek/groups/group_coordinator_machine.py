@@ -1,6 +1,6 @@
-"""The group coordinator's machine: the groups and committed offsets of one `__consumer_offsets` partition.
+"""The group coordinator's state machine: the groups and committed offsets of one `__consumer_offsets` partition.
 
-It implements `odradek.coordination.Machine`. Offsets of a group that never had members are kept in a classic group.
+It implements `odradek.coordination.Machine`. A group that has only offsets is a classic group without members.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -45,17 +45,17 @@ from odradek.protocol.consumer_protocol import PROTOCOL_TYPE
 
 _EXPIRE_OFFSETS: Final = "expire offsets"
 _NO_GROUP: Final = ""
-"""The key of deadlines and results that concern no single group."""
+"""The group id in deadlines and results that concern no single group."""
 
 _READS: Final = (DescribeRequest, ConsumerGroupDescribeRequest, FetchOffsetsRequest, HeartbeatRequest)
-"""Requests that never need a record."""
+"""Requests that never write a record."""
 
 _Result = CoordinatorResult[GroupRecord]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetSettings:
-    """The broker's configuration of committed offsets."""
+    """The broker's `offsets.retention.*` settings."""
 
     retention_ms: int = 7 * 24 * 3_600_000
     check_interval_ms: int = 600_000
@@ -77,12 +77,12 @@ class GroupCoordinatorMachine:
         self.classic = ClassicGroups(settings, self._deadlines)
         self._migration = Migration(self.classic, consumer_settings)
         self.consumer = ConsumerGroups(consumer_settings, self._deadlines, self._migration.downgrade)
-        """The groups of the consumer protocol. An id has a group of one kind."""
+        """The groups of the consumer protocol; a group id has a group of one kind."""
         self._classic_members = ClassicMembers(self.consumer, self._migration, consumer_settings, self._deadlines)
         self._sizes: dict[str, int] = {}
         self._image = ClusterImage()
         self._expiring: list[str] = []
-        """Groups whose offsets the present check for expired offsets has still to visit."""
+        """Groups that the current check for expired offsets has not visited yet."""
         self._handlers: Final[dict[type, Callable[[str, Any, object, Now], _Result]]] = {
             JoinRequest: self._join,
             SyncRequest: self._sync,
@@ -144,7 +144,7 @@ class GroupCoordinatorMachine:
             self._sizes[group_id] = size_bytes
 
     def _have_group(self, group_id: str) -> None:
-        """Have a group for offsets; a classic one without members if there is none."""
+        """Create an empty classic group for offsets if no group has this id."""
         if group_id not in self.classic.groups and group_id not in self.consumer.groups:
             self.classic.get_or_create(group_id)
 
@@ -153,12 +153,12 @@ class GroupCoordinatorMachine:
         self._account(group_id)
 
     def _keep_if_used(self, group_id: str) -> None:
-        """Create a group for offsets without a record of the group: consumers without membership committed them."""
+        """Create a group if this id has offsets, which clients that are not members committed."""
         if self.offsets.of(group_id) or self.offsets.has_open_transactions(group_id):
             self._have_group(group_id)
 
     def _forget_if_unused(self, group_id: str) -> None:
-        """Drop a group of which nothing is left: no record, no offset, no pending member."""
+        """Drop a classic group that has no record, no offset, no member and no pending member."""
         group = self.classic.groups.get(group_id)
         if group is None or not group.is_unused:
             return
@@ -168,7 +168,7 @@ class GroupCoordinatorMachine:
     # -- election, images, failed appends ------------------------------------------------------------------------------
 
     def on_elected(self, image: ClusterImage, now: Now) -> Iterator[_Result]:
-        """Rebalance groups that need it: without an assignment, too large, or whose topics changed meanwhile."""
+        """Rebalance groups that have no assignment, are too large, or whose topics changed; repair consumer groups."""
         self._image = image
         self._deadlines.set((_NO_GROUP, _EXPIRE_OFFSETS, ""), now.ms + self._offset_settings().check_interval_ms)
         counts = _partition_counts(image)
@@ -182,7 +182,7 @@ class GroupCoordinatorMachine:
         return self._decided(self.classic.rebuild(group, partition_counts, now))
 
     def on_image(self, old: ClusterImage, new: ClusterImage, now: Now) -> Iterator[_Result]:
-        """Delete the offsets of deleted topics, also of those created again, and mark consumer groups for a refresh."""
+        """Delete the offsets of topics that were deleted (or recreated), and mark consumer groups for a refresh."""
         del now
         self._image = new
         self.consumer.on_image(old, new)
@@ -227,7 +227,7 @@ class GroupCoordinatorMachine:
         return self._decided(self.classic.expire(due, now))
 
     def _expire_offsets(self, group_id: str, now: Now) -> _Result:
-        """Remove a group's expired offsets, and the group if it then has neither offsets nor members."""
+        """Delete a group's expired offsets, and the group if it then has neither offsets nor members."""
         group, consumer_group = self.classic.groups.get(group_id), self.consumer.groups.get(group_id)
         if consumer_group is not None:
             condition: tuple[int, frozenset[str]] | None = (-1, self.consumer.subscribed_topics(consumer_group))
@@ -252,7 +252,7 @@ class GroupCoordinatorMachine:
         return self._deletion(group_id, expired, with_group=is_over)
 
     def _answer_join(self, key: str, waiting: WaitingJoin, now: Now) -> _Result:
-        """Handle a request again that waited for targets; its member may be gone meanwhile."""
+        """Handle a request that waited for targets; reply an error if its member has left."""
         if waiting.member_id in self.consumer.groups[key].members:
             return self.handle(key, waiting.request, waiting.to, now)
         text = f"member {waiting.member_id} left group {key} before it got partitions"
@@ -267,7 +267,7 @@ class GroupCoordinatorMachine:
         return self._handlers[type(request)](key, request, to, now)
 
     def _decided(self, out: ResultBuilder) -> _Result:
-        """Return the decision about a classic group; drop the group if it is unused afterwards."""
+        """Return the result of a classic group; drop the group if it is unused."""
         self._account(out.key)
         if not out.records:
             self._forget_if_unused(out.key)
@@ -301,7 +301,7 @@ class GroupCoordinatorMachine:
         return self._decided(self.classic.leave(key, request, to, now))
 
     def _commit(self, key: str, request: CommitRequest, to: object, now: Now) -> _Result:
-        """Record offsets. A commit without membership creates the group if it does not exist."""
+        """Record offsets. A commit by a client that is not a member creates the group if none exists."""
         group, consumer_group = self.classic.groups.get(key), self.consumer.groups.get(key)
         if consumer_group is not None:
             error = validate_member_epoch(consumer_group, request.member_id, request.generation)
@@ -358,7 +358,7 @@ class GroupCoordinatorMachine:
         return self._upgrade(classic, request, to, now)
 
     def _upgrade(self, classic: ClassicGroup, request: ConsumerGroupHeartbeatRequest, to: object, now: Now) -> _Result:
-        """Convert a group with classic members, and let the first member of the consumer protocol join it."""
+        """Convert a classic group to the consumer protocol, and add the member that sent `request`."""
         key = classic.group_id
         try:
             upgrade = self._migration.upgrade(classic, self._image)
@@ -389,10 +389,7 @@ class GroupCoordinatorMachine:
         return self._deletion(key, self.offsets.partitions(key), with_group=True, to=to)
 
     def _delete_offsets(self, key: str, request: DeleteOffsetsRequest, to: object, now: Now) -> _Result:
-        """Delete offsets (KIP-496), but none of topics that members subscribe to.
-
-        A group whose members' subscriptions cannot be read keeps all of them.
-        """
+        """Delete offsets (KIP-496), except of subscribed topics; none if a subscription cannot be read."""
         del now
         group, consumer_group = self.classic.groups.get(key), self.consumer.groups.get(key)
         kept_topics: frozenset[str] | None = frozenset()
@@ -421,7 +418,7 @@ class GroupCoordinatorMachine:
         to: object = None,
         reply: object = ErrorCode.none,
     ) -> _Result:
-        """Return the decision to delete offsets, and with them the group; `to` is None if no request waits for it."""
+        """Return the result that deletes offsets, and the group if `with_group`; `to` is None if no request waits."""
         records: list[GroupRecord] = [OffsetCommitRecord(group_id, each, None) for each in partitions]
         if with_group and group_id in self.consumer.groups:
             records += self.consumer.deletion(group_id)

@@ -27,11 +27,11 @@ class JoinRequest:
     rebalance_timeout_ms: int
     protocol_type: str
     protocols: tuple[tuple[str, bytes], ...]
-    """`(name, metadata)`, the preferred one first."""
+    """`(name, metadata)` pairs, the preferred one first."""
     requires_member_id: bool
     """Whether a dynamic member without an id must join again with the id it gets (KIP-394, JoinGroup 4 and later)."""
     can_skip_assignment: bool
-    """Whether the client knows `skip_assignment` (KIP-814, JoinGroup 9 and later)."""
+    """Whether the client supports `skip_assignment` (KIP-814, JoinGroup 9 and later)."""
     reason: str = ""
 
 
@@ -61,7 +61,7 @@ class JoinReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncRequest:
-    """A SyncGroup request; the leader's has the assignments."""
+    """A SyncGroup request; only the leader's has `assignments`, by member id."""
 
     member_id: str
     generation: int
@@ -92,7 +92,7 @@ class HeartbeatRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeavingMember:
-    """A member that leaves; admin clients name static members by instance id alone."""
+    """A member in a LeaveGroup request; admin clients may give only the instance id, and an empty `member_id`."""
 
     member_id: str
     instance_id: str | None = None
@@ -101,10 +101,7 @@ class LeavingMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaveRequest:
-    """A LeaveGroup request, with more than one member since KIP-345.
-
-    The reply is a tuple of `(LeavingMember, ErrorCode)`, in the order of `members`.
-    """
+    """A LeaveGroup request. The reply is a tuple of `(LeavingMember, ErrorCode)`, in the order of `members`."""
 
     members: tuple[LeavingMember, ...]
 
@@ -118,9 +115,9 @@ class CommitRequest:
     generation: int = NO_GENERATION
     values: Mapping[TopicPartition, OffsetCommitValue]
     has_member_epoch: bool = True
-    """Whether the request's version has epochs of members of the consumer protocol (OffsetCommit 9 and later)."""
+    """Whether `generation` may be a member epoch of the consumer protocol (OffsetCommit 9 and later)."""
     missing_group_error: ErrorCode = ErrorCode.illegal_generation
-    """The error for a member of a group that does not exist."""
+    """The error if `generation` is given and the group does not exist."""
     producer: Producer | None = None
     """The producer in whose transaction the offsets are committed."""
 
@@ -133,13 +130,16 @@ class FetchOffsetsRequest:
     """The requested partitions; None for all."""
     require_stable: bool = False
     member_id: str | None = None
-    """The member that asks, if it says so (KIP-848): then its epoch must be right."""
+    """The member that sends the request, None if not given; a consumer group then checks `member_epoch` (KIP-848)."""
     member_epoch: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchedOffsets:
-    """The committed offsets of the requested partitions; an open transaction may change the `unstable` ones."""
+    """The committed offsets of the requested partitions, without `unstable` ones, which open transactions may change.
+
+    `unstable` is empty unless the request has `require_stable`.
+    """
 
     values: Mapping[TopicPartition, OffsetCommitValue]
     unstable: frozenset[TopicPartition]
@@ -148,7 +148,7 @@ class FetchedOffsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeRequest:
-    """A group's part of a DescribeGroups request; the reply is a `GroupDescription`, None for an unknown group."""
+    """A group's part of a DescribeGroups request; the reply is a `GroupDescription` or None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +165,7 @@ class MemberDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDescription:
-    """The present state of a group. The protocol is empty, and with it the metadata, unless the group is stable."""
+    """The state of a group. `protocol_name` and the members' `metadata` are empty unless the group is stable."""
 
     group_id: str
     state: str
@@ -212,7 +212,7 @@ class RebalanceStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingMembersOverdue:
-    """A rebalance continues without pending members that did not join in time."""
+    """A rebalance continues without the pending members that did not join in time."""
 
     group_id: str
     member_ids: tuple[str, ...]
@@ -228,7 +228,7 @@ class PendingMemberExpired:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetsDeleted:
-    """Offsets were deleted, or had expired, and perhaps the group with them."""
+    """Offsets were deleted or expired; the group was deleted with them if `with_group`."""
 
     group_id: str
     count: int

@@ -1,7 +1,7 @@
-"""The committed offsets of all groups of one `__consumer_offsets` partition; handlers check requests.
+"""The committed offsets of all groups of one `__consumer_offsets` partition.
 
-A committed offset is the next offset to read (SPEC 7). Offsets of open transactions are kept apart until the
-transaction's marker. Times are in ms since 1970.
+A committed offset is the next offset to read (SPEC 7). Offsets of an open transaction are pending until its marker.
+Times are in ms since 1970. Callers validate requests.
 """
 
 from collections import Counter
@@ -17,7 +17,7 @@ _NOTHING: Mapping[TopicPartition, OffsetCommitValue] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Commit:
-    """A commit and the offset of its record; of two commits, the one with the later record is valid."""
+    """A pending commit and the offset of its record; the commit with the latest record wins."""
 
     value: OffsetCommitValue
     record_offset: int
@@ -29,22 +29,22 @@ class Offsets:
     def __init__(self) -> None:
         self._values: dict[str, dict[TopicPartition, OffsetCommitValue]] = {}
         self._record_offsets: dict[str, dict[TopicPartition, int]] = {}
-        """Where the commits of groups are that were recorded while an open transaction had offsets of the group."""
+        """Record offsets of commits outside transactions; only of groups with offsets in an open transaction."""
         self._count_by_topic: Counter[str] = Counter()
         self._transactions: dict[int, dict[str, dict[TopicPartition, _Commit]]] = {}
         """The pending offsets of open transactions, by producer and group."""
         self._producers: dict[str, set[int]] = {}
-        """The producers of the open transactions that have offsets of a group."""
+        """By group, the producers whose open transactions have offsets of it."""
 
     def __len__(self) -> int:
         return sum(map(len, self._values.values()))
 
     def of(self, group_id: str) -> Mapping[TopicPartition, OffsetCommitValue]:
-        """Return a group's offsets, in order of the first commits."""
+        """Return a group's committed offsets, without pending ones, in the order of first commits."""
         return self._values.get(group_id, _NOTHING)
 
     def put(self, group_id: str, partition: TopicPartition, value: OffsetCommitValue, record_offset: int) -> None:
-        """Apply a commit that was recorded at `record_offset`."""
+        """Apply a commit outside transactions, whose record is at `record_offset`."""
         values = self._values.setdefault(group_id, {})
         if partition not in values:
             self._count_by_topic[partition.topic] += 1
@@ -72,15 +72,15 @@ class Offsets:
     def put_transactional(
         self, producer_id: int, group_id: str, partition: TopicPartition, value: OffsetCommitValue, record_offset: int
     ) -> None:
-        """Apply a commit that was recorded in an open transaction."""
+        """Apply a commit of an open transaction, whose record is at `record_offset`."""
         commits = self._transactions.setdefault(producer_id, {}).setdefault(group_id, {})
         commits[partition] = _Commit(value=value, record_offset=record_offset)
         self._producers.setdefault(group_id, set()).add(producer_id)
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> Collection[str]:
-        """Apply a transaction's marker, and return the groups that have offsets in the transaction.
+        """Apply a transaction's marker, and return the ids of the groups with offsets in the transaction.
 
-        Commits outside the transaction that were recorded later take precedence.
+        Later commits outside the transaction take precedence.
         """
         transaction = dict(self._transactions.get(producer_id, ()))
         for group_id, commits in transaction.items():
@@ -128,7 +128,7 @@ class Offsets:
         return self._count_by_topic.keys() | set(pending)
 
     def of_topics(self, topics: Collection[str]) -> Iterator[tuple[str, list[TopicPartition]]]:
-        """Yield every group with the partitions of `topics` that have an offset of it, pending ones included."""
+        """Yield each group id and its partitions of `topics` that have an offset, pending ones included."""
         for group_id in dict.fromkeys((*self._values, *self._producers)):
             found = [partition for partition in self.partitions(group_id) if partition.topic in topics]
             if found:
@@ -139,8 +139,8 @@ class Offsets:
     ) -> list[TopicPartition]:
         """Return the partitions whose offsets have expired (KIP-211).
 
-        Retention starts with the commit or at `idle_since_ms`, when the last member left, whichever is later. Offsets
-        of `subscribed` topics do not expire. Commits of old clients may carry an expiry time of their own.
+        Retention starts at the commit or, if later, at `idle_since_ms`, when the last member left. Offsets of
+        `subscribed` topics do not expire. Commits of old clients may have their own expiry time.
         """
         expired = []
         for partition, value in self.of(group_id).items():

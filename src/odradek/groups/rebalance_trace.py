@@ -1,11 +1,11 @@
 """The content of the rebalance journal: causes and durations of rebalances, and how long partitions had no owner.
 
-`Ownership` follows which member may read a partition. In the classic protocol a member gives up the partitions that its
-JoinGroup request does not list as owned (an eager member lists none), those that its SyncGroup response lacks, and all
-of them when it leaves or, if its session expires, at its last heartbeat. It owns its assignment when the SyncGroup
-response is sent. In the consumer protocol the responses to its heartbeats give and take partitions
-(`consumer.group_trace`). `RebalanceTrace` follows one rebalance from its cause until all members have their partitions,
-and ends as a `RebalanceCompleted`. Nothing here is durable: a new coordinator starts with the recorded assignment.
+`Ownership` has the owner of each partition. A member of the classic protocol loses the partitions that its JoinGroup
+request does not list as owned (an eager member lists none) and those that its SyncGroup response lacks. It loses all
+when it leaves or, if its session expires, from its last heartbeat on. In the consumer protocol heartbeat responses give
+and take partitions (`consumer.group_trace`). `RebalanceTrace` follows one rebalance from its cause until all members
+have their partitions; its result is a `RebalanceCompleted`. Nothing here is durable: a new coordinator starts with the
+recorded assignment.
 """
 
 from collections import deque
@@ -20,9 +20,9 @@ from odradek.protocol.consumer_protocol import decode_assignment, decode_subscri
 from odradek.protocol.errors import MalformedMessageError
 
 Protocols = tuple[tuple[str, bytes], ...]
-"""The protocols of a JoinGroup request: names and metadata."""
+"""The protocols of a JoinGroup request: `(name, metadata)` pairs."""
 MOST_WAITED_FOR: Final = 10
-"""Limit of the members in `RebalanceCompleted.waited_for`: those that took longest."""
+"""Limit of `RebalanceCompleted.waited_for` and `.revocations`, which keep the slowest members."""
 
 
 class CauseKind(StrEnum):
@@ -42,7 +42,7 @@ class CauseKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """The cause of a rebalance; `text` describes it to users, with the reason that the client gave (KIP-800)."""
+    """The cause of a rebalance. `text` is for users and has the client's reason (KIP-800); `members` are their ids."""
 
     kind: CauseKind
     text: str
@@ -58,7 +58,7 @@ class RebalanceOutcome(StrEnum):
 
 
 class OwnershipChange(NamedTuple):
-    """Partitions that a member got or, if not `gets`, that it no longer owns; `at_ms` is monotonic."""
+    """Partitions that a member got or, if not `gets`, lost; `at_ms` is of the monotonic clock."""
 
     at_ms: int
     member_id: str
@@ -68,7 +68,7 @@ class OwnershipChange(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebalanceCompleted:
-    """One rebalance that ended. `started_ms` is since 1970, the other times are durations."""
+    """A rebalance that has ended. `started_ms` is in ms since 1970, the other times are durations."""
 
     group_id: str
     generation: int
@@ -77,33 +77,33 @@ class RebalanceCompleted:
     started_ms: int
     duration_ms: int
     join_ms: int | None
-    """From the cause until all had joined; None if it was overtaken before."""
+    """From the cause to the end of the join phase; None if not reached, and in consumer groups."""
     assign_ms: int | None
-    """From then until the leader's assignment was recorded; None if it was not."""
+    """From the end of the join phase (in consumer groups the cause) to the assignment; None if not reached."""
     protocol_type: str
     protocol_name: str
     members: int
     waited_for: tuple[tuple[str, int], ...]
-    """The members that joined last, the slowest first, with the time from the cause to their join in ms."""
+    """`(member id, ms from the cause to its join)`, the slowest members first."""
     timed_out: tuple[str, ...]
     """Members that were removed because they did not join in time."""
     moved: tuple[TopicPartition, ...]
-    """Partitions that have another owner than before."""
+    """Partitions whose owner changed."""
     unowned_ms: Mapping[TopicPartition, int]
-    """The time without an owner of each partition that got one."""
+    """How long each partition had no owner before it got one."""
     group_type: str = "classic"
-    """The protocol of the group: classic or consumer. In a consumer group `generation` is the group's epoch."""
+    """`classic` or `consumer`; in a consumer group `generation` is the group's epoch."""
     revocations: tuple[tuple[str, int], ...] = ()
-    """The members that took longest to give partitions up, with the time in ms; of consumer groups only."""
+    """`(member id, ms to revoke its partitions)`, the slowest members first; empty in classic groups."""
     owned: Mapping[str, frozenset[TopicPartition]] = field(default_factory=dict)
-    """The owners at the end."""
+    """The partitions of each member at the end."""
     changes: tuple[OwnershipChange, ...] = ()
-    """The changes of owners since the report before; `at_ms` counts from `started_ms`, and may be negative."""
+    """Ownership changes since the previous `RebalanceCompleted`; `at_ms` counts from the start, and may be negative."""
 
 
 MOST_CHANGES: Final = 10_000
-"""Limit of the changes between two reports, beyond which the oldest are forgotten: members replaced one by one, which
-needs no rebalance, would otherwise be kept for as long as the group lives."""
+"""Limit of the ownership changes between two reports; the oldest are dropped. Replaced static members add changes
+without a rebalance, and so without a report."""
 
 
 class Ownership:
@@ -119,7 +119,7 @@ class Ownership:
             self._last_owner.update(dict.fromkeys(self._owned[member_id], member_id))
 
     def keep(self, member_id: str, kept: Set[TopicPartition], now_ms: int) -> None:
-        """Take from a member all partitions but these."""
+        """Take from a member all partitions except `kept`."""
         owned = self._owned.get(member_id)
         if not owned:
             return
@@ -147,10 +147,7 @@ class Ownership:
     def give(
         self, member_id: str, assigned: Set[TopicPartition], now_ms: int
     ) -> tuple[list[TopicPartition], dict[TopicPartition, int]]:
-        """Give a member exactly these partitions.
-
-        Return the partitions that another member owned before, and for how many ms each new one had no owner.
-        """
+        """Set a member's partitions. Return those that another member owned before, and how long each had no owner."""
         self.keep(member_id, assigned, now_ms)
         owned = self._owned.setdefault(member_id, set())
         moved, unowned_ms = [], {}
@@ -168,7 +165,7 @@ class Ownership:
         return moved, unowned_ms
 
     def report(self, since_ms: int) -> tuple[dict[str, frozenset[TopicPartition]], tuple[OwnershipChange, ...]]:
-        """Return the owners, and the changes since the last call in the order of time; these count from `since_ms`."""
+        """Return the partitions by member, and the changes since the last call, with `at_ms` relative to `since_ms`."""
         changes = sorted(self._changes, key=lambda each: each.at_ms)
         self._changes.clear()
         owned = {member_id: frozenset(some) for member_id, some in self._owned.items() if some}
@@ -182,7 +179,7 @@ class Ownership:
 
 
 class RebalanceTrace:
-    """One rebalance that has not ended; `waiting` are the members that had joined when it began."""
+    """One rebalance that has not ended; `waiting` are the members that joined before it began."""
 
     def __init__(self, cause: Cause, now: Now, waiting: Iterable[str]) -> None:
         self.cause = cause
@@ -196,7 +193,7 @@ class RebalanceTrace:
         self._revoked_ms: dict[str, int] = {}
 
     def joined(self, member_id: str, now_ms: int) -> None:
-        """Record when a member joined, or reached the group's epoch; only its last request counts."""
+        """Record when a member joined or reached the group's epoch; the last call counts."""
         self._joined_ms[member_id] = now_ms - self._started.ms
 
     def timed_out(self, member_id: str) -> None:
@@ -204,20 +201,20 @@ class RebalanceTrace:
         self._timed_out.append(member_id)
 
     def join_phase_completed(self, now_ms: int) -> None:
-        """Record that all members have joined, or that those that have not were removed."""
+        """Record the end of the join phase: all members have joined, or the others were removed."""
         self._join_ms = now_ms - self._started.ms
 
     def assigned(self, now_ms: int) -> None:
-        """Record that the leader has sent the assignment."""
+        """Record that the leader sent the assignment, or that the coordinator computed it."""
         self._assign_ms = now_ms - self._started.ms - (self._join_ms or 0)
 
     def synced(self, moved: Iterable[TopicPartition], unowned_ms: Mapping[TopicPartition, int]) -> None:
-        """Add the partitions that a member got: those that moved, and the ms for which each had no owner."""
+        """Record the partitions that a member got: the moved ones, and the ms that each had no owner."""
         self._moved += moved
         self._unowned_ms.update(unowned_ms)
 
     def revoked(self, member_id: str, took_ms: int) -> None:
-        """Record how long a member took to give partitions up."""
+        """Record how many ms a member took to revoke partitions."""
         self._revoked_ms[member_id] = max(took_ms, self._revoked_ms.get(member_id, 0))
 
     def completed(
@@ -232,7 +229,7 @@ class RebalanceTrace:
         ownership: Ownership,
         group_type: str = "classic",
     ) -> RebalanceCompleted:
-        """Return the rebalance as it ended. `protocol` is its type and its name."""
+        """Return the completed rebalance. `protocol` is `(type, name)`, `members` their number."""
         owned, changes = ownership.report(self._started.ms)
         return RebalanceCompleted(
             group_id=group_id,
@@ -263,7 +260,7 @@ def _slowest(took_ms: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
 
 
 def only_ownership_changed(before: Protocols, after: Protocols) -> bool:
-    """Return whether the protocols of a consumer differ in the partitions that it owns, and in nothing else."""
+    """Return whether protocol names and topics are equal, so that only owned partitions can differ."""
     try:
         return [(name, decode_subscription(data).topics) for name, data in before] == [
             (name, decode_subscription(data).topics) for name, data in after
@@ -273,7 +270,7 @@ def only_ownership_changed(before: Protocols, after: Protocols) -> bool:
 
 
 def assigned_partitions(data: bytes) -> frozenset[TopicPartition]:
-    """Return the partitions of an assignment, none if it cannot be read."""
+    """Return the partitions of an encoded assignment; empty if it cannot be read."""
     try:
         return frozenset(decode_assignment(data).partitions if data else ())
     except MalformedMessageError:
@@ -281,7 +278,7 @@ def assigned_partitions(data: bytes) -> frozenset[TopicPartition]:
 
 
 def listed_partitions(metadata: bytes) -> frozenset[TopicPartition]:
-    """Return the partitions that a subscription lists as owned, none if it cannot be read."""
+    """Return the owned partitions of an encoded subscription; empty if it cannot be read."""
     try:
         return frozenset(decode_subscription(metadata).owned_partitions)
     except MalformedMessageError:

@@ -1,4 +1,4 @@
-"""The records of the group coordinator as values, and their codec for `__consumer_offsets`."""
+"""The records of `__consumer_offsets` as values, and their codec."""
 
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -18,14 +18,14 @@ _CACHED_KEYS: Final = 16_384
 
 
 class GroupMetadataRecord(NamedTuple):
-    """A classic group after a change of its generation; a value of None deletes it."""
+    """A classic group's generation, members and assignments; a value of None deletes the group."""
 
     group_id: str
     value: GroupMetadataValue | None
 
 
 class OffsetCommitRecord(NamedTuple):
-    """The committed offset of a group for one partition; a value of None deletes it."""
+    """A group's committed offset of one partition; a value of None deletes the offset."""
 
     group_id: str
     partition: TopicPartition
@@ -33,7 +33,7 @@ class OffsetCommitRecord(NamedTuple):
 
 
 class ConsumerGroupRecord(NamedTuple):
-    """A part of a group of the consumer protocol: a key and value of `group_records`, or None, which deletes it."""
+    """A record of a consumer group: key and value are types of `group_records`; a value of None is a tombstone."""
 
     key: Any
     value: Any
@@ -49,7 +49,7 @@ GroupRecord = GroupMetadataRecord | OffsetCommitRecord | ConsumerGroupRecord
 
 
 class GroupRecordCodec:
-    """The bytes of keys and values, in the versions that Kafka writes."""
+    """Encodes and decodes keys and values, in the versions that Kafka writes."""
 
     def encode(self, record: GroupRecord) -> tuple[bytes, bytes | None]:
         if isinstance(record, GroupMetadataRecord):
@@ -75,7 +75,7 @@ class GroupRecordCodec:
 
 @lru_cache(maxsize=_CACHED_KEYS)
 def _offset_commit_key(group_id: str, partition: TopicPartition) -> bytes:
-    """Return the key of a commit; a group commits the same partitions again and again."""
+    """Return the key of a commit, cached because a group commits the same partitions repeatedly."""
     return GROUP_RECORDS.encode_key(
         OffsetCommitKey(group=group_id, topic=partition.topic, partition=partition.partition)
     )

@@ -1,4 +1,4 @@
-"""Builds the result of a request or deadline, while a group decides."""
+"""`ResultBuilder` collects the result of one request or deadline of a group."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from odradek.groups.records import GroupRecord
 
 
 class ResultBuilder:
-    """Collects the records, replies and events of one decision about a group."""
+    """The records, replies and events of one result for a group."""
 
     __slots__ = ("events", "key", "records", "replies")
 
@@ -18,7 +18,7 @@ class ResultBuilder:
         self.events: list[object] = []
 
     def reply(self, to: object, value: object) -> None:
-        """Answer a request when everything so far is committed."""
+        """Add a reply to the request of `to`; it is sent after the records are committed."""
         self.replies.append(Reply(to=to, value=value))
 
     def build(self) -> CoordinatorResult[GroupRecord]:
@@ -27,5 +27,5 @@ class ResultBuilder:
 
 
 def answer(key: str, to: object, value: object, records: Sequence[GroupRecord] = ()) -> CoordinatorResult[GroupRecord]:
-    """Return the result to append `records` and to answer one request."""
+    """Return the result that appends `records` and then replies `value` to one request."""
     return CoordinatorResult(key=key, records=records, replies=(Reply(to=to, value=value),))

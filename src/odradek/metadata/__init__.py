@@ -1,5 +1,4 @@
-"""The metadata tree: its paths, the content of its nodes, the interface of its stores, and the cluster's image.
+"""The metadata tree, as in ZooKeeper, and the `ClusterImage` read from it: paths, node contents, store interface.
 
-Data flows upward: a store (`odradek.stores`) keeps bytes under paths, `nodes` decodes them, `reading` and
-`tree_watchers` build a `ClusterImage`. Only the controller writes, as lists of `store.Operation`.
+A store (`odradek.stores`) keeps bytes by path, `nodes` decodes them, `reading` and `tree_watchers` build the image.
 """

@@ -1,6 +1,6 @@
-"""The cluster's metadata at one moment: brokers, topics, leaders. Immutable; a change creates a new image.
+"""`ClusterImage`, an immutable snapshot of the cluster's metadata: brokers, topics, partitions, configurations.
 
-Unchanged parts are the same objects in the new image, which makes `changed_topics` cheap.
+A change creates a new image, which shares the unchanged objects, so that `changed_topics` is cheap.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ UNNAMED: Final = UUID(int=0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerImage:
-    """A live broker. `epoch` rises with every registration of its id."""
+    """A live broker. `epoch` increases with each registration of the broker."""
 
     broker_id: int
     endpoints: tuple[ListenerAddress, ...]
@@ -29,13 +29,13 @@ class BrokerImage:
     epoch: int = -1
 
     def endpoint(self, listener: str) -> ListenerAddress | None:
-        """Return the broker's endpoint for a listener's name, None if it has none."""
+        """Return the broker's endpoint of the listener, if any."""
         return next((endpoint for endpoint in self.endpoints if endpoint.name == listener), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionImage:
-    """A partition. `leader` is -1 without a leader; `leader_epoch` is -1 before the first election."""
+    """A partition. `leader` is -1 if there is none; `leader_epoch` is -1 without a readable state."""
 
     leader: int
     leader_epoch: int
@@ -43,7 +43,7 @@ class PartitionImage:
     isr: tuple[int, ...]
     controller_epoch: int = -1
     state_version: int = -1
-    """The version of the state's node; -1 if there is none."""
+    """The version of the partition's state node; -1 if there is none."""
     adding_replicas: tuple[int, ...] = ()
     removing_replicas: tuple[int, ...] = ()
     leader_recovery_state: int = RECOVERED
@@ -55,26 +55,26 @@ class PartitionImage:
 
     @property
     def is_readable(self) -> bool:
-        """Whether the partition has a state that is not broken."""
+        """Whether the partition has a valid state node."""
         return self.leader_epoch >= 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicImage:
-    """A topic: its id, partitions by number, and its own configuration."""
+    """A topic: its id, its partitions by number, and its own configuration."""
 
     name: str
     topic_id: UUID
     partitions: Mapping[int, PartitionImage]
     config: Mapping[str, str] = field(default_factory=dict)
     is_config_known: bool = True
-    """False if the configuration's node is broken and was never read: then no records may be deleted."""
+    """False if the configuration node is broken and was never read before; then no records may be deleted."""
     version: int = -1
     """The version of the topic's node."""
 
     @property
     def is_internal(self) -> bool:
-        """Whether it is one of the cluster's internal topics."""
+        """Whether the topic is internal."""
         return self.name in INTERNAL_TOPICS
 
     def has_same_config(self, other: "TopicImage") -> bool:
@@ -95,7 +95,7 @@ class TopicImage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterImage:
-    """The cluster. Topics that are being deleted are only in `deleting`."""
+    """The cluster. A topic that is being deleted is only in `deleting`."""
 
     cluster_id: str = ""
     controller_id: int = NO_CONTROLLER
@@ -105,22 +105,22 @@ class ClusterImage:
     topic_names: Mapping[UUID, str] = field(default_factory=dict)
     deleting: frozenset[str] = frozenset()
     broker_configs: Mapping[int | None, Mapping[str, str]] = field(default_factory=dict)
-    """Dynamic configurations of brokers by id; the cluster-wide default under None."""
+    """Dynamic configurations by broker id; the cluster-wide default has the key None."""
     group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Configurations of consumer groups by id."""
+    """Configurations of consumer groups by group id."""
 
     def topic_by_id(self, topic_id: UUID) -> TopicImage | None:
-        """Return the topic with an id, None if it is unknown."""
+        """Return the topic with this id, if known."""
         name = self.topic_names.get(topic_id)
         return None if name is None else self.topics[name]
 
     def partition(self, topic_partition: TopicPartition) -> PartitionImage | None:
-        """Return a partition, None if it is unknown."""
+        """Return the partition, if known."""
         topic = self.topics.get(topic_partition.topic)
         return None if topic is None else topic.partitions.get(topic_partition.partition)
 
     def changed_topics(self, old: "ClusterImage") -> Iterator[str]:
-        """Yield the names of topics that were created, deleted or changed; a changed topic id means both."""
+        """Yield the names of topics that were created, deleted or changed since `old`, or deleted and recreated."""
         for name, topic in self.topics.items():
             before = old.topics.get(name)
             if before is not topic and before != topic:
@@ -130,7 +130,7 @@ class ClusterImage:
                 yield name
 
     def with_topics(self, changed: Mapping[str, TopicImage | None]) -> "ClusterImage":
-        """Return the image after a change of these topics; None: deleted."""
+        """Return an image with these topics replaced; None deletes a topic."""
         topics, names = dict(self.topics), dict(self.topic_names)
         for name, topic in changed.items():
             before = topics.pop(name, None)

@@ -1,7 +1,7 @@
-"""The content of the tree's nodes: Kafka's JSON, as values.
+"""The content of nodes in the metadata tree: dataclasses that encode and decode Kafka's JSON.
 
-Every kind has `encode()` and `decode(path, data)`. Decoding requires the fields of SPEC 8, reads Kafka's later ones if
-present, and ignores unknown ones; other content raises `BrokenNodeError`, which names the node.
+`decode(path, data)` requires the fields of SPEC 8, and ignores unknown ones. It raises `BrokenNodeError` for invalid
+content.
 """
 
 import base64
@@ -24,7 +24,7 @@ _PARTITION: Final = re.compile("0|[1-9][0-9]{0,9}")
 
 
 class BrokenNodeError(OdradekError):
-    """A node with invalid content, at `path`; `reason` says what is wrong. Such a node is not changed."""
+    """The content of the node at `path` is invalid, for `reason`. Such a node is not changed."""
 
     def __init__(self, path: str, reason: str) -> None:
         self.path = path
@@ -33,12 +33,12 @@ class BrokenNodeError(OdradekError):
 
 
 def encode_topic_id(topic_id: UUID) -> str:
-    """Return a topic id in Kafka's form: 22 characters of URL-safe base64."""
+    """Return a topic id in Kafka's format: 22 characters of URL-safe base64."""
     return base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
 
 
 def decode_topic_id(text: str) -> UUID:
-    """Decode the form of `encode_topic_id`. Raises `ValueError`."""
+    """Decode a topic id in Kafka's format. Raises `ValueError`."""
     try:
         return UUID(bytes=base64.b64decode(text + "==", altchars=b"-_", validate=True))
     except (binascii.Error, ValueError):
@@ -47,7 +47,7 @@ def decode_topic_id(text: str) -> UUID:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerNode:
-    """`/brokers/ids/{id}`, `/brokers/registrations/{id}`: a broker's endpoints; `protocols` is by listener name."""
+    """`/brokers/ids/{id}`, `/brokers/registrations/{id}`: a broker's endpoints, and protocols by listener name."""
 
     endpoints: tuple[ListenerAddress, ...]
     timestamp_ms: int
@@ -55,7 +55,7 @@ class BrokerNode:
     protocols: Mapping[str, str] = field(default_factory=dict)
 
     def encode(self) -> bytes:
-        """Encode Kafka's version 5; `host` and `port`, for readers of version 1, are those of the first endpoint."""
+        """Encode Kafka's version 5; for readers of version 1, `host` and `port` are of the first endpoint."""
         first = self.endpoints[0]
         fields: dict[str, Any] = {
             "version": 5,
@@ -96,7 +96,7 @@ class BrokerNode:
 class KnownDirectory:
     """A data directory at `path`.
 
-    `is_forgotten`: an operator gave it up; `is_old`: other directories may have newer logs of its partitions.
+    `is_forgotten`: an operator gave it up. `is_old`: other directories may have newer logs of its partitions.
     """
 
     path: str
@@ -106,13 +106,13 @@ class KnownDirectory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerDirectoriesNode:
-    """`/brokers/log_dirs/{id}`: data directories by `directory.id`, and partitions whose loss is accepted."""
+    """`/brokers/log_dirs/{id}`: data directories by `directory.id`, and partitions whose loss was accepted."""
 
     directories: Mapping[str, KnownDirectory]
     accepted: frozenset[TopicPartition] = frozenset()
 
     def encode(self) -> bytes:
-        """Encode version 1 of Odradek's own format; what is false or empty is omitted."""
+        """Encode version 1 of Odradek's own format; false and empty fields are omitted."""
         fields: dict[str, dict[str, Any]] = {}
         for name, each in sorted(self.directories.items()):
             flags = {"forgotten": each.is_forgotten, "old": each.is_old}
@@ -122,7 +122,7 @@ class BrokerDirectoriesNode:
 
     @classmethod
     def decode(cls, path: str, data: bytes) -> "BrokerDirectoriesNode":
-        """Decode version 1; with `partitions` or `doubted`, earlier releases marked directories with old logs."""
+        """Decode version 1; `partitions` and `doubted` are earlier releases' names of `old`."""
         directories, node = {}, _Fields(path, data)
         for name, data_of_one in node.mapping("directories", required=True).items():
             fields = _Fields(path, data_of_one)
@@ -148,7 +148,7 @@ def _partitions(path: str, fields: "_Fields", name: str) -> frozenset[TopicParti
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicNode:
-    """`/brokers/topics/{topic}`: a topic's id and replicas. A topic created by an old tool has no id yet."""
+    """`/brokers/topics/{topic}`: a topic's id and replicas. Old tools create topics without an id."""
 
     replicas: Mapping[int, tuple[int, ...]]
     topic_id: UUID | None = None
@@ -156,7 +156,7 @@ class TopicNode:
     removing_replicas: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
     def encode(self) -> bytes:
-        """Encode Kafka's version 3, or version 2 without an id."""
+        """Encode Kafka's version 3; version 2 if there is no id."""
         fields: dict[str, Any] = {
             "version": 2 if self.topic_id is None else 3,
             "partitions": {str(partition): list(replicas) for partition, replicas in sorted(self.replicas.items())},
@@ -253,7 +253,7 @@ class ConfigNode:
 
     @classmethod
     def decode(cls, path: str, data: bytes) -> "ConfigNode":
-        """Decode version 1; numbers and booleans, which some tools write, become strings."""
+        """Decode version 1; numbers and booleans, written by some tools, become strings."""
         config = _Fields(path, data).mapping("config", required=True)
         return cls(
             config={name: value if isinstance(value, str) else json.dumps(value) for name, value in config.items()}
@@ -262,12 +262,12 @@ class ConfigNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterIdNode:
-    """`/cluster/id`: written once and never changed."""
+    """`/cluster/id`: the cluster id, written once and never changed."""
 
     cluster_id: str
 
     def encode(self) -> bytes:
-        """Encode Kafka's version 1, which is a string."""
+        """Encode Kafka's version 1; here the version is a string."""
         return _encode({"version": "1", "id": self.cluster_id})
 
     @classmethod
@@ -278,14 +278,14 @@ class ClusterIdNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerIdBlockNode:
-    """`/latest_producer_id_block`: the last allocated block of producer ids, both ends included."""
+    """`/latest_producer_id_block`: the last allocated block of producer ids, from `first` to `last` inclusive."""
 
     broker_id: int
     first: int
     last: int
 
     def encode(self) -> bytes:
-        """Encode Kafka's version 1; the ids are strings since they have 64 bits."""
+        """Encode Kafka's version 1; the ids are strings, because they have 64 bits."""
         ends = {"block_start": str(self.first), "block_end": str(self.last)}
         return _encode({"version": 1, "broker": self.broker_id, **ends})
 
@@ -299,12 +299,12 @@ class ProducerIdBlockNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogDirEventNode:
-    """`/log_dir_event_notification/log_dir_event_{number}`: logs of a broker went offline or came back (KIP-112)."""
+    """`/log_dir_event_notification/log_dir_event_{number}`: a broker's logs went offline or online (KIP-112)."""
 
     broker_id: int
 
     def encode(self) -> bytes:
-        """Encode Kafka's version 1. Its only event, 1, is also sent when logs came back."""
+        """Encode Kafka's version 1, whose only event is 1."""
         return _encode({"version": 1, "broker": self.broker_id, "event": 1})
 
     @classmethod
@@ -315,7 +315,7 @@ class LogDirEventNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteTopicsNode:
-    """`/admin/delete_topics`: topics to be deleted, in the parent's data as old tools write it."""
+    """`/admin/delete_topics`: topics to delete, in the node's data, where old tools list them."""
 
     topics: tuple[str, ...]
 
@@ -370,7 +370,7 @@ class PreferredReplicaElectionNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerNode:
-    """`/consumers/{group}/ids/{consumer}` of generation 1: number of threads by topic or pattern."""
+    """`/consumers/{group}/ids/{consumer}` of generation 1: the number of threads by topic or filter."""
 
     subscription: Mapping[str, int]
     pattern: str
@@ -413,7 +413,7 @@ def decode_integer(path: str, data: bytes) -> int:
 
 
 def _fits(value: object, bits: int) -> TypeGuard[int]:
-    """Return whether `value` is an integer that fits into a message's field of `bits` bits."""
+    """Return whether `value` is a signed integer of at most `bits` bits, as in message fields."""
     return type(value) is int and -1 << (bits - 1) <= value < 1 << (bits - 1)
 
 
@@ -447,7 +447,7 @@ class _Fields:
         return self._fields.get(name) is not None
 
     def integer(self, name: str, default: int | None = None, *, bits: int = 32) -> int:
-        """Return an integer, also one in a string, as timestamps and producer ids are."""
+        """Return an integer, which may be a string, as in timestamps and producer ids."""
         value = self._fields.get(name, default)
         if isinstance(value, str) and _NUMBER.fullmatch(value):
             value = int(value)
@@ -480,7 +480,7 @@ class _Fields:
         return value
 
     def replicas(self, name: str, *, required: bool = False) -> dict[int, tuple[int, ...]]:
-        """Return replicas by partition number, which is a string in JSON."""
+        """Return the replicas by partition number; numbers are strings in JSON."""
         mapping = _Fields(self._path, self.mapping(name, required=required))
         keys = sorted(mapping._fields, key=lambda key: (len(key), key))
         if not all(_PARTITION.fullmatch(key) and _fits(int(key), 32) for key in keys):

@@ -1,4 +1,4 @@
-"""The paths of the tree, which are Kafka's (SPEC 8)."""
+"""The paths of the metadata tree, which are Kafka's except where noted (SPEC 8)."""
 
 import re
 from typing import Final, NamedTuple
@@ -10,9 +10,9 @@ from odradek.model import TopicPartition
 BROKER_IDS: Final = "/brokers/ids"
 BROKER_SEQUENCE: Final = "/brokers/seqid"
 BROKER_DIRECTORIES: Final = "/brokers/log_dirs"
-"""Odradek's own; Kafka's brokers register their directories with the controller (KIP-858)."""
+"""Not in Kafka, whose brokers register their directories with the controller (KIP-858)."""
 BROKER_REGISTRATIONS: Final = "/brokers/registrations"
-"""Odradek's own; Kafka's KRaft controller keeps registrations of offline brokers (`RegisterBrokerRecord`)."""
+"""Not in Kafka, whose KRaft controller keeps registrations of offline brokers (`RegisterBrokerRecord`)."""
 TOPICS: Final = "/brokers/topics"
 CONTROLLER: Final = "/controller"
 CONTROLLER_EPOCH: Final = "/controller_epoch"
@@ -22,12 +22,12 @@ CONSUMERS: Final = "/consumers"
 ADMIN: Final = "/admin"
 DELETE_TOPICS: Final = "/admin/delete_topics"
 DELETED_REPLICAS: Final = "/admin/deleted_replicas"
-"""Odradek's own: replicas that were deleted while their broker was offline, which may still have the logs."""
+"""Not in Kafka: deleted replicas whose logs an offline broker may still have."""
 REASSIGN_PARTITIONS: Final = "/admin/reassign_partitions"
 PREFERRED_REPLICA_ELECTION: Final = "/admin/preferred_replica_election"
 CONFIG: Final = "/config"
 ALL_BROKERS: Final = "<default>"
-"""The name of the node of the cluster-wide default configuration."""
+"""The name of the node with the cluster-wide default configuration."""
 CONFIG_CHANGES: Final = "/config/changes"
 TOPIC_CONFIGS: Final = "/config/topics"
 BROKER_CONFIGS: Final = "/config/brokers"
@@ -65,17 +65,17 @@ PERSISTENT_ROOTS: Final = (
 
 
 def broker(broker_id: int) -> str:
-    """Return the path of a broker's registration; ephemeral."""
+    """Return the path of a live broker's registration; ephemeral."""
     return f"{BROKER_IDS}/{broker_id}"
 
 
 def broker_directories(broker_id: int) -> str:
-    """Return the path of the data directories of a broker's last start."""
+    """Return the path of a broker's data directories."""
     return f"{BROKER_DIRECTORIES}/{broker_id}"
 
 
 def broker_registration(broker_id: int) -> str:
-    """Return the path of a broker's last registration; persistent, so that offline brokers are known."""
+    """Return the path of a broker's last registration; persistent, also for offline brokers."""
     return f"{BROKER_REGISTRATIONS}/{broker_id}"
 
 
@@ -95,7 +95,7 @@ def partition(topic_partition: TopicPartition) -> str:
 
 
 def partition_state(topic_partition: TopicPartition) -> str:
-    """Return the path of a partition's leader, epoch and ISR."""
+    """Return the path of a partition's state: leader, leader epoch and ISR."""
     return f"{partition(topic_partition)}/state"
 
 
@@ -105,29 +105,29 @@ def topic_config(name: str) -> str:
 
 
 def broker_config(broker_id: int | None) -> str:
-    """Return the path of a broker's dynamic configuration; None: the default of all brokers."""
+    """Return the path of a broker's dynamic configuration; None is the default of all brokers."""
     return f"{BROKER_CONFIGS}/{ALL_BROKERS if broker_id is None else broker_id}"
 
 
 def group_config(group_id: str) -> str:
-    """Return the path of a group's configuration; ids may have characters that a node's name may not."""
+    """Return the path of a group's configuration, with the group id percent-encoded."""
     name = quote(group_id, safe="")
     return f"{GROUP_CONFIGS}/{name.replace('.', '%2E') if name in ('.', '..') else name}"
 
 
 def group_of_config(name: str) -> str | None:
-    """Return the group of a node below `/config/groups`; None if this is not such a node."""
+    """Return the group id of a node name below `/config/groups`; None for an invalid name."""
     group_id = unquote(name)
     return group_id if group_id and group_config(group_id) == f"{GROUP_CONFIGS}/{name}" else None
 
 
 def delete_topic(name: str) -> str:
-    """Return the path that requests the deletion of a topic."""
+    """Return the path of a request to delete a topic."""
     return f"{DELETE_TOPICS}/{name}"
 
 
 class DeletedReplica(NamedTuple):
-    """The note that a broker has to delete its replicas of a topic, or that of one partition; it was offline."""
+    """Replicas that an offline broker must delete later: of one `partition`, or of all partitions of a topic."""
 
     broker: int
     topic_id: UUID
@@ -135,12 +135,12 @@ class DeletedReplica(NamedTuple):
 
 
 def deleted_replica(broker_id: int, topic_id: UUID, partition: int | None = None) -> str:
-    """Return the path of the note that a topic was deleted, or a partition's replica, while a broker was offline."""
+    """Return the path of a `DeletedReplica`; `partition` is None for all partitions of the topic."""
     return f"{DELETED_REPLICAS}/{broker_id}-{topic_id.hex}" + ("" if partition is None else f"-{partition}")
 
 
 def parse_deleted_replica(name: str) -> DeletedReplica | None:
-    """Return what the name of a `deleted_replica` node says, None for another name."""
+    """Parse the name of a `deleted_replica` node; return None for other names."""
     match = re.fullmatch("([0-9]{1,10})-([0-9a-f]{32})(?:-([0-9]{1,10}))?", name)
     if match is None:
         return None
@@ -148,7 +148,7 @@ def parse_deleted_replica(name: str) -> DeletedReplica | None:
 
 
 def log_dir_event() -> str:
-    """Return the prefix of the sequential path of a log directory event."""
+    """Return the path of a log directory event, to which the store appends a sequence number."""
     return f"{LOG_DIR_EVENT_NOTIFICATION}/log_dir_event_"
 
 
@@ -158,12 +158,12 @@ def consumer_id(group: str, consumer: str) -> str:
 
 
 def consumer_owner(group: str, topic_partition: TopicPartition) -> str:
-    """Return the path of a partition's owning thread in generation 1; ephemeral."""
+    """Return the path of the thread that owns a partition in a generation 1 group; ephemeral."""
     return f"{CONSUMERS}/{group}/owners/{topic_partition.topic}/{topic_partition.partition}"
 
 
 def consumer_offset(group: str, topic_partition: TopicPartition) -> str:
-    """Return the path of a group's offset of a partition, if offsets are stored in the tree."""
+    """Return the path of a group's committed offset, if stored in the tree."""
     return f"{CONSUMERS}/{group}/offsets/{topic_partition.topic}/{topic_partition.partition}"
 
 
@@ -173,7 +173,7 @@ def child(path: str, name: str) -> str:
 
 
 def parent(path: str) -> str:
-    """Return the parent's path; the root is its own parent."""
+    """Return the path of a node's parent; the root is its own parent."""
     return path.rpartition("/")[0] or "/"
 
 

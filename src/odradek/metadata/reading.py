@@ -1,6 +1,6 @@
-"""Reading of the tree: one function for each part of the image.
+"""Reads the parts of a `ClusterImage` from the metadata tree: brokers, controller, topics, configurations.
 
-A broken node is logged once and never treated as missing: a topic that cannot be read is not deleted.
+A broken node is logged once and never treated as missing, so its topic is not deleted.
 """
 
 import logging
@@ -29,13 +29,13 @@ _log = logging.getLogger("odradek.metadata")
 
 
 class BrokenNodes:
-    """The log of broken nodes: each version of a node is logged once, however often it is read."""
+    """Logs each version of a broken node once, however often it is read."""
 
     def __init__(self) -> None:
         self._logged: dict[str, tuple[int, int]] = {}
 
     def report(self, error: BrokenNodeError, node: Node) -> None:
-        """Log that `node` is broken, unless that version was logged already."""
+        """Log that `node` is broken, unless this version was logged before."""
         written = node.created, node.version
         if self._logged.get(error.path) != written:
             self._logged[error.path] = written
@@ -48,7 +48,7 @@ async def read_brokers(store: Reader, broken: BrokenNodes) -> dict[int, BrokerIm
 
 
 async def read_registrations(store: Reader, broken: BrokenNodes) -> dict[int, BrokerImage]:
-    """Return all registered brokers by id, live or not; their `epoch` is meaningless."""
+    """Return all registered brokers by id, live or offline; their `epoch` is not valid."""
     return await _read_brokers(store, paths.BROKER_REGISTRATIONS, broken)
 
 
@@ -62,7 +62,7 @@ async def _read_brokers(store: Reader, parent: str, broken: BrokenNodes) -> dict
 
 
 async def read_controller(store: Reader, broken: BrokenNodes) -> int:
-    """Return the controller's broker id, -1 without a controller."""
+    """Return the controller's broker id; -1 if there is none or its node is broken."""
     node = await store.get(paths.CONTROLLER)
     if node is None:
         return NO_CONTROLLER
@@ -74,9 +74,9 @@ async def read_controller(store: Reader, broken: BrokenNodes) -> int:
 
 
 async def read_topics(store: Reader, names: Iterable[str], broken: BrokenNodes) -> dict[str, TopicImage | None]:
-    """Return topics with partitions and configuration; None for a deleted topic; a broken one is omitted.
+    """Return topics by name; None for a deleted topic. A topic with a broken node is omitted.
 
-    A partition without a state, or with a broken one, has no leader and a leader epoch of -1.
+    A partition without a valid state has no leader, and leader epoch -1.
     """
     wanted = list(names)
     nodes = await store.get_many(map(paths.topic, wanted))
@@ -107,7 +107,7 @@ async def read_topics(store: Reader, names: Iterable[str], broken: BrokenNodes) 
 async def read_topic_configs(
     store: Reader, names: Iterable[str], broken: BrokenNodes
 ) -> dict[str, Mapping[str, str] | None]:
-    """Return topics' configurations; None for a broken one."""
+    """Return the topics' configurations by topic; None if the node is broken."""
     wanted = list(names)
     nodes = await store.get_many(map(paths.topic_config, wanted))
     return {name: _config(paths.topic_config(name), node, broken) for name, node in zip(wanted, nodes, strict=True)}
@@ -116,7 +116,7 @@ async def read_topic_configs(
 async def read_configs(
     store: Reader, where: Mapping[K, str], broken: BrokenNodes, known: Mapping[K, Mapping[str, str]]
 ) -> dict[K, Mapping[str, str]]:
-    """Return the configurations at these paths that are not empty. A broken node keeps its configuration of `known`."""
+    """Return the non-empty configurations at the paths `where`; that of a broken node is taken from `known`."""
     nodes = await store.get_many(where.values())
     configs = {each: _config(path, node, broken) for (each, path), node in zip(where.items(), nodes, strict=True)}
     present = {each: known.get(each, {}) if config is None else config for each, config in configs.items()}
@@ -124,12 +124,12 @@ async def read_configs(
 
 
 def is_broker_config(name: str) -> bool:
-    """Return whether a node of this name below `/config/brokers` belongs to a broker or is the default."""
+    """Return whether `name` below `/config/brokers` is a broker id or the default."""
     return name == paths.ALL_BROKERS or re.fullmatch("0|[1-9][0-9]{0,9}", name) is not None
 
 
 async def read_subtree(store: Reader, path: str) -> list[str]:
-    """Return the paths of a node and all nodes below it, parents first; empty if the node does not exist."""
+    """Return the paths of a node and all nodes below it, parents first; empty if there is no node."""
     try:
         names = await store.children(path)
     except NoNode:
@@ -184,7 +184,7 @@ def _partition(topic: TopicNode, key: TopicPartition, node: Node | None, broken:
 
 
 def _config(path: str, node: Node | None, broken: BrokenNodes) -> Mapping[str, str] | None:
-    """Return the configuration in a node, None if it is broken."""
+    """Return the configuration in a node: empty if there is no node, None if it is broken."""
     if node is None:
         return {}
     try:

@@ -1,9 +1,9 @@
-"""Updates of an image: watches on the tree record what changed, and only that is read again.
+"""Keeps a `ClusterImage` up to date: watches record which nodes changed, and only these are read again.
 
-A watch is set before its node is read, so no change is missed. The controller watches the whole tree
-(`ControllerTreeWatcher`). It sets no watches on partition states, which it reads after writing them; a broker that
-writes a state before it is registered (`broker.cluster.registration.unclean_registration`) also writes the topic's
-node. Other brokers learn of topics by the controller's requests and watch only the rest (`BrokerTreeWatcher`).
+A watch is set before its node is read, so no change is missed. The controller watches the tree
+(`ControllerTreeWatcher`), except partition states, which it reads after writing them: a broker that writes a state
+before its registration (`broker.cluster.registration.unclean_registration`) also writes the topic's node. Other brokers
+get topics by the controller's requests, and watch only configurations and the controller (`BrokerTreeWatcher`).
 """
 
 import asyncio
@@ -27,17 +27,17 @@ from odradek.metadata.store import Store, Watch
 
 K = TypeVar("K")
 _TOPICS_AT_ONCE: Final = 100
-"""Topics whose nodes are read together: few round trips, with pauses for other tasks."""
+"""How many topics are read together: few round trips, but pauses for other tasks."""
 
 
 def _ignore() -> None:
-    """Ignore changes of the controller: for watchers without a part in elections."""
+    """Ignore changes of the controller, in a process without elections."""
 
 
 class _ConfigNodes(Generic[K]):
-    """The configurations below one node, each of a broker or of a group.
+    """The configurations of brokers, or of groups, in the children of the node `root`.
 
-    `key` reads a child's name, None if it is not such a node. `mark` is called when a configuration changes.
+    `key` converts a child's name, or returns None to ignore it. `mark` is called when a configuration changes.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class _ConfigNodes(Generic[K]):
         self._known: Mapping[K, Mapping[str, str]] = {}
 
     def start(self) -> None:
-        """Watch for nodes that come and go."""
+        """Watch the children of `root`."""
         self._parent = self._store.watch_children(self._root, self._mark_changed)
 
     def stop(self) -> None:
@@ -70,7 +70,7 @@ class _ConfigNodes(Generic[K]):
         self._mark()
 
     async def read(self) -> Mapping[K, Mapping[str, str]]:
-        """Return the configurations that are not empty; a broken node keeps its last one."""
+        """Return the non-empty configurations; a broken node keeps its last valid one."""
         self.has_changed = False
         keys = {name: key for name in await self._store.children(self._root) if (key := self._key(name)) is not None}
         for name in keys.keys() - self._watches.keys():
@@ -87,7 +87,7 @@ def _broker_of_config(name: str) -> str | None:
 
 
 class _BaseTreeWatcher:
-    """The watches of every broker: of the controller, and of the configurations of brokers and of groups."""
+    """The watches of every broker: on the controller, and on configurations of brokers and groups."""
 
     def __init__(self, store: Store, *, wake: Callable[[], None], on_controller: Callable[[], None]) -> None:
         self._store = store
@@ -128,7 +128,7 @@ class _BaseTreeWatcher:
         self._controller_changed |= controller
 
     async def _read_common(self) -> dict[str, Any]:
-        """Return the changed parts of an image."""
+        """Read what changed, and return it as fields of `ClusterImage`."""
         parts: dict[str, Any] = {}
         if self._broker_configs.has_changed:
             found = await self._broker_configs.read()
@@ -150,10 +150,10 @@ class _BaseTreeWatcher:
 
 
 class ControllerTreeWatcher(_BaseTreeWatcher):
-    """The controller's watches. `wake` is called when there is something for `refresh` to read.
+    """The controller's watches. `wake` is called when `refresh` has changes to read.
 
-    `on_controller` is called first if `/controller` changed, since a `refresh` may already be running. `deletes`:
-    whether a topic below `/admin/delete_topics` is hidden at once.
+    `on_controller` is called first if the controller or its epoch changed, since a `refresh` may be running. If
+    `deletes`, topics below `/admin/delete_topics` are moved from the image's `topics` to `deleting` at once.
     """
 
     def __init__(
@@ -166,9 +166,9 @@ class ControllerTreeWatcher(_BaseTreeWatcher):
     ) -> None:
         super().__init__(store, wake=wake, on_controller=on_controller)
         self.requested_deletions: frozenset[str] = frozenset()
-        """Names below `/admin/delete_topics`, of existing topics and of others."""
+        """The names below `/admin/delete_topics`, also of topics that do not exist."""
         self.listed_deletions: tuple[tuple[str, ...], int] | None = None
-        """Existing topics listed in the data of `/admin/delete_topics`, as old tools do, and the data's version."""
+        """The existing topics in the data of `/admin/delete_topics`, where old tools list them, and its version."""
         self._deletes = deletes
         self._topics: dict[str, dict[str, Watch]] = {}
         self._brokers_changed = True
@@ -213,10 +213,7 @@ class ControllerTreeWatcher(_BaseTreeWatcher):
         self.mark(brokers=True, configs=True, controller=True, names=True, topics=self._topics)
 
     async def refresh(self, image: ClusterImage) -> ClusterImage:
-        """Return `image` with the changes since the last call, or `image` itself if there are none.
-
-        After an error the next call reads everything.
-        """
+        """Return `image` with the changes since the last call; after an error the next call reads everything."""
         wanted = frozenset(self._changed)
         try:
             return await self._refresh(image)
@@ -239,7 +236,7 @@ class ControllerTreeWatcher(_BaseTreeWatcher):
         return image
 
     async def _refresh_names(self, image: ClusterImage) -> ClusterImage:
-        """Find topics that were created, deleted, or are to be deleted."""
+        """Find topics that were created or deleted, or whose deletion was requested."""
         names = set(await self._store.children(paths.TOPICS))
         self.requested_deletions = frozenset(await self._store.children(paths.DELETE_TOPICS))
         self.listed_deletions = await self._read_listed_deletions(names)
@@ -270,7 +267,7 @@ class ControllerTreeWatcher(_BaseTreeWatcher):
         changed: dict[str, TopicImage | None] = {}
         for name in names:
             if name not in topics and name not in image.deleting:
-                continue  # its node is broken: the last known image of it stays
+                continue  # the topic's node is broken: its last valid image stays
             topic = topics.get(name)
             before = image.topics.get(name)
             visible = None if name in image.deleting or topic is None else _with_known_config(topic, before)
@@ -291,27 +288,27 @@ class ControllerTreeWatcher(_BaseTreeWatcher):
 
 
 def _with_known_config(topic: TopicImage, before: TopicImage | None) -> TopicImage:
-    """Return `topic` with its last known configuration if the node is broken now."""
+    """Return `topic`, with its last valid configuration if the configuration node is broken."""
     if topic.is_config_known or before is None or before.topic_id != topic.topic_id:
         return topic
     return replace(topic, config=before.config, is_config_known=before.is_config_known)
 
 
 class BrokerTreeWatcher(_BaseTreeWatcher):
-    """The watches of a broker that is not the controller; `read_configs` adds topics.
+    """The watches of a broker that is not the controller; `read_configs` adds those on topic configurations.
 
-    The controller's requests may change the image while this reads, so `patch` applies the parts at once.
+    The controller's requests may change the image during `refresh`, which therefore only reads; `patch` updates it.
     """
 
     def __init__(self, store: Store, *, wake: Callable[[], None], on_controller: Callable[[], None] = _ignore) -> None:
         super().__init__(store, wake=wake, on_controller=on_controller)
         self.configs: dict[str, Mapping[str, str] | None] = {}
-        """Configurations of followed topics; None for a broken node that was never read."""
+        """The configurations of watched topics; None if the node is broken and was never read before."""
         self._watches: dict[str, Watch] = {}
         self._changed: set[str] = set()
         self._parts: dict[str, Any] = {}
         self._reading = asyncio.Lock()
-        """Serializes reads, since the controller's requests also cause some: the last one wins."""
+        """Serializes reads, which the controller's requests also cause."""
 
     def stop(self) -> None:
         """Cancel all watches."""
@@ -319,7 +316,7 @@ class BrokerTreeWatcher(_BaseTreeWatcher):
         self.follow_only(())
 
     def mark(self, *, configs: bool = False, controller: bool = False, topics: Iterable[str] = ()) -> None:
-        """Make the next `refresh` read these parts; topics that are not followed are ignored."""
+        """Make the next `refresh` read these parts; topics that are not watched are ignored."""
         self._mark_common(configs=configs, controller=controller)
         self._changed.update(topics)
         self._wake()
@@ -329,18 +326,18 @@ class BrokerTreeWatcher(_BaseTreeWatcher):
         self.mark(configs=True, controller=True, topics=self._watches)
 
     async def read_configs(self, names: Collection[str]) -> None:
-        """Follow the configurations of these topics and read them now."""
+        """Watch the configurations of these topics, and read them now."""
         for name in names:
             if name not in self._watches:
                 path = paths.topic_config(name)
                 self._watches[name] = self._store.watch_data(path, lambda name=name: self.mark(topics=(name,)))  # type: ignore[misc]
         async with self._reading:
             for name, config in (await read_topic_configs(self._store, names, self._broken)).items():
-                if name in self._watches:  # no longer followed otherwise: changes would be missed
+                if name in self._watches:  # skip a topic that is no longer watched: its changes would be missed
                     self.configs[name] = self.configs.get(name) if config is None else config
 
     def follow_only(self, names: Collection[str]) -> None:
-        """Follow the configurations of no other topics."""
+        """Stop watching the configurations of all other topics."""
         for name in [name for name in self._watches if name not in names]:
             self._watches.pop(name).cancel()
             self.configs.pop(name, None)
@@ -350,7 +347,7 @@ class BrokerTreeWatcher(_BaseTreeWatcher):
         try:
             async with self._reading:
                 self._parts |= await self._read_common()
-            # Also topics that are being read for the first time: that read may precede the change.
+            # Read also topics whose first read is running: it may precede the change.
             changed, self._changed = self._changed & self._watches.keys(), set()
             if changed:
                 await self.read_configs(changed)
@@ -359,7 +356,7 @@ class BrokerTreeWatcher(_BaseTreeWatcher):
             raise
 
     def patch(self, image: ClusterImage) -> ClusterImage:
-        """Return `image` with the parts that were read, or `image` itself if they are equal."""
+        """Return `image` with the parts that were read; `image` itself if they are equal."""
         image = patched(image, self._parts)
         changed: dict[str, TopicImage | None] = {}
         for name, config in self.configs.items():
@@ -372,6 +369,6 @@ class BrokerTreeWatcher(_BaseTreeWatcher):
 
 
 def patched(image: ClusterImage, parts: Mapping[str, Any]) -> ClusterImage:
-    """Return `image` with these parts, or `image` itself if they are equal."""
+    """Return `image` with these fields replaced; `image` itself if they are equal."""
     different = {name: value for name, value in parts.items() if getattr(image, name) != value}
     return replace(image, **different) if different else image

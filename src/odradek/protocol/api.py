@@ -8,7 +8,7 @@ from kio.schema.index import api_key_map, schema_name_map
 
 
 class ApiKey(IntEnum):
-    """Kafka's API keys by Kafka's names, KRaft's included, so that log lines can name any of them."""
+    """All of Kafka's API keys; those of KRaft are here for log lines."""
 
     PRODUCE = 0
     FETCH = 1
@@ -160,9 +160,9 @@ _FIRST_FLEXIBLE: Final[dict[int, int]] = {
     ApiKey.BEGIN_QUORUM_EPOCH: 1,
     ApiKey.END_QUORUM_EPOCH: 1,
 }
-"""API key → first flexible version (KIP-482), where it is later than the first version that has a schema, or never.
+"""API key → first flexible version (KIP-482). Absent APIs are flexible in all versions with a schema.
 
-The schemas say the same, but decoding a header must not import the schema of its body."""
+The schemas contain this too, but decoding a header must not import a schema."""
 
 
 @lru_cache(maxsize=256)  # bounded: clients choose the numbers

@@ -1,18 +1,18 @@
-"""The embedded protocol `consumer`, versions 0 to 3: metadata and assignments of members of a classic group.
+"""The embedded protocol `consumer`, versions 0 to 3: subscriptions and assignments of members of a classic group.
 
-The coordinator passes these bytes on without reading them.
+Members send these bytes to each other through the coordinator.
 
 ```
 subscription  version int16 | topics [string] | user_data bytes? | 1+: owned [topic string, partitions [int32]]
               2+: generation_id int32 | 3+: rack_id string?
 assignment    version int16 | partitions [topic string, partitions [int32]] | user_data bytes?
 
-user data in subscriptions, by assignor, without a version in front
+user data in subscriptions, by assignor; it does not start with a version
 sticky               previous_assignment [topic string, partitions [int32]] | 1: generation int32
 cooperative-sticky   generation int32
 ```
-Each version only appends fields, so a reader takes the prefix that it knows; of a newer version, the fields of 3.
-Members always write 3, as Java's do (KIP-429 owned partitions, KIP-792 generation, KIP-881 rack).
+Each version only appends fields, so a reader reads those of version 3 from any newer version. Members always write
+version 3, as Java's do (KIP-429 owned partitions, KIP-792 generation, KIP-881 rack).
 """
 
 import struct
@@ -41,9 +41,9 @@ VERSION: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """A member's metadata for the group's leader.
+    """A member's metadata in JoinGroup, for the group's leader.
 
-    `generation_id` is -1 if the member owned nothing or its client is too old.
+    `generation_id` is -1 if the member owned no partitions or its client is too old.
     """
 
     topics: tuple[str, ...]
@@ -63,14 +63,14 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StickyUserData:
-    """The partitions that a member of a `sticky` group had before it revoked all; `generation` is -1 in version 0."""
+    """User data of `sticky`: the partitions that the member had before it revoked them; version 0 has no generation."""
 
     partitions: tuple[TopicPartition, ...]
     generation: int = -1
 
 
 def encode_subscription(subscription: Subscription, version: int = VERSION) -> bytes:
-    """Return the metadata of a protocol in JoinGroup."""
+    """Encode a subscription as a protocol's metadata in JoinGroup."""
     parts = [INT16.pack(version), INT32.pack(len(subscription.topics))]
     parts += [encode_string(topic, flexible=False) for topic in subscription.topics]
     parts.append(_encode_bytes(subscription.user_data))
@@ -84,7 +84,7 @@ def encode_subscription(subscription: Subscription, version: int = VERSION) -> b
 
 
 def decode_subscription(data: Buffer) -> Subscription:
-    """Decode the fields that version 3 has from a subscription of any version. Raises `MalformedMessageError`."""
+    """Decode a subscription of any version; fields after version 3 are ignored. Raises `MalformedMessageError`."""
     view = memoryview(data)
     owned: tuple[TopicPartition, ...] = ()
     generation_id, rack_id = -1, None
@@ -115,7 +115,10 @@ def decode_subscription(data: Buffer) -> Subscription:
 
 
 def subscription_version(data: Buffer) -> int:
-    """Return the version of a subscription, of which a member reads its assignment. Raises `MalformedMessageError`."""
+    """Return the version, at most 3, of a subscription and of its member's assignment.
+
+    Raises `MalformedMessageError`.
+    """
     try:
         return min(_read_version(memoryview(data))[0], VERSION)
     except DECODE_ERRORS as error:
@@ -123,15 +126,12 @@ def subscription_version(data: Buffer) -> int:
 
 
 def encode_assignment(assignment: Assignment, version: int = VERSION) -> bytes:
-    """Return a member's assignment for SyncGroup; the layout is the same in every version."""
+    """Encode a member's assignment for SyncGroup; all versions have the same fields."""
     return INT16.pack(version) + _encode_partitions(assignment.partitions) + _encode_bytes(assignment.user_data)
 
 
 def decode_assignment(data: Buffer) -> Assignment:
-    """Decode an assignment of any version; empty bytes, sent to a member without partitions, are an empty assignment.
-
-    Raises `MalformedMessageError`.
-    """
+    """Decode an assignment of any version; empty bytes are an empty assignment. Raises `MalformedMessageError`."""
     view = memoryview(data)
     if not view:
         return Assignment(partitions=())
@@ -145,12 +145,12 @@ def decode_assignment(data: Buffer) -> Assignment:
 
 
 def encode_sticky_user_data(data: StickyUserData) -> bytes:
-    """Return the user data of `sticky`, version 1 of Kafka's StickyAssignorUserData."""
+    """Encode the user data of `sticky`: Kafka's StickyAssignorUserData, version 1."""
     return _encode_partitions(data.partitions) + INT32.pack(data.generation)
 
 
 def decode_sticky_user_data(data: Buffer) -> StickyUserData:
-    """Decode version 1 or 0. Raises `MalformedMessageError`."""
+    """Decode the user data of `sticky`, version 0 or 1. Raises `MalformedMessageError`."""
     view = memoryview(data)
     try:
         partitions, offset = _read_partitions(view, 0)
@@ -161,12 +161,12 @@ def decode_sticky_user_data(data: Buffer) -> StickyUserData:
 
 
 def encode_generation_user_data(generation: int) -> bytes:
-    """Return the user data of `cooperative-sticky`."""
+    """Encode the user data of `cooperative-sticky`."""
     return INT32.pack(generation)
 
 
 def decode_generation_user_data(data: Buffer) -> int:
-    """Decode the user data of `cooperative-sticky`. Raises `MalformedMessageError`."""
+    """Return the generation in the user data of `cooperative-sticky`. Raises `MalformedMessageError`."""
     try:
         generation: int = INT32.unpack_from(data)[0]
     except DECODE_ERRORS as error:

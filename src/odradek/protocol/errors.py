@@ -1,21 +1,21 @@
-"""Errors of received bytes: in a record batch, and in a message."""
+"""Errors in received bytes: a corrupt record batch, a malformed message or record."""
 
 from odradek.model import ErrorCode, KafkaError
 
 
 class CorruptBatchError(KafkaError):
-    """A record batch contradicts itself in a length, a checksum, a codec or a varint."""
+    """A record batch has an invalid length, checksum, codec or varint."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.corrupt_message, message)
 
 
 class MalformedMessageError(KafkaError):
-    """A request or response does not follow its schema; its connection cannot be used any more."""
+    """A message or record does not match its schema; after a malformed message its connection is unusable."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.invalid_request, message)
 
 
 class UnknownRecordVersionError(MalformedMessageError):
-    """A record of an internal topic has a version that this release does not know: a newer one wrote it."""
+    """A record of an internal topic has an unknown version, written by a newer release."""

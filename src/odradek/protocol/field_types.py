@@ -1,8 +1,8 @@
-"""The types of fields, for messages and records that kio lacks: they are declared in kio's shape.
+"""Field types for declaring messages and records that kio lacks, in the format of kio's dataclasses.
 
     leader_epoch: int = field(metadata={**INT32, "versions": "3+"}, default=-1)
 
-`versions` is for classes of all versions, which records have (see `record_types`); kio has a class for each version.
+`versions` is used where one class has the fields of all versions (`record_types`); kio has a class for each version.
 """
 
 from typing import Final

@@ -1,14 +1,14 @@
-"""Strings, bytes, ids and tagged fields, for the hand-written codecs.
+"""Encodes and decodes strings, bytes, arrays, UUIDs and tagged fields of messages.
 
 ```
 string          int16 length, UTF-8; -1 is null             compact: unsigned varint of length + 1; 0 is null;
-                                                            a length above an int16's is an error there, too
-bytes, records  int32 length; -1 is null                     compact: likewise
-array           int32 count; -1 is null                      compact: likewise
+                                                            a length of more than 32,767 is an error
+bytes, records  int32 length; -1 is null                    compact: unsigned varint of length + 1; 0 is null
+array           int32 count; -1 is null                     compact: unsigned varint of count + 1; 0 is null
 tagged fields   unsigned varint count, then per field: tag, size in bytes, that many bytes
 ```
-Every reader takes `(buffer, offset)` and returns `(value, offset after it)`. A length beyond the buffer raises
-`MalformedMessageError`; running off the end raises `IndexError` or `struct.error`, which `malformed` converts.
+Each reader takes `(buffer, offset)` and returns `(value, offset after it)`. A length beyond the buffer raises
+`MalformedMessageError`; a missing length or number raises `IndexError` or `struct.error`, which `malformed` converts.
 """
 
 import struct
@@ -26,14 +26,14 @@ INT32: Final = struct.Struct(">i")
 NO_UUID: Final = bytes(16)
 LONGEST_STRING_BYTES: Final = 32_767
 MOST_ENTRIES: Final = 131_072
-"""The default limit on a request's entries."""
+"""The default limit of array items and tagged fields in a request."""
 _SMALL: Final = tuple(bytes([n]) for n in range(0x80))
 DECODE_ERRORS: Final = (struct.error, IndexError, UnicodeDecodeError, ValueError)
-"""Errors of readers, beside `MalformedMessageError`, when bytes are missing or are not UTF-8."""
+"""The errors of readers, besides `MalformedMessageError`, if bytes are missing or not UTF-8."""
 
 
 class Meter:
-    """Counts the entries of a message, up to a limit."""
+    """Counts the entries (array items and tagged fields) of a message, up to a limit."""
 
     __slots__ = ("_left", "_most")
 
@@ -42,7 +42,7 @@ class Meter:
 
     @property
     def taken(self) -> int:
-        """The number of entries so far."""
+        """The number of entries counted."""
         return self._most - self._left
 
     def take(self, count: int) -> None:
@@ -54,7 +54,7 @@ class Meter:
 
 def malformed(what: str, error: Exception) -> MalformedMessageError:
     """Return the `MalformedMessageError` for one of `DECODE_ERRORS`."""
-    # Python's own texts speak of buffers and dimensions.
+    # Python's own texts for these errors mention buffers and dimensions.
     reason = "it ends too early" if isinstance(error, IndexError | struct.error) else error
     return MalformedMessageError(f"malformed {what}: {reason}")
 
@@ -110,7 +110,7 @@ def read_view(buffer: memoryview, offset: int, *, flexible: bool) -> tuple[memor
 
 
 def read_count(buffer: Buffer, offset: int, *, flexible: bool, nullable: bool = False) -> tuple[int, int]:
-    """Read the number of items in an array; -1 for null. A false count fails when the items' bytes run out."""
+    """Read the number of items in an array; -1 for null. The number is not compared with the buffer's size."""
     if flexible:
         count, offset = read_unsigned_varint(buffer, offset)
         count -= 1
@@ -123,7 +123,7 @@ def read_count(buffer: Buffer, offset: int, *, flexible: bool, nullable: bool = 
 
 
 def read_uuid(buffer: Buffer, offset: int) -> tuple[uuid.UUID | None, int]:
-    """Read 16 bytes; zeros are None."""
+    """Read a UUID of 16 bytes; None if all are zero."""
     end = _end(buffer, offset, 16)
     return _uuid(bytes(buffer[offset:end])), end
 
@@ -131,7 +131,7 @@ def read_uuid(buffer: Buffer, offset: int) -> tuple[uuid.UUID | None, int]:
 def read_tags(
     buffer: Buffer, offset: int, known: Container[int], meter: Meter | None = None
 ) -> tuple[dict[int, tuple[int, int]], int]:
-    """Return where the bytes of each `known` tagged field are, as `{tag: (start, end)}`; skip all others."""
+    """Read a section of tagged fields; return the `known` ones as `{tag: (start, end)}`, and the offset after it."""
     tags: dict[int, tuple[int, int]] = {}
     count, offset = read_unsigned_varint(buffer, offset)
     if meter is not None:
@@ -147,14 +147,14 @@ def read_tags(
 
 
 def skip_tags(buffer: Buffer, offset: int, meter: Meter | None = None) -> int:
-    """Return the offset after a section of tagged fields, all of which are unknown."""
+    """Skip a section of tagged fields; return the offset after it."""
     if buffer[offset] == 0:
         return offset + 1
     return read_tags(buffer, offset, (), meter)[1]
 
 
 def tag_ended(offset: int, end: int) -> None:
-    """Raise `MalformedMessageError` unless a tagged field, read up to `offset`, ends at its `end`."""
+    """Raise `MalformedMessageError` if a tagged field was read up to `offset` but ends at another `end`."""
     if offset != end:
         raise MalformedMessageError(f"malformed message: a tagged field ends at {end}, what is in it at {offset}")
 
@@ -168,19 +168,19 @@ def encode_string(value: str | None, *, flexible: bool) -> bytes:
 
 
 def encode_length(length: int, *, flexible: bool) -> bytes:
-    """Encode the length before bytes, records and arrays; -1 is null."""
+    """Encode the length of bytes, records or an array; -1 is null."""
     if flexible and length < 0x7F:
         return _SMALL[length + 1]
     return encode_unsigned_varint(length + 1) if flexible else INT32.pack(length)
 
 
 def encode_uuid(value: uuid.UUID | None) -> bytes:
-    """Encode 16 bytes; None is zeros."""
+    """Encode a UUID as 16 bytes; None as zeros."""
     return NO_UUID if value is None else value.bytes
 
 
 def encode_tags(tags: list[tuple[int, bytes]]) -> bytes:
-    """Encode a section of `(tag, bytes)`, given in the order of their tags."""
+    """Encode a section of tagged fields, given as `(tag, bytes)` in the order of tags."""
     parts = [encode_unsigned_varint(len(tags))]
     for tag, data in tags:
         parts += (encode_unsigned_varint(tag), encode_unsigned_varint(len(data)), data)
@@ -189,7 +189,7 @@ def encode_tags(tags: list[tuple[int, bytes]]) -> bytes:
 
 @lru_cache(maxsize=4096)
 def _uuid(data: bytes) -> uuid.UUID | None:
-    """Return the UUID, cached: making the object costs more than reading the message, and few topics repeat."""
+    """Return the UUID; None if all bytes are zero. Cached: creating the object is slow, and topic ids repeat."""
     return None if data == NO_UUID else uuid.UUID(bytes=data)
 
 

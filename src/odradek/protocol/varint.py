@@ -1,7 +1,7 @@
-"""Variable-length integers: unsigned in messages, zigzag in record batches. Small ones are precomputed.
+"""Variable-length integers: unsigned in messages, zigzag in record batches.
 
-Both are base 128, low groups first; the high bit of a byte says that another follows. Most numbers in a record or in a
-flexible message are lengths and deltas of one or two bytes.
+Both are base 128, low groups first; the high bit of a byte is set if another byte follows. Most numbers in records take
+one or two bytes, so their encodings are precomputed.
 """
 
 from typing import Final
@@ -25,7 +25,7 @@ def encode_unsigned_varint(value: int) -> bytes:
 
 
 def encode_varint(value: int) -> bytes:
-    """Encode a signed number with zigzag. Readers accept at most 64 bits."""
+    """Encode a signed number of at most 64 bits with zigzag."""
     return encode_unsigned_varint((value << 1) ^ (value >> 63))
 
 
@@ -34,11 +34,11 @@ VARINTS: Final = (
     *_BYTES[:0x80:2],
     *(low + high for high in _BYTES[1:0x80] for low in _BYTES[0x80::2]),
 )
-"""`encode_varint(n)` of 0 … 8191: the encodings of one and two bytes."""
+"""`encode_varint(n)` for n = 0 … 8191, which take one or two bytes."""
 
 
 def varint(value: int) -> bytes:
-    """Return `encode_varint(value)`, from the table where possible."""
+    """Return `encode_varint(value)`, from `VARINTS` if possible."""
     return VARINTS[value] if 0 <= value < 8192 else encode_varint(value)
 
 
@@ -51,7 +51,10 @@ def write_unsigned_varint(buffer: bytearray, value: int) -> None:
 
 
 def read_unsigned_varint(buffer: Buffer, offset: int) -> tuple[int, int]:
-    """Return `(value, offset after it)`. Raises `IndexError` past the end, `MalformedMessageError` after five bytes."""
+    """Return `(value, offset after it)`.
+
+    Raises `IndexError` at the end of the buffer, `MalformedMessageError` for more than five bytes.
+    """
     value = buffer[offset]
     if value < 0x80:
         return value, offset + 1
@@ -65,9 +68,9 @@ def read_unsigned_varint(buffer: Buffer, offset: int) -> tuple[int, int]:
 
 
 def read_varint(data: bytes, position: int) -> tuple[int, int]:
-    """Return `(value, position after it)`, of 64 bits.
+    """Decode a zigzag varint; return `(value, position after it)`.
 
-    Raises `IndexError` past the end, `CorruptBatchError` for more bits.
+    Raises `IndexError` at the end of the data, `CorruptBatchError` for more than 64 bits.
     """
     value = data[position]
     if value < 0x80:

@@ -1,12 +1,12 @@
 """The state of a classic group (SPEC 6, generation 2).
 
-| part | what | changed by |
+| part | content | changed by |
 |---|---|---|
-| durable | `record`: generation, protocol, leader, the members with their metadata and assignments | `apply` alone |
+| durable | `record`: generation, protocol, leader, the members with their metadata and assignments | `apply` only |
 | not durable | state, members, waiting requests, the deadlines of sessions and phases | requests and time |
 
-The second part is rebuilt from the first when the group is loaded: sessions start anew, and a generation without an
-assignment is rebalanced. `join`, `sync` and `rebalance` have the rules.
+When the group is loaded, the second part is rebuilt from the first: sessions start anew, and a generation without an
+assignment is rebalanced.
 """
 
 from collections.abc import Mapping
@@ -36,9 +36,9 @@ SYNC_PHASE: Final = "sync"
 PENDING_MEMBERS: Final = "pending members"
 SESSION: Final = "session"
 PENDING_MEMBER: Final = "pending member"
-"""Kinds of deadlines; the last two have a member's id, too."""
+"""Kinds of deadlines; `SESSION` and `PENDING_MEMBER` are of one member."""
 _PENDING_BYTES: Final = 1024
-"""Memory taken by a pending member and its deadline, in bytes."""
+"""Memory of a pending member and its deadline."""
 _NO_ASSIGNMENTS: Final[Mapping[str, bytes]] = MappingProxyType({})
 
 
@@ -49,13 +49,13 @@ class GroupSettings:
     initial_rebalance_delay_ms: int = 3_000
     max_size: int = 2**31 - 1
     new_member_join_timeout_ms: int = 300_000
-    """Limit of the wait for a member's first JoinGroup response: until then it cannot send heartbeats."""
+    """How long a new member may wait for its first JoinGroup response; it cannot send heartbeats before."""
     traces_rebalances: bool = False
-    """Whether each rebalance is reported with its cause and its cost (`rebalance_trace`)."""
+    """Whether each rebalance is reported with its cause and durations (`rebalance_trace`)."""
 
 
 class ClassicGroup:
-    """One classic group; `deadlines` are those of all groups of its coordinator."""
+    """One classic group; `deadlines` is the queue of all groups of the coordinator."""
 
     def __init__(self, group_id: str, settings: GroupSettings, deadlines: Deadlines[DeadlineKey]) -> None:
         self.group_id = group_id
@@ -67,13 +67,13 @@ class ClassicGroup:
         self.protocol_type: str | None = None
         self.members = GroupMembers()
         self.pending_members: dict[str, bool] = {}
-        """Member ids that were handed out and not used yet (KIP-394) → whether the current rebalance waits for them."""
+        """Member ids given out but not used yet (KIP-394): whether the current rebalance waits for each."""
         self.pending_syncs: set[str] = set()
-        """Members of the generation that have sent no SyncGroup request yet."""
+        """Members of the generation that have not sent SyncGroup."""
         self.remaining_initial_delay_ms: int | None = None
-        """How much longer the first rebalance of an empty group may be delayed; None in other rebalances."""
+        """How much longer an empty group's first rebalance may be delayed; None in other rebalances."""
         self.trace: RebalanceTrace | None = None
-        """The rebalance that is going on, if it is traced."""
+        """The current rebalance, if it is traced."""
         self.ownership: Ownership | None = Ownership({}) if settings.traces_rebalances else None
         self.new_member_added = False
         """Whether a member joined during the current delay of the first rebalance."""
@@ -81,27 +81,27 @@ class ClassicGroup:
     # -- durable state -------------------------------------------------------------------------------------------------
 
     def apply(self, value: GroupMetadataValue) -> None:
-        """Replace the durable state by a record of the group."""
+        """Replace the durable state by `value`."""
         self.record = value
         self._assignments = {member.member_id: member.assignment for member in value.members}
 
     @property
     def generation(self) -> int:
-        """Return the last generation that was recorded."""
+        """Return the recorded generation; 0 if there is no record."""
         return 0 if self.record is None else self.record.generation
 
     @property
     def protocol_name(self) -> str | None:
-        """Return the protocol of that generation."""
+        """Return the chosen protocol of the recorded generation."""
         return None if self.record is None else self.record.protocol
 
     def assignment(self, member_id: str) -> bytes:
-        """Return a member's assignment in that generation."""
+        """Return a member's assignment in the recorded generation; empty if it has none."""
         return self._assignments.get(member_id, b"")
 
     @property
     def assignments(self) -> Mapping[str, bytes]:
-        """Return the assignments in that generation by member id."""
+        """Return the assignments of the recorded generation by member id."""
         return self._assignments
 
     @property
@@ -112,7 +112,7 @@ class ClassicGroup:
     # -- loading -------------------------------------------------------------------------------------------------------
 
     def rebuild(self, now_ms: int) -> None:
-        """Discard the state that is not durable, and start with the members of the record."""
+        """Discard the state that is not durable, and rebuild it from the record."""
         self.clear_deadlines()
         self.members = GroupMembers()
         self.pending_members, self.pending_syncs = {}, set()
@@ -149,12 +149,12 @@ class ClassicGroup:
 
     @property
     def size_bytes(self) -> int:
-        """Return the approximate memory that members and pending members take, in bytes."""
+        """Return the approximate memory of members and pending members."""
         return self.members.size_bytes + _PENDING_BYTES * len(self.pending_members)
 
     @property
     def is_unused(self) -> bool:
-        """Return whether the object can be dropped: it has no member, no pending member and no record."""
+        """Return whether the group has no member, no pending member and no record."""
         return self.state is State.EMPTY and not self.pending_members and self.record is None
 
     @property
@@ -163,10 +163,7 @@ class ClassicGroup:
         return self.state is State.EMPTY and not self.pending_members
 
     def subscribed_topics(self) -> frozenset[str] | None:
-        """Return the topics that members subscribe to with the chosen protocol.
-
-        None if their metadata cannot be read.
-        """
+        """Return the topics that members subscribe to; None if their metadata is not a readable subscription."""
         if self.protocol_type != PROTOCOL_TYPE:
             return None
         topics: set[str] = set()
@@ -178,10 +175,10 @@ class ClassicGroup:
         return frozenset(topics)
 
     def assignment_matches(self, partition_counts: Mapping[str, int]) -> bool:
-        """Return whether the members' assignments are exactly the partitions of their subscribed topics.
+        """Return whether the assigned partitions are exactly those of the subscribed topics.
 
-        `partition_counts` has every topic that exists. Return True if metadata or assignments cannot be read, as with
-        other protocol types than the consumer's.
+        `partition_counts` has all existing topics. Return True if metadata or assignments cannot be read, as in other
+        protocol types than `consumer`.
         """
         subscribed = self.subscribed_topics()
         if subscribed is None:
@@ -199,10 +196,10 @@ class ClassicGroup:
 
     @property
     def offset_expiration_condition(self) -> tuple[int, frozenset[str]] | None:
-        """Return since when offsets may expire, in ms since 1970, and the topics whose offsets may not.
+        """Return when retention starts at the earliest, and the topics whose offsets do not expire (KIP-211).
 
-        None: none may (KIP-211). The offsets of an empty group expire after its last record; -1 means that each
-        expires after its own commit.
+        The time is in ms since 1970: that of an empty group's last record; -1 if retention starts at each commit.
+        Return None if no offset may expire.
         """
         if self.protocol_type is None:
             return -1, frozenset()
@@ -214,7 +211,7 @@ class ClassicGroup:
     # -- checks --------------------------------------------------------------------------------------------------------
 
     def validate_member_id(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """Return an error if the member is unknown, or fenced by another member with its instance id (KIP-345)."""
+        """Return an error if the member is unknown, or another member has its instance id (KIP-345)."""
         if instance_id is not None:
             current = self.members.static_member_id(instance_id)
             if current is not None and current != member_id:
@@ -224,7 +221,7 @@ class ClassicGroup:
         return ErrorCode.none if member_id in self.members else ErrorCode.unknown_member_id
 
     def validate_member(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
-        """Return an error if the member is unknown, fenced, or in another generation."""
+        """Return an error if the member is unknown, is fenced, or gives another generation."""
         error = self.validate_member_id(member_id, instance_id)
         if error is ErrorCode.none and generation not in (self.generation, self.members[member_id].former_epoch):
             return ErrorCode.illegal_generation
@@ -233,13 +230,13 @@ class ClassicGroup:
     # -- changes -------------------------------------------------------------------------------------------------------
 
     def transition(self, event: Event) -> None:
-        """Change the state as the table says."""
+        """Change the state according to `TRANSITIONS`."""
         self.state = TRANSITIONS[self.state][event]
 
     def new_record(
         self, generation: int, protocol_name: str | None, assignments: Mapping[str, bytes], wall_ms: int
     ) -> GroupMetadataValue:
-        """Return the record of the present members in a generation."""
+        """Return the group's record with its current members."""
         return GroupMetadataValue(
             protocol_type=self.protocol_type or "",
             generation=generation,
@@ -250,7 +247,7 @@ class ClassicGroup:
         )
 
     def trace_assignment(self, member: Member, assignment: bytes, now_ms: int) -> None:
-        """Note, for the rebalance journal, that a member is sent its assignment."""
+        """Record for the rebalance journal that a member gets its assignment."""
         if self.ownership is not None:
             moved, unowned_ms = self.ownership.give(member.member_id, assigned_partitions(assignment), now_ms)
             if self.trace is not None:
@@ -259,7 +256,7 @@ class ClassicGroup:
     def end_trace(
         self, outcome: RebalanceOutcome, now_ms: int, out: ResultBuilder, generation: int | None = None
     ) -> None:
-        """Report the traced rebalance, if there is one; `generation` is by default the recorded one."""
+        """Add the traced rebalance, if any, to the events; `generation` defaults to the recorded one."""
         if self.trace is None or self.ownership is None:
             return
         completed = self.trace.completed(
@@ -292,11 +289,11 @@ class ClassicGroup:
             self.clear_deadline(PENDING_MEMBER, member_id)
 
     def has_deadline(self, kind: str) -> bool:
-        """Return whether a deadline is set."""
+        """Return whether a deadline of the group is set."""
         return (self.group_id, kind, "") in self._deadlines
 
     def reschedule_heartbeat(self, member: Member, now_ms: int) -> None:
-        """Restart the session timeout of a member, unless a request of it is waiting here."""
+        """Restart a member's session timeout, unless the member waits for a response."""
         if member.awaiting_join is None and member.awaiting_sync is None:
             self.set_deadline(SESSION, now_ms + member.session_timeout_ms, member.member_id)
 
@@ -305,7 +302,10 @@ class ClassicGroup:
         self.clear_deadline(SESSION, member_id)
 
     def remove_member(self, member_id: str, last_seen_ms: int) -> None:
-        """Remove a member or pending member; its waiting requests must have been answered."""
+        """Remove a member or pending member, whose waiting requests must have been answered.
+
+        For the rebalance journal, its partitions have no owner from `last_seen_ms` on.
+        """
         if self.ownership is not None:
             self.ownership.removed(member_id, last_seen_ms)
         self.members.remove(member_id)
@@ -329,7 +329,7 @@ class ClassicGroup:
             member.awaiting_sync = None
 
     def join_reply(self, member: Member, generation: int, protocol_name: str | None) -> JoinReply:
-        """Return the JoinGroup response of a member of a generation; only the leader's has the members."""
+        """Return a member's JoinGroup response; only the leader's has `members`."""
         leads = member.member_id == self.members.leader
         return JoinReply(
             member_id=member.member_id,
@@ -355,7 +355,7 @@ class ClassicGroup:
         return SyncReply(protocol_type=self.protocol_type, protocol_name=self.protocol_name, assignment=assignment)
 
     def await_join(self, member: Member, join: AwaitingJoin, now_ms: int, out: ResultBuilder) -> None:
-        """Let a known member's join wait for the next generation; an earlier one gets REBALANCE_IN_PROGRESS."""
+        """Hold a known member's join until the next generation; its earlier join gets REBALANCE_IN_PROGRESS."""
         self.members.update(member, join.request)
         if self.trace is not None:
             self.trace.joined(member.member_id, now_ms)

@@ -1,4 +1,4 @@
-"""The groups of the classic protocol among those of one coordinator; `GroupCoordinatorMachine` has one of these."""
+"""The classic groups of one coordinator, and their requests and deadlines."""
 
 from collections.abc import Callable, Mapping
 
@@ -40,7 +40,7 @@ from odradek.model import ErrorCode
 
 
 class ClassicGroups:
-    """The groups, and what a request or a deadline means for them. A group that only has offsets has no members."""
+    """The classic groups by id, including groups without members that have only offsets."""
 
     def __init__(self, settings: Callable[[], GroupSettings], deadlines: Deadlines[DeadlineKey]) -> None:
         self.groups: dict[str, ClassicGroup] = {}
@@ -48,14 +48,14 @@ class ClassicGroups:
         self._deadlines = deadlines
 
     def get_or_create(self, group_id: str) -> ClassicGroup:
-        """Return a group, a new one if there is none."""
+        """Return a group; create it if there is none."""
         group = self.groups.get(group_id)
         if group is None:
             group = self.groups[group_id] = self.new(group_id)
         return group
 
     def new(self, group_id: str) -> ClassicGroup:
-        """Return a group that is not among the groups yet."""
+        """Return a new group without adding it to `groups`."""
         return ClassicGroup(group_id, self._settings(), self._deadlines)
 
     def forget(self, group_id: str) -> None:
@@ -65,7 +65,7 @@ class ClassicGroups:
             group.clear_deadlines()
 
     def size_bytes(self, group_id: str) -> int:
-        """Return about how many bytes of memory the members of a group take."""
+        """Return the approximate memory of a group's members."""
         group = self.groups.get(group_id)
         return 0 if group is None else group.size_bytes
 
@@ -86,7 +86,7 @@ class ClassicGroups:
         return out
 
     def expire(self, place: DeadlineKey, now: Now) -> ResultBuilder:
-        """Act on a deadline of a group."""
+        """Handle a group's deadline that has passed."""
         group_id, kind, member_id = place
         group, out = self.groups[group_id], ResultBuilder(group_id)
         if kind == JOIN_PHASE:
@@ -106,13 +106,13 @@ class ClassicGroups:
     # -- requests ------------------------------------------------------------------------------------------------------
 
     def join(self, key: str, request: JoinRequest, to: object, now: Now) -> ResultBuilder:
-        """Let a member join; this creates the group if there is none."""
+        """Handle a JoinGroup request; create the group if there is none."""
         group, out = self.get_or_create(key), ResultBuilder(key)
         join(group, request, to, now, out)
         return out
 
     def sync(self, key: str, request: SyncRequest, to: object, now: Now) -> ResultBuilder:
-        """Take the leader's assignment, or let a member wait for its own."""
+        """Handle a SyncGroup request."""
         group, out = self.groups.get(key), ResultBuilder(key)
         if group is None:
             out.reply(to, SyncReply(error=ErrorCode.unknown_member_id))
@@ -121,12 +121,12 @@ class ClassicGroups:
         return out
 
     def heartbeat(self, key: str, request: HeartbeatRequest, now: Now) -> ErrorCode:
-        """Return the error for a heartbeat, `none` if all is well."""
+        """Restart the member's session, and return the error code."""
         group = self.groups.get(key)
         return ErrorCode.unknown_member_id if group is None else heartbeat(group, request, now)
 
     def leave(self, key: str, request: LeaveRequest, to: object, now: Now) -> ResultBuilder:
-        """Remove members."""
+        """Handle a LeaveGroup request."""
         group, out = self.groups.get(key), ResultBuilder(key)
         if group is None:
             out.reply(to, tuple((each, ErrorCode.unknown_member_id) for each in request.members))
@@ -135,7 +135,7 @@ class ClassicGroups:
         return out
 
     def describe(self, key: str) -> GroupDescription | None:
-        """Return the present state of a group."""
+        """Return the description of a group, if it exists."""
         group = self.groups.get(key)
         if group is None:
             return None

@@ -1,8 +1,8 @@
-"""JoinGroup: a member joins the next generation of a classic group, or joins it again.
+"""JoinGroup: a new or known member joins the next generation of a classic group.
 
-The checks are those that Kafka makes, in Kafka's order. Differences: a static member that did not join the rebalance
-stays a member until its session expires; of two joins of one member, the first gets REBALANCE_IN_PROGRESS; a member id
-that was handed out and not used delays a rebalance by 3 s, not until it expires.
+The checks are Kafka's, in Kafka's order. Differences: a static member that does not join a rebalance stays until its
+session expires; a second join of a waiting member ends the first with REBALANCE_IN_PROGRESS; an unused member id delays
+a rebalance by 3 s, not until the id expires.
 """
 
 from odradek.coordination import Now
@@ -19,7 +19,7 @@ from odradek.protocol.consumer_protocol import PROTOCOL_TYPE
 
 
 def join(group: ClassicGroup, request: JoinRequest, to: object, now: Now, out: ResultBuilder) -> None:
-    """Add a member, let a known one join again, or hand out a member id."""
+    """Add a new member, rejoin a known one, or give out a member id."""
     if not _accept_joining_member(group, request.member_id):
         _reject_join_of_full_group(group, request, to, now, out)
     elif not _supports_protocols(group, request):
@@ -41,7 +41,7 @@ def _reject(request: JoinRequest, to: object, error: ErrorCode, out: ResultBuild
 
 
 def _accept_joining_member(group: ClassicGroup, member_id: str) -> bool:
-    """Check `group.max.size`; while a rebalance is prepared, the members that have joined it count."""
+    """Return whether `group.max.size` admits the member; in PREPARING_REBALANCE only members that joined count."""
     if group.state is State.EMPTY:
         return True
     member = group.members.get(member_id)
@@ -65,14 +65,14 @@ def _reject_join_of_full_group(
 
 
 def _supports_protocols(group: ClassicGroup, request: JoinRequest) -> bool:
-    """Return whether the group, with this member, still has a protocol that all members support."""
+    """Return whether all members support one of the protocols in `request`."""
     if not group.members:
         return bool(request.protocol_type and request.protocols)
     return request.protocol_type == group.protocol_type and group.members.supports_protocols(request.protocols)
 
 
 def _join_new_member(group: ClassicGroup, request: JoinRequest, to: object, now: Now, out: ResultBuilder) -> None:
-    """Add a new member, replace a restarted static one, or first hand out an id to a dynamic one (KIP-394)."""
+    """Add a new member, replace a restarted static one, or give a dynamic one its id first (KIP-394)."""
     new_id = request.new_member_id
     if request.instance_id is not None:
         old_id = group.members.static_member_id(request.instance_id)
@@ -110,8 +110,8 @@ def _add_member(
         group.protocol_type = request.protocol_type
     group.members.add(member)
     group.new_member_added = True
-    # A member without a response has no id for heartbeats, and lost connections are not seen here: without a deadline,
-    # a client that retries would leave one dead member behind for each attempt.
+    # A member without a response cannot send heartbeats, and lost connections are not seen here: without a deadline,
+    # each retry of a client would leave a dead member behind.
     group.set_deadline(SESSION, now.ms + group.settings.new_member_join_timeout_ms, member_id)
     if group.trace is not None:
         group.trace.joined(member_id, now.ms)
@@ -121,7 +121,7 @@ def _add_member(
 def _join_existing_member(
     group: ClassicGroup, member: Member, request: JoinRequest, to: object, now: Now, out: ResultBuilder
 ) -> None:
-    """Join again; outside a rebalance this starts one only if the member changed or is the leader of a stable group."""
+    """Rejoin a member. Outside a join phase, start a rebalance if its protocols changed or it leads a stable group."""
     is_same, leads = member.matches(request.protocols), member.member_id == group.members.leader
     if group.state is State.PREPARING_REBALANCE:
         group.await_join(member, AwaitingJoin(request, to), now.ms, out)
@@ -142,8 +142,8 @@ def _replace_static_member(
 ) -> None:
     """Replace a restarted static member by one with a new id (KIP-345); requests with the old id are fenced.
 
-    In a stable group no rebalance is needed, unless another protocol would be selected now. Only the response of
-    JoinGroup 9 and later may name the new member as leader.
+    A stable group is rebalanced only if another protocol would be selected now. Responses before JoinGroup 9 do not
+    name the new member as leader.
     """
     leader_before = group.members.leader or ""
     group.fail_join(old, ErrorCode.fenced_instance_id, old.member_id, out)
@@ -181,10 +181,10 @@ def _replace_static_member(
 
 
 def _rejoin_kind(group: ClassicGroup, member: Member, request: JoinRequest, *, is_same: bool) -> CauseKind:
-    """Return why a known member of a complete generation joins again.
+    """Return why a known member joins again outside a join phase.
 
-    A leader that joins without a change has found new topics or partitions. A member whose only change is that it
-    revoked partitions is in the second step of a cooperative rebalance (KIP-429).
+    A leader that joins with the same protocols has found new topics or partitions. A member that only revoked
+    partitions is in the second step of a cooperative rebalance (KIP-429).
     """
     if is_same:
         return CauseKind.METADATA_CHANGED

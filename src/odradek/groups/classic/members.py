@@ -1,4 +1,4 @@
-"""The members of a group: instance ids, the leader, and the protocols that all members support."""
+"""The members of a classic group: instance ids, the leader, and the protocols that all members support."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
@@ -9,9 +9,9 @@ from odradek.model.values import dataclass
 from odradek.protocol.internal_records.group_records import MemberMetadata
 
 _MEMBER_BYTES: Final = 1024
-"""Memory of a member besides its ids and protocols, in bytes."""
+"""Memory of a member besides its ids and protocols."""
 _PROTOCOL_BYTES: Final = 256
-"""Memory of a protocol besides its name and metadata, in bytes."""
+"""Memory of a protocol besides its name and metadata."""
 
 
 class AwaitingJoin(NamedTuple):
@@ -23,7 +23,7 @@ class AwaitingJoin(NamedTuple):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Member:
-    """The state of a member that is not durable. Its assignment is in the group's record."""
+    """One member's state, which is not durable. Its assignment is in the group's record."""
 
     member_id: str
     instance_id: str | None
@@ -35,16 +35,16 @@ class Member:
     is_new: bool = False
     """Whether the member has had no response yet, so that it cannot send heartbeats."""
     is_loaded: bool = False
-    """Whether the member was loaded from a record, which has the metadata of the chosen protocol only."""
+    """Whether the member was loaded from a record, which has only the chosen protocol."""
     former_epoch: int | None = None
-    """The epoch of a member whose group was converted from the consumer protocol; it is valid until it joins again."""
+    """The member's epoch before its group was converted from the consumer protocol; valid until the member rejoins."""
     awaiting_join: AwaitingJoin | None = None
     awaiting_sync: object | None = None
-    """The receiver of the reply to a SyncGroup request that waits."""
+    """The receiver of the reply to the waiting SyncGroup request."""
 
     @property
     def size_bytes(self) -> int:
-        """Return the approximate memory that the member takes, in bytes."""
+        """Return the member's approximate memory."""
         names = len(self.member_id) + len(self.client_id) + len(self.instance_id or "")
         return _MEMBER_BYTES + names + protocols_size(self.protocols)
 
@@ -53,10 +53,10 @@ class Member:
         return next((metadata for name, metadata in self.protocols if name == protocol_name), b"")
 
     def matches(self, protocols: tuple[tuple[str, bytes], ...]) -> bool:
-        """Return whether `protocols` are those that the member joined with.
+        """Return whether the member joined with the same `protocols`.
 
-        Of a member loaded from a record only the chosen protocol is compared; otherwise the first join of each member
-        after a failover would start a rebalance.
+        Only the chosen protocol of a loaded member is compared; otherwise its first join after a failover would start a
+        rebalance.
         """
         if self.is_loaded:
             return all(protocol in protocols for protocol in self.protocols)
@@ -64,17 +64,17 @@ class Member:
 
 
 def protocols_size(protocols: tuple[tuple[str, bytes], ...]) -> int:
-    """Return the approximate memory that a member's protocols take, in bytes."""
+    """Return the approximate memory of a member's protocols, in bytes."""
     return sum(_PROTOCOL_BYTES + len(name) + len(metadata) for name, metadata in protocols)
 
 
 class GroupMembers:
-    """The members in order of joining, with counters, so that a join of a large group takes constant time."""
+    """The members in the order of joining, with counters that make a join take constant time."""
 
     def __init__(self) -> None:
         self.leader: str | None = None
         self.size_bytes = 0
-        """Approximate memory that the members take."""
+        """Approximate memory of the members."""
         self._members: dict[str, Member] = {}
         self._static: dict[str, str] = {}
         self._supported_protocols: Counter[str] = Counter()
@@ -96,7 +96,7 @@ class GroupMembers:
         return self._members.get(member_id)
 
     def static_member_id(self, instance_id: str) -> str | None:
-        """Return the current member id of a static member."""
+        """Return the member id of an instance id, if a member has it."""
         return self._static.get(instance_id)
 
     @property
@@ -127,7 +127,7 @@ class GroupMembers:
             self.leader = member.member_id
 
     def remove(self, member_id: str) -> None:
-        """Remove a member, if it is one; the oldest remaining one replaces it as leader."""
+        """Remove a member, if it exists; the oldest remaining member replaces it as leader."""
         member = self._members.pop(member_id, None)
         if member is None:
             return
@@ -139,7 +139,7 @@ class GroupMembers:
             self.leader = next(iter(self._members), None)
 
     def replace(self, old_id: str, new: Member) -> None:
-        """Replace the member `old_id` by `new`, as leader too."""
+        """Replace the member `old_id` by `new`, which also replaces it as leader."""
         assert old_id in self._members
         was_leader = self.leader == old_id
         self.remove(old_id)
@@ -162,7 +162,7 @@ class GroupMembers:
         self._supported_protocols.update({name for name, _ in member.protocols})
 
     def _remove_protocols(self, member: Member) -> None:
-        """Subtract the member's protocols and remove counters of zero: clients may send a new name with each join."""
+        """Subtract the member's protocols; delete zeros, since clients may send new names with each join."""
         self.size_bytes -= member.size_bytes
         for name in {name for name, _ in member.protocols}:
             self._supported_protocols[name] -= 1
@@ -170,19 +170,19 @@ class GroupMembers:
                 del self._supported_protocols[name]
 
     def add_awaiting_join(self, member: Member, join: AwaitingJoin) -> AwaitingJoin | None:
-        """Let a join wait for the next generation; return the member's join that waited before, if any."""
+        """Store a join that waits for the next generation; return the member's earlier waiting join, if any."""
         before, member.awaiting_join = member.awaiting_join, join
         self._num_awaiting_join += before is None
         return before
 
     def remove_awaiting_join(self, member: Member) -> AwaitingJoin | None:
-        """Remove and return the waiting join, if any."""
+        """Remove and return a member's waiting join, if any."""
         join, member.awaiting_join = member.awaiting_join, None
         self._num_awaiting_join -= join is not None
         return join
 
     def maybe_elect_new_joined_leader(self) -> bool:
-        """Elect a leader among the members that have joined; return False if none has."""
+        """Elect another leader if the current one has not joined; return False if no member has."""
         if self.leader is not None and self._members[self.leader].awaiting_join is not None:
             return True
         joined = next((member for member in self._members.values() if member.awaiting_join is not None), None)
@@ -192,7 +192,7 @@ class GroupMembers:
         return True
 
     def supports_protocols(self, protocols: tuple[tuple[str, bytes], ...]) -> bool:
-        """Return whether every member supports at least one of `protocols`."""
+        """Return whether at least one of `protocols` is supported by every member."""
         return any(self._supported_protocols[name] == len(self._members) for name, _ in protocols)
 
     @property
@@ -201,7 +201,7 @@ class GroupMembers:
         return any(count == len(self._members) for count in self._supported_protocols.values())
 
     def select_protocol(self) -> str:
-        """Return the protocol with most votes; each member votes for the first of its own that all members support."""
+        """Return the protocol with most votes; each member votes for its first one that all members support."""
         candidates = {name for name, count in self._supported_protocols.items() if count == len(self._members)}
         votes = Counter(
             next(name for name, _ in member.protocols if name in candidates) for member in self._members.values()
@@ -209,7 +209,7 @@ class GroupMembers:
         return votes.most_common(1)[0][0]
 
     def metadata(self, protocol_name: str | None, assignments: Mapping[str, bytes]) -> tuple[MemberMetadata, ...]:
-        """Return the members for a group record, with `assignments` by member id."""
+        """Return the members as a group record has them; `assignments` is by member id."""
         return tuple(
             MemberMetadata(
                 member_id=member.member_id,

@@ -5,8 +5,8 @@ prepare ─▶ joins ─▶ record: generation + 1 ─▶ replies to joins ─�
              ▲                                         │
              └────────────── members change ───────────┘
 ```
-Kafka records no generation before its assignment is there. Here it is recorded, without an assignment, before the first
-JoinGroup reply leaves, so that no two coordinators announce the same generation.
+Kafka records a generation only with its assignment. Here it is also recorded before the first JoinGroup response is
+sent, so that no two coordinators announce the same generation.
 """
 
 from typing import Final
@@ -22,10 +22,10 @@ from odradek.groups.result_builder import ResultBuilder
 from odradek.model import ErrorCode
 
 PENDING_MEMBERS_TIMEOUT_MS: Final = 3_000
-"""Limit of a rebalance's wait for pending members. A client joins with its new id after one round trip or never; the
-heartbeats by which other members learn of the rebalance come every 3 s by default, so it takes that long anyway."""
+"""How long a rebalance waits for pending members. A client joins with its new id after one round trip or never; other
+members notice the rebalance only with their heartbeats, by default every 3 s."""
 _LEAST_EXTENSION_MS: Final = 1_000
-"""The least extension of a join phase in which only static members have not joined: their time-out may be zero."""
+"""The shortest extension of a join phase: the rebalance timeout of static members may be zero."""
 
 
 def prepare_rebalance(group: ClassicGroup, cause: Cause, now: Now, out: ResultBuilder) -> None:
@@ -56,7 +56,7 @@ def prepare_rebalance(group: ClassicGroup, cause: Cause, now: Now, out: ResultBu
 
 
 def members_changed(group: ClassicGroup, cause: Cause, now: Now, out: ResultBuilder) -> None:
-    """Start a rebalance after a change of members, or check whether the current join phase is complete now."""
+    """Start a rebalance; during a join phase, complete it if all members have joined."""
     if group.state in (State.STABLE, State.COMPLETING_REBALANCE) or (group.state is State.EMPTY and group.members):
         prepare_rebalance(group, cause, now, out)
     else:
@@ -66,8 +66,7 @@ def members_changed(group: ClassicGroup, cause: Cause, now: Now, out: ResultBuil
 def maybe_complete_join_phase(group: ClassicGroup, now: Now, out: ResultBuilder) -> None:
     """Complete the join phase if all members have joined and no initial delay is running.
 
-    Pending members alone delay it by `PENDING_MEMBERS_TIMEOUT_MS`, however many ids are handed out meanwhile. No id
-    delays two rebalances.
+    If only pending members are missing, wait `PENDING_MEMBERS_TIMEOUT_MS` for them.
     """
     if group.state is not State.PREPARING_REBALANCE:
         return
@@ -81,7 +80,7 @@ def maybe_complete_join_phase(group: ClassicGroup, now: Now, out: ResultBuilder)
 
 
 def expire_pending_members(group: ClassicGroup, now: Now, out: ResultBuilder) -> None:
-    """Continue without the pending members; if one joins later, that starts another rebalance."""
+    """Complete the join phase without the pending members; one that joins later starts another rebalance."""
     overdue = tuple(member_id for member_id, is_awaited in group.pending_members.items() if is_awaited)
     out.events.append(PendingMembersOverdue(group_id=group.group_id, member_ids=overdue))
     group.pending_members = dict.fromkeys(group.pending_members, False)
@@ -102,9 +101,9 @@ def expire_join_phase(group: ClassicGroup, now: Now, out: ResultBuilder) -> None
 
 
 def complete_join_phase(group: ClassicGroup, now: Now, out: ResultBuilder) -> None:
-    """Remove the members that did not join, record the next generation, and answer those that did.
+    """Remove dynamic members that did not join, record the next generation, and answer the waiting joins.
 
-    Static members stay. If only static members are left and none has joined, the join phase is extended.
+    Static members stay. If members are left and none of them has joined, the join phase is extended.
     """
     group.clear_deadline(JOIN_PHASE)
     group.clear_deadline(PENDING_MEMBERS)
@@ -157,7 +156,7 @@ def expire_sync_phase(group: ClassicGroup, now: Now, out: ResultBuilder) -> None
 
 
 def expire_session(group: ClassicGroup, member: Member, now: Now, out: ResultBuilder) -> None:
-    """Remove a member whose session expired, or whose first join waited too long."""
+    """Remove a member whose session expired, or that waited too long for its first JoinGroup response."""
     group.fail_join(member, ErrorCode.unknown_member_id, "", out)
     group.fail_sync(member, ErrorCode.unknown_member_id, out)
     group.remove_member(member.member_id, now.ms - member.session_timeout_ms)

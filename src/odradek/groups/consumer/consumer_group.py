@@ -1,4 +1,4 @@
-"""The durable state of a group of the consumer protocol, as its records have it."""
+"""The state of one group of the consumer protocol, replayed from its records."""
 
 import uuid
 from collections import Counter
@@ -39,33 +39,33 @@ NO_SUBSCRIPTION: Final = ConsumerGroupMemberMetadataValue(
     server_assignor=None,
     classic_member_metadata=None,
 )
-"""The subscription of a member of which there is no record."""
+"""The subscription of a member that has no metadata record."""
 
 
 class ConsumerGroupState(StrEnum):
-    """The state of a group, which follows from its epochs and its members."""
+    """The state of a group, derived from its epochs and its members."""
 
     EMPTY = "Empty"
     ASSIGNING = "Assigning"
-    """Its epoch is later than that of its target assignment."""
+    """The group's epoch is later than the epoch of its target assignment."""
     RECONCILING = "Reconciling"
-    """Members are on the way to their targets."""
+    """A member has not reached its target."""
     STABLE = "Stable"
 
 
 class WaitingJoin(NamedTuple):
-    """A request of a member that is answered when targets were computed."""
+    """A member's request whose response waits for new targets."""
 
     member_id: str
     request: ConsumerGroupHeartbeatRequest | JoinRequest
     to: object
     """The receiver of the reply."""
     after_epoch: int
-    """The epoch of the targets that there were; it waits for later ones."""
+    """The request waits for targets of a later epoch than this."""
 
 
 class ConsumerGroup:
-    """One group. `apply` alone changes it, except what it says is not durable."""
+    """One group. Only `apply` changes it, except attributes marked as not durable."""
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
@@ -79,7 +79,7 @@ class ConsumerGroup:
         self.needs_refresh = True
         """Whether topics may have changed since the group's epoch was set; not durable."""
         self.resolved_topics: Mapping[str, TopicImage] | None = None
-        """The topics that regular expressions were matched with, None if they have to be matched anew; not durable."""
+        """The topics that regular expressions were matched with, None to match with all again; not durable."""
         self.regexes_resolved_ms = 0
         """When regular expressions were last matched with all topics; not durable."""
         self.next_assignment_ms = 0
@@ -87,15 +87,15 @@ class ConsumerGroup:
         self.joins: list[WaitingJoin] = []
         """Requests that wait for the next targets; not durable."""
         self.hashed: tuple[ClusterImage, frozenset[str], int] | None = None
-        """The last hash of topics' metadata, and what it was computed of; not durable."""
+        """The last metadata hash, after the image and topics that it was computed from; not durable."""
         self.subscriptions: Counter[Topics] = Counter()
-        """How many members have each subscription."""
+        """The number of members with each subscription."""
         self.classic_count = 0
-        """How many members use the classic protocol."""
+        """The number of members of the classic protocol."""
         self._classic_protocols: Counter[str] = Counter()
-        """How many of them support each protocol."""
+        """The number of classic members that support each protocol."""
         self.size_bytes = 0
-        """About how many bytes of memory its members take."""
+        """Approximate memory of the members."""
         self._owners: dict[tuple[uuid.UUID, int], str] = {}
         self._static: dict[str, str] = {}
         self._has_record = False
@@ -111,7 +111,7 @@ class ConsumerGroup:
     # -- durable state -------------------------------------------------------------------------------------------------
 
     def apply(self, key: Any, value: Any) -> None:
-        """Take over a record of the group; a value of None deletes."""
+        """Apply a record of the group; a value of None is a tombstone. Unknown key types are ignored."""
         change = self._apply.get(type(key))
         if change is not None:
             change(key, value)
@@ -191,7 +191,7 @@ class ConsumerGroup:
             self.regexes[key.regular_expression] = value.topics
 
     def _count(self, member: ConsumerGroupMember, change: int) -> None:
-        """Count what members have in common; clients may come with other names each time, so zeros are removed."""
+        """Update the counters by a member; delete zeros, since clients may send new names each time."""
         self.subscriptions[member.topics] += change
         if not self.subscriptions[member.topics]:
             del self.subscriptions[member.topics]
@@ -212,12 +212,12 @@ class ConsumerGroup:
 
     @property
     def is_gone(self) -> bool:
-        """Return whether none of its records is left."""
+        """Return whether the group has no record left."""
         return not (self._has_record or self.members or self.targets or self.regexes or self.assignment_epoch)
 
     @property
     def state(self) -> ConsumerGroupState:
-        """Return its state; this looks at every member."""
+        """Return the group's state, from the states of all members."""
         if not self.members:
             return ConsumerGroupState.EMPTY
         if self.epoch > self.assignment_epoch:
@@ -230,20 +230,20 @@ class ConsumerGroup:
         return member.state is MemberState.STABLE and member.epoch == self.assignment_epoch
 
     def owner(self, topic_id: uuid.UUID, number: int) -> str | None:
-        """Return the member that has a partition or is revoking it."""
+        """Return the id of the member that has a partition or is revoking it, if any."""
         return self._owners.get((topic_id, number))
 
     def static_member(self, instance_id: str) -> ConsumerGroupMember | None:
-        """Return the member with an instance id."""
+        """Return the member with an instance id, if any."""
         member_id = self._static.get(instance_id)
         return None if member_id is None else self.members[member_id]
 
     def supports_protocols(self, names: Iterable[str]) -> bool:
-        """Return whether all classic members support one of these protocols."""
+        """Return whether one of the protocols in `names` is supported by all classic members."""
         return any(self._classic_protocols[name] == self.classic_count for name in names)
 
     def waits_for_others(self, member: ConsumerGroupMember) -> bool:
-        """Return whether another member still has a partition of this one's target."""
+        """Return whether another member still has a partition of `member`'s target."""
         return any(
             self.owner(topic_id, number) not in (None, member.member_id)
             for topic_id, numbers in self.target(member.member_id).items()
@@ -251,5 +251,5 @@ class ConsumerGroup:
         )
 
     def target(self, member_id: str) -> Assignment:
-        """Return what a member shall have."""
+        """Return a member's target assignment; empty if it has none."""
         return self.targets.get(member_id, NO_PARTITIONS)

@@ -1,4 +1,4 @@
-"""The groups of the consumer protocol of one coordinator: heartbeats, deadlines, and why a member is removed."""
+"""The groups of the consumer protocol of one coordinator: heartbeats, deadlines, removal of members."""
 
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -31,21 +31,18 @@ CONSUMER_SESSION: Final = "consumer session"
 REVOCATION: Final = "revocation"
 CLASSIC_JOIN: Final = "classic join"
 CLASSIC_SYNC: Final = "classic sync"
-"""Kinds of deadlines, each of a member; the last two are of members of the classic protocol."""
+"""Kinds of deadlines of one member; `CLASSIC_*` are of members of the classic protocol."""
 ASSIGNMENT: Final = "assignment"
-"""The deadline of a group whose targets are to be computed, or are there for members that wait for their first."""
+"""The deadline of a group: compute its targets, or answer requests that waited for them."""
 _OF_MEMBERS: Final = (CONSUMER_SESSION, REVOCATION, CLASSIC_JOIN, CLASSIC_SYNC)
 DEADLINES: Final = (*_OF_MEMBERS, ASSIGNMENT)
 
 Downgrade = Callable[[ConsumerGroup, str, Cause, ClusterImage, Now], ResultBuilder | None]
-"""Returns the conversion of a group to a classic one when a member goes, None if it stays as it is."""
+"""The type of `Migration.downgrade`."""
 
 
 class ConsumerGroups:
-    """The groups, and what a heartbeat, a deadline or a change of topics means for them.
-
-    `settings` returns those of a group by its id.
-    """
+    """The consumer groups by id, their heartbeats and deadlines. `settings` returns the settings of a group id."""
 
     def __init__(
         self,
@@ -62,7 +59,7 @@ class ConsumerGroups:
     # -- durable state -------------------------------------------------------------------------------------------------
 
     def apply(self, record: ConsumerGroupRecord) -> None:
-        """Take over a record. A group of which no record is left is dropped."""
+        """Apply a record; drop the group if it has no record left."""
         group = self.groups.get(record.group_id)
         if group is None:
             group = self.groups[record.group_id] = ConsumerGroup(record.group_id)
@@ -72,10 +69,9 @@ class ConsumerGroups:
             self._traces.pop(record.group_id, None)
 
     def rebuild(self, group: ConsumerGroup, now: Now) -> None:
-        """Look at all topics again, and give every member the deadlines that it lacks.
+        """Drop the state that is not durable, except deadlines of members; set the missing ones.
 
-        After loading, sessions and revocations start anew. After a failed append those that run go on: a member that is
-        silent meanwhile does not live longer.
+        After loading, sessions and revocations start anew; after a failed append they continue.
         """
         group.needs_refresh, group.resolved_topics = True, None
         group.joins.clear()
@@ -88,11 +84,11 @@ class ConsumerGroups:
                 self._set_revocation(group, member, now)
 
     def forget_trace(self, group_id: str) -> None:
-        """Forget the rebalance that goes on: its records could not be appended."""
+        """Drop the trace of a group whose records could not be appended."""
         self._traces.pop(group_id, None)
 
     def start_sessions(self, group: ConsumerGroup, now: Now) -> None:
-        """Start the sessions of members that have none: they were loaded, or were members of a classic group."""
+        """Start the sessions of members without one: loaded members, and members of a converted classic group."""
         of_group_ms = self._settings(group.group_id).session_timeout_ms
         for member_id, member in group.members.items():
             key = (group.group_id, CONSUMER_SESSION, member_id)
@@ -104,18 +100,18 @@ class ConsumerGroups:
         self._deadlines.set((group.group_id, REVOCATION, member.member_id), now.ms + timeout_ms)
 
     def revoking_ms(self, group_id: str, member: ConsumerGroupMember, now: Now) -> int:
-        """Return for how many ms a member has been told to revoke partitions, since this coordinator was elected."""
+        """Return for how many ms a member has been revoking partitions, at most since this coordinator's election."""
         until_ms = self._deadlines.at_ms((group_id, REVOCATION, member.member_id))
         timeout_ms = max(0, member.subscription.rebalance_timeout_ms)
         return 0 if until_ms is None else max(0, now.ms - (until_ms - timeout_ms))
 
     def clear_deadlines(self, group_id: str, member_id: str) -> None:
-        """Remove the deadlines of a member that goes."""
+        """Remove the deadlines of a member."""
         for kind in _OF_MEMBERS:
             self._deadlines.clear((group_id, kind, member_id))
 
     def on_image(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Let groups look at their topics again, with the next heartbeat of any member."""
+        """If topics or brokers changed, let the next heartbeat in each group check its topics again."""
         if old.topics is new.topics and old.brokers is new.brokers:
             return
         for group in self.groups.values():
@@ -134,10 +130,10 @@ class ConsumerGroups:
         before: Sequence[GroupRecord] = (),
         group: ConsumerGroup | None = None,
     ) -> CoordinatorResult[GroupRecord]:
-        """Decide on a heartbeat. The reply may be an error.
+        """Handle a heartbeat. The reply may be a `KafkaError`.
 
-        `before` are records that make room for a new group. `group` is the one that they make, if they make one: then
-        these and all other records are one batch.
+        `before` are records to write first, which delete or convert a classic group. `group` is the converted group, if
+        any: then all records are one batch.
         """
         is_converted = group is not None
         settings = self._settings(key)
@@ -161,8 +157,8 @@ class ConsumerGroups:
         if update.awaits_target:
             group.joins.append(WaitingJoin(request.member_id, request, to, group.assignment_epoch))
             replies = ()
-        # Large targets do not fit into one batch. The epoch comes first and that of the targets last, so that the next
-        # heartbeat computes anew what a failure left undone.
+        # Large targets do not fit into one batch. The group's epoch comes before the targets and the target epoch after
+        # them, so that after a failure in between the next heartbeat computes the targets again.
         records = (*before, *update.records)
         return CoordinatorResult(key=key, records=records, replies=replies, events=events, is_atomic=is_converted)
 
@@ -176,9 +172,9 @@ class ConsumerGroups:
         *,
         reason: str = "",
     ) -> list[RebalanceCompleted]:
-        """Set the deadlines that a request of a member has as its consequences; return the rebalances that end with it.
+        """Set the deadlines that follow from `update`, and return the rebalances that it ends.
 
-        `reason` is the client's, for a rebalance that begins.
+        `reason` is the client's reason for a rebalance that begins.
         """
         key, after = group.group_id, update.after
         self._deadlines.set((key, CONSUMER_SESSION, after.member_id), now.ms + session_timeout_ms)
@@ -201,7 +197,7 @@ class ConsumerGroups:
         return ended + trace.member_updated(update, image, now)
 
     def _trace(self, group: ConsumerGroup, image: ClusterImage) -> GroupTrace | None:
-        """Return the trace of a group, one that begins now if there is none; None if rebalances are not traced."""
+        """Return the trace of a group, created if needed; None if rebalances are not traced."""
         if not self._settings(group.group_id).traces_rebalances:
             return None
         trace = self._traces.get(group.group_id)
@@ -214,10 +210,7 @@ class ConsumerGroups:
         return preferred_assignor(group.members, assignors) if assignors else ""
 
     def take_join(self, group_id: str, now: Now) -> WaitingJoin | None:
-        """Return a request that waited for targets which are there now; None if there is none.
-
-        The member may be gone meanwhile.
-        """
+        """Remove and return a request whose targets are computed or whose member has left, if any."""
         group = self.groups.get(group_id)
         if group is None or not group.joins:
             return None
@@ -228,7 +221,7 @@ class ConsumerGroups:
         return group.joins.pop(0)
 
     def _assign(self, group: ConsumerGroup, image: ClusterImage, now: Now) -> CoordinatorResult[GroupRecord]:
-        """Compute the targets of the group's epoch, if it is time to."""
+        """Compute the targets of the group's epoch; if that is too early, set the deadline again."""
         key = group.group_id
         if group.epoch <= group.assignment_epoch:
             return CoordinatorResult(key=key)
@@ -265,7 +258,7 @@ class ConsumerGroups:
     def _remove(
         self, group: ConsumerGroup, member: ConsumerGroupMember, cause: Cause, image: ClusterImage, now: Now
     ) -> ResultBuilder:
-        """Remove a member; the group becomes a classic one if all others use the classic protocol."""
+        """Remove a member; `Migration.downgrade` may convert the group to a classic one."""
         out = self._downgrade(group, member.member_id, cause, image, now)
         if out is not None:
             for member_id in group.members:
@@ -282,7 +275,7 @@ class ConsumerGroups:
     def removed(
         self, group: ConsumerGroup, member_ids: Sequence[str], cause: Cause, image: ClusterImage, now: Now
     ) -> list[RebalanceCompleted]:
-        """Clear the deadlines of members that go, and return the rebalances that end with them."""
+        """Clear the deadlines of removed members, and return the rebalances that their removal ends."""
         for member_id in member_ids:
             self.clear_deadlines(group.group_id, member_id)
         trace = self._trace(group, image)
@@ -297,7 +290,7 @@ class ConsumerGroups:
         return ended + trace.maybe_empty(now)
 
     def expire(self, place: DeadlineKey, image: ClusterImage, now: Now) -> CoordinatorResult[GroupRecord]:
-        """Remove a member that was silent for its session, or kept partitions for too long; or compute targets."""
+        """Handle a deadline that has passed: remove its member or, for `ASSIGNMENT`, compute targets."""
         group_id, kind, member_id = place
         group = self.groups.get(group_id)
         if group is not None and kind == ASSIGNMENT:
@@ -321,7 +314,7 @@ class ConsumerGroups:
     # -- other requests ------------------------------------------------------------------------------------------------
 
     def describe(self, group_id: str) -> ConsumerGroupDescription | None:
-        """Return the present state of a group."""
+        """Return the description of a group, if it exists."""
         group = self.groups.get(group_id)
         if group is None:
             return None
@@ -335,22 +328,22 @@ class ConsumerGroups:
         )
 
     def subscribed_topics(self, group: ConsumerGroup) -> frozenset[str]:
-        """Return the topics that members of a group subscribe to."""
+        """Return the topics that a group's members subscribe to."""
         return topics_of_all(group.subscriptions, group.regexes)
 
     def deletion(self, group_id: str) -> list[ConsumerGroupRecord]:
-        """Return the records that delete a group without members; none if there is no such group."""
+        """Return the tombstones of a group; none if it does not exist or has members."""
         group = self.groups.get(group_id)
         return [] if group is None or group.members else group_tombstones(group)
 
     def size_bytes(self, group_id: str) -> int:
-        """Return about how many bytes of memory the members of a group take."""
+        """Return the approximate memory of a group's members."""
         group = self.groups.get(group_id)
         return 0 if group is None else group.size_bytes
 
 
 def _reason(kind: str, member: ConsumerGroupMember) -> str:
-    """Return why a member is removed whose deadline of this kind passed."""
+    """Return why a member is removed after its deadline of this kind."""
     if kind == CONSUMER_SESSION:
         return "its session expired"
     within = f"within {member.subscription.rebalance_timeout_ms} ms"
@@ -360,9 +353,9 @@ def _reason(kind: str, member: ConsumerGroupMember) -> str:
 
 
 def validate_member_epoch(group: ConsumerGroup, member_id: str, epoch: int) -> ErrorCode:
-    """Return the error for a commit or fetch of offsets of a member in an epoch, `none` if it is right.
+    """Return the error of an offset commit or fetch with this member epoch; `none` if the epoch is valid.
 
-    A client that is not a member commits with epoch -1, while the group has no members.
+    Epoch -1, of a client that is not a member, is valid only while the group has no members.
     """
     if epoch < 0 and not group.members:
         return ErrorCode.none

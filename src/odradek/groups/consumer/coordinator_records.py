@@ -1,4 +1,4 @@
-"""The records that change a group of the consumer protocol."""
+"""Builds the records and tombstones of a group of the consumer protocol."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ from odradek.protocol.internal_records.group_records import (
 
 
 def tombstones(group: ConsumerGroup, member_id: str) -> list[ConsumerGroupRecord]:
-    """Return the records that delete those of a member."""
+    """Return the tombstones of a member's records."""
     keys = (
         ConsumerGroupCurrentMemberAssignmentKey(group_id=group.group_id, member_id=member_id),
         ConsumerGroupTargetAssignmentMemberKey(group_id=group.group_id, member_id=member_id),
@@ -31,7 +31,7 @@ def tombstones(group: ConsumerGroup, member_id: str) -> list[ConsumerGroupRecord
 
 
 def group_tombstones(group: ConsumerGroup) -> list[ConsumerGroupRecord]:
-    """Return the records that delete a group without members."""
+    """Return the tombstones of a group without members."""
     keys: list[Any] = [
         ConsumerGroupRegularExpressionKey(group_id=group.group_id, regular_expression=regex) for regex in group.regexes
     ]
@@ -45,25 +45,25 @@ def group_tombstones(group: ConsumerGroup) -> list[ConsumerGroupRecord]:
 
 
 def epoch_record(group: ConsumerGroup, topics_hash: int, *, after: int = 0) -> ConsumerGroupRecord:
-    """Return the record of the group's next epoch, which is also later than `after`."""
+    """Return the record of the next epoch: one more than the group's epoch and `after`."""
     value = ConsumerGroupMetadataValue(epoch=max(group.epoch, after) + 1, metadata_hash=topics_hash)
     return ConsumerGroupRecord(ConsumerGroupMetadataKey(group_id=group.group_id), value)
 
 
 def member_record(group: ConsumerGroup, member: ConsumerGroupMember) -> ConsumerGroupRecord:
-    """Return the record of a member and its subscription."""
+    """Return the record of a member's subscription."""
     key = ConsumerGroupMemberMetadataKey(group_id=group.group_id, member_id=member.member_id)
     return ConsumerGroupRecord(key, member.subscription)
 
 
 def target_record(group: ConsumerGroup, member_id: str, target: Assignment) -> ConsumerGroupRecord:
-    """Return the record of what a member shall have."""
+    """Return the record of a member's target assignment."""
     key = ConsumerGroupTargetAssignmentMemberKey(group_id=group.group_id, member_id=member_id)
     return ConsumerGroupRecord(key, ConsumerGroupTargetAssignmentMemberValue(topic_partitions=to_record(target)))
 
 
 def current_record(group: ConsumerGroup, member: ConsumerGroupMember) -> ConsumerGroupRecord:
-    """Return the record of a member's epoch and partitions."""
+    """Return the record of a member's epoch, state and current partitions."""
     key = ConsumerGroupCurrentMemberAssignmentKey(group_id=group.group_id, member_id=member.member_id)
     return ConsumerGroupRecord(key, member.current_assignment())
 
@@ -75,9 +75,9 @@ def target_epoch_record(group: ConsumerGroup, epoch: int) -> ConsumerGroupRecord
 
 
 def regex_record(group: ConsumerGroup, regex: str, topics: tuple[str, ...] | None, now: Now) -> ConsumerGroupRecord:
-    """Return the record of the topics that match a regular expression; None if no member has it any more.
+    """Return the record of the topics that match a regular expression; a tombstone if `topics` is None.
 
-    Kafka puts the version of its metadata log beside them; this coordinator resolves anew after loading, and puts 0.
+    Kafka's `version`, of the metadata log, is 0: this coordinator matches expressions again after loading.
     """
     key = ConsumerGroupRegularExpressionKey(group_id=group.group_id, regular_expression=regex)
     if topics is None:

@@ -1,8 +1,7 @@
-"""The repair of a group whose log has gaps: records of a later release, or those that a damaged disk has lost.
+"""The repair of a consumer group with missing records: written by a later release, or lost by a damaged disk.
 
-Such a group could otherwise have members that wait for targets that nobody computes. A coordinator looks for gaps once,
-after loading. It removes members without a subscription, which then join again, and begins a later epoch, so that the
-next heartbeat computes new targets.
+Otherwise members could wait forever for targets. After loading, the coordinator removes members without a subscription,
+which then rejoin, and records a later epoch, so that the next heartbeat computes new targets.
 """
 
 from odradek.groups.consumer.consumer_group import NO_SUBSCRIPTION, ConsumerGroup
@@ -13,7 +12,7 @@ from odradek.metadata.image import ClusterImage
 
 
 def repair(group: ConsumerGroup, image: ClusterImage) -> list[ConsumerGroupRecord]:
-    """Return the records that a group needs after loading; none if its records agree with each other."""
+    """Return the records that repair a loaded group; none if its records are consistent."""
     if not group.members:
         return []
     unknown = [each.member_id for each in group.members.values() if each.subscription is NO_SUBSCRIPTION]
@@ -25,9 +24,9 @@ def repair(group: ConsumerGroup, image: ClusterImage) -> list[ConsumerGroupRecor
 
 
 def _lacks_targets(group: ConsumerGroup, image: ClusterImage) -> bool:
-    """Return whether a member has no target, or a partition of the topics is in no target or in two of them.
+    """Return whether a member has no target, or a subscribed partition is in no target or in several.
 
-    False if the group's targets are computed with the next heartbeat anyway.
+    Return False if the next heartbeat computes the group's targets anyway.
     """
     if group.epoch > group.assignment_epoch:
         return False

@@ -1,9 +1,8 @@
 """The rebalances of one group of the consumer protocol, for the rebalance journal; nothing here is durable.
 
-A rebalance begins with a later epoch of the group, and ends when every member has reached it: it has its target, and no
-member waits for another. It is overtaken if the epoch changes again before that. A partition has no owner from the
-response that takes it from a member (or from the member's departure, or the last heartbeat of a silent one) until the
-response that gives it to another.
+A rebalance begins when the group's epoch increases, and ends when every member has reached this epoch and its target.
+It is overtaken if the epoch increases again. A partition has no owner from the response that takes it from a member (or
+the member's removal, or the last heartbeat of an expired session) until the response that gives it to another.
 """
 
 from collections.abc import Iterable
@@ -26,14 +25,14 @@ from odradek.protocol.consumer_protocol import PROTOCOL_TYPE
 
 
 class GroupTrace:
-    """The trace of one group, from the members and partitions that it has now."""
+    """The trace of one group, starting with the members and partitions of `group`."""
 
     def __init__(self, group: ConsumerGroup, image: ClusterImage) -> None:
         self._group_id = group.group_id
         self._epoch = group.epoch
         self._members = set(group.members)
         self._behind: set[str] = set()
-        """The members that have not reached the epoch."""
+        """The members that have not reached the group's epoch."""
         self._is_assigned = True
         self._assignor = ""
         self._revoking_since_ms: dict[str, int] = {}
@@ -43,7 +42,7 @@ class GroupTrace:
         self._trace: RebalanceTrace | None = None
 
     def epoch_changed(self, epoch: int, cause: Cause, now: Now) -> list[RebalanceCompleted]:
-        """Begin a rebalance; return the one that it overtakes. Changes before the next assignment are one rebalance."""
+        """Begin a rebalance and return the one it overtakes; a rebalance that has no targets yet continues instead."""
         if self._trace is not None and not self._is_assigned:
             self._epoch, self._behind = epoch, set(self._members)
             return []
@@ -53,13 +52,13 @@ class GroupTrace:
         return overtaken
 
     def assigned(self, assignor: str, now: Now) -> None:
-        """Record that the targets of the epoch are computed."""
+        """Record that the targets of the epoch were computed by `assignor`."""
         self._is_assigned, self._assignor = True, assignor
         if self._trace is not None:
             self._trace.assigned(now.ms)
 
     def member_updated(self, update: MemberUpdate, image: ClusterImage, now: Now) -> list[RebalanceCompleted]:
-        """Record what a member got and gave up; return the rebalance if it was the last one to wait for."""
+        """Record a member's new partitions and epoch; return the rebalance if this completes it."""
         member_id, after = update.after.member_id, update.after
         if update.replaced is not None:
             self._forget(update.replaced)
@@ -90,7 +89,7 @@ class GroupTrace:
                 self._trace.revoked(member_id, now.ms - since_ms)
 
     def members_removed(self, member_ids: Iterable[str], since_ms: int, *, timed_out: bool) -> None:
-        """Record that members were removed: their partitions have no owner from `since_ms` on. It changes the epoch."""
+        """Record that members were removed; their partitions have no owner from `since_ms` on."""
         for member_id in member_ids:
             self._ownership.removed(member_id, since_ms)
             self._forget(member_id)
@@ -98,7 +97,7 @@ class GroupTrace:
                 self._trace.timed_out(member_id)
 
     def ended(self, now: Now) -> list[RebalanceCompleted]:
-        """Return the rebalance that goes on, which the conversion of the group overtakes."""
+        """End the current rebalance as overtaken, because the group is converted; return it."""
         return self._end(RebalanceOutcome.OVERTAKEN, now)
 
     def _forget(self, member_id: str) -> None:
@@ -107,7 +106,7 @@ class GroupTrace:
         self._revoking_since_ms.pop(member_id, None)
 
     def maybe_empty(self, now: Now) -> list[RebalanceCompleted]:
-        """End the rebalance if no member is left."""
+        """End and return the rebalance if no member is left."""
         if self._members:
             return []
         self._ownership.clear()
@@ -137,7 +136,7 @@ class GroupTrace:
 
 
 def cause_of(update: MemberUpdate, reason: str) -> Cause:
-    """Return why a member's request changed the group's epoch, with the reason that the client gave."""
+    """Return why a member's request changed the group's epoch, with the client's `reason`."""
     member_id = update.after.member_id
     if update.replaced is not None:
         kind, text = CauseKind.FENCED, f"static member {update.replaced} was replaced by {member_id}"
@@ -151,7 +150,7 @@ def cause_of(update: MemberUpdate, reason: str) -> Cause:
 
 
 def _named(assignment: Assignment, image: ClusterImage) -> frozenset[TopicPartition]:
-    """Return partitions by the names of their topics, without those of deleted topics."""
+    """Return the partitions with topic names, without those of deleted topics."""
     return frozenset(
         TopicPartition(topic.name, number)
         for topic_id, numbers in assignment.items()

@@ -1,11 +1,11 @@
-"""The consequences of a change of one member: the group's epoch, its targets, and the member's next step (KIP-848).
+"""The effects of a member's request on its group: the epoch, the targets, and the member's next step (KIP-848).
 
 The records come in this order: the group's epoch, the member, the topics of regular expressions, targets and their
 epoch, and the member's current assignment.
 
-Targets are computed for the first change at once. Further changes wait until `assignment_interval_ms` have passed since
-then, less in a small group, so that thousands of members that join together cost few computations (compare KIP-1263).
-Meanwhile the group's epoch is later than that of its targets; members go on towards the targets that there are.
+The first change computes targets at once. Later changes wait until `assignment_interval_ms` have passed since then
+(less in a small group), so that thousands of members that join together cost few computations (compare KIP-1263).
+Meanwhile the group's epoch is later than the target epoch, and members continue towards the existing targets.
 """
 
 import uuid
@@ -41,22 +41,22 @@ from odradek.metadata.image import ClusterImage
 from odradek.model.values import dataclass
 
 _ENTRIES_PER_MS: Final = 100
-"""Members and partitions that extend the pause between two computations by 1 ms, about what they cost."""
+"""The pause between two computations is 1 ms per this many members and partitions, about their cost."""
 
 DeniedTopics = Callable[[Collection[str]], Collection[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberUpdate:
-    """The consequences of a request of a member that joins or stays."""
+    """The effects of a request from a member that joins or stays."""
 
     records: list[ConsumerGroupRecord]
     before: ConsumerGroupMember
     after: ConsumerGroupMember
-    """The member as the records make it."""
+    """The member after `records` are applied."""
     changes_assignment: bool
     replaced: str | None
-    """The id under which a static member was known until now."""
+    """The former id of a static member that returned under a new id."""
     awaits_target: bool
     """Whether the member joins and its first target is not computed yet."""
     is_new: bool
@@ -64,7 +64,7 @@ class MemberUpdate:
     """Whether the member is new, or subscribes to other topics than before."""
     epoch: int
     assignment_epoch: int
-    """The epochs of the group and of its targets, as the records make them."""
+    """The epochs of the group and of its targets after `records` are applied."""
 
     @property
     def is_deferred(self) -> bool:
@@ -83,7 +83,10 @@ def update_member(
     *,
     denied_topics: DeniedTopics,
 ) -> MemberUpdate:
-    """Decide on a member that its request changed to `updated`. Raises `KafkaError` if an assignor fails."""
+    """Return the effects of a request that changes a member to `updated`. Raises `KafkaError` if an assignor fails.
+
+    `owned` are the partitions that the member reports to own, None if not reported.
+    """
     records, before = found.records, found.member
     if found.is_new or updated.subscription != before.subscription:
         records.append(member_record(group, updated))
@@ -134,19 +137,19 @@ def update_member(
 def assign(
     group: ConsumerGroup, image: ClusterImage, settings: ConsumerGroupSettings, now: Now
 ) -> list[ConsumerGroupRecord]:
-    """Return the records of targets for the group's present epoch. Raises `KafkaError` if an assignor fails."""
+    """Compute targets for the group's epoch, and return their records. Raises `KafkaError` if an assignor fails."""
     records: list[ConsumerGroupRecord] = []
     _UpdatedGroup(group, None, None, image).targets(records, group.epoch, settings, now)
     return records
 
 
 def regexes_are_due(group: ConsumerGroup, settings: ConsumerGroupSettings, now: Now) -> bool:
-    """Return whether permissions may have changed so long ago that expressions are resolved anew, as in Kafka."""
+    """Return whether to match regular expressions with all topics again, since ACLs may have changed."""
     return bool(group.regexes) and now.ms >= group.regexes_resolved_ms + settings.regex_refresh_interval_ms
 
 
 class _UpdatedGroup:
-    """The group with one member changed, or none: its regular expressions, its epoch, its targets."""
+    """A group with at most one changed member: its regular expressions, its epoch, its targets."""
 
     def __init__(
         self, group: ConsumerGroup, updated: ConsumerGroupMember | None, replaced: str | None, image: ClusterImage
@@ -188,7 +191,7 @@ class _UpdatedGroup:
         *,
         has_changed: bool,
     ) -> int:
-        """Return the group's epoch, one later if a subscription or a topic changed."""
+        """Return the group's epoch; if a subscription or a topic changed, record and return the next epoch."""
         group, subscriptions = self._group, self._subscriptions()
         self._resolve_regexes(records, subscriptions, settings, now, denied)
         topics_hash = self._metadata_hash(topics_of_all(subscriptions, self._regexes))
@@ -198,7 +201,7 @@ class _UpdatedGroup:
         return group.epoch + 1
 
     def _metadata_hash(self, topics: frozenset[str]) -> int:
-        """Return the hash of the topics' metadata, which one image and the same topics need only once."""
+        """Return the metadata hash of topics, cached for the last image and topics."""
         known = self._group.hashed
         if known is not None and known[0] is self._image and known[1] == topics:
             return known[2]
@@ -214,7 +217,7 @@ class _UpdatedGroup:
         now: Now,
         denied: DeniedTopics,
     ) -> None:
-        """Match expressions with the topics that are new; with all if an expression is new, or from time to time."""
+        """Match regular expressions with new topics; match with all topics if an expression is new or due."""
         group, topics = self._group, self._image.topics
         known, used = group.regexes, {regex for _, regex in subscriptions if regex}
         seen = None if regexes_are_due(group, settings, now) else group.resolved_topics
@@ -235,7 +238,7 @@ class _UpdatedGroup:
         self._regexes, self._is_refreshed = found, True
 
     def done(self) -> None:
-        """Record that the group has seen the present topics: no assignor failed on the way."""
+        """Mark the group as refreshed with the current topics; call it only if no assignor failed."""
         if self._is_refreshed:
             self._group.needs_refresh, self._group.resolved_topics = False, self._image.topics
         if self._resolved_ms is not None:
@@ -250,7 +253,7 @@ class _UpdatedGroup:
     def targets(
         self, records: list[ConsumerGroupRecord], epoch: int, settings: ConsumerGroupSettings, now: Now
     ) -> dict[str, Assignment]:
-        """Compute the targets for an epoch; record those that changed."""
+        """Compute and return the targets for an epoch; add those that changed to `records`."""
         group, members = self._group, self._members()
         previous = dict(group.targets)
         if self._replaced is not None and self._updated is not None:
@@ -276,7 +279,7 @@ class _UpdatedGroup:
 
 
 def with_subscription(member: ConsumerGroupMember, **changes: object) -> ConsumerGroupMember:
-    """Return the member with some fields of its subscription changed, itself if they are as before."""
+    """Return the member with these fields of its subscription changed; the same object if nothing changes."""
     now = member.subscription
     if all(getattr(now, name) == value for name, value in changes.items()):
         return member

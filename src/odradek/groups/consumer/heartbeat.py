@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat: members join, stay and get their partitions (KIP-848)."""
+"""ConsumerGroupHeartbeat: validates the request, updates the member, builds the response (KIP-848)."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from odradek.model import ErrorCode, KafkaError
 
 
 def validate(request: ConsumerGroupHeartbeatRequest, settings: ConsumerGroupSettings) -> None:
-    """Check a request by itself, as Kafka does. Raises `KafkaError`: INVALID_REQUEST and others."""
+    """Check a request's fields, as Kafka does. Raises `KafkaError`: INVALID_REQUEST and others."""
     if not request.member_id:
         raise _invalid("MemberId is empty; a member makes its own id, a UUID")
     for name, value in (("InstanceId", request.instance_id), ("RackId", request.rack_id)):
@@ -48,7 +48,7 @@ def _invalid(text: str) -> KafkaError:
 def is_settled(
     group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, settings: ConsumerGroupSettings, now: Now
 ) -> bool:
-    """Return whether neither the request nor the group has news: the caller need only extend the session."""
+    """Return whether neither request nor group has changes, so that the caller only extends the session."""
     member = group.members.get(request.member_id)
     if member is None or not request.is_keep_alive or group.needs_refresh or regexes_are_due(group, settings, now):
         return False
@@ -80,7 +80,7 @@ def heartbeat(
     settings: ConsumerGroupSettings,
     now: Now,
 ) -> MemberUpdate:
-    """Decide on the heartbeat of a member that joins or stays. Raises `KafkaError`, and then nothing changes."""
+    """Return the effects of a heartbeat of a member that joins or stays. Raises `KafkaError`."""
     found = find_member(group, request, settings.max_size)
     return update_member(
         group,
@@ -97,7 +97,7 @@ def heartbeat(
 def reply_to(
     request: ConsumerGroupHeartbeatRequest, update: MemberUpdate, settings: ConsumerGroupSettings
 ) -> ConsumerGroupHeartbeatReply:
-    """Return the response: the assignment if it changed, or if the request said everything."""
+    """Return the response; it has the assignment only if this changed or the request is full."""
     after = update.after
     gets_assignment = request.is_full or after.assigned != update.before.assigned
     return ConsumerGroupHeartbeatReply(
@@ -109,7 +109,7 @@ def reply_to(
 
 
 def _updated(member: ConsumerGroupMember, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupMember:
-    """Return the member with what the request says; the client's id and host are always those of the request."""
+    """Return the member with the fields that the request gives; client id and host always come from the request."""
     changes: dict[str, Any] = {
         "client_id": request.client_id,
         "client_host": request.client_host,

@@ -16,32 +16,32 @@ from odradek.protocol.internal_records.group_records import (
 
 JOINING_EPOCH: Final = 0
 LEAVING_STATIC_EPOCH: Final = -2
-"""The epoch of a static member that left temporarily: its partitions wait for it until its session expires."""
+"""The epoch of a static member that left temporarily and keeps its partitions until its session expires."""
 
 Assignment = Mapping[uuid.UUID, frozenset[int]]
 """Partitions by topic id, without empty sets."""
 
 Topics = tuple[tuple[str, ...], str]
-"""The topic names and the regular expression of a subscription, empty if it has none."""
+"""The topic names and the regular expression of a subscription, or "" for none."""
 
 NO_PARTITIONS: Final[Assignment] = MappingProxyType({})
 
 
 class MemberState(IntEnum):
-    """Where a member is on the way to its target; the numbers are in Kafka's records."""
+    """The state of a member's reconciliation, with the numbers of Kafka's records."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
-    """It has to revoke partitions before it gets the next epoch."""
+    """The member must revoke partitions before it gets the next epoch."""
     UNRELEASED_PARTITIONS = 2
-    """It waits for partitions that other members have not revoked yet."""
+    """The member waits for partitions that other members have not revoked yet."""
     UNKNOWN = 127
-    """A state of another release."""
+    """A number that this release does not know."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupMember:
-    """One member; a record changes it as a whole."""
+    """One member of a consumer group."""
 
     member_id: str
     subscription: ConsumerGroupMemberMetadataValue
@@ -50,21 +50,21 @@ class ConsumerGroupMember:
     state: MemberState = MemberState.STABLE
     assigned: Assignment = field(default_factory=dict)
     revoking: Assignment = field(default_factory=dict)
-    """Partitions that it must give up, and that nobody else gets until it has."""
+    """Partitions that the member must give up; no other member gets them before."""
 
     @property
     def topics(self) -> Topics:
-        """Return the topic names and the regular expression that it subscribes to."""
+        """Return the subscribed topic names and regular expression."""
         return self.subscription.subscribed_topic_names, self.subscription.subscribed_topic_regex or ""
 
     @property
     def size_bytes(self) -> int:
-        """Return about how many bytes of memory it takes."""
+        """Return the member's approximate memory."""
         return subscription_size(*self.topics) + sum(len(each.metadata) for each in self.classic_protocols)
 
     @property
     def is_classic(self) -> bool:
-        """Return whether it uses the classic protocol."""
+        """Return whether the member uses the classic protocol."""
         return self.subscription.classic_member_metadata is not None
 
     @property
@@ -74,17 +74,17 @@ class ConsumerGroupMember:
         return () if metadata is None else metadata.supported_protocols
 
     def session_timeout_ms(self, of_group_ms: int) -> int:
-        """Return its own session timeout if it is a classic member, else that of the group."""
+        """Return a classic member's own session timeout; for other members return `of_group_ms`."""
         metadata = self.subscription.classic_member_metadata
         return of_group_ms if metadata is None else metadata.session_timeout_ms
 
     @property
     def has_left_temporarily(self) -> bool:
-        """Return whether it is static and left temporarily."""
+        """Return whether this static member left temporarily."""
         return self.epoch == LEAVING_STATIC_EPOCH
 
     def current_assignment(self) -> ConsumerGroupCurrentMemberAssignmentValue:
-        """Return the value of its record."""
+        """Return the value of the record of the member's epoch, state and partitions."""
         return ConsumerGroupCurrentMemberAssignmentValue(
             member_epoch=self.epoch,
             previous_member_epoch=self.previous_epoch,
@@ -95,18 +95,18 @@ class ConsumerGroupMember:
 
 
 _MEMBER_BYTES: Final = 2048
-"""Memory taken by a member without its subscription, in bytes."""
+"""Memory of a member without its subscription."""
 _TEXT_BYTES: Final = 64
-"""Memory taken by a text beside its letters, in bytes."""
+"""Memory of a string besides its characters."""
 
 
 def subscription_size(topic_names: Collection[str], regex: str | None) -> int:
-    """Return about how many bytes of memory a member with this subscription takes."""
+    """Return the approximate memory of a member with this subscription, in bytes."""
     return _MEMBER_BYTES + sum(map(len, topic_names)) + _TEXT_BYTES * len(topic_names) + len(regex or "")
 
 
 def to_record(assignment: Assignment) -> tuple[TopicPartitions, ...]:
-    """Return an assignment as records have it."""
+    """Convert an assignment to the format of records."""
     return tuple(
         TopicPartitions(topic_id=topic_id, partitions=tuple(sorted(numbers)))
         for topic_id, numbers in assignment.items()
@@ -114,12 +114,12 @@ def to_record(assignment: Assignment) -> tuple[TopicPartitions, ...]:
 
 
 def from_record(partitions: tuple[TopicPartitions, ...]) -> Assignment:
-    """Return the assignment of a record."""
+    """Convert the partitions of a record to an assignment."""
     return {each.topic_id: frozenset(each.partitions) for each in partitions if each.topic_id and each.partitions}
 
 
 def to_state(number: int) -> MemberState:
-    """Return the state with a number, `UNKNOWN` for one of another release."""
+    """Return the state with this number; `UNKNOWN` if this release does not know it."""
     try:
         return MemberState(number)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Members of a group: finding one by a request, checking its epoch, joining, returning, leaving (KIP-848, KIP-345)."""
+"""Finds a request's member in a consumer group, checks its epoch, replaces and removes it (KIP-848, KIP-345)."""
 
 from dataclasses import replace
 
@@ -26,18 +26,18 @@ from odradek.protocol.internal_records.group_records import ConsumerGroupMemberM
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberLookup:
-    """The member that sends a request, before the request changes it."""
+    """The member that sent a request, without the request's changes."""
 
     member: ConsumerGroupMember
     records: list[ConsumerGroupRecord]
-    """The records that its return under another id needs; empty otherwise."""
+    """The records that replace a static member's former id; else empty."""
     is_new: bool = False
     replaced: str | None = None
-    """The id under which a static member was known until now."""
+    """The former id of a static member that returned under a new id."""
 
 
 def find_member(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, max_size: int) -> MemberLookup:
-    """Return the member that sends a heartbeat, perhaps for the first time. Raises `KafkaError`."""
+    """Return the known or new member that sent a heartbeat. Raises `KafkaError`."""
     joins = request.member_epoch == JOINING_EPOCH
     known = group.members.get(request.member_id)
     if request.instance_id is not None:
@@ -78,10 +78,10 @@ def new_member(group: ConsumerGroup, member_id: str, max_size: int) -> ConsumerG
 def replace_static(
     group: ConsumerGroup, holder: ConsumerGroupMember, member_id: str, *, needs_release: bool
 ) -> MemberLookup:
-    """Let a static member return under another id, with its partitions.
+    """Replace the static member `holder` by one with the id `member_id`, which gets its partitions.
 
-    In the classic protocol a static member does not leave before it returns, so the one before it is fenced; with
-    `needs_release` it must have left.
+    With `needs_release` (consumer protocol) raise `KafkaError` UNRELEASED_INSTANCE_ID unless `holder` has left
+    temporarily; a classic static member returns without leaving.
     """
     if needs_release and not holder.has_left_temporarily:
         raise KafkaError(
@@ -92,15 +92,15 @@ def replace_static(
     member = replace(holder, member_id=member_id, epoch=JOINING_EPOCH, previous_epoch=JOINING_EPOCH)
     records = [*tombstones(group, holder.member_id), member_record(group, member)]
     records.append(target_record(group, member_id, group.target(holder.member_id)))
-    # Another member may have had the new id until now: then the group loses that one.
+    # If another member has the new id, it is overwritten.
     return MemberLookup(member=member, records=records, replaced=holder.member_id, is_new=member_id in group.members)
 
 
 def check_epoch(member: ConsumerGroupMember, request: ConsumerGroupHeartbeatRequest) -> None:
-    """Raise `KafkaError` FENCED_MEMBER_EPOCH unless the epoch is the member's, or the one before it after a lost reply.
+    """Raise `KafkaError` FENCED_MEMBER_EPOCH unless the request has the member's current or previous epoch, or 0.
 
-    A member that joins again has given up everything, so epoch 0 is always right. Kafka refuses it until the session
-    expires.
+    The previous epoch (the last response was lost) is valid if all owned partitions are assigned to the member. Kafka
+    refuses epoch 0 of a known member until its session expires.
     """
     received = request.member_epoch
     if received in (member.epoch, JOINING_EPOCH):
@@ -120,12 +120,12 @@ def _is_subset(owned: Assignment, assigned: Assignment) -> bool:
 
 
 def unknown_member(group: ConsumerGroup, member_id: str) -> KafkaError:
-    """Return the error for a member that the group does not have."""
+    """Return the error for an id that no member of the group has."""
     return KafkaError(ErrorCode.unknown_member_id, f"member {member_id} is not a member of group {group.group_id}")
 
 
 def fenced_instance(holder: ConsumerGroupMember, member_id: str) -> KafkaError:
-    """Return the error for a static member whose instance id another member has now."""
+    """Return the error for the static member `member_id`, whose instance id `holder` has now."""
     return KafkaError(
         ErrorCode.fenced_instance_id,
         f"member {member_id} was replaced by {holder.member_id} with instance id {holder.subscription.instance_id}",
@@ -133,7 +133,7 @@ def fenced_instance(holder: ConsumerGroupMember, member_id: str) -> KafkaError:
 
 
 def leaving_member(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupMember:
-    """Return the member that leaves, for good or temporarily. Raises `KafkaError`."""
+    """Return the member that sent a request to leave. Raises `KafkaError` if unknown or fenced."""
     if request.instance_id is None:
         member = group.members.get(request.member_id)
     else:
@@ -146,10 +146,10 @@ def leaving_member(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest)
 
 
 def leave_temporarily(group: ConsumerGroup, member: ConsumerGroupMember) -> list[ConsumerGroupRecord]:
-    """Return the records of a static member that will return: nobody else gets its partitions."""
+    """Return the records of a static member that leaves temporarily; it keeps its partitions."""
     return [current_record(group, replace(member, epoch=LEAVING_STATIC_EPOCH, revoking=NO_PARTITIONS))]
 
 
 def remove(group: ConsumerGroup, member: ConsumerGroupMember) -> list[ConsumerGroupRecord]:
-    """Return the records that remove a member; the next heartbeat of another computes new targets."""
+    """Return the records that remove a member; the next heartbeat of another member computes new targets."""
     return [*tombstones(group, member.member_id), epoch_record(group, group.metadata_hash)]

@@ -12,7 +12,7 @@ def _none_denied(names: Collection[str]) -> Collection[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupHeartbeatRequest:
-    """A ConsumerGroupHeartbeat request. None, and -1 for the time-out, stand for "as before"."""
+    """A ConsumerGroupHeartbeat request. None, or a `rebalance_timeout_ms` of -1, means unchanged."""
 
     member_id: str
     member_epoch: int
@@ -27,11 +27,11 @@ class ConsumerGroupHeartbeatRequest:
     server_assignor: str | None = None
     owned: Assignment | None = None
     denied_topics: Callable[[Collection[str]], Collection[str]] = field(default=_none_denied, repr=False, compare=False)
-    """Returns those of some topics that the client may not describe; a regular expression does not match them."""
+    """Returns which of the given topics the client may not describe; regular expressions skip them."""
 
     @property
     def is_keep_alive(self) -> bool:
-        """Return whether it only extends the session of a member, as most heartbeats do."""
+        """Return whether the request only extends the member's session, as most heartbeats do."""
         return (
             self.owned is None
             and self.subscribed_topic_names is None
@@ -44,7 +44,7 @@ class ConsumerGroupHeartbeatRequest:
 
     @property
     def is_full(self) -> bool:
-        """Return whether it says everything, as after an error: then the reply has the whole assignment."""
+        """Return whether the response must have the assignment: the member joins, or the request has all fields."""
         has_subscription = self.subscribed_topic_names is not None or self.subscribed_topic_regex is not None
         is_complete = self.rebalance_timeout_ms != -1 and has_subscription and self.owned is not None
         return self.member_epoch == 0 or is_complete
@@ -52,7 +52,7 @@ class ConsumerGroupHeartbeatRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupHeartbeatReply:
-    """The response. An `assignment` of None stands for "as before"."""
+    """The response to a heartbeat. An `assignment` of None means unchanged."""
 
     member_id: str
     member_epoch: int
@@ -64,13 +64,13 @@ class ConsumerGroupHeartbeatReply:
 class ConsumerGroupDescribeRequest:
     """A group's part of a ConsumerGroupDescribe request.
 
-    The reply is a `ConsumerGroupDescription`, None for an unknown group or one of another kind.
+    The reply is a `ConsumerGroupDescription`, None if there is no consumer group with this id.
     """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupDescription:
-    """The present state of a group: its members, and the target of each."""
+    """The state of a group, with each member and its target."""
 
     group_id: str
     state: str
@@ -82,7 +82,7 @@ class ConsumerGroupDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberFenced:
-    """A member was removed because it was silent, or did not give up partitions in time."""
+    """A member was removed after its session or a deadline to revoke, join or sync expired."""
 
     group_id: str
     member_id: str

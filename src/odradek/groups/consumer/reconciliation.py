@@ -2,13 +2,13 @@
 
 | state | when | next |
 |---|---|---|
-| STABLE | the target has a later epoch | revoke what is not in the target, or take what is free |
-| UNREVOKED_PARTITIONS | the member no longer reports what it has to revoke | epoch + 1, and on towards the target |
-| UNRELEASED_PARTITIONS | at each heartbeat | take what became free since |
-| any | its subscription lost topics | revoke their partitions at once, without a later epoch |
+| STABLE | the target has a later epoch | revoke partitions outside the target; if none, add free ones of the target |
+| UNREVOKED_PARTITIONS | the member no longer reports partitions to revoke | epoch + 1, then as STABLE |
+| UNRELEASED_PARTITIONS | at each heartbeat | add partitions that became free |
+| STABLE, UNREVOKED_PARTITIONS | its subscription lost topics | revoke their partitions at once, in the same epoch |
 
-A partition is given only if nobody has it and nobody is revoking it: so there is never more than one owner, and only
-partitions that move stop.
+A partition is free if no member has it or is revoking it. So it never has two owners, and only partitions that move
+stop.
 """
 
 import uuid
@@ -22,13 +22,13 @@ from odradek.model.values import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """The partitions that a member shall have."""
+    """The target assignment of a member."""
 
     epoch: int
-    """The group's epoch for which it was computed."""
+    """The group's epoch for which the target was computed."""
     partitions: Assignment
     subscribed: Set[uuid.UUID]
-    """The topics that the member subscribes to now, which may be fewer than when the target was computed."""
+    """The ids of the topics that the member subscribes to now; the target may have others."""
     subscription_changed: bool = False
 
 
@@ -40,8 +40,9 @@ def reconcile(
 ) -> ConsumerGroupMember:
     """Return the member after its next step.
 
-    `owned` is what it reports to own; None if it does not say. `is_free` tells whether no other member has a partition
-    or is revoking it. Raises `KafkaError` FENCED_MEMBER_EPOCH for a member in an unknown state.
+    `owned` are the partitions that it reports to own; None if not reported. `is_free` returns whether no other member
+    has or is revoking a partition. Raises `KafkaError` FENCED_MEMBER_EPOCH for a member in an unknown state that does
+    not report empty `owned`.
     """
     if member.state is MemberState.STABLE:
         if target.epoch > member.epoch:
@@ -90,7 +91,7 @@ def _advance(
 
 
 def _drop_unsubscribed(member: ConsumerGroupMember, target: Target, owned: Assignment | None) -> ConsumerGroupMember:
-    """Revoke the partitions of topics that the member does not subscribe to any more."""
+    """Revoke the partitions of topics that the member no longer subscribes to."""
     kept = {topic_id: numbers for topic_id, numbers in member.assigned.items() if topic_id in target.subscribed}
     if len(kept) == len(member.assigned):
         return member
@@ -110,7 +111,7 @@ def _moved(
 
 
 def _owns_any(owned: Assignment | None, partitions: Assignment) -> bool:
-    """Return whether the member may still own any of these; one that does not say what it owns may."""
+    """Return whether the member may still own any of `partitions`; True if it does not report what it owns."""
     if not partitions:
         return False
     if owned is None:

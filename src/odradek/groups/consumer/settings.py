@@ -9,26 +9,26 @@ from odradek.model.values import dataclass, field
 
 
 class ServerAssignor(Protocol):
-    """The part of an assignor that a coordinator uses."""
+    """The interface of an assignor in the coordinator."""
 
     def assign(self, group: GroupSubscription) -> Mapping[str, Sequence[TopicPartition]]:
-        """Return the partitions of each member; `owned` of its members is the last target."""
+        """Return the partitions of each member; `owned` of a member in `group` is its last target."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupSettings:
-    """`group.consumer.*`."""
+    """The broker's `group.consumer.*` settings of one group."""
 
     assignors: Mapping[str, ServerAssignor] = field(default_factory=dict)
-    """By name; the first is for groups whose members ask for none."""
+    """Assignors by name; the first is the default."""
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000
     max_size: int = 2**31 - 1
     assignment_interval_ms: int = 1_000
-    """The longest time between two computations of a group's targets."""
+    """The longest pause between two computations of a group's targets."""
     traces_rebalances: bool = False
-    """Whether each rebalance is reported with its cause and its cost (`group_trace`)."""
+    """Whether each rebalance is reported with its cause and durations (`group_trace`)."""
     migration_policy: str = "bidirectional"
-    """Which groups with members change their protocol: disabled, upgrade, downgrade, bidirectional."""
+    """Which conversions of groups with members are allowed: disabled, upgrade, downgrade, bidirectional."""
     regex_refresh_interval_ms: int = 600_000
-    """How often regular expressions are resolved although no topic is new."""
+    """How often regular expressions are matched with all topics again."""

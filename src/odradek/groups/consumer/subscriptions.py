@@ -11,7 +11,7 @@ from odradek.model import ErrorCode, KafkaError
 _HASH_BYTES: Final = 8
 _LONGEST_REGEX: Final = 4096
 _REGEX_BYTES: Final = 1 << 20
-"""Memory that RE2 may take for one expression."""
+"""Memory limit of RE2 for one expression."""
 
 
 def _options(re2: Any) -> Any:
@@ -23,11 +23,11 @@ def _options(re2: Any) -> Any:
 
 @lru_cache(maxsize=64)
 def compile_regex(pattern: str) -> Any:
-    """Return a compiled expression in RE2's syntax. Raises `KafkaError` INVALID_REGULAR_EXPRESSION."""
+    """Compile a regular expression of RE2's syntax. Raises `KafkaError` INVALID_REGULAR_EXPRESSION."""
     if len(pattern) > _LONGEST_REGEX:
         text = f"SubscribedTopicRegex has {len(pattern)} characters; {_LONGEST_REGEX} are allowed"
         raise KafkaError(ErrorCode.invalid_regular_expression, text)
-    import re2  # a compiled library, which few brokers need
+    import re2  # imported here: few brokers need this compiled library
 
     try:
         return re2.compile(pattern, options=_options(re2))
@@ -45,9 +45,9 @@ def resolve_regex(
     names: Iterable[str],
     denied: Callable[[Collection[str]], Collection[str]],
 ) -> tuple[str, ...]:
-    """Return which of these topics match with their whole name, sorted, without those that `denied` returns of them.
+    """Return, sorted, the topics in `names` whose whole name matches, except those that `denied` returns.
 
-    Internal topics never match: a consumer of `.*` that commits would read its own commits forever.
+    Internal topics never match: a consumer of `.*` would read its own commits forever.
     """
     matches = compile_regex(pattern).fullmatch
     found = {name for name in names if matches(name) and not image.topics[name].is_internal}
@@ -55,21 +55,21 @@ def resolve_regex(
 
 
 def topics_of(subscription: Topics, regexes: Mapping[str, Collection[str]]) -> frozenset[str]:
-    """Return the topics of a subscription. `regexes` has what expressions match; others match nothing yet."""
+    """Return the topics of a subscription; an expression that is not in `regexes` matches none."""
     names, regex = subscription
     return frozenset(names).union(regexes.get(regex, ()))
 
 
 def topics_of_all(subscriptions: Iterable[Topics], regexes: Mapping[str, Collection[str]]) -> frozenset[str]:
-    """Return the topics of all these subscriptions."""
+    """Return the topics of all subscriptions together."""
     return frozenset[str]().union(*(topics_of(each, regexes) for each in subscriptions))
 
 
 def metadata_hash(topics: Collection[str], image: ClusterImage) -> int:
-    """Return a number that changes with the ids, partition counts or racks of these topics; 0 if none exists.
+    """Return a hash of the ids, partition counts and replica racks of `topics`; 0 if none exists.
 
-    As in Kafka 4.1 (KIP-1101) it is recorded with the group's epoch, so that a coordinator sees after loading whether
-    topics changed. It is not Kafka's number: a group that changes between the two has one rebalance more.
+    It is recorded with the group's epoch, as in Kafka 4.1 (KIP-1101), so that a coordinator detects after loading
+    whether topics changed. It differs from Kafka's: a group that moves between the two is rebalanced once.
     """
     import hashlib  # imported here because it loads OpenSSL's digests, 3 ms of a start
 

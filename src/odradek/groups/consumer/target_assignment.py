@@ -1,4 +1,4 @@
-"""The target assignment of a group: what each member shall have, by the assignor that most members ask for."""
+"""Computes the target assignment of a consumer group with the assignor that most members request."""
 
 import uuid
 from collections import Counter, defaultdict
@@ -13,7 +13,7 @@ from odradek.model import ErrorCode, KafkaError, TopicPartition
 
 
 def preferred_assignor(members: Mapping[str, ConsumerGroupMember], assignors: Mapping[str, ServerAssignor]) -> str:
-    """Return the name of the assignor that most members ask for, or the broker's first if none asks for one."""
+    """Return the name of the assignor that most members request; by default the broker's first one."""
     votes = Counter(
         name for member in members.values() if (name := member.subscription.server_assignor) and name in assignors
     )
@@ -29,10 +29,10 @@ def compute_targets(
     image: ClusterImage,
     assignors: Mapping[str, ServerAssignor],
 ) -> dict[str, Assignment]:
-    """Return the target of each member, which subscribes to `topics`, with few changes from the `previous` ones.
+    """Return the target of each member; `topics` and `previous` are its subscribed topics and last target.
 
-    `what` names the epoch and the group in errors. Raises `KafkaError` UNKNOWN_SERVER_ERROR if an installed assignor
-    fails, or gives a partition twice.
+    `what` names the epoch and the group in errors. Raises `KafkaError` UNKNOWN_SERVER_ERROR if the assignor fails or
+    assigns a partition twice.
     """
     subscriptions = {
         member_id: MemberSubscription(
@@ -54,12 +54,12 @@ def compute_targets(
     name = preferred_assignor(members, assignors)
     try:
         return _by_id(assignors[name].assign(subscription), members, image)
-    except Exception as error:  # any installed assignor: its errors are its own
+    except Exception as error:  # an installed assignor may raise anything
         raise KafkaError(ErrorCode.unknown_server_error, f"assignor {name} failed for {what}: {error}") from error
 
 
 def _named(assignment: Assignment, image: ClusterImage) -> list[TopicPartition]:
-    """Return the partitions by topic names, without those of deleted topics."""
+    """Return the partitions with topic names, without those of deleted topics."""
     return [
         TopicPartition(topic.name, number)
         for topic_id, numbers in assignment.items()

@@ -1,5 +1,5 @@
-"""Groups on the way from one protocol to the other (KIP-848, "Migration"): classic members in consumer groups.
+"""Groups that migrate between the protocols (KIP-848, "Migration"): classic members of consumer groups, conversions.
 
-`classic_members` answers JoinGroup, SyncGroup, Heartbeat and LeaveGroup of members of a consumer group; `migration`
-converts a group as a whole, with the first member of the consumer protocol or when the last one is gone.
+`classic_members` handles JoinGroup, SyncGroup, Heartbeat and LeaveGroup in a consumer group; `migration` converts a
+group when the first member of the consumer protocol joins or the last one leaves.
 """

@@ -1,4 +1,4 @@
-"""Partitions by topic id ↔ the embedded protocol `consumer`, which has topics by name."""
+"""Converts partitions between topic ids and the embedded protocol `consumer`, which has topic names."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from odradek.protocol.consumer_protocol import encode_assignment, subscription_v
 
 
 def by_id(partitions: Iterable[TopicPartition], image: ClusterImage) -> Assignment:
-    """Return partitions by the ids of their topics, without those that do not exist."""
+    """Return the partitions by topic id, without those that do not exist."""
     found: defaultdict[UUID, set[int]] = defaultdict(set)
     for name, number in partitions:
         topic = image.topics.get(name)
@@ -22,7 +22,7 @@ def by_id(partitions: Iterable[TopicPartition], image: ClusterImage) -> Assignme
 
 
 def embedded_assignment(member: ConsumerGroupMember, image: ClusterImage) -> bytes:
-    """Return the partitions that a classic member has, in the version of its subscription."""
+    """Return a classic member's partitions as an encoded assignment, in the version of its subscription."""
     partitions = tuple(
         TopicPartition(topic.name, number)
         for topic_id, numbers in member.assigned.items()

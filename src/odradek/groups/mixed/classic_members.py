@@ -1,14 +1,14 @@
 """JoinGroup, SyncGroup, Heartbeat and LeaveGroup of classic members of a consumer group (KIP-848).
 
-The coordinator assigns; a classic member learns of it by these answers:
+The coordinator computes the assignment, which a classic member gets by these responses:
 
-| request | answer |
+| request | response |
 |---|---|
 | JoinGroup | the member's epoch as generation; no leader and no members, so that the client does not assign |
-| SyncGroup | the partitions that it has now, without those that it has to revoke |
-| Heartbeat | REBALANCE_IN_PROGRESS if it has to join again: there is a later epoch, it revoked, or others did |
+| SyncGroup | the member's current partitions, without those that it must revoke |
+| Heartbeat | REBALANCE_IN_PROGRESS if it must rejoin: the epoch increased, it must revoke, or its partitions are free |
 
-A member that has to join or to sync, and does not within its rebalance timeout, is removed.
+A member that must join or sync, but does not within its rebalance timeout, is removed.
 """
 
 from collections.abc import Callable
@@ -53,7 +53,7 @@ _NO_TOPICS: Final[frozenset[str]] = frozenset()
 
 
 class ClassicMembers:
-    """The classic members of the groups in `consumer`."""
+    """Handles the requests of classic members of the groups in `consumer`."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class ClassicMembers:
     # -- JoinGroup -----------------------------------------------------------------------------------------------------
 
     def join(self, group: ConsumerGroup, request: JoinRequest, to: object, image: ClusterImage, now: Now) -> _Result:
-        """Let a member join, or join again."""
+        """Handle a JoinGroup request of a new or known member."""
         try:
             return self._join(group, request, to, image, now)
         except KafkaError as error:
@@ -84,14 +84,14 @@ class ClassicMembers:
             return answer(group.group_id, to, reply)
         found = _find(group, request, settings.max_size)
         if found.is_new and subscription.owned_partitions:
-            # It was removed and does not know: others may have its partitions. Kafka lets it join with them.
+            # The member was removed without its knowledge, and others may have its partitions. Kafka accepts the join.
             raise unknown_member(group, request.member_id)
         if found.replaced is not None and not group.members[found.replaced].is_classic:
             text = f"{request.new_member_id} replaced the last member of the consumer protocol"
             cause = Cause(kind=CauseKind.FENCED, text=text, members=(found.replaced,))
             out = self._migration.downgrade(group, found.replaced, cause, image, now)
             if out is not None:
-                # The member joins the classic group with its next request, as the others do.
+                # Like the others, the member joins the classic group with its next request.
                 out.reply(to, JoinReply(error=ErrorCode.rebalance_in_progress))
                 return out.build()
         update = update_member(
@@ -124,7 +124,7 @@ class ClassicMembers:
     # -- SyncGroup, Heartbeat, LeaveGroup ------------------------------------------------------------------------------
 
     def sync(self, group: ConsumerGroup, request: SyncRequest, to: object, image: ClusterImage, now: Now) -> _Result:
-        """Answer with the partitions that the member has."""
+        """Handle a SyncGroup request."""
         try:
             member = _validate(group, request.member_id, request.instance_id, request.generation)
             _validate_protocol(member, request)
@@ -143,7 +143,7 @@ class ClassicMembers:
         return answer(group.group_id, to, reply)
 
     def heartbeat(self, group: ConsumerGroup, request: HeartbeatRequest, now: Now) -> ErrorCode:
-        """Restart the member's session; return REBALANCE_IN_PROGRESS if it has to join again."""
+        """Restart the member's session; return REBALANCE_IN_PROGRESS if the member must rejoin."""
         try:
             member = _validate(group, request.member_id, request.instance_id, request.generation)
         except KafkaError as error:
@@ -155,7 +155,7 @@ class ClassicMembers:
         return ErrorCode.rebalance_in_progress
 
     def leave(self, group: ConsumerGroup, request: LeaveRequest, to: object, image: ClusterImage, now: Now) -> _Result:
-        """Remove members of the classic protocol; others leave with a heartbeat."""
+        """Remove classic members; a member of the consumer protocol leaves with a heartbeat."""
         records: list[ConsumerGroupRecord] = []
         left: list[ConsumerGroupMember] = []
         answers = []
@@ -187,7 +187,7 @@ class ClassicMembers:
 
 
 def _subscription(group: ConsumerGroup, request: JoinRequest) -> Subscription:
-    """Return the subscription of the preferred protocol. Raises `KafkaError` INCONSISTENT_GROUP_PROTOCOL."""
+    """Return the subscription of the request's first protocol. Raises `KafkaError` INCONSISTENT_GROUP_PROTOCOL."""
     if request.protocol_type != PROTOCOL_TYPE or not group.supports_protocols(name for name, _ in request.protocols):
         text = f"group {group.group_id} has members of the consumer protocol, or none of these protocols"
         raise KafkaError(ErrorCode.inconsistent_group_protocol, text)
@@ -270,7 +270,7 @@ def _has_to_join(group: ConsumerGroup, member: ConsumerGroupMember) -> bool:
 
 
 def _leaver(group: ConsumerGroup, each: LeavingMember) -> ConsumerGroupMember | ErrorCode:
-    """Return the classic member that leaves. An administrator names a static member by its instance id alone."""
+    """Return the leaving classic member or an error; for a static member the instance id suffices."""
     if each.instance_id is None:
         member = group.members.get(each.member_id)
     else:

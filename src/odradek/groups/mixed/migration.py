@@ -1,8 +1,8 @@
-"""The conversion of a live group from one protocol to the other (KIP-848, `group.consumer.migration.policy`).
+"""The conversion of a group with members between the protocols (KIP-848, `group.consumer.migration.policy`).
 
-A conversion is one batch: tombstones of one kind, records of the other. Members keep their ids, and what they own; each
-of them joins again, as in any rebalance. A group is converted to the consumer protocol by its first member of that
-protocol, and back when the last one left, was removed, or was replaced by a static member of the classic protocol.
+A conversion is one batch: tombstones of one protocol, records of the other. Members keep their ids and partitions, and
+rejoin. The first member of the consumer protocol converts a group to that protocol. When the last such member left, was
+removed, or was replaced by a classic static member, the group is converted back.
 """
 
 from collections.abc import Callable, Iterable, Set
@@ -52,25 +52,25 @@ _DOWNGRADES: Final = ("downgrade", "bidirectional")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upgrade:
-    """A classic group as a group of the consumer protocol, and the records that make it one."""
+    """A classic group converted to the consumer protocol, and the records of the conversion."""
 
     group: ConsumerGroup
     records: list[GroupRecord]
 
 
 class Migration:
-    """Conversions between `classic` groups and those of the consumer protocol."""
+    """Conversions between `classic` groups and consumer groups."""
 
     def __init__(self, classic: ClassicGroups, settings: Callable[[str], ConsumerGroupSettings]) -> None:
         self._classic = classic
         self._settings = settings
         self._downgraded: dict[str, ClassicGroup] = {}
-        """Classic groups whose records are decided and not applied yet."""
+        """Converted classic groups whose records are not applied yet."""
 
     # -- classic → consumer --------------------------------------------------------------------------------------------
 
     def upgrade(self, classic: ClassicGroup, image: ClusterImage) -> Upgrade:
-        """Return a group's conversion, to which a member of the consumer protocol is added in the same batch.
+        """Return the conversion of a group to the consumer protocol; the caller adds the new member in the same batch.
 
         Raises `KafkaError` GROUP_ID_NOT_FOUND if the policy forbids it, the group is too large, or its members do not
         use the embedded protocol `consumer`.
@@ -98,7 +98,7 @@ class Migration:
         return Upgrade(group=group, records=[GroupMetadataRecord(group_id, None), *records])
 
     def upgraded(self, classic: ClassicGroup) -> list[Reply]:
-        """Return the answers to the requests that wait in a group which is converted now: join again."""
+        """Return REBALANCE_IN_PROGRESS replies to the requests that wait in a group that is converted."""
         out = ResultBuilder(classic.group_id)
         for member in classic.members:
             classic.fail_join(member, ErrorCode.rebalance_in_progress, "" if member.is_new else member.member_id, out)
@@ -110,9 +110,9 @@ class Migration:
     def downgrade(
         self, group: ConsumerGroup, without: str, cause: Cause, image: ClusterImage, now: Now
     ) -> ResultBuilder | None:
-        """Decide on the removal of the last member of the consumer protocol; None if the group stays as it is.
+        """Convert a group to a classic one if the member `without` is its last one of the consumer protocol.
 
-        The classic group starts a rebalance for this cause.
+        Return None if the group is not converted. The classic group starts a rebalance with `cause`.
         """
         group_id, settings = group.group_id, self._settings(group.group_id)
         stay = [member for member_id, member in group.members.items() if member_id != without]
@@ -144,11 +144,11 @@ class Migration:
         return out
 
     def take_downgraded(self, group_id: str) -> ClassicGroup | None:
-        """Return the classic group whose record is applied now, if a conversion made it."""
+        """Remove and return a converted classic group when its record is applied; None if there is none."""
         return self._downgraded.pop(group_id, None)
 
     def reset(self, group_id: str) -> None:
-        """Forget a conversion whose records could not be appended."""
+        """Drop a conversion to a classic group whose records could not be appended."""
         classic = self._downgraded.pop(group_id, None)
         if classic is not None:
             classic.clear_deadlines()
@@ -160,7 +160,7 @@ class Migration:
 def _upgraded_members(
     classic: ClassicGroup, members: Iterable[Member], image: ClusterImage
 ) -> list[ConsumerGroupMember]:
-    """Return the members with what they own. Raises `MalformedMessageError`."""
+    """Return the members with the partitions that they own. Raises `MalformedMessageError`."""
     found: list[ConsumerGroupMember] = []
     taken: set[TopicPartition] = set()
     assigned_to_any = frozenset(
@@ -200,9 +200,9 @@ def _upgraded_members(
 
 
 def still_listed(subscription: Subscription, assigned: Set[TopicPartition]) -> list[TopicPartition]:
-    """Return what a member listed as its own when it joined, and no member got.
+    """Return the partitions that a member listed as owned when it joined, and that no member was assigned.
 
-    A cooperative member may not have given it up yet. It joins the converted group with a list of what it still has.
+    A cooperative member may still own them; it lists those that it has when it joins the converted group.
     """
     return [each for each in subscription.owned_partitions if each not in assigned]
 
@@ -210,7 +210,7 @@ def still_listed(subscription: Subscription, assigned: Set[TopicPartition]) -> l
 def _consumer_records(
     group: ConsumerGroup, members: Iterable[ConsumerGroupMember], generation: int
 ) -> list[ConsumerGroupRecord]:
-    """Return the records of the members, and of their present partitions as targets, in the epoch of a generation."""
+    """Return the group's records: members, current partitions also as targets, and `generation` as epoch."""
     members = list(members)
     group.epoch = generation - 1  # the record is of the next epoch
     records = [member_record(group, member) for member in members]
@@ -236,6 +236,6 @@ def _downgraded_member(member: ConsumerGroupMember) -> Member:
 
 
 def _tombstones(group: ConsumerGroup) -> list[ConsumerGroupRecord]:
-    """Return the records that delete a group with its members, of each key one."""
+    """Return the tombstones of a group and its members, one per key."""
     records = [record for member_id in group.members for record in tombstones(group, member_id)]
     return list({record.key: record for record in (*records, *group_tombstones(group))}.values())

@@ -1,5 +1,5 @@
-"""Groups of generation 1: every consumer reads the tree, computes the assignment and claims its partitions (SPEC 4).
+"""Groups of generation 1: each consumer reads the metadata tree, assigns, and claims its partitions (SPEC 4).
 
-`registration` is what a consumer writes of itself, `view` what it read of the others and which partitions are therefore
-its own, `membership` the state machine of one consumer. `odradek.clients.zookeeper_consumer` runs it.
+`registration` is a consumer's node, `view` its view of the group and the resulting assignment, `membership` its state
+machine, which `odradek.clients.zookeeper_consumer` runs.
 """

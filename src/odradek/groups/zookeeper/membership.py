@@ -1,7 +1,7 @@
-"""`Membership` decides what one consumer of generation 1 does next.
+"""The state machine of one consumer of generation 1: it registers, claims partitions, and rebalances.
 
-It names one action at a time; the caller performs it and passes the result to `done`. Events in the
-meantime are noted at once (`tree_changed`, `session_lost`, `close`) and considered when the action is done.
+`Membership` returns one action at a time; the caller performs it and passes the result to `done`. Events during an
+action are recorded (`tree_changed`, `session_lost`, `close`) and handled when it is done.
 
 | action | what it does | then |
 |---|---|---|
@@ -14,8 +14,8 @@ meantime are noted at once (`tree_changed`, `session_lost`, `close`) and conside
 | Abandon | stops fetchers, commits nothing: the session is lost | Register |
 | Leave | deletes the consumer's node | *closed* |
 
-An attempt fails if an action does, or if a claim exists: then follow Release and Wait. The state meanwhile is *backing
-off*, and *failed* from attempt `rebalance.max.retries` on. A consumer that closes performs Release and Leave.
+An attempt fails if an action fails or a claim exists; then Release and Wait follow in state *backing off*, which is
+*failed* from attempt `rebalance.max.retries` on. A consumer that closes performs Release and Leave.
 """
 
 from enum import StrEnum
@@ -38,17 +38,17 @@ class State(StrEnum):
 
 
 class RebalanceFailedError(OdradekError):
-    """`rebalance.max.retries` attempts of a rebalance failed; the consumer owns nothing, and more attempts follow."""
+    """`rebalance.max.retries` attempts of a rebalance failed. The consumer owns nothing, and continues to retry."""
 
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """Create the consumer's ephemeral node, and watch what may change."""
+    """Create the consumer's ephemeral node, and set watches."""
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Stop the fetchers, commit offsets, and delete these claims."""
+    """Stop the fetchers, commit offsets, and delete the claims in `owned`."""
 
     owned: Ownership
 
@@ -60,14 +60,14 @@ class ReadTree:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Create the claims, all or none; the result is whether none existed."""
+    """Create the claims in `wanted`, all or none; the result is False if one exists already."""
 
     wanted: Ownership
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Start fetchers at the committed offsets; may be cut short as soon as `is_outdated`."""
+    """Start fetchers at the committed offsets; the caller may stop early if `Membership.is_outdated`."""
 
     owned: Ownership
 
@@ -94,7 +94,7 @@ Action = Register | Release | ReadTree | Claim | Start | Wait | Abandon | Leave
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MembershipSettings:
-    """How often a rebalance is attempted, and which topics a filter sees."""
+    """The consumer's `rebalance.*` settings, and whether filters exclude internal topics."""
 
     max_retries: int = 4
     backoff_ms: int = 2_000
@@ -102,22 +102,22 @@ class MembershipSettings:
 
 
 class Membership:
-    """One consumer. An action of None means to wait until something happens, and then to call `woken`."""
+    """One consumer. If the next action is None, the caller waits for an event and then calls `woken`."""
 
     def __init__(self, consumer_id: str, assignor: Assignor, settings: MembershipSettings) -> None:
         self.state = State.DOWN
         self.rebalances = 0
-        """Rebalances that were begun; further attempts are not counted."""
+        """The number of rebalances begun, without their further attempts."""
         self.attempts = 0
-        """Attempts of this rebalance that failed."""
+        """The number of failed attempts of this rebalance."""
         self.error: RebalanceFailedError | None = None
-        """Why no attempt has succeeded, from attempt `rebalance.max.retries` on until one succeeds."""
+        """The last failure, from attempt `rebalance.max.retries` on until an attempt succeeds."""
         self._consumer_id = consumer_id
         self._assignor = assignor
         self._settings = settings
         self._is_registered = False
         self._claimed: Ownership = {}
-        """Claims that may exist: from Claim, whatever its outcome, to a Release that succeeds."""
+        """Claims that may exist: set by Claim unless it found one, cleared by a Release that succeeds."""
         self._has_changed = False
         self._has_lost_session = False
         self._is_closing = False
@@ -129,11 +129,11 @@ class Membership:
         self._has_changed = True
 
     def session_lost(self) -> None:
-        """Record that the session, the registration and all claims are gone; another session has begun."""
+        """Record that the session expired, with the registration and all claims, and a new session began."""
         self._has_lost_session = True
 
     def close(self) -> None:
-        """Record that the consumer shall leave."""
+        """Record a request to leave."""
         self._is_closing = True
 
     @property
@@ -143,23 +143,23 @@ class Membership:
 
     @property
     def is_closed(self) -> bool:
-        """Return whether the consumer has left, or is about to."""
+        """Return whether the consumer has left or is leaving."""
         return self.state is State.CLOSED
 
     @property
     def is_interrupted(self) -> bool:
-        """Return whether waiting for the next attempt makes no sense."""
+        """Return whether the consumer closes or lost its session, so that Wait may end early."""
         return self._is_closing or self._has_lost_session
 
     @property
     def is_outdated(self) -> bool:
-        """Return whether the outcome of this attempt does not matter, because Release or Abandon follows anyway."""
+        """Return whether Release or Abandon follows this attempt, whatever its result."""
         return self._has_changed or self.is_interrupted
 
     # -- actions -------------------------------------------------------------------------------------------------------
 
     def woken(self) -> Action | None:
-        """Return the next action after a note; the first one at the start."""
+        """Return the first action, or the next one after an event; None if there is nothing to do."""
         if self.is_interrupted:
             return self._interrupt(None)
         if self._has_changed or self.state is State.DOWN:
@@ -167,18 +167,18 @@ class Membership:
         return None
 
     def done(self, action: Action, result: object = None) -> Action | None:
-        """Return the action after `action`; its result is an exception if it failed."""
+        """Return the action after `action`; None to wait for an event. `result` is an exception if `action` failed."""
         has_failed = isinstance(result, Exception)
         if isinstance(action, Register):
             self._is_registered = not has_failed
         elif isinstance(action, Release) and not has_failed:
             self._claimed = {}
         elif isinstance(action, Claim) and result is not False:
-            self._claimed = action.wanted  # also after an error: the tree may have done it
+            self._claimed = action.wanted  # also after an error: the store may have created the claims
         if self.is_interrupted:
             return self._interrupt(action)
         if isinstance(action, Release) and self.state in {State.BACKING_OFF, State.FAILED}:
-            return Wait(self._settings.backoff_ms)  # the next attempt releases what could not be released now
+            return Wait(self._settings.backoff_ms)  # the next attempt repeats a Release that failed
         if has_failed:
             return self._retry(str(result))
         return self._follow(action, result)

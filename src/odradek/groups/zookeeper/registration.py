@@ -1,4 +1,4 @@
-"""A consumer registers its topics, or a filter of topics, and its threads in `/consumers/{group}/ids/{consumer}`."""
+"""The registration of a consumer in `/consumers/{group}/ids/{consumer}`: topics or a topic filter, and threads."""
 
 import re
 import warnings
@@ -13,12 +13,12 @@ from odradek.model.names import INTERNAL_TOPICS
 from odradek.model.values import dataclass, field
 
 MOST_THREADS: Final = 10_000
-"""Threads of one consumer for a topic: every consumer of the group lists them all, so a typing error would stop it."""
+"""Limit of a consumer's threads per topic: each consumer lists the threads of all, so a typo would stop them."""
 _NO_REPETITION: Final = re.compile(r"\{(?!\d+\})")
 
 
 class Pattern(StrEnum):
-    """How a subscription names its topics, as the tree has it."""
+    """The kind of a subscription, as registration nodes have it."""
 
     STATIC = "static"
     WHITE_LIST = "white_list"
@@ -27,7 +27,7 @@ class Pattern(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicFilter:
-    """A regular expression that matches whole names of topics; commas separate alternatives, as in Kafka."""
+    """A regular expression that whole topic names must match (white list) or not; commas separate alternatives."""
 
     expression: str
     is_white_list: bool = True
@@ -48,11 +48,11 @@ class TopicFilter:
 
     @property
     def pattern(self) -> Pattern:
-        """Return the kind of the filter."""
+        """Return the filter's kind."""
         return Pattern.WHITE_LIST if self.is_white_list else Pattern.BLACK_LIST
 
     def topics(self, names: Iterable[str], *, exclude_internal: bool) -> frozenset[str]:
-        """Return those of `names` that the filter lets through."""
+        """Return the topics in `names` that pass the filter."""
         expression = re.compile(self._regex)
         return frozenset(
             name
@@ -63,18 +63,18 @@ class TopicFilter:
 
     @property
     def _regex(self) -> str:
-        """Return the expression as Kafka's TopicFilter cleans it: no spaces, no quotes around it, `|` for commas."""
+        """Return the expression as Kafka's TopicFilter normalizes it: no spaces or outer quotes, `|` for commas."""
         return self.expression.replace(" ", "").strip("\"'").replace(",", "|")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadCounts:
-    """A subscription: the number of threads for each topic, or for every topic that a filter lets through."""
+    """A subscription: the number of threads for each topic, or for every topic that passes a filter."""
 
     topics: Mapping[str, int] = field(default_factory=dict)
     filter: TopicFilter | None = None
     threads: int = 1
-    """The threads of a filter."""
+    """The number of threads for each topic of `filter`."""
 
     def __post_init__(self) -> None:
         if self.filter is None and not self.topics:
@@ -90,13 +90,13 @@ class ThreadCounts:
                 raise ConfigurationError(f"a topic has 1 to {MOST_THREADS:,} threads, not {count!r}")
 
     def threads_of(self, names: Collection[str], *, exclude_internal: bool) -> Mapping[str, int]:
-        """Return the number of threads by topic, where `names` are all topics that exist."""
+        """Return the number of threads by topic; `names` are all existing topics."""
         if self.filter is None:
             return self.topics
         return dict.fromkeys(self.filter.topics(names, exclude_internal=exclude_internal), self.threads)
 
     def node(self, timestamp_ms: int) -> ConsumerNode:
-        """Return the registration."""
+        """Return the registration node."""
         if self.filter is None:
             return ConsumerNode(subscription=self.topics, pattern=Pattern.STATIC, timestamp_ms=timestamp_ms)
         counts = {self.filter.expression: self.threads}
@@ -104,9 +104,9 @@ class ThreadCounts:
 
     @classmethod
     def of(cls, node: ConsumerNode) -> "ThreadCounts":
-        """Return the subscription of a registration. Raises `ConfigurationError` for one that cannot be used.
+        """Return the subscription of a registration node. Raises `ConfigurationError` if it is invalid.
 
-        A name that no topic can have is left out, since Kafka's consumers treat it as a topic that does not exist.
+        Invalid topic names are left out: Kafka's consumers treat them as topics that do not exist.
         """
         if node.pattern == Pattern.STATIC:
             return cls(topics={topic: count for topic, count in node.subscription.items() if _can_be_a_topic(topic)})
@@ -118,7 +118,7 @@ class ThreadCounts:
 
 
 def validate_node_name(what: str, name: str) -> str:
-    """Return `name`, of a group or a consumer, if a node can have it. Raises `ConfigurationError`."""
+    """Return `name` if it is a valid node name. Raises `ConfigurationError`, whose text names `what`."""
     if not name or "/" in name or name in {".", ".."} or not name.isprintable():
         raise ConfigurationError(
             f"{what} is the name of a node in the tree, which has printable characters without '/' and is neither "
@@ -136,7 +136,7 @@ def _can_be_a_topic(name: str) -> bool:
 
 
 def new_consumer_id(group: str, host: str, now_ms: int, unique: UUID) -> str:
-    """Return an id as Kafka 0.8 made it: the group, host, time, and eight hexadecimal digits of a UUID."""
+    """Return a consumer id in the format of Kafka 0.8: group, host, time, and eight hexadecimal digits of a UUID."""
     return f"{group}_{host}-{now_ms}-{unique.hex[:8]}"
 
 

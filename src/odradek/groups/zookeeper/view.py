@@ -1,4 +1,4 @@
-"""`GroupView` is what a consumer has read of its group; `decide` returns the partitions that are its own."""
+"""A consumer's view of its group in the metadata tree, and the partitions that it must claim."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,14 +10,14 @@ from odradek.model.values import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupView:
-    """A group as one consumer has read it; nodes may have changed between two reads."""
+    """The group as one consumer read it; not a consistent snapshot, since nodes change between reads."""
 
     consumers: Mapping[str, ThreadCounts]
     """Subscriptions by consumer id."""
     partitions: Mapping[str, Sequence[int]]
-    """The partition numbers, ascending, of each topic that a consumer of the group subscribes to and that exists."""
+    """The partition numbers, ascending, of each existing topic that a consumer of the group subscribes to."""
     topics: frozenset[str] = frozenset()
-    """The names of all topics; read only if a consumer has a filter."""
+    """The names of all topics; empty unless a consumer has a filter."""
     has_brokers: bool = True
 
 
@@ -26,7 +26,7 @@ Ownership = Mapping[TopicPartition, str]
 
 
 def decide(view: GroupView, consumer_id: str, assignor: Assignor, *, exclude_internal: bool) -> Ownership:
-    """Return the partitions that `assignor` gives to threads of a consumer. Raises what the assignor raises."""
+    """Return the partitions that `assignor` gives to a consumer's threads. Raises the errors of the assignor."""
     topics_of: dict[str, list[str]] = {}
     own: set[str] = set()
     for name, counts in view.consumers.items():

@@ -1,1 +1,1 @@
-"""Record batches, format version 2: a broker reads their headers, clients and internal topics also their records."""
+"""Record batches of format version 2: headers, records, compression and checksums."""

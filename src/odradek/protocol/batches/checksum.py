@@ -1,7 +1,7 @@
-"""CRC-32C, by the package crc32c: a million bytes take 70 µs.
+"""CRC-32C of the package crc32c: a million bytes take 70 µs.
 
-Importing the package parses its own metadata with the e-mail parser, which is a fifteenth of a broker's start and more
-than a megabyte of memory, so only its compiled module is imported.
+Only its compiled module is imported: the package parses its metadata at import, which takes a fifteenth of a broker's
+start and more than a megabyte of memory.
 """
 
 from importlib.machinery import PathFinder
@@ -12,7 +12,7 @@ from odradek.model import Buffer
 
 
 class Checksum(Protocol):
-    """The checksum of `data`, or of the bytes whose checksum is `value` followed by `data`."""
+    """A function that returns the checksum of `data`, or continues `value`, the checksum of the bytes before it."""
 
     def __call__(self, data: Buffer, value: int = 0, /) -> int:
         """Return the checksum."""

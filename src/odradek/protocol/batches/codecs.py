@@ -1,6 +1,6 @@
-"""Framing of the compression codecs: zlib implements gzip, cramjam the others.
+"""Implements the compression codecs with Kafka's framing: gzip by zlib, the others by cramjam.
 
-The framing is that of Kafka's Java client, which is the strictest reader in use:
+Data is framed as by Kafka's Java client, the strictest reader in use:
 
 ```
 gzip    one member (any number are read)
@@ -8,7 +8,7 @@ snappy  xerial: 82 "SNAPPY" 00 | version int32 | compatible int32 | { size int32
 lz4     a frame of independent blocks of ≤ 64 KiB without checksums
 zstd    a frame with its content size
 ```
-Raw snappy and any lz4 or zstd frame can be read as well; Java refuses lz4 blocks that refer to earlier ones.
+Raw snappy and other lz4 or zstd frames can also be read; Java refuses lz4 blocks that refer to earlier blocks.
 """
 
 import struct
@@ -25,7 +25,8 @@ _XERIAL_HEADER: Final = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
 _XERIAL_MAGIC: Final = _XERIAL_HEADER[:8]
 _XERIAL_BLOCK_BYTES: Final = 32 << 10
 _LZ4_MAGIC: Final = 0x184D2204
-# Version 01, independent blocks, no checksums, no content size; 64 KiB blocks; the checksum of these two bytes.
+# After the magic: flags (version 01, independent blocks, no checksums or content size), block size 64 KiB, and a
+# checksum of these two bytes.
 _LZ4_HEADER: Final = bytes.fromhex("04224d18604082")
 _LZ4_BLOCK_BYTES: Final = 64 << 10
 _LZ4_STORED: Final = 0x80000000
@@ -40,7 +41,7 @@ _INT32: Final = struct.Struct(">i")
 
 
 def compress(codec: Codec, data: Buffer, level: int | None) -> bytes:
-    """Implement `compression.compress` for every codec but `NONE`."""
+    """Implement `compression.compress` for all codecs except `NONE`."""
     if codec == Codec.GZIP:
         return zlib.compress(data, -1 if level is None else level, wbits=31)
     if codec == Codec.SNAPPY:
@@ -51,7 +52,7 @@ def compress(codec: Codec, data: Buffer, level: int | None) -> bytes:
 
 
 def decompress(codec: Codec, data: Buffer, max_bytes: int) -> Buffer:
-    """Implement `compression.decompress` for every codec but `NONE`."""
+    """Implement `compression.decompress` for all codecs except `NONE`."""
     try:
         if codec == Codec.GZIP:
             return _decompress_gzip(data, max_bytes)
@@ -65,7 +66,7 @@ def decompress(codec: Codec, data: Buffer, max_bytes: int) -> Buffer:
 
 
 def _decompress_into(module: Any, data: Buffer, bound: int, max_bytes: int) -> memoryview:
-    """Decompress data of at most `bound` decompressed bytes into `max_bytes`; the codec fails if that is too small."""
+    """Decompress `data`, at most `bound` bytes decompressed, into a buffer of at most `max_bytes`."""
     output = bytearray(min(bound, max_bytes))
     try:
         return memoryview(output)[: module.decompress_into(data, output)]
@@ -101,7 +102,7 @@ def _compress_snappy(data: Buffer) -> bytes:
 
 
 def _decompress_snappy(data: memoryview, max_bytes: int) -> memoryview:
-    """Decompress raw or xerial snappy: raw snappy cannot start with xerial's eight bytes."""
+    """Decompress xerial snappy, or raw snappy, which cannot start with xerial's eight magic bytes."""
     if data[:8] != _XERIAL_MAGIC:
         blocks = [data]
     else:
@@ -142,10 +143,9 @@ def _compress_lz4(data: Buffer, level: int) -> bytes:
 
 
 def _compress_lz4_block(block: Buffer, level: int) -> bytes:
-    """Compress one block that refers to no other.
+    """Compress one independent block.
 
-    cramjam's block compressor has no levels, but its frame compressor does, so the block is cut out of a frame of its
-    own.
+    cramjam's block compressor has one level; for others the block is cut out of a frame of one block.
     """
     if level == _LZ4_LEVEL:
         return bytes(cramjam.lz4.compress_block(block, store_size=False))
@@ -159,10 +159,7 @@ def _compress_lz4_block(block: Buffer, level: int) -> bytes:
 
 
 def _lz4_bound(data: Buffer) -> int:
-    """Return an upper bound of the decompressed size, from the blocks' headers.
-
-    Java's frames carry no content size. All blocks but the last are full, so the bound is close.
-    """
+    """Return an upper bound of the decompressed size, from the block headers: Java's frames have no content size."""
     total = position = 0
     while position < len(data):
         (magic,) = _UINT32.unpack_from(data, position)
@@ -176,7 +173,7 @@ def _lz4_bound(data: Buffer) -> int:
         block_bytes = 1 << (8 + 2 * block)
         position += 3 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)
         while (size := _UINT32.unpack_from(data, position)[0]) != 0:
-            # A block of n bytes cannot become more than 255 n: lz4's longest match costs a byte per 255.
+            # A block of n bytes decompresses to at most 255 n: a match costs at least a byte per 255 bytes.
             size &= ~_LZ4_STORED
             total += min(block_bytes, size * 255)
             position += 4 + size + (4 if flags & 0x10 else 0)
@@ -185,7 +182,7 @@ def _lz4_bound(data: Buffer) -> int:
 
 
 def _zstd_bound(data: Buffer) -> int:
-    """Return an upper bound of the decompressed size, from the frames' and blocks' headers."""
+    """Return an upper bound of the decompressed size, from the headers of frames and blocks."""
     total = position = 0
     while position < len(data):
         (magic,) = _UINT32.unpack_from(data, position)
@@ -209,7 +206,7 @@ def _zstd_bound(data: Buffer) -> int:
 
 
 def _walk_zstd_blocks(data: Buffer, position: int) -> tuple[int, int]:
-    """Return `(position after the frame's last block, bound of the frame's decompressed size)`."""
+    """Return `(position after the frame's last block, upper bound of the frame's decompressed size)`."""
     bound = 0
     while True:
         header = data[position] | data[position + 1] << 8 | data[position + 2] << 16

@@ -1,9 +1,8 @@
 """The four compression codecs of record batches; decompression never produces more than `max_bytes`.
 
-A new codec is also named in `log.validation`, `config.broker`, `clients.producer.settings` and `spark.settings`.
+A new codec must also be added in `log.validation`, `config.broker`, `clients.producer.settings` and `spark.settings`.
 
-`codecs` does the work and is imported with the first compression: it takes a megabyte and a half that a broker of
-uncompressed topics does not need.
+`codecs` has the implementations; it takes 1.5 MB of memory, so it is imported at the first use.
 """
 
 from enum import IntEnum
@@ -13,16 +12,16 @@ from odradek.model import Buffer
 from odradek.protocol.errors import CorruptBatchError
 
 MAX_DECOMPRESSED_BYTES: Final = 256 << 20
-"""The default bound on a batch's decompressed records, against decompression bombs. Kafka limits compressed bytes
-only."""
+"""The default limit of a batch's decompressed records, against decompression bombs. Kafka limits only compressed
+bytes."""
 
 
 class DecompressedSizeError(CorruptBatchError):
-    """The data takes more bytes once decompressed than the reader allows."""
+    """The decompressed data is larger than the reader allows."""
 
 
 class Codec(IntEnum):
-    """A batch's compression codec, by its number in the attributes."""
+    """A batch's compression codec, with its number in the batch attributes."""
 
     NONE = 0
     GZIP = 1
@@ -32,9 +31,9 @@ class Codec(IntEnum):
 
 
 def compress(codec: Codec, data: Buffer, *, level: int | None = None) -> Buffer:
-    """Return `data` in the codec's frame, at `level` of KIP-390 or at Kafka's default; `NONE` returns `data` itself.
+    """Return the compressed `data`; for `NONE` `data` itself. A `level` of None is Kafka's default (KIP-390).
 
-    Levels: gzip 1 to 9 and -1, its own default; lz4 1 to 17, of which 9 is the fast one, as in Kafka; zstd up to 22.
+    Levels: gzip 1 to 9, or -1 for its default; lz4 1 to 17, where 9 is the fast one, as in Kafka; zstd up to 22.
     """
     if codec == Codec.NONE:
         return data
@@ -44,9 +43,9 @@ def compress(codec: Codec, data: Buffer, *, level: int | None = None) -> Buffer:
 
 
 def decompress(codec: Codec, data: Buffer, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> Buffer:
-    """Return the decompressed data; `NONE` returns `data` itself, whatever its size.
+    """Return the decompressed data; for `NONE` `data` itself, of any size.
 
-    Raises `CorruptBatchError` for data of another codec, for truncated data, and for more than `max_bytes`.
+    Raises `CorruptBatchError` for data of another codec and truncated data, `DecompressedSizeError` above `max_bytes`.
     """
     if codec == Codec.NONE:
         return data

@@ -1,12 +1,12 @@
 """Control batches: the marker that ends a producer's transaction in a partition (KIP-98).
 
-Clients hide them from applications.
+Clients do not return control records to applications.
 ```
 key      version int16 = 0 | type int16: 0 ABORT, 1 COMMIT                    big-endian
 value    version int16 = 0 | coordinator_epoch int32
 ```
-A marker is a batch of one record, transactional and control, with the producer's id and epoch and without a sequence
-number. Later versions may append fields. Control records of other types are ignored.
+A marker is a transactional control batch of one record, with the producer's id and epoch and without a sequence number.
+Later versions may append fields. Control records of other types are ignored.
 """
 
 import struct
@@ -23,21 +23,21 @@ _VALUE: Final = struct.Struct(">hi")
 
 
 class ControlType(IntEnum):
-    """How a transaction ended."""
+    """The type of a transaction marker."""
 
     ABORT = 0
     COMMIT = 1
 
 
 class EndTransactionMarker(NamedTuple):
-    """The end of a transaction. `coordinator_epoch` is that of the transaction coordinator that decided it."""
+    """The end of a transaction; `coordinator_epoch` is the epoch of the transaction coordinator that ended it."""
 
     type: ControlType
     coordinator_epoch: int
 
 
 def encode_marker(marker: EndTransactionMarker, *, producer_id: int, producer_epoch: int, now_ms: int) -> bytearray:
-    """Return the batch with the marker; its offset is still to be set."""
+    """Return a batch with the marker; the caller sets its offset."""
     record = (
         now_ms,
         _KEY.pack(_VERSION, marker.type),
@@ -50,7 +50,7 @@ def encode_marker(marker: EndTransactionMarker, *, producer_id: int, producer_ep
 
 
 def read_marker(record: Record) -> EndTransactionMarker | None:
-    """Decode a record of a control batch; None if it is not the end of a transaction, or is truncated."""
+    """Decode a control record; return None if it is no transaction marker or is truncated."""
     key, value = record.key or b"", record.value or b""
     if len(key) < _KEY.size or len(value) < _VALUE.size:
         return None
@@ -61,7 +61,7 @@ def read_marker(record: Record) -> EndTransactionMarker | None:
 
 
 def decode_marker(batch: Buffer) -> EndTransactionMarker | None:
-    """Return the marker of a control batch; None if it has none, as in an empty batch that compaction left."""
+    """Return the marker of a control batch; None if it is corrupt or has none (compaction leaves empty batches)."""
     try:
         records = decode_records(batch)
     except CorruptBatchError:

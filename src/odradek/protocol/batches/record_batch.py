@@ -1,4 +1,4 @@
-"""The 61-byte header of a record batch: the only part that a broker reads.
+"""Reads and writes the 61-byte header of a record batch.
 
 ```
  0 base_offset int64 | 8 batch_length int32 | 12 partition_leader_epoch int32 | 16 magic int8 = 2 | 17 crc uint32
@@ -26,7 +26,7 @@ LENGTH_OVERHEAD: Final = 12
 MAGIC: Final = 2
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
-"""The fields of `BatchHeader`, for code that reads a million headers."""
+"""The fields of `BatchHeader`, to read many headers without creating objects."""
 CRC_START: Final = 21
 """The offset of the first byte that the CRC covers."""
 _OFFSET: Final = struct.Struct(">q")
@@ -45,7 +45,7 @@ _CODECS: Final = tuple(Codec)
 
 
 class BatchHeader(NamedTuple):
-    """The header's fields as they are in the batch."""
+    """The fields of a batch header, unchanged."""
 
     base_offset: int
     batch_length: int
@@ -68,12 +68,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_offset(self) -> int:
-        """The offset of the last record, also after compaction has removed that record."""
+        """The offset of the last record, even if compaction has removed this record."""
         return self.base_offset + self.last_offset_delta
 
     @property
     def next_offset(self) -> int:
-        """The offset that comes after this batch."""
+        """The first offset after this batch."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
@@ -96,7 +96,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_control(self) -> bool:
-        """Whether the batch is a transaction marker, which consumers do not see."""
+        """Whether the batch is a control batch, such as a transaction marker, which applications do not see."""
         return bool(self.attributes & CONTROL)
 
     @property
@@ -106,7 +106,7 @@ class BatchHeader(NamedTuple):
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """Read the header at `position` without checking it. Raises `CorruptBatchError` if 61 bytes are not there."""
+    """Read the header at `position` without validation. Raises `CorruptBatchError` if fewer than 61 bytes are left."""
     try:
         return tuple.__new__(BatchHeader, HEADER.unpack_from(buffer, position))
     except struct.error as error:
@@ -114,10 +114,10 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def iterate_batches(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield `(position, header)` of each whole batch.
+    """Yield `(position, header)` of each complete batch, without checking the CRC.
 
-    A truncated last one, usual in fetch responses, ends the iteration. Raises `CorruptBatchError` for an impossible
-    length, and `KafkaError` UNSUPPORTED_FOR_MESSAGE_FORMAT for the message formats 0 and 1. Checks no CRC.
+    A truncated last batch, usual in Fetch responses, ends the iteration. Raises `CorruptBatchError` for an invalid
+    length or magic, and `KafkaError` UNSUPPORTED_FOR_MESSAGE_FORMAT for the message formats 0 and 1.
     """
     end = len(buffer)
     while position + HEADER_SIZE <= end:
@@ -139,7 +139,7 @@ def iterate_batches(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, Ba
 
 
 def verify_crc(buffer: Buffer, position: int, header: BatchHeader) -> bool:
-    """Return whether the batch is whole and its CRC is right."""
+    """Return whether the batch is complete and its CRC is correct."""
     end = position + LENGTH_OVERHEAD + header.batch_length
     if header.batch_length < HEADER_SIZE - LENGTH_OVERHEAD or end > len(buffer):
         return False
@@ -147,31 +147,31 @@ def verify_crc(buffer: Buffer, position: int, header: BatchHeader) -> bool:
 
 
 def assign_offset(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
-    """Write the base offset and the leader epoch in place. The CRC does not cover them."""
+    """Write the base offset and the leader epoch in place; the CRC does not cover them."""
     _OFFSET.pack_into(buffer, position, base_offset)
     _INT32.pack_into(buffer, position + _LEADER_EPOCH_OFFSET, leader_epoch)
 
 
 def set_log_append_time(buffer: bytearray | memoryview, position: int, header: BatchHeader, now_ms: int) -> None:
-    """Make `now_ms` the timestamp of all records of the batch, in place, and update the CRC (KIP-32)."""
+    """Set log append time: all records of the batch get the timestamp `now_ms`, in place (KIP-32). Updates the CRC."""
     _CRC_AND_ATTRIBUTES.pack_into(buffer, position + _CRC_OFFSET, 0, header.attributes | LOG_APPEND_TIME)
     set_max_timestamp(buffer, position, header, now_ms)
 
 
 def set_max_timestamp(buffer: bytearray | memoryview, position: int, header: BatchHeader, max_timestamp: int) -> None:
-    """Set the greatest timestamp (ms) of the batch, in place, and update the CRC."""
+    """Set the maximum timestamp (ms) of the batch, in place, and update the CRC."""
     _OFFSET.pack_into(buffer, position + _MAX_TIMESTAMP_OFFSET, max_timestamp)
     write_crc(buffer, position, position + header.size)
 
 
 def write_header(buffer: bytearray | memoryview, header: BatchHeader) -> None:
-    """Fill the first 61 bytes of a batch whose records are in place: `batch_length` and `crc` are computed."""
+    """Write `header` before the records in `buffer`, with computed `batch_length` and `crc`."""
     HEADER.pack_into(buffer, 0, *header._replace(batch_length=len(buffer) - LENGTH_OVERHEAD, crc=0))
     write_crc(buffer, 0, len(buffer))
 
 
 def write_crc(buffer: bytearray | memoryview, position: int, end: int) -> None:
-    """Write the CRC of the batch that lies from `position` to `end`."""
+    """Compute and write the CRC of the batch from `position` to `end`."""
     crc = crc32c(memoryview(buffer)[position + CRC_START : end])
     struct.pack_into(">I", buffer, position + _CRC_OFFSET, crc)
 

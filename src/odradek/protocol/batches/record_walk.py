@@ -1,7 +1,7 @@
-"""A walk over decompressed records without an object per record, for a broker's validation.
+"""Validates decompressed records for the broker, without an object per record.
 
-The format is drawn in `records`. The rules are those of Kafka's broker, which are stricter than a reader needs: a
-varint that Kafka reads as an int has at most five bytes, and a record is exactly as long as its length field says.
+The format is drawn in `records`. The rules are those of Kafka's broker, stricter than a reader's: a varint that Kafka
+reads as an int has at most five bytes, and a record has exactly the length in its length field.
 """
 
 from collections.abc import Iterator
@@ -17,16 +17,16 @@ _LONG: Final = range(-(2**63), 2**63)
 
 
 def walk_records(data: bytes, count: int) -> Iterator[tuple[int, int, int]]:  # noqa: C901 (calls would double its cost)
-    """Yield `(timestamp delta, offset delta, key length)` of each of `count` records; a negative length is a null key.
+    """Yield `(timestamp delta, offset delta, key length)` of each record; a negative length is a null key.
 
-    Raises `CorruptBatchError` at the first record that is not whole, and if `data` is not exactly `count` records.
+    Raises `CorruptBatchError` at the first invalid record, and if `data` is not exactly `count` records.
     """
     if not 0 <= count * MIN_RECORD_BYTES <= len(data):
         raise CorruptBatchError(f"{len(data)} bytes can't be {count} records")
     position = 0
     try:
         for _ in range(count):
-            # Varints of one byte and, where they are common, of two are read inline, which saves a call.
+            # Varints of one byte, and of two where these are common, are read inline to save a call.
             if (n := data[position]) < 0x80:
                 position += 1
             elif (m := data[position + 1]) < 0x80:
@@ -68,7 +68,7 @@ def walk_records(data: bytes, count: int) -> Iterator[tuple[int, int, int]]:  # 
             if not n & 1:
                 position += n >> 1
             position = position + 1 if data[position] == 0 else _skip_headers(data, position)
-            # Positions only grow, so a part that leaves its record is found here.
+            # Positions only grow, so a field that exceeds its record is detected here.
             if position != end:
                 raise CorruptBatchError("a record is not as long as it says")
             yield timestamp_delta, offset_delta, key_length
@@ -79,7 +79,7 @@ def walk_records(data: bytes, count: int) -> Iterator[tuple[int, int, int]]:  # 
 
 
 def renumber_records(data: bytes, count: int) -> bytearray:
-    """Return the records, which must be whole, with offset deltas that count from 0."""
+    """Return the records, which must be valid, with offset deltas 0, 1, 2, …."""
     renumbered = bytearray()
     position = 0
     for number in range(count):
@@ -99,7 +99,7 @@ def _read_int(data: bytes, position: int) -> tuple[int, int]:
 
 
 def _read_raw(data: bytes, position: int) -> tuple[int, int]:
-    """Read a varint that Kafka reads as an int, before zigzag decoding."""
+    """Read a varint of at most 32 bits; return it without zigzag decoding, and the position after it."""
     value, after = read_varint(data, position)
     if after - position > _INT_BYTES or value not in _INT:
         raise CorruptBatchError("a length or an offset has more than 32 bits")
@@ -107,7 +107,7 @@ def _read_raw(data: bytes, position: int) -> tuple[int, int]:
 
 
 def _skip_headers(data: bytes, position: int) -> int:
-    """Return the position after a record's headers: a key is never null, a value may be."""
+    """Return the position after a record's headers, whose keys must not be null."""
     count, position = _read_int(data, position)
     if count < 0:
         raise CorruptBatchError(f"a record can't have {count} headers")

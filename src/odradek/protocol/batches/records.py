@@ -1,12 +1,12 @@
-"""Records of a batch as one Python object each, for clients and internal topics; the data path never uses it.
+"""Encodes and decodes a batch's records, one Python object each, for clients and internal topics.
 
 ```
 record   length varint | attributes int8 | timestamp delta varlong | offset delta varint
          key length varint, key | value length varint, value | header count varint, headers     (a length of -1 is null)
 header   key length varint, key (UTF-8) | value length varint, value
 ```
-Deltas are relative to the batch's `base_timestamp` and `base_offset`. Encoding is most of a producer's time, so it is
-written for speed: about 0.3 µs a record. `odradek.columns` does the same without an object per record.
+Deltas are relative to the batch's `base_timestamp` and `base_offset`. Encoding takes most of a producer's time: about
+0.3 µs a record. `odradek.columns` does the same without an object per record.
 """
 
 from collections.abc import Iterable, Sequence
@@ -39,9 +39,9 @@ _TABLE_SIZE: Final = len(VARINTS)
 _LONG_MIN: Final = -(1 << 63)
 _LONG_MAX: Final = (1 << 63) - 1
 _MOST_DELTA: Final = 1 << 31
-"""The greatest offset delta: 32 bits."""
+"""Limit of offset deltas, which have 32 bits."""
 _USUAL_TIMES: Final = range(_LONG_MIN + 64, _LONG_MAX - 64)
-"""Base timestamps in this range cannot overflow 64 bits with a delta of one varint byte."""
+"""Base timestamps that a delta of one varint byte cannot make exceed 64 bits."""
 
 
 class Record(NamedTuple):
@@ -57,8 +57,8 @@ class Record(NamedTuple):
 class BatchBuilder:
     """Builds one batch; each record is encoded as it is appended.
 
-    `max_bytes` bounds the uncompressed batch, but a first record is always taken, however large. The offsets are 0, 1,
-    2 … from the base offset; the base timestamp is the first record's.
+    `max_bytes` limits the uncompressed batch, but the first record is always accepted. Offset deltas are 0, 1, 2, …;
+    the base timestamp is the first record's.
     """
 
     __slots__ = ("_base_timestamp", "_buffer", "_max_timestamp", "count", "max_bytes")
@@ -72,11 +72,11 @@ class BatchBuilder:
 
     @property
     def size(self) -> int:
-        """The uncompressed size in bytes so far, with the batch's header."""
+        """The current uncompressed size in bytes, with the batch header."""
         return len(self._buffer)
 
     def append(self, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers = ()) -> bool:
-        """Append the record, or return False because the batch is full."""
+        """Append the record; return False, without appending, if the batch is full."""
         count = self.count
         if not count:
             self._base_timestamp = self._max_timestamp = timestamp
@@ -103,7 +103,7 @@ class BatchBuilder:
         is_control: bool = False,
         leader_epoch: int = -1,
     ) -> bytearray:
-        """Return the finished batch. The builder cannot be used afterwards: an uncompressed batch is its own buffer."""
+        """Return the finished batch. The builder cannot be used again."""
         return finish_batch(
             self._buffer,
             codec=codec,
@@ -133,9 +133,9 @@ def encode_batch(
     is_control: bool = False,
     leader_epoch: int = -1,
 ) -> bytearray:
-    """Return a batch of `records` with the offsets `base_offset`, + 1, ….
+    """Return a batch of `records` with consecutive offsets from `base_offset`.
 
-    Without records, an empty batch of one offset.
+    A batch without records takes one offset.
     """
     buffer = bytearray(HEADER_SIZE)
     base_timestamp, max_timestamp, count = _encode_records(buffer, records)
@@ -171,9 +171,9 @@ def finish_batch(
     is_control: bool = False,
     leader_epoch: int = -1,
 ) -> bytearray:
-    """Compress the `count` encoded records that follow 61 free bytes in `buffer`, and write the batch header.
+    """Compress the `count` encoded records after the first 61 bytes of `buffer`, and write the batch header there.
 
-    The result is `buffer` itself if nothing is to be compressed.
+    Return the batch, which is `buffer` itself without compression.
     """
     if codec != Codec.NONE:
         compressed = compress(codec, memoryview(buffer)[HEADER_SIZE:], level=level)
@@ -200,7 +200,7 @@ def finish_batch(
 
 
 def record_size_bound(key: bytes | None, value: bytes | None, headers: Headers = ()) -> int:
-    """Return an upper bound of the record's size in a batch. Kafka's clients compare it with `max.request.size`."""
+    """Return an upper bound of the encoded record's size; Kafka's clients compare it with `max.request.size`."""
     size = _MAX_RECORD_OVERHEAD
     if key is not None:
         size += len(key)
@@ -214,7 +214,7 @@ def record_size_bound(key: bytes | None, value: bytes | None, headers: Headers =
 def encode_record(
     timestamp_delta: int, offset_delta: int, key: bytes | None, value: bytes | None, headers: Headers
 ) -> bytes:
-    """Encode one record, with its length."""
+    """Encode one record, including its length field."""
     if key is None:
         key_length, key = _NULL, b""
     else:
@@ -239,7 +239,7 @@ def encode_record(
 
 
 def _encode_records(buffer: bytearray, records: Iterable[NewRecord]) -> tuple[int, int, int]:
-    """Append all records; return `(base timestamp, greatest timestamp, count)`. Inlines `encode_record` for speed."""
+    """Append all records; return `(base timestamp, max timestamp, count)`. Inlines `encode_record` for speed."""
     base_timestamp = max_timestamp = NO_TIMESTAMP
     table, size, join, zero = VARINTS, _TABLE_SIZE, b"".join, _ZERO
     count = 0
@@ -288,9 +288,9 @@ def _encode_headers(headers: Headers) -> bytes:
 
 
 def decode_records(batch: Buffer, position: int = 0, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> list[Record]:
-    """Decode the records of the batch at `position`, control records included, without checking the CRC.
+    """Decode the records of the batch at `position`, including control records, without checking the CRC.
 
-    Raises `CorruptBatchError` for anything malformed, and for records of more than `max_bytes` once decompressed.
+    Raises `CorruptBatchError` if the batch is malformed, or its compressed records exceed `max_bytes` decompressed.
     """
     header = read_header(batch, position)
     end = position + header.size
@@ -321,10 +321,7 @@ def parse_records(header: BatchHeader, data: bytes) -> list[Record]:
 
 
 def _parse_records(header: BatchHeader, data: bytes, records: list[Record]) -> int:
-    """Append all records and return the position after them.
-
-    Varints of one byte are read inline, which saves a call.
-    """
+    """Append all records to `records` and return the position after them; short varints are read inline for speed."""
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     fixed_timestamp = header.max_timestamp if header.is_log_append_time else None
     no_headers: tuple[tuple[str, bytes | None], ...] = ()
@@ -395,7 +392,7 @@ def _parse_headers(data: bytes, position: int) -> tuple[tuple[tuple[str, bytes |
         if name is None:
             raise CorruptBatchError("a record header has no key")
         value, position = _parse_bytes(data, position)
-        # A name that is not UTF-8 is shown with replacement characters, as Kafka's consumer does.
+        # Invalid UTF-8 in a header's key becomes replacement characters, as in Kafka's consumer.
         headers.append((name.decode("utf-8", "replace"), value))
     return tuple(headers), position
 

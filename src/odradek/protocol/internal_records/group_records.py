@@ -1,7 +1,7 @@
 """The records of `__consumer_offsets`, declared as in Kafka 4.2's definitions, with its names, types and versions.
 
-Committed offsets and classic groups, then groups of the consumer protocol (KIP-848). Groups of other kinds write
-further types, which are decoded as `UnknownKey`. Times are ms since 1970, time-outs are ms.
+These are committed offsets, classic groups, and groups of the consumer protocol (KIP-848); other keys are decoded as
+`UnknownKey`. Times are ms since 1970, timeouts are ms.
 """
 
 import uuid
@@ -18,7 +18,7 @@ _TAG_0: Final = {"tag": 0}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetCommitKey:
-    """The key of a committed offset. Types 0 and 1 have the same fields; 1 is written."""
+    """The key of a committed offset. Record types 0 and 1 have the same fields; type 1 is written."""
 
     group: str = field(metadata=STRING)
     topic: str = field(metadata=STRING)
@@ -27,7 +27,7 @@ class OffsetCommitKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetCommitValue:
-    """The next offset to read. `expire_timestamp` is -1 unless the commit asked for its own retention time."""
+    """A committed offset: the next to read. `expire_timestamp` is -1 unless the commit had its own retention time."""
 
     offset: int = field(metadata=INT64)
     leader_epoch: int = field(metadata={**INT32, "versions": "3+"}, default=-1)
@@ -46,7 +46,7 @@ class GroupMetadataKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberMetadata:
-    """One member of a classic group; `rebalance_timeout` is -1 in records of version 0, which had none."""
+    """One member of a classic group; `rebalance_timeout` is -1 in records of version 0, which lack it."""
 
     member_id: str = field(metadata=STRING)
     group_instance_id: str | None = field(metadata={**STRING, "versions": "3+"}, default=None)
@@ -60,7 +60,7 @@ class MemberMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMetadataValue:
-    """A classic group after a change of its generation; without members it is empty."""
+    """A classic group's generation, protocol, leader and members; an empty group has no members."""
 
     protocol_type: str = field(metadata=STRING)
     generation: int = field(metadata=INT32)
@@ -75,14 +75,14 @@ class GroupMetadataValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupMetadataKey:
-    """The key of a group."""
+    """The key of a group's epoch."""
 
     group_id: str = field(metadata=STRING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupMetadataValue:
-    """A group's epoch. `metadata_hash` is that of the subscribed topics, since Kafka 4.1 (KIP-1101)."""
+    """A group's epoch. `metadata_hash` is a hash of the subscribed topics, since Kafka 4.1 (KIP-1101)."""
 
     epoch: int = field(metadata=INT32)
     metadata_hash: int = field(metadata={**INT64, **_TAG_0}, default=0)
@@ -115,14 +115,14 @@ class TopicMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupPartitionMetadataValue:
-    """The topics that a group has subscribed to, until Kafka 4.0; since then the group has a hash of them."""
+    """The topics that a group has subscribed to, until Kafka 4.0; later releases record only `metadata_hash`."""
 
     topics: tuple[TopicMetadata, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupMemberMetadataKey:
-    """The key of a member."""
+    """The key of a member's subscription."""
 
     group_id: str = field(metadata=STRING)
     member_id: str = field(metadata=STRING)
@@ -130,7 +130,7 @@ class ConsumerGroupMemberMetadataKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicProtocol:
-    """An assignor that a member with the classic protocol supports, with its subscription."""
+    """An assignor that a classic member supports, and its encoded subscription."""
 
     name: str = field(metadata=STRING)
     metadata: bytes = field(metadata=BYTES)
@@ -138,7 +138,7 @@ class ClassicProtocol:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicMemberMetadata:
-    """The part of a member that uses the classic protocol in a group of the consumer protocol."""
+    """The additional fields of a classic member in a group of the consumer protocol."""
 
     session_timeout_ms: int = field(metadata=INT32, default=0)
     supported_protocols: tuple[ClassicProtocol, ...] = ()
@@ -146,9 +146,9 @@ class ClassicMemberMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupMemberMetadataValue:
-    """A member. `classic_member_metadata` is None if the member uses the consumer protocol.
+    """A member's subscription. `classic_member_metadata` is None if the member uses the consumer protocol.
 
-    Kafka reads an absent tag as the empty struct. So that is the default of the field, and None is written as null.
+    Kafka reads an absent tag as the empty struct, so that is the default, and None is written as null.
     """
 
     instance_id: str | None = field(metadata=STRING)
@@ -209,7 +209,7 @@ class ConsumerGroupCurrentMemberAssignmentKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupCurrentMemberAssignmentValue:
-    """The partitions that a member has, and those that it has not revoked yet. `state` is Kafka's MemberState."""
+    """The partitions that a member has, and those that it must revoke. `state` is Kafka's MemberState."""
 
     member_epoch: int = field(metadata=INT32)
     previous_member_epoch: int = field(metadata=INT32)
@@ -228,7 +228,7 @@ class ConsumerGroupRegularExpressionKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupRegularExpressionValue:
-    """The topics that match the expression in a version of the metadata image."""
+    """The topics that match the expression; `version` is of Kafka's metadata image."""
 
     topics: tuple[str, ...] = field(metadata=STRING)
     version: int = field(metadata=INT64)
@@ -249,7 +249,7 @@ def _consumer_group(number: int, key: type, value: type) -> RecordType:
 
 
 EXPIRING_VERSION: Final = 1
-"""The version of an `OffsetCommitValue` with an expiry time of its own."""
+"""The only version of `OffsetCommitValue` that has `expire_timestamp`."""
 
 GROUP_RECORDS: Final = RecordTypes(
     _offset_commit(0),

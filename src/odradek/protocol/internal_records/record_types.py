@@ -1,12 +1,12 @@
-"""The bytes of keys and values in internal topics, for classes that are declared with their types and versions.
+"""Encodes and decodes keys and values of internal topics, from dataclasses that declare their types and versions.
 
 ```
 key    type int16, fields of the key                   never flexible
-value  version int16, fields of that version           absent: a tombstone
+value  version int16, fields of that version           null: a tombstone
 ```
-A class of a value has the fields of all its versions; `"versions": "3+"` in a field's metadata names the versions that
-have it. Decoding sets fields that a version lacks to their defaults, and skips unknown tagged fields (KIP-915). Codecs
-are compiled at the first use of a type and version.
+A value's class has the fields of all its versions; `"versions": "3+"` in a field's metadata gives the versions that
+have the field, and others decode its default. Unknown tagged fields are skipped (KIP-915). Codecs are compiled at the
+first use of a type and version.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ _NEVER: Final = 1 << 15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordType:
-    """The classes of a record's key and value. Numbers and versions are Kafka's `apiKey` and `validVersions`."""
+    """The classes of a record's key and value. `number` is Kafka's `apiKey`; versions start at 0."""
 
     number: int
     key: type
@@ -32,10 +32,10 @@ class RecordType:
     last_version: int = 0
     flexible_from: int = _NEVER
     writes: int = 0
-    """The version of values that are encoded without one."""
+    """The version in which values are encoded by default."""
 
     def layout(self, version: int) -> Layout:
-        """Return the layout of a value. Raises `UnknownRecordVersionError`."""
+        """Return the layout of a value of this version. Raises `UnknownRecordVersionError`."""
         if not 0 <= version <= self.last_version:
             raise UnknownRecordVersionError(
                 f"{self.value.__name__} has version {version}; this release knows 0 to {self.last_version}"
@@ -45,13 +45,13 @@ class RecordType:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownKey:
-    """A key of a type that this release does not know, as newer releases and other kinds of groups write them."""
+    """A key of an unknown type, written by a newer release or for another kind of group."""
 
     type: int
 
 
 class RecordTypes:
-    """The types of one topic's records. Of several types with the same class of keys, the last one is written."""
+    """The record types of one topic. If several have the same key class, the last one is written."""
 
     def __init__(self, *types: RecordType) -> None:
         self._types = {each.number: each for each in types}
@@ -65,28 +65,28 @@ class RecordTypes:
         return iter(self._types.values())
 
     def encode(self, key: object, value: object | None, version: int | None = None) -> tuple[bytes, bytes | None]:
-        """Return the bytes of a key and its value, in the version that Kafka writes unless `version` is given.
+        """Encode a key and its value, in the version that Kafka writes unless `version` is given.
 
-        Fields that the version lacks are not written.
+        Fields that the version lacks are not written. A value of None is a tombstone.
         """
         return self.encode_key(key), None if value is None else self.encode_value(type(key), value, version)
 
     def encode_key(self, key: object) -> bytes:
-        """Return the bytes of a key."""
+        """Encode a key."""
         encode = self._key_encoders.get(type(key)) or self._compile_key_encoder(type(key))
         return encode(key)
 
     def encode_value(self, key_type: type, value: object, version: int | None = None) -> bytes:
-        """Return the bytes of the value of a key of that class, as `encode` does."""
+        """Encode the value of a `key_type`, in the version that Kafka writes unless `version` is given."""
         kind = self._type_of[key_type]
         number_and_version = kind.number, kind.writes if version is None else version
         encode = self._value_encoders.get(number_and_version) or self._compile_value_encoder(*number_and_version)
         return encode(value)
 
     def decode(self, key: Buffer, value: Buffer | None) -> tuple[Any, Any]:
-        """Return key and value; an `UnknownKey` and None for a type that is not known. A value of None is a tombstone.
+        """Decode a key and its value; return `(UnknownKey, None)` for an unknown type. A value of None is a tombstone.
 
-        Raises `MalformedMessageError`, for a value of a later version its subclass `UnknownRecordVersionError`.
+        Raises `MalformedMessageError`; its subclass `UnknownRecordVersionError` for a value of a later version.
         """
         part = "key"
         try:

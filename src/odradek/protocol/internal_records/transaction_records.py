@@ -16,7 +16,7 @@ class TransactionLogKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionsSchema:
-    """Partitions of a topic that take part in the transaction."""
+    """Partitions of a topic in the transaction."""
 
     topic: str = field(metadata=STRING)
     partition_ids: tuple[int, ...] = field(metadata=INT32)
@@ -26,7 +26,7 @@ class PartitionsSchema:
 class TransactionLogValue:
     """The state of a transactional id. Times are ms since 1970; `transaction_status` is Kafka's TransactionState.
 
-    The tagged fields came with KIP-890, so only version 1 has them.
+    Only version 1 has the tagged fields (KIP-890).
     """
 
     producer_id: int = field(metadata=INT64)

@@ -1,7 +1,6 @@
-"""Requests and responses: a message to send is a dict that fits every version, a received one is kio's dataclass.
+"""Encodes requests and responses from dicts, one for all versions, and decodes them to kio's dataclasses.
 
-Schemas are kio's (generated from Kafka's own message definitions), and `controller_messages` has those that kio lacks.
-`encoder` and `decoder` compile codecs from them, and `message_codec` finds the one for an API and version. Four APIs
-have hand-written codecs: Produce and Fetch, which are nearly all of the traffic, and ApiVersions and Metadata, which
-every client needs first.
+Schemas are kio's, generated from Kafka's message definitions; `controller_messages` has those that kio lacks. `encoder`
+and `decoder` compile codecs from schemas; `message_codec` uses them by API and version. Four APIs have hand-written
+codecs: Produce and Fetch, most of the traffic, and ApiVersions and Metadata, which every client sends first.
 """

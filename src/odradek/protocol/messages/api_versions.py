@@ -1,6 +1,7 @@
-"""Hand-written codec of ApiVersions, versions 0 to 4: every connection begins with it, so it must not import a schema.
+"""Hand-written codec of ApiVersions, versions 0 to 4.
 
-Version notes: 1 adds the throttle time, 3 is flexible and adds the client's software (KIP-511).
+Every connection begins with it, so this module must not import a schema. Version notes: 1 adds the throttle time, 3 is
+flexible and adds the client's software (KIP-511).
 """
 
 import struct
@@ -22,7 +23,7 @@ _NO_TAGS: Final = b"\x00"
 def decode_api_versions_request(
     version: int, buffer: Buffer, offset: int = 0, *, meter: Meter | None = None
 ) -> tuple[str, str]:
-    """Return the name and version of the client's software, empty before version 3. Raises `MalformedMessageError`."""
+    """Return the client's software name and version, empty before version 3. Raises `MalformedMessageError`."""
     if version < FLEXIBLE_FROM:
         return "", ""
     try:
@@ -37,7 +38,7 @@ def decode_api_versions_request(
 def encode_api_versions_response(
     version: int, api_keys: Collection[tuple[int, int, int]], *, error_code: int = 0
 ) -> bytes:
-    """Return a response's body; `api_keys` are `(api_key, min_version, max_version)`."""
+    """Encode a response's body; `api_keys` are `(api_key, min_version, max_version)`."""
     flexible = version >= FLEXIBLE_FROM
     pack = _FLEXIBLE_API.pack if flexible else _API.pack
     parts = [_ERROR.pack(error_code), encode_length(len(api_keys), flexible=flexible)]

@@ -1,12 +1,12 @@
-"""The four messages between controller and brokers that kio lacks, in kio's shape.
+"""Schemas, in kio's format, of the four messages between controller and brokers that kio lacks.
 
-    LeaderAndIsr 7         controller → broker   leader, followers and ISR of the partitions of a broker
+    LeaderAndIsr 7         controller → broker   leader, followers and ISR of the broker's partitions
     StopReplica 4          controller → broker   replicas to stop, and which of them to delete
     UpdateMetadata 8       controller → broker   the metadata for clients: partitions, live brokers
-    ControlledShutdown 3   broker → controller   the broker stops and asks for its leaderships to be moved
+    ControlledShutdown 3   broker → controller   the broker stops, and requests to move its leaderships
 
-Each is the last version of Kafka 3.9, the last release with ZooKeeper, plus one tagged field. All are flexible.
-Kafka's and our brokers never exchange them: the brokers of a cluster are all of one kind.
+Each has the last version in Kafka 3.9, the last release with ZooKeeper; UpdateMetadata has an additional tagged field.
+All are flexible. They are never exchanged with Kafka's brokers: a cluster has only brokers of one kind.
 """
 
 import uuid
@@ -25,7 +25,7 @@ from odradek.protocol.field_types import BOOL, ERROR_CODE, INT8, INT16, INT32, I
 
 
 class _Part:
-    """The attributes of a struct that kio's readers and writers use."""
+    """Attributes of every struct, as in kio's classes."""
 
     __slots__ = ()
     __type__: ClassVar = EntityType.nested
@@ -57,7 +57,7 @@ class _ControlledShutdown(_Part):
 
 
 class _Request:
-    """The attributes of a request's top struct."""
+    """Attributes of a request's top-level struct."""
 
     __slots__ = ()
     __type__: ClassVar = EntityType.request
@@ -65,7 +65,7 @@ class _Request:
 
 
 class _Response:
-    """The attributes of a response's top struct."""
+    """Attributes of a response's top-level struct."""
 
     __slots__ = ()
     __type__: ClassVar = EntityType.response
@@ -79,8 +79,8 @@ class _Response:
 class LeaderAndIsrPartitionState(_LeaderAndIsr):
     """The state of a partition, for its replicas.
 
-    `partition_epoch` is the version of the state's znode. `is_new`: the broker is not expected to have the log
-    already. `leader_recovery_state` is 1 after an unclean election, until the leader has recovered.
+    `partition_epoch` is the version of the state's znode. If `is_new`, the broker is not expected to have the log.
+    `leader_recovery_state` is 1 from an unclean election until the leader has recovered.
     """
 
     partition_index: i32 = field(metadata=INT32)
@@ -107,7 +107,7 @@ class LeaderAndIsrTopicState(_LeaderAndIsr):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderAndIsrLiveLeader(_LeaderAndIsr):
-    """The endpoint, for brokers, of a leader that the request names."""
+    """The inter-broker endpoint of a leader in the request."""
 
     broker_id: BrokerId = field(metadata=INT32)
     host_name: str = field(metadata=STRING)
@@ -118,7 +118,7 @@ class LeaderAndIsrLiveLeader(_LeaderAndIsr):
 class LeaderAndIsrRequest(_Request, _LeaderAndIsr):
     """Leaders and followers of partitions. `type`: 0 unknown, 1 some partitions, 2 all that the broker has (KIP-516).
 
-    `broker_epoch` is the epoch of the receiver's registration: a command for an earlier registration is refused.
+    `broker_epoch` is the epoch of the receiver's registration; another epoch is refused.
     """
 
     controller_id: BrokerId = field(metadata=INT32)
@@ -159,7 +159,7 @@ class LeaderAndIsrResponse(_Response, _LeaderAndIsr):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopReplicaPartitionState(_StopReplica):
-    """A replica to stop; `leader_epoch` -2 means that its topic is being deleted, so the epoch is not compared."""
+    """A replica to stop. A `leader_epoch` of -2, not compared, means that its topic is being deleted."""
 
     partition_index: i32 = field(metadata=INT32)
     leader_epoch: i32 = field(metadata=INT32, default=i32(-1))
@@ -187,7 +187,7 @@ class StopReplicaRequest(_Request, _StopReplica):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopReplicaPartitionError(_StopReplica):
-    """The result for one replica; FENCED_LEADER_EPOCH if the broker knows a newer leader (KIP-570)."""
+    """The result for one replica; FENCED_LEADER_EPOCH if the broker has a newer leader epoch (KIP-570)."""
 
     topic_name: TopicName = field(metadata=STRING)
     partition_index: i32 = field(metadata=INT32)
@@ -207,9 +207,9 @@ class StopReplicaResponse(_Response, _StopReplica):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateMetadataPartitionState(_UpdateMetadata):
-    """The state of a partition, for clients. `leader` -2: its topic is being deleted.
+    """The state of a partition, for clients.
 
-    `zk_version`: the version of its znode.
+    `leader` is -2 if its topic is being deleted; `zk_version` is the version of the state's znode.
     """
 
     partition_index: i32 = field(metadata=INT32)
@@ -224,7 +224,7 @@ class UpdateMetadataPartitionState(_UpdateMetadata):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateMetadataTopicState(_UpdateMetadata):
-    """A topic's partitions that are new or changed."""
+    """New or changed partitions of one topic."""
 
     topic_name: TopicName = field(metadata=STRING)
     topic_id: uuid.UUID | None = field(metadata=UUID)
@@ -245,8 +245,8 @@ class UpdateMetadataEndpoint(_UpdateMetadata):
 class UpdateMetadataBroker(_UpdateMetadata):
     """A live broker.
 
-    `epoch` is that of its registration: a leader compares it with a follower's fetch, to tell a restarted follower
-    from the one before (KIP-841). Kafka's message lacks this field.
+    `epoch` is the epoch of its registration; a leader compares it with a follower's fetch, to detect a restarted
+    follower (KIP-841). Kafka's message lacks this field.
     """
 
     id: BrokerId = field(metadata=INT32)
@@ -257,10 +257,7 @@ class UpdateMetadataBroker(_UpdateMetadata):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateMetadataRequest(_Request, _UpdateMetadata):
-    """All live brokers, and the partitions that changed, or all partitions.
-
-    `type`: 0 unknown, 1 some partitions, 2 all of them (KIP-866).
-    """
+    """All live brokers, and partitions. `type`: 0 unknown, 1 changed partitions, 2 all partitions (KIP-866)."""
 
     controller_id: BrokerId = field(metadata=INT32)
     is_k_raft_controller: bool = field(metadata=BOOL, default=False)
@@ -283,7 +280,7 @@ class UpdateMetadataResponse(_Response, _UpdateMetadata):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlledShutdownRequest(_Request, _ControlledShutdown):
-    """A broker's announcement that it stops."""
+    """A broker's notice that it stops."""
 
     broker_id: BrokerId = field(metadata=INT32)
     broker_epoch: i64 = field(metadata=INT64, default=i64(-1))
@@ -299,7 +296,7 @@ class RemainingPartition(_ControlledShutdown):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlledShutdownResponse(_Response, _ControlledShutdown):
-    """The partitions that the broker still leads: it repeats the request while there are any."""
+    """The partitions that the broker still leads; it repeats the request until there are none."""
 
     error_code: ErrorCode = field(metadata=ERROR_CODE)
     remaining_partitions: tuple[RemainingPartition, ...]

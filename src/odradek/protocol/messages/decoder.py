@@ -1,18 +1,15 @@
 """Compiles a decoder from a kio schema: bytes to kio's frozen dataclass, for one message in one version.
 
-kio's native reader is three times as fast but is made for trusted responses: a compact array that claims 2³¹ items
-makes it allocate them, which aborts the process, and it rejects unknown tagged fields, which KIP-482 requires to be
-skipped. This decoder allocates nothing for a claim: it refuses an array whose items cannot be in the bytes that are
-left.
+kio's native reader is three times as fast, but unsafe for untrusted bytes: it allocates the 2³¹ items that a compact
+array claims to have, which aborts the process. It also rejects unknown tagged fields, which KIP-482 requires to be
+skipped. This decoder refuses an array with more items than fit into the remaining bytes.
 
-The result is Python source, one function per struct. Neighbouring fields of fixed size share one `struct.unpack_from`,
-and the frozen dataclass is filled through its slots, without `__init__`.
-
-A record's class has the fields of all its versions: its decoder reads those of one version, and gives the others their
+The result is Python source, one function per struct. Adjacent fixed-size fields share one `struct.unpack_from`, and the
+frozen dataclass is filled through its slots, without `__init__`. Fields that a record's version lacks get their
 defaults.
 
-A metered decoder also counts entries: array items and tagged fields. A decoded entry may take fifty times its bytes,
-so their number is limited in requests from clients (`messages.decode_request`).
+A metered decoder limits the entries (array items and tagged fields) in requests from clients, since a decoded entry may
+take fifty times its encoded size.
 """
 
 import datetime
@@ -60,8 +57,8 @@ _LAST_MS: Final = (datetime.datetime.max.replace(tzinfo=datetime.UTC) - _EPOCH) 
 def compile_decoder(entity_type: Any) -> Decoder:
     """Return the decoder of a kio entity class.
 
-    For malformed bytes the decoder raises `MalformedMessageError`, one of `DECODE_ERRORS`, or `OverflowError`. Error
-    codes that kio does not know become UNKNOWN_SERVER_ERROR, as in Kafka's clients.
+    For malformed bytes it raises `MalformedMessageError`, one of `DECODE_ERRORS`, or `OverflowError`. Unknown error
+    codes become UNKNOWN_SERVER_ERROR, as in Kafka's clients.
     """
     decode: Decoder = _compile(entity_type, Layout(flexible=entity_type.__flexible__))
     return decode
@@ -74,7 +71,7 @@ def compile_metered_decoder(entity_type: Any) -> MeteredDecoder:
 
 
 def compile_record_decoder(entity_type: Any, layout: Layout) -> Decoder:
-    """Return the decoder of a record's key or value in one version. It raises what other decoders raise."""
+    """Return the decoder of a record's key or value in one version; it raises the errors of `compile_decoder`."""
     decode: Decoder = _compile(entity_type, layout)
     return decode
 
@@ -89,13 +86,13 @@ def _compile(entity_type: Any, layout: Layout, *, metered: bool = False) -> Any:
 
 
 class _Source:
-    """The functions written so far, and the constants that they refer to."""
+    """The generated functions, and the constants that they use."""
 
     def __init__(self, layout: Layout, *, metered: bool) -> None:
         self.layout = layout
         self.metered = metered
         self.meter = ", m" if metered else ""
-        """The further parameter that functions take and pass on."""
+        """The additional parameter of generated functions: the `Meter`, if metered."""
         self.functions: list[str] = []
         self.names: dict[str, Any] = {
             "new": object.__new__,
@@ -122,7 +119,7 @@ class _Source:
         return name
 
     def struct(self, entity_type: Any) -> str:
-        """Return the name of the function that reads an `entity_type`: `(buffer, offset)` to `(entity, offset)`."""
+        """Generate the function that reads an `entity_type`, once, and return its name."""
         if entity_type in self._structs:
             return self._structs[entity_type]
         name = self._structs[entity_type] = f"s{len(self._structs)}"
@@ -171,7 +168,7 @@ class _Source:
 
 
 class _Body:
-    """The lines of one function; a run of fixed-size fields is collected until another field ends it."""
+    """The lines of one generated function; `flush` reads adjacent fixed-size fields together."""
 
     def __init__(self, source: _Source, *, flexible: bool, indent: str = "    ") -> None:
         self.lines: list[str] = []
@@ -189,7 +186,7 @@ class _Body:
             self._run, self._after_run = [], []
 
     def field(self, field: Field[Any], *, tagged: bool = False) -> None:
-        """Write the code that reads the field into the variable `v_<name>`."""
+        """Generate the code that reads the field into the variable `v_<name>`."""
         target = f"v_{field.name}"
         kind = classify_field(field)
         nullable = is_optional(field)
@@ -201,7 +198,7 @@ class _Body:
                 size = smallest_size(kind.type_, self._source.layout)
                 self._array(target, size, lambda: self._items(target, f"{read}(b, p{meter})"), nullable=nullable)
             elif nullable:
-                # The first byte says whether the struct is present: negative is null, in a tagged field 0 is.
+                # The first byte is negative if the struct is null; in a tagged field it is 0.
                 self._line(f"if b[p] {'== 0' if tagged else '> 127'}: {target} = None; p += 1")
                 self._line(f"else: {target}, p = {read}(b, p + 1{meter})")
             else:
@@ -210,7 +207,7 @@ class _Body:
         type_name = get_schema_field_type(field)
         if kind.is_array:
             self.flush()
-            # In kio's schemas of arrays, nullability is that of the items: the uuid of zeros is None.
+            # In kio's schemas a nullable uuid array has nullable items: the uuid of zeros is None.
             self._array(
                 target,
                 _smallest_primitive(type_name, flexible=self._flexible),
@@ -230,7 +227,7 @@ class _Body:
                 self._line(general)
 
     def _string(self, target: str, general: str) -> None:
-        """Read a string without a call; null, long compact and malformed ones are left to the general reader."""
+        """Generate the inline reading of a string; null, long compact and malformed ones use the general reader."""
         prefix = 1 if self._flexible else 2
         self._line("n = b[p] - 1" if self._flexible else "n = b[p] << 8 | b[p + 1]")
         limit = " and n < 127" if self._flexible else " and n < 32768"
@@ -276,7 +273,7 @@ def _variable(type_name: str, flexible: bool, nullable: bool) -> str:  # noqa: F
 
 
 def _converted(value: str, type_name: str, *, nullable: bool) -> str:
-    """Return the expression that converts a field's number to its Python value."""
+    """Return an expression that converts a field's number to its Python value."""
     if type_name == "error_code":
         return f"error({value})"
     if type_name.startswith("timedelta"):
@@ -291,18 +288,18 @@ def _error(number: int) -> ErrorCode:
 
 
 def _span(ms: int) -> datetime.timedelta:
-    """Return the time span, clamped to Python's longest: Kafka uses its largest numbers for "for ever"."""
+    """Return the time span, limited to Python's longest: Kafka uses its largest numbers for "forever"."""
     return datetime.timedelta(0, 0, 0, max(-_LONGEST_MS, min(ms, _LONGEST_MS))) if ms else _ZERO
 
 
 def _moment(ms: int) -> datetime.datetime:
-    """Return the time, clamped to the first or last that Python has."""
+    """Return the time, limited to the range of Python's `datetime`."""
     return _EPOCH + datetime.timedelta(0, 0, 0, max(_FIRST_MS, min(ms, _LAST_MS)))
 
 
 @cache
 def smallest_size(entity_type: Any, layout: Layout) -> int:
-    """Return the fewest bytes that an `entity_type` takes; at least one, so that no array item is free."""
+    """Return the smallest encoded size of an `entity_type`, at least 1, so that array items always take bytes."""
     flexible = layout.flexible
     size = 1 if flexible else 0
     for field in layout.fields(entity_type):

@@ -1,15 +1,14 @@
 """Compiles an encoder from a kio schema: a plain dict to bytes, for one message in one version.
 
 A message is a dict with kio's field names. Keys that a version lacks are ignored, and absent keys take the schema's
-default (0 for `error_code` and `throttle_time`), so one dict serves every version, as in Kafka's generated classes.
-Values are plain: int (also for time spans, times in ms and error codes), str, bytes, bool, `uuid.UUID`, lists; None
+default (0 for `error_code` and `throttle_time`), so that one dict fits every version, as in Kafka's generated classes.
+Values are plain: int (also for error codes, and ms of times and time spans), str, bytes, bool, `uuid.UUID`, lists; None
 where the schema allows it.
 
-A record's key or value is an object of its class, which has the fields of all versions; it is written without those
-that the version lacks.
+A record's key or value is an object of its class; fields that the version lacks are not written.
 
-The result is Python source, one function per struct, where neighbouring fields of fixed size share one `struct.pack`.
-A Metadata response of 50 topics × 8 partitions takes a quarter of the time of kio's encoder.
+The result is Python source, one function per struct; adjacent fixed-size fields share one `struct.pack`. A Metadata
+response of 50 topics × 8 partitions takes a quarter of the time of kio's encoder.
 """
 
 import datetime
@@ -55,16 +54,16 @@ _ZERO_UUID: Final = bytes(16)
 def compile_encoder(entity_type: Any) -> Encoder:
     """Return the encoder of a kio entity class.
 
-    It raises `KeyError`, `struct.error` or `TypeError` for an unfit value.
+    It raises `KeyError`, `struct.error` or `TypeError` for an invalid message.
     """
     encode: Encoder = _compile(entity_type, Layout(flexible=entity_type.__flexible__), prefix=b"")
     return encode
 
 
 def compile_record_encoder(entity_type: Any, layout: Layout, *, prefix: bytes) -> RecordEncoder:
-    """Return the encoder of a record's key or value in one version, which puts `prefix` first.
+    """Return the encoder of a record's key or value in one version; its bytes start with `prefix`.
 
-    It raises `struct.error`, `AttributeError` or `TypeError` for an unfit value.
+    It raises `struct.error`, `AttributeError` or `TypeError` for an invalid value.
     """
     encode: RecordEncoder = _compile(entity_type, layout, prefix=prefix)
     return encode
@@ -81,7 +80,7 @@ def _compile(entity_type: Any, layout: Layout, *, prefix: bytes) -> Any:
 
 
 class _Source:
-    """The functions written so far, and the constants that they refer to."""
+    """The generated functions, and the constants that they use."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
@@ -99,7 +98,7 @@ class _Source:
         return name
 
     def struct(self, entity_type: Any) -> str:
-        """Return the name of the function that appends an `entity_type`."""
+        """Generate the function that appends an `entity_type`, once, and return its name."""
         if entity_type in self._structs:
             return self._structs[entity_type]
         name = self._structs[entity_type] = f"s{len(self._structs)}"
@@ -118,7 +117,7 @@ class _Source:
         return name
 
     def value(self, field: Field[Any]) -> str:
-        """Return the expression for a field's value in `m`, a dict or a record's key or value."""
+        """Return an expression for a field's value in `m`, a dict or the object of a record."""
         if self._is_record:
             return f"m.{field.name}"
         if field.default is MISSING:
@@ -151,7 +150,7 @@ class _Source:
 
 
 class _Body:
-    """The lines of one function; a run of fixed-size fields is collected until another field ends it."""
+    """The lines of one generated function; `flush` writes adjacent fixed-size fields together."""
 
     def __init__(self, source: _Source, *, flexible: bool, indent: str = "    ") -> None:
         self.lines: list[str] = []
@@ -228,7 +227,7 @@ class _Body:
 
 
 def _plain(default: object) -> object:
-    """Return a kio default as the plain value that messages use."""
+    """Convert a default of kio to the plain value that messages use."""
     if isinstance(default, datetime.timedelta):
         return round(default.total_seconds() * 1000)
     if isinstance(default, datetime.datetime):

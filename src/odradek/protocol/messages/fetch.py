@@ -1,4 +1,6 @@
-"""Hand-written codec of Fetch responses, versions 4 to 18, which copies no records. Requests use the compiled codec.
+"""Hand-written codec of Fetch responses, versions 4 to 18, which does not copy records.
+
+Requests use the compiled codec.
 
 Version notes: 5 adds `log_start_offset`, 7 sessions (KIP-227), 11 the preferred replica (KIP-392), 12 is flexible and
 adds diverging epochs and the current leader (KIP-595), 13 topic ids instead of names (KIP-516), 16 endpoints
@@ -49,10 +51,11 @@ _NO_TAGS: Final = b"\x00"
 
 
 class FetchedPartition(NamedTuple):
-    """One partition of a response. Fields that a version lacks are decoded as their default.
+    """One partition of a response. Fields that the version lacks have their defaults.
 
-    `aborted_transactions` is `[(producer_id, first_offset)]`, or None when the isolation level is read-uncommitted.
-    The last three are `(epoch, end_offset)`, `(leader_id, leader_epoch)` and `(end_offset, epoch)`.
+    `aborted_transactions` are `(producer_id, first_offset)`; None if the isolation level is read-uncommitted.
+    `diverging_epoch` is `(epoch, end_offset)`, `current_leader` `(leader_id, leader_epoch)`, `snapshot_id`
+    `(end_offset, epoch)`.
     """
 
     partition: int
@@ -69,7 +72,7 @@ class FetchedPartition(NamedTuple):
 
 
 class FetchedTopic(NamedTuple):
-    """One topic of a response, by name or by id, depending on the version."""
+    """One topic of a response; depending on the version, its name or its id is None."""
 
     name: str | None
     topic_id: uuid.UUID | None
@@ -77,7 +80,7 @@ class FetchedTopic(NamedTuple):
 
 
 class FetchResponse(NamedTuple):
-    """A decoded response: its records are views of the frame."""
+    """A decoded response, whose records are views of the frame."""
 
     throttle_time_ms: int
     error_code: int
@@ -95,7 +98,7 @@ def encode_fetch_response(
     session_id: int = 0,
     node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> list[Buffer]:
-    """Return the body as pieces to be gathered: the records are the caller's own buffers."""
+    """Encode the body as a list of buffers to send one after the other; records are not copied."""
     flexible = version >= FLEXIBLE_FROM
     piece = bytearray(
         _HEAD.pack(throttle_time_ms, error_code, session_id) if version >= 7 else INT32.pack(throttle_time_ms)
@@ -124,7 +127,7 @@ def encode_fetch_response(
 
 
 def _encode_partition(version: int, piece: bytearray, partition: FetchedPartition) -> None:
-    """Append everything up to the records' own bytes."""
+    """Append the partition's fields up to and including the length of the records."""
     flexible = version >= FLEXIBLE_FROM
     number, error_code, high_watermark, last_stable_offset, start, aborted, replica, records, *_ = partition
     if version >= 5:

@@ -1,10 +1,11 @@
-"""Request and response headers.
+"""Encodes and decodes request and response headers.
 
 ```
 request   api_key int16 | api_version int16 | correlation_id int32 | client_id nullable string (int16 length) | tags?
 response  correlation_id int32 | tags?
 ```
-Tags are present in flexible versions; ApiVersions responses never have them, so that clients of any age can read them.
+Tags are present in flexible versions, except in ApiVersions responses, which clients of any version must be able to
+read.
 """
 
 import struct
@@ -20,7 +21,7 @@ _CORRELATION: Final = struct.Struct(">i")
 
 
 class RequestHeader(NamedTuple):
-    """A request's header, and the offset of the body in the frame."""
+    """A request's header, and the offset of its body in the frame."""
 
     api_key: int
     api_version: int
@@ -32,7 +33,7 @@ class RequestHeader(NamedTuple):
 # The cache is bounded because clients choose the numbers.
 @lru_cache(maxsize=1024)
 def request_is_flexible(api_key: int, version: int) -> bool:
-    """Return whether this version's request header has tagged fields. False for versions without a schema."""
+    """Return whether this version's request header has tagged fields; False for versions without a schema."""
     return version in schema_versions(api_key) and is_flexible(api_key, version)
 
 
@@ -42,7 +43,7 @@ def response_is_flexible(api_key: int, version: int) -> bool:
 
 
 def decode_request_header(frame: bytes | memoryview) -> RequestHeader:
-    """Decode the header at the start of `frame`. Raises `MalformedMessageError` if the frame is too short for it."""
+    """Decode the header at the start of `frame`. Raises `MalformedMessageError`."""
     try:
         api_key, version, correlation_id, length = _REQUEST.unpack_from(frame)
         offset = _REQUEST.size

@@ -1,8 +1,7 @@
-"""Requests and responses by API key and version: dicts are encoded, kio's entities are decoded.
+"""Encodes and decodes a request or response by API key and version, with codecs compiled from its schema.
 
-A decoded message is kio's frozen dataclass of that version; `optional` reads a field that some versions lack. kio
-gives time spans as `timedelta`; `milliseconds` converts them. The compilers of codecs are imported with the first use:
-they need half of kio.
+A decoded message is kio's frozen dataclass of that version, where `optional` reads a field that some versions lack, and
+`milliseconds` converts kio's `timedelta`. The compilers are imported at the first use: they need half of kio.
 """
 
 import datetime
@@ -49,7 +48,7 @@ def request_decoder(api_key: int, version: int) -> Decoder:
 
 @cache
 def metered_request_decoder(api_key: int, version: int) -> MeteredDecoder:
-    """Return the decoder that limits the number of entries, for requests from clients; compiled at the first call."""
+    """Return the decoder for requests from clients, which limits their entries; compiled at the first call."""
     from odradek.protocol.messages.decoder import compile_metered_decoder
 
     return compile_metered_decoder(load_request_schema(api_key, version))
@@ -74,10 +73,9 @@ def encode_response(api_key: int, version: int, message: Message) -> bytes:
 
 
 def decode_request(api_key: int, version: int, buffer: Buffer, offset: int = 0, *, meter: Meter | None = None) -> Any:
-    """Decode the body that starts at `offset`.
+    """Decode the request body at `offset`.
 
-    Raises `MalformedMessageError`, also for more entries than `meter` allows. An entry is an item of an array or a
-    tagged field.
+    Raises `MalformedMessageError`, also if the message has more array items and tagged fields than `meter` allows.
     """
     try:
         if meter is None:
@@ -88,7 +86,7 @@ def decode_request(api_key: int, version: int, buffer: Buffer, offset: int = 0, 
 
 
 def decode_response(api_key: int, version: int, buffer: Buffer, offset: int = 0) -> Any:
-    """Decode the body that starts at `offset`. Raises `MalformedMessageError`."""
+    """Decode the response body at `offset`. Raises `MalformedMessageError`."""
     try:
         return response_decoder(api_key, version)(buffer, offset)[0]
     except (*DECODE_ERRORS, OverflowError) as error:
@@ -96,11 +94,11 @@ def decode_response(api_key: int, version: int, buffer: Buffer, offset: int = 0)
 
 
 def optional(message: object, field: str, default: D) -> D:
-    """Return a field that only some versions have; `default` where it is absent or null."""
+    """Return a field that only some versions have; `default` if it is absent or null."""
     value = getattr(message, field, None)
     return default if value is None else value
 
 
 def milliseconds(span: datetime.timedelta) -> int:
-    """Return a kio time span in ms."""
+    """Return a time span of kio in ms."""
     return round(span.total_seconds() * 1000)

@@ -1,8 +1,9 @@
-"""Hand-written codec of Metadata, versions 0 to 13: every client needs it first, so it must not import a schema.
+"""Hand-written codec of Metadata, versions 0 to 13: decodes requests, encodes responses.
 
-Version notes: 1 the controller, racks, and a null list for all topics; 2 the cluster id; 3 the throttle time; 4
-`allow_auto_topic_creation`; 5 offline replicas; 7 leader epochs; 8 authorized operations (KIP-430), of the cluster
-until 10; 9 is flexible; 10 topic ids (KIP-516), with which a name may be null; 13 a top-level error code (KIP-1102).
+Every client sends Metadata first, so this module must not import a schema. Version notes: 1 adds the controller, racks,
+and a null list for all topics; 2 the cluster id; 3 the throttle time; 4 `allow_auto_topic_creation`; 5 offline
+replicas; 7 leader epochs; 8 authorized operations (KIP-430), those of the cluster only until 10; 9 is flexible; 10 adds
+topic ids, with which names may be null (KIP-516); 13 a top-level error code (KIP-1102).
 """
 
 import struct
@@ -45,7 +46,7 @@ class WantedTopic(NamedTuple):
 
 
 class MetadataRequest(NamedTuple):
-    """A request; `topics` None means all topics. Fields that a version lacks are decoded as their default."""
+    """A request; `topics` is None for all topics. Fields that the version lacks have their defaults."""
 
     topics: tuple[WantedTopic, ...] | None
     allow_auto_topic_creation: bool = True
@@ -56,7 +57,7 @@ class MetadataRequest(NamedTuple):
 def decode_metadata_request(
     version: int, buffer: Buffer, offset: int = 0, *, meter: Meter | None = None
 ) -> MetadataRequest:
-    """Decode a request's body. Raises `MalformedMessageError`, also for more topics than `meter` allows."""
+    """Decode a request's body. Raises `MalformedMessageError`, also for more entries than `meter` allows."""
     try:
         return _decode(version, buffer, offset, Meter(len(buffer)) if meter is None else meter)
     except DECODE_ERRORS as error:
@@ -93,9 +94,9 @@ def _decode(version: int, buffer: Buffer, offset: int, meter: Meter) -> Metadata
 
 
 def encode_metadata_response(version: int, message: Mapping[str, Any]) -> bytes:
-    """Encode a message that has all keys but the throttle time; the top-level `error_code` is 0 by default.
+    """Encode a response's body; all keys are required except `throttle_time` and the top-level `error_code`.
 
-    Raises `KeyError`, `struct.error` or `TypeError` for an unfit message.
+    Raises `KeyError`, `struct.error` or `TypeError` for an invalid message.
     """
     flexible = version >= FLEXIBLE_FROM
     tags = b"\x00" if flexible else b""

@@ -1,9 +1,8 @@
-"""Hand-written codec of Produce, versions 3 to 13.
+"""Hand-written codec of Produce requests and responses, versions 3 to 13, which does not copy records.
 
-Records are views of the frame when decoded, and are gathered without a copy to encode. A decoded request's `records`
-live as long as its frame's buffer. Version notes: 5 adds `log_start_offset`, 8 record errors (KIP-467), 9 is flexible,
-10 adds the current leader and its endpoint (KIP-951), 13 topic ids instead of names (KIP-516). Versions 0 to 2 carry
-older message formats; the dispatcher refuses them.
+Decoded records are views of the frame, valid as long as its buffer. Version notes: 5 adds `log_start_offset`, 8 record
+errors (KIP-467), 9 is flexible, 10 adds the current leader and its endpoint (KIP-951), 13 topic ids instead of names
+(KIP-516). Versions 0 to 2 have older message formats and are not supported.
 """
 
 import struct
@@ -54,10 +53,7 @@ class NodeEndpoint(NamedTuple):
 
 
 class ProduceTopic(NamedTuple):
-    """Batches for one topic: `partitions` is `[(partition, records)]`.
-
-    Depending on the version, the name or the id is None.
-    """
+    """Batches for one topic; `partitions` are `(partition, records)`. By version, the name or the id is None."""
 
     name: str | None
     topic_id: uuid.UUID | None
@@ -82,14 +78,14 @@ class ProduceRequest(NamedTuple):
 
 
 class RecordError(NamedTuple):
-    """A record, by its place in the batch, that caused the batch to be refused (KIP-467)."""
+    """A record that caused its batch to be refused; `batch_index` is its position in the batch (KIP-467)."""
 
     batch_index: int
     message: str | None = None
 
 
 class PartitionResponse(NamedTuple):
-    """The result for one partition. `log_append_time` is -1 unless the broker sets timestamps."""
+    """The result for one partition. `log_append_time` is in ms, -1 unless the broker sets timestamps."""
 
     partition: int
     error_code: int = 0
@@ -103,7 +99,7 @@ class PartitionResponse(NamedTuple):
 
 
 class TopicResponse(NamedTuple):
-    """The results for one topic, by name or by id, depending on the version."""
+    """The results for one topic; depending on the version, its name or its id is None."""
 
     name: str | None
     topic_id: uuid.UUID | None
@@ -121,10 +117,7 @@ class ProduceResponse(NamedTuple):
 def decode_produce_request(
     version: int, frame: Buffer, offset: int = 0, *, meter: Meter | None = None
 ) -> ProduceRequest:
-    """Decode the body that starts at `offset` of `frame`.
-
-    Raises `MalformedMessageError`, as `messages.decode_request` does.
-    """
+    """Decode the body at `offset`. Raises `MalformedMessageError`, also for more entries than `meter` allows."""
     view = memoryview(frame)
     flexible = version >= FLEXIBLE_FROM
     meter = meter or Meter(MOST_ENTRIES)
@@ -171,7 +164,7 @@ def encode_produce_request(
     timeout_ms: int,
     transactional_id: str | None = None,
 ) -> list[Buffer]:
-    """Return the body as pieces to be gathered: the records are the caller's own buffers."""
+    """Encode the body as a list of buffers to send one after the other; records are not copied."""
     flexible = version >= FLEXIBLE_FROM
     piece = bytearray(encode_string(transactional_id, flexible=flexible))
     piece += _ACKS_AND_TIMEOUT.pack(acks, timeout_ms)
@@ -203,7 +196,7 @@ def encode_produce_response(
     throttle_time_ms: int = 0,
     node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> bytes:
-    """Return the body; fields that the version lacks are left out."""
+    """Encode the body; fields that the version lacks are left out."""
     flexible = version >= FLEXIBLE_FROM
     body = bytearray(encode_length(len(topics), flexible=flexible))
     for name, topic_id, partitions in topics:
@@ -304,7 +297,7 @@ def _decode_partition_response(version: int, view: memoryview, offset: int) -> t
 def decode_pair(
     view: memoryview, span: tuple[int, int] | None, layout: struct.Struct = _LEADER
 ) -> tuple[int, int] | None:
-    """Return the two numbers of a tagged field; None where the field is absent. Unknown tags are skipped."""
+    """Return the two numbers of the tagged field in `span`; None if `span` is None."""
     if span is None:
         return None
     start, end = span
@@ -314,7 +307,7 @@ def decode_pair(
 
 
 def encode_node_endpoints(endpoints: Iterable[NodeEndpoint]) -> bytes:
-    """Encode the tagged fields of a Produce or Fetch response: endpoints are tag 0."""
+    """Encode the tagged fields of a Produce or Fetch response, with the endpoints as tag 0."""
     items = [
         INT32.pack(node_id)
         + encode_string(host, flexible=True)
@@ -327,7 +320,7 @@ def encode_node_endpoints(endpoints: Iterable[NodeEndpoint]) -> bytes:
 
 
 def decode_node_endpoints(view: memoryview, span: tuple[int, int]) -> list[NodeEndpoint]:
-    """Decode the endpoints in tag 0 of a response, whose bytes start and end there."""
+    """Decode the endpoints in tag 0 of a response; `span` is the start and end of its bytes."""
     offset, end = span
     count, offset = read_count(view, offset, flexible=True)
     endpoints = []

@@ -1,6 +1,6 @@
-"""A message's schema by API key and version: kio's class, or one of `controller_messages`, imported at its first use.
+"""Finds a message's schema by API key and version: a class of kio or `controller_messages`, imported at its first use.
 
-`encoder` and `decoder` compile functions of the types here from it.
+It also declares the types of the functions that `encoder` and `decoder` compile.
 """
 
 import dataclasses
@@ -13,26 +13,27 @@ from odradek.protocol.api import CONTROLLER_VERSIONS
 from odradek.protocol.primitives import Meter
 
 Message = Mapping[str, Any]
-"""A message to send, by kio's field names."""
+"""A message to encode: values by kio's field names."""
 Encoder = Callable[[Message], bytes]
 RecordEncoder = Callable[[Any], bytes]
-"""The key or value of a record to its bytes, which begin with the type or the version."""
+"""Encodes the key or value of a record, with its type or version first."""
 Decoder = Callable[[Buffer, int], tuple[Any, int]]
-"""`(buffer, offset)` to `(message, offset after it)`."""
+"""A function of `(buffer, offset)` that returns `(message, offset after it)`."""
 MeteredDecoder = Callable[[Buffer, int, Meter], tuple[Any, int]]
-"""A `Decoder` that counts entries."""
+"""A `Decoder` that counts array items and tagged fields with a `Meter`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """The fields of a class that a message has. In a flexible one they are compact and end with tagged fields."""
+    """Selects the fields of a schema class that a message of this version has."""
 
     version: int | None = None
-    """None for a class of one version, which has all its fields."""
+    """None for a class of a single version, which has all fields."""
     flexible: bool
+    """Whether the message has compact lengths and tagged fields."""
 
     def fields(self, entity_type: Any) -> list[dataclasses.Field[Any]]:
-        """Return the fields of a struct of the message, in the order of their bytes."""
+        """Return the fields of a struct in the message, in the order of their bytes."""
         return [field for field in dataclasses.fields(entity_type) if self._has(field)]
 
     def _has(self, field: dataclasses.Field[Any]) -> bool:
@@ -43,7 +44,7 @@ class Layout:
 
 
 def load_request_schema(api_key: int, version: int) -> Any:
-    """Return the class of a request in a version of `schema_versions`."""
+    """Return the class of a request; `version` must be in `schema_versions(api_key)`."""
     if version == CONTROLLER_VERSIONS.get(api_key):
         from odradek.protocol.messages.controller_messages import REQUESTS
 
@@ -54,7 +55,7 @@ def load_request_schema(api_key: int, version: int) -> Any:
 
 
 def load_response_schema(api_key: int, version: int) -> Any:
-    """Return the class of a response in a version of `schema_versions`."""
+    """Return the class of a response; `version` must be in `schema_versions(api_key)`."""
     if version == CONTROLLER_VERSIONS.get(api_key):
         from odradek.protocol.messages.controller_messages import RESPONSES
 

@@ -118,7 +118,7 @@ def _cooperative_claim(member_id: str, member: MemberSubscription) -> Claim:
 
 
 class _Round:
-    """The computation of one assignment. `claims` are in the order of `group.members`."""
+    """The computation of one assignment from one `Claim` per member, in the order of `group.members`."""
 
     def __init__(self, group: GroupSubscription, claims: Sequence[Claim]) -> None:
         self._group = group

@@ -447,7 +447,7 @@ class _Fields:
         return self._fields.get(name) is not None
 
     def integer(self, name: str, default: int | None = None, *, bits: int = 32) -> int:
-        """Return an integer, which may be a string, as in timestamps and producer ids."""
+        """Return the integer field `name`; its JSON value may be a string of digits."""
         value = self._fields.get(name, default)
         if isinstance(value, str) and _NUMBER.fullmatch(value):
             value = int(value)

@@ -121,9 +121,10 @@ class Server:
         return self.meter
 
     async def open(self) -> None:
-        """Listen on every address of `listeners`; clients wait until `accept_client_requests`.
+        """Listen on every address of `listeners`; client requests wait for `accept_client_requests`.
 
-        The port of a listener with port 0 is stored, and used again at the next start. Raises `ConfigurationError`.
+        A port that was chosen for port 0 is stored in `PORTS_FILE` for the next start. Raises `ConfigurationError` for
+        invalid listeners, and for addresses that cannot be opened.
         """
         self._check_listeners()
         remembered = self._remembered_ports()

@@ -202,7 +202,7 @@ def _thread_future(future: "asyncio.Future[Any]") -> "concurrent.futures.Future[
 
 
 def _callback_parameters(function: Callable[..., Any]) -> frozenset[str]:
-    """Return the names of parameters for callbacks that may be coroutine functions, by their annotations."""
+    """Return the names of the parameters annotated as callbacks that may return an awaitable."""
     parameters = inspect.signature(function).parameters.values()
     return frozenset(each.name for each in parameters if _may_await(each.annotation))
 

@@ -22,7 +22,7 @@ class RecordMetadata(NamedTuple):
 
 
 class EncodedRows(Protocol):
-    """Receives the offsets or the error of rows that `send_arrow` encoded as one batch, in parts if it is split."""
+    """Receives the offsets of the rows of a `send_arrow` batch, in parts if it is split, or one error for all."""
 
     def delivered(self, start: int, count: int, base_offset: int) -> None:
         """Set the offsets of `count` rows from the row `start`; a `base_offset` of -1 is unknown."""

@@ -65,7 +65,7 @@ def _reject_join_of_full_group(
 
 
 def _supports_protocols(group: ClassicGroup, request: JoinRequest) -> bool:
-    """Return whether all members support one of the protocols in `request`."""
+    """Return whether the group accepts the protocol type and one of the protocols in `request`."""
     if not group.members:
         return bool(request.protocol_type and request.protocols)
     return request.protocol_type == group.protocol_type and group.members.supports_protocols(request.protocols)

@@ -84,7 +84,7 @@ class ConsumerGroups:
                 self._set_revocation(group, member, now)
 
     def forget_trace(self, group_id: str) -> None:
-        """Drop the trace of a group whose records could not be appended."""
+        """Drop a group's rebalance trace after its records could not be appended."""
         self._traces.pop(group_id, None)
 
     def start_sessions(self, group: ConsumerGroup, now: Now) -> None:

@@ -31,7 +31,7 @@ class Conditions(Protocol):
     """The methods of a `MemoryNetwork` that its connections use."""
 
     def latency(self) -> float:
-        """Return the latency of the next piece, in seconds."""
+        """Return the delay of the next transmission, in seconds."""
 
     def cut_point(self, size: int) -> int:
         """Return how many of `size` bytes travel as one piece."""

@@ -1,17 +1,17 @@
 """An ordered, durable log for each partition, in Kafka's file formats.
 
-`log` has `Log`, one partition's log, made of parts that share a `local_log`: `log_appender` appends, `log_reader`
-reads, `log_writer` writes, syncs and handles the failures of both, `segment_deletion` takes segments out. A batch
-arrives as a view of the network buffer, gets its offset in place, and is written with the others of the same turn of
-the event loop (`broker.replication.writer`), without a copy.
+`log` has `Log`, one partition's log. Its parts share a `LocalLog` (`local_log`): `log_appender` appends, `log_reader`
+reads, `log_writer` writes, syncs and handles failures of both, `segment_deletion` deletes and replaces segments. A
+batch is a view of the network buffer: it gets its offset in place and is written without a copy, with the other batches
+of the same turn of the event loop (`broker.replication.writer`).
 
-`validation` checks batches, `batch_contents` the records of a client's batch. `pending_writes` has the batches to be
-written and the job that writes them, `durability` the synced part and the job that syncs more. `retention` selects the
-segments to delete, and `time_lookup` finds offsets by timestamp. `log_config` is the configuration, `names` has the
-names of files and folders, `errors` the errors of files.
+`validation` checks batches, `batch_contents` their records. `pending_writes` has appended batches and the job that
+writes them, `durability` the synced offsets and the job that syncs. `retention` selects segments to delete,
+`time_lookup` finds offsets by timestamp. `log_config` is the configuration, `names` has the names of files and folders,
+`errors` the exceptions.
 
-`directories` has `LogManager`, all logs of a broker; `recovery` opens a log, `segments` are its files, `checkpoints`
-the text files beside them, and `producers` the state of idempotent producers. `cleaner` compacts logs, and `inspection`
+`directories` has `LogManager`, all logs of a broker; `recovery` opens a log, `segments` has its segment files,
+`checkpoints` the text files beside them, `producers` the idempotent producers. `cleaner` compacts logs, `inspection`
 reads files for `odradek log`.
 """
 

@@ -1,7 +1,7 @@
-"""The records of a client's batch: decompressed, checked, and encoded again if needed.
+"""Validation of the records inside a client's batch: decompress, check, and encode again if needed.
 
-The rules are those of Kafka's `LogValidator` (KIP-467, KIP-937): records are whole, have keys in a compacted topic and
-timestamps within limits, and fill the batch. Wrong offset deltas and a wrong largest timestamp are corrected.
+The rules are those of Kafka's `LogValidator` (KIP-467, KIP-937): records are whole, fill the batch, and have timestamps
+within limits and, in a compacted topic, keys. Wrong offset deltas and a wrong largest timestamp are corrected.
 """
 
 from functools import cache
@@ -23,15 +23,15 @@ from odradek.protocol.messages.produce import RecordError
 
 NO_TIMESTAMP: Final = -1
 MAX_RECORD_ERRORS: Final = 1000
-"""More named errors would make an answer many times larger than the request."""
+"""The limit of returned record errors, which keeps a response small."""
 MAX_RECORDS: Final = 1 << 20
-"""A batch of more records is refused: checking so many takes a second."""
+"""Batches with more records are refused: their check takes over a second."""
 _LATEST: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordLimits:
-    """A topic's rules. Limits on timestamps, in ms, are None where records get the broker's time.
+    """A topic's rules for records. Timestamp limits are in ms, None with LogAppendTime.
 
     `max_bytes` limits the decompressed records.
     """
@@ -52,18 +52,18 @@ class CompiledCheck(Protocol):
     def __call__(
         self, data: bytes, count: int, base_timestamp: int, earliest: int, latest: int, *, needs_keys: bool
     ) -> tuple[int, bool] | None:
-        """Return `(largest timestamp, whether offset deltas are right)`, or None if a record may be wrong."""
+        """Return `(largest timestamp, whether offset deltas are right)`; None if a record may be invalid."""
 
 
 class Contents(NamedTuple):
-    """Facts about valid records. `max_timestamp` in ms, -1 without any."""
+    """The largest timestamp of valid records (ms or -1), and whether their offset deltas count up from 0."""
 
     max_timestamp: int
     is_in_sequence: bool
 
 
 class InvalidRecordsError(KafkaError):
-    """A batch was refused because of some of its records; `record_errors` names them (KIP-467)."""
+    """A batch was refused because of the records in `record_errors` (KIP-467)."""
 
     def __init__(self, code: ErrorCode, message: str, record_errors: list[RecordError]) -> None:
         super().__init__(code, message)
@@ -71,10 +71,10 @@ class InvalidRecordsError(KafkaError):
 
 
 def open_records(batch: memoryview, header: BatchHeader, *, max_bytes: int) -> bytes:
-    """Return the batch's records, decompressed.
+    """Return the batch's decompressed records.
 
     Raises `KafkaError` MESSAGE_TOO_LARGE for more than `max_bytes` or `MAX_RECORDS`, so that clients split the batch,
-    and INVALID_RECORD if the codec fails: clients would retry CORRUPT_MESSAGE.
+    and INVALID_RECORD if decompression fails, because clients would retry CORRUPT_MESSAGE.
     """
     try:
         data = bytes(decompress(header.codec, batch[HEADER_SIZE:], max_bytes=max_bytes))
@@ -92,7 +92,7 @@ def open_records(batch: memoryview, header: BatchHeader, *, max_bytes: int) -> b
 
 @cache
 def compiled_check() -> CompiledCheck | None:
-    """Return the compiled check, None where numba is not installed. Takes a second and 100 MB."""
+    """Return the compiled check, None without numba. The first call takes a second and 100 MB."""
     try:
         from odradek.columns.check_kernel import check_section
     except ImportError:
@@ -104,7 +104,10 @@ def compiled_check() -> CompiledCheck | None:
 def check_records(
     header: BatchHeader, data: bytes, limits: RecordLimits, now_ms: int, compiled: CompiledCheck | None = None
 ) -> Contents:
-    """Check all records of a client's batch. Raises `InvalidRecordsError` with INVALID_RECORD or INVALID_TIMESTAMP."""
+    """Check all records of a client's batch.
+
+    Raises `InvalidRecordsError` with INVALID_RECORD or INVALID_TIMESTAMP.
+    """
     base_timestamp, needs_keys = header.base_timestamp, limits.needs_keys
     earliest, latest = _range(limits, now_ms)
     if compiled is not None:
@@ -158,7 +161,7 @@ def store_records(
     level: int | None,
     max_timestamp: int,
 ) -> memoryview:
-    """Return the batch to be stored: `batch` itself, changed in place, if only its largest timestamp was wrong."""
+    """Return `batch` itself if only its largest timestamp was corrected, else a newly encoded batch."""
     if codec == header.codec and contents.is_in_sequence:
         set_max_timestamp(batch, 0, header, max_timestamp)
         return batch

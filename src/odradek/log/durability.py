@@ -1,4 +1,4 @@
-"""The synced part of a log, and the job that syncs more on another thread."""
+"""How far a log is synced, and the flush job that syncs more on another thread."""
 
 from collections.abc import Sequence
 
@@ -14,10 +14,10 @@ from odradek.runtime.disk import is_out_of_descriptors
 
 
 class Durability:
-    """The synced part of one log; at most one job is under way.
+    """How far one log is synced; at most one flush job is under way.
 
-    Batches below `synced_offset` are synced, and segments that end before `recovery_point` with their indexes.
-    `unsynced_paths` are directories with new names, and files beside the segments.
+    Batches below `synced_offset` and indexes below `recovery_point` are synced. `unsynced_paths`, for the next job, are
+    changed directories and files outside segments.
     """
 
     __slots__ = (
@@ -41,7 +41,7 @@ class Durability:
         recovery_point: int,
         now_ms: int,
     ) -> None:
-        """`closed_at` is the log end offset of a clean shutdown, None without one."""
+        """`closed_at` is the log end offset of a clean shutdown, or None."""
         self._disk = disk
         self._directory = directory
         self._job: FlushJob | None = None
@@ -57,16 +57,13 @@ class Durability:
         return self._job is not None
 
     def is_untouched(self, end_offset: int) -> bool:
-        """Return whether the log is as a clean shutdown left it."""
+        """Return whether nothing has changed since a clean shutdown."""
         return self._closed_at == end_offset and not self.unsynced_paths
 
     def begin(
         self, segments: Segments, epochs: LeaderEpochs, *, written_offset: int, include_active: bool
     ) -> "FlushJob | None":
-        """Return a job that syncs what is written, to be run and passed to `finish`; None if all is synced.
-
-        Raises `OSError`.
-        """
+        """Return a job to run and pass to `finish`, None if all written batches are synced. Raises `OSError`."""
         assert self._job is None, "one at a time"
         self._job = _make_flush_job(
             self._disk,
@@ -82,7 +79,7 @@ class Durability:
         return self._job
 
     def begin_close(self, segments: Segments, epochs: LeaderEpochs, *, end_offset: int) -> "FlushJob | None":
-        """Return a job that syncs all that a clean shutdown requires. Raises `OSError`."""
+        """Return a job that syncs everything for a clean shutdown. Raises `OSError`."""
         self._job = _make_flush_job(
             self._disk,
             segments,
@@ -98,7 +95,7 @@ class Durability:
         return self._job
 
     def finish(self, job: "FlushJob") -> Exception | None:
-        """Record what is synced, unless the log was truncated since; return the job's error."""
+        """Record the synced offsets, unless the log was truncated meanwhile; return the job's error."""
         if job.error is not None:
             job.give_back_epochs()
         if self._job is not job:
@@ -124,9 +121,10 @@ class Durability:
 
 
 class FlushJob:
-    """Syncs `segments` with their indexes and snapshots, and the leader epochs, up to the given offsets.
+    """Syncs segments with indexes and snapshots, the leader epochs, and `names`.
 
-    `run`, on any thread, raises nothing: `error` has what went wrong, `failed_sync` whether it was a sync.
+    `run`, on any thread, raises nothing: it sets `error`, and `failed_sync` if a sync failed. On success the log is
+    synced up to `synced_offset`.
     """
 
     __slots__ = (
@@ -185,13 +183,13 @@ class FlushJob:
             self.error = None
 
     def prepare(self) -> None:
-        """Write the file of the leader epochs, without syncing. Raises `OSError`."""
+        """Write the leader epoch file, without syncing. Raises `OSError`."""
         if self._encoded_epochs is not None:
             write_file(self._disk, self._epochs_path + TEMPORARY, self._encoded_epochs)
             self._disk.rename(self._epochs_path + TEMPORARY, self._epochs_path)
 
     def give_back_epochs(self) -> None:
-        """Mark the leader epochs as dirty again, because the job failed."""
+        """Mark the leader epochs as dirty again after a failed job."""
         if self._encoded_epochs is not None:
             self._epochs.is_dirty = True
 
@@ -207,10 +205,9 @@ def _make_flush_job(
     include_active: bool,
     is_last: bool = False,
 ) -> FlushJob | None:
-    """Return a job for segments written beyond `recovery_point`, or None. Raises `OSError`.
+    """Return a job for the segments written beyond `recovery_point`, None without any. Raises `OSError`.
 
-    Index entries in memory are written; with `is_last` all files but the active segment's are closed. `names` are
-    synced, too.
+    Writes index entries in memory; with `is_last` closes the files of older segments.
     """
     active = segments.active
     unsynced: list[Segment] = []

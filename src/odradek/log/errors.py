@@ -1,4 +1,4 @@
-"""Errors of log files, and which errors of a disk pass or mean that it has failed."""
+"""Exceptions of logs, and which OS errors are passing (retriable) or mean that a disk has failed."""
 
 import errno
 from typing import Final
@@ -12,14 +12,14 @@ _PASSING_ERRORS: Final = (*NO_ROOM, *NO_DESCRIPTOR, errno.ENOMEM, errno.EAGAIN)
 
 
 def is_passing(error: BaseException) -> bool:
-    """Return whether `error` is a lack of room, descriptors, memory or threads: nothing is damaged."""
+    """Return whether `error` is only a shortage of disk space, descriptors, memory or threads."""
     if isinstance(error, OSError):
         return error.errno in _PASSING_ERRORS
     return isinstance(error, MemoryError | NotRunError)
 
 
 def describe(error: BaseException) -> str:
-    """Return the text of an error, or its type's name if it has none."""
+    """Return the text of an error, or its type's name if the text is empty."""
     return str(error) or type(error).__name__
 
 
@@ -34,20 +34,20 @@ _DISK_FAILURES: Final = (
     errno.ESHUTDOWN,
     errno.EUCLEAN,
 )
-"""The disk is broken, gone, unreachable, or went read-only because of damage."""
+"""The disk is broken, missing, unreachable, or read-only because of damage."""
 
 
 def is_disk_failure(error: BaseException) -> bool:
-    """Return whether the disk of the data directory has failed, not only one file."""
+    """Return whether `error` means that a whole disk has failed, not only one file."""
     return isinstance(error, OSError) and error.errno in _DISK_FAILURES
 
 
 class NotRunError(Exception):
-    """A job for another thread was not run: it wrote and synced nothing."""
+    """A write or flush job was never run, so it wrote and synced nothing."""
 
 
 class DamagedFileError(StorageError):
-    """A file violates its format. The first wrong batch, entry or line begins at `byte`."""
+    """A file violates its format; the first invalid batch, entry or line begins at `byte`."""
 
     def __init__(self, path: str, byte: int, reason: str) -> None:
         self.path = path
@@ -57,11 +57,11 @@ class DamagedFileError(StorageError):
 
 
 class TruncatedFileError(DamagedFileError):
-    """The file ends inside its last batch or entry: it is being written, or was truncated."""
+    """A file ends inside its last batch or entry: it is being written, or was truncated."""
 
 
 class DamagedSegmentError(CorruptBatchError):
-    """The file at `path` is damaged, or an index is wrong."""
+    """The `.log` file at `path`, or one of its indexes, is damaged."""
 
     def __init__(self, path: str, message: str) -> None:
         self.path = path
@@ -74,15 +74,15 @@ class LogStorageError(KafkaError, StorageError):
     def __init__(self, message: str, *, is_passing: bool = False) -> None:
         super().__init__(ErrorCode.kafka_storage_error, message)
         self.is_passing = is_passing
-        """Whether the log goes on, or can be opened, once there is room again."""
+        """Whether the log works again once the shortage that caused the error has ended."""
 
 
 class OfflineDirectoryError(LogStorageError):
-    """The log is, or may be, in a data directory that cannot be used."""
+    """The log is, or may be, in an offline data directory."""
 
 
 class CheckpointError(LogStorageError):
-    """A checkpoint file of the data directory `directory` cannot be written."""
+    """A checkpoint file of the data directory `directory` could not be written."""
 
     def __init__(self, directory: str, path: str, error: OSError) -> None:
         self.directory = directory

@@ -1,6 +1,6 @@
-"""The state of a log that its parts share: segments, offsets, leader epochs, producers, and batches to be written.
+"""The state shared by the parts of a log: segments, offsets, leader epochs, producers, pending batches.
 
-It raises `OSError`; `LogWriter` decides what that means for the log.
+Methods raise `OSError`; `LogWriter` decides whether the log then stops.
 """
 
 from contextlib import suppress
@@ -23,10 +23,10 @@ from odradek.log.segments.segments import Segments
 
 
 class LocalLog:
-    """The state that the parts of one log share.
+    """The state shared by the parts of one log.
 
     `log_start_offset` is the first readable offset, `log_end_offset` the next to be appended, `written_offset` the end
-    of what can be read. `needs_truncation` says that lost batches are still in segments, epochs and producers.
+    of readable records. `needs_truncation`: lost batches are still in segments, epochs and producers.
     """
 
     __slots__ = (
@@ -77,20 +77,20 @@ class LocalLog:
 
     @property
     def high_watermark(self) -> int:
-        """The end of the committed records, as far as the log knows."""
+        """The high watermark last passed to `producers.committed`, at most `written_offset`."""
         return min(self.producers.high_watermark, self.written_offset)
 
     @property
     def first_base_offset(self) -> int:
-        """The base offset of the first segment; `log_start_offset` may lie behind it."""
+        """The base offset of the first segment; `log_start_offset` may be higher."""
         return self.segments.bases[0]
 
     def committed_offset(self, high_watermark: int | None) -> int:
-        """Return `high_watermark`, at most the end of what is written; that end if it is None."""
+        """Return the smaller of `high_watermark` and `written_offset`; `written_offset` for None."""
         return self.written_offset if high_watermark is None else min(high_watermark, self.written_offset)
 
     def append(self, batch: memoryview, first: int, last: int, timestamp: int, leader_epoch: int, now_ms: int) -> None:
-        """Append a checked batch with the offsets `first` to `last`; it waits to be written."""
+        """Add a checked batch with the offsets `first` to `last` to the pending batches."""
         size = len(batch)
         if not self.config.discard_writes:
             segment = self.segments.active
@@ -106,7 +106,7 @@ class LocalLog:
             self.epochs.assign(leader_epoch, first)
 
     def roll(self, now_ms: int) -> Segment:
-        """Begin a new segment at the log end offset, where recovery expects it; the first write creates its file."""
+        """Begin a new segment at the log end offset; the first write creates its file."""
         old = self.segments.active
         old.finish()
         segment = Segment(self.pool, self.directory, self.log_end_offset, self.config, now_ms=now_ms)
@@ -115,9 +115,9 @@ class LocalLog:
         return segment
 
     def roll_empty(self, now_ms: int) -> None:
-        """Begin a new segment and create its file, whose name keeps the log end offset.
+        """Begin a new segment and create its file, which keeps the log end offset when older ones are deleted.
 
-        Raises `OSError`, without a change.
+        The log is unchanged after an `OSError`.
         """
         assert not self.pending.size, "a segment with pending batches cannot be deleted"
         end = self.log_end_offset
@@ -126,23 +126,23 @@ class LocalLog:
         try:
             segment = create_segment(self.pool, self.directory, end, self.config, now_ms=now_ms)
         except OSError:
-            # Appends go on in the segment before, which would overlap this file at the next start.
+            # Appends go on in the old segment, whose offsets would overlap this file at the next start.
             with suppress(OSError):
                 self.pool.disk.remove(offset_file(self.directory, end, LOG))
             raise
         self.segments.add(segment)
 
     def lower_log_start_offset(self, offset: int) -> None:
-        """Set the log start offset to `offset` if it lies behind it."""
+        """Lower the log start offset to `offset` if it is higher."""
         self.log_start_offset = min(self.log_start_offset, offset)
 
     def drop_pending(self, end_offset: int) -> None:
-        """Drop the batches that wait to be written; the log ends at `end_offset`."""
+        """Drop the pending batches; the log then ends at `end_offset`."""
         self.pending.clear()
         self.log_end_offset = end_offset
 
     def truncate(self, offset: int) -> None:
-        """Remove everything from `offset` on. After an error readers still find what lies before; call it again."""
+        """Remove everything from `offset` on. After an error earlier records stay readable; call it again."""
         self.pending.clear()
         self.needs_truncation = True
         self.log_end_offset = self.written_offset = offset
@@ -159,7 +159,7 @@ class LocalLog:
         self.needs_truncation = False
 
     def truncate_fully_and_start_at(self, offset: int, now_ms: int) -> None:
-        """Remove everything and begin an empty segment at `offset`. Synced on return."""
+        """Remove everything and begin an empty segment at `offset`; synced on return."""
         self.pending.clear()
         for segment in reversed(self.segments):
             remove_segment_files(self.pool, segment)

@@ -1,14 +1,13 @@
-"""One partition's log: append, read, look up, retain, truncate.
+"""`Log`, the log of one partition: append, read, find offsets by time, delete old segments, truncate.
 
 ```
 append      checks a batch, assigns its offset in place, keeps the buffer      log_end_offset   >=
 write       one gathered write of all pending batches                          written_offset   >=
 flush       a sync                                                             synced_offset
 ```
-Only what is written can be read. `write` writes at once; `begin_write`, `WriteJob.run` on a writer thread and
-`finish_write` do it off the event loop, one job at a time, while appends go on. Everything else runs on one thread.
-
-A `Log` is made of objects that share a `LocalLog`: `LogAppender`, `LogWriter`, `LogReader` and `SegmentDeletion`.
+Only written batches can be read. `write` writes on the caller's thread. To write on another thread, call `begin_write`,
+run its `WriteJob` there, then call `finish_write`: one job at a time, while appends go on. All other methods run on one
+thread. The parts of a `Log` share a `LocalLog`: `LogAppender`, `LogWriter`, `LogReader` and `SegmentDeletion`.
 """
 
 import logging
@@ -51,7 +50,7 @@ class Log:
         """Bytes that recovery removed when the log was opened."""
         self.suspected = SuspectedSegments(local.segments)
         self.reader = LogReader(local, self._writer, self.suspected)
-        # Called for every request, so without another call between.
+        # Bound directly, to save a call for every request.
         self.append = self._appender.append
         self.begin_write = self._writer.begin_write
         self.finish_write = self._writer.finish_write
@@ -71,10 +70,10 @@ class Log:
         cleaned_offset: int = 0,
         watch: Watcher = lambda size: None,
     ) -> "Log":
-        """Open the log in `directory`, which is created if it does not exist; recover it unless it was closed `clean`.
+        """Open the log in `directory`, created if missing; recover it unless it was closed `clean`.
 
-        The parent directory is synced. Logs share a `FilePool`; the offsets come from checkpoints. `watch` is called
-        while recovery reads, and may end it by raising.
+        The offsets come from checkpoints. `watch` is called with the size of each read of recovery and may end it by
+        raising. A new directory is synced with the next flush.
         """
         pool = disk if isinstance(disk, FilePool) else FilePool(disk)
         try:
@@ -101,7 +100,7 @@ class Log:
         on_failure: Callable[[Exception], None] | None = None,
         on_suspected: Callable[[Segment], bool] | None = None,
     ) -> None:
-        """Set what is called when the log or its disk fails, and to check a segment for damage."""
+        """Set `on_failure`, called when the log stops or its disk fails, and `on_suspected`, which checks a segment."""
         self._writer.on_failure = on_failure
         self.suspected.on_suspected = on_suspected
 
@@ -114,7 +113,7 @@ class Log:
 
     @property
     def config(self) -> LogConfig:
-        """The configuration that holds now."""
+        """The current configuration."""
         return self._local.config
 
     @property
@@ -124,12 +123,12 @@ class Log:
 
     @property
     def producers(self) -> ProducerState:
-        """The state of idempotent producers and transactions; read only, except for `committed`."""
+        """The idempotent producers and transactions; read only, except for `committed`."""
         return self._local.producers
 
     @property
     def refused(self) -> RefusedBatches:
-        """The batches of idempotent producers that were refused for a passing reason."""
+        """Batches of idempotent producers that were refused with a retriable error."""
         return self._writer.refused
 
     @property
@@ -139,27 +138,27 @@ class Log:
 
     @property
     def log_end_offset(self) -> int:
-        """The offset of the next record to be appended; pending batches count."""
+        """The offset of the next record to be appended, after pending batches."""
         return self._local.log_end_offset
 
     @property
     def written_offset(self) -> int:
-        """The end of what can be read."""
+        """The end of the written batches; only records below can be read."""
         return self._local.written_offset
 
     @property
     def synced_offset(self) -> int:
-        """The end of what survives a power failure."""
+        """The end of the synced batches, which survive a power failure."""
         return self._local.durability.synced_offset
 
     @property
     def recovery_point(self) -> int:
-        """The end of the segments that are synced with their indexes; recovery starts here."""
+        """The offset below which segments and indexes are synced; recovery starts here."""
         return self._local.durability.recovery_point
 
     @property
     def high_watermark(self) -> int:
-        """The end of the committed records, as far as the log knows."""
+        """The high watermark last passed to `producers.committed`, at most `written_offset`."""
         return self._local.high_watermark
 
     @property
@@ -169,17 +168,17 @@ class Log:
 
     @property
     def pending_bytes(self) -> int:
-        """The bytes that are appended and wait to be written."""
+        """The bytes of appended batches that are not written yet."""
         return self._local.pending.size
 
     @property
     def size(self) -> int:
-        """The bytes of all batches, pending ones included."""
+        """The bytes of all batches, including pending ones."""
         return self._local.segments.size
 
     @property
     def segments(self) -> Sequence[Segment]:
-        """The segments in the order of their offsets, the active one last; read only."""
+        """The segments in offset order, the active one last; read only."""
         return self._local.segments
 
     @property
@@ -189,7 +188,7 @@ class Log:
 
     @property
     def first_base_offset(self) -> int:
-        """The base offset of the first segment; `log_start_offset` may lie behind it."""
+        """The base offset of the first segment; `log_start_offset` may be higher."""
         return self._local.first_base_offset
 
     @property
@@ -199,12 +198,12 @@ class Log:
 
     @property
     def damage(self) -> DamagedFileError | None:
-        """Known damage of a file of the log."""
+        """The damage found in a segment, or None."""
         return self.suspected.damage
 
     @property
     def may_be_damaged(self) -> bool:
-        """Whether a segment of the log is damaged, or is being checked."""
+        """Whether a segment is damaged or being checked."""
         return self.suspected.may_be_damaged
 
     # ---- appending and writing ----------------------------------------------------------------------------------
@@ -219,7 +218,7 @@ class Log:
         leader_epoch: int,
         now_ms: int,
     ) -> AppendInfo:
-        """Append the marker that ends a producer's transaction (see `LogAppender.append_marker`)."""
+        """Append the marker that ends a producer's transaction (see `LogAppender`)."""
         return self._appender.append_marker(
             marker,
             producer_id=producer_id,
@@ -230,11 +229,11 @@ class Log:
         )
 
     def append_as_follower(self, records: Buffer, *, now_ms: int) -> int:
-        """Append batches that were fetched from the leader (see `LogAppender.append_as_follower`)."""
+        """Append batches fetched from the leader (see `LogAppender`)."""
         return self._appender.append_as_follower(records, now_ms=now_ms)
 
     def find_duplicate(self, batch: Buffer) -> AppendInfo | None:
-        """Return where a producer's `batch` was appended before; None if it is new (see `LogAppender`)."""
+        """Return the first append of an idempotent producer's `batch`; None if it is new or damaged."""
         return self._appender.find_duplicate(batch)
 
     def begin_epoch(self, leader_epoch: int) -> None:
@@ -242,22 +241,22 @@ class Log:
         self._appender.begin_epoch(leader_epoch)
 
     def write(self) -> None:
-        """Write all that is pending, at once."""
+        """Write all pending batches on this thread."""
         job = self.begin_write()
         if job is not None:
             job.run()
             self.finish_write(job)
 
     def begin_flush(self, *, now_ms: int | None = None, include_active: bool = False) -> FlushJob | None:
-        """Return a job that syncs what is written, or None (see `LogWriter.begin_flush`)."""
+        """Return a job that syncs written batches, or None (see `LogWriter`)."""
         return self._writer.begin_flush(now_ms=now_ms, include_active=include_active)
 
     def finish_flush(self, job: FlushJob) -> None:
-        """Record what `job` has synced."""
+        """Record the offsets that `job` has synced."""
         self._writer.finish_flush(job)
 
     def flush(self) -> None:
-        """Write and sync everything, at once."""
+        """Write and sync everything on this thread."""
         self.write()
         job = self.begin_flush(include_active=True)
         if job is not None:
@@ -265,7 +264,7 @@ class Log:
             self.finish_flush(job)
 
     def sync_with_next_flush(self, path: str) -> None:
-        """Sync another file in the log's folder with the next flush."""
+        """Sync the file at `path` with the next flush."""
         self._local.durability.unsynced_paths.add(path)
 
     def halt(self, message: str) -> None:
@@ -273,25 +272,25 @@ class Log:
         self._writer.halt(message)
 
     def report_disk_failure(self, error: Exception) -> None:
-        """Call the failure listener if `error` shows that the disk has failed."""
+        """Call `on_failure` if `error` shows that the disk has failed."""
         self._writer.report_disk_failure(error)
 
     # ---- truncation and retention -------------------------------------------------------------------------------
 
     def lower_recovery_point(self, offset: int) -> None:
-        """Let recovery start at `offset` if it would start behind it."""
+        """Lower the recovery point to `offset` if it is higher."""
         self._local.durability.recovery_point = min(self._local.durability.recovery_point, offset)
 
     def lower_high_watermark(self, offset: int) -> None:
-        """Count nothing from `offset` on as committed, before a truncation."""
+        """Lower the high watermark to `offset` if it is higher."""
         self.producers.committed(min(self.high_watermark, offset))
 
     def lower_log_start_offset(self, offset: int) -> None:
-        """Set the log start offset to `offset` if it lies behind it."""
+        """Lower the log start offset to `offset` if it is higher."""
         self._local.lower_log_start_offset(offset)
 
     def truncate_to(self, offset: int) -> bool:
-        """Remove everything from `offset` on, pending batches too; return whether there was anything. Synced on return.
+        """Remove all batches from `offset` on, including pending ones, and sync; return whether there were any.
 
         A batch that contains `offset` is removed whole. No write may be under way. Use `LogManager.truncate_to`, which
         writes checkpoints first.
@@ -310,7 +309,7 @@ class Log:
         return True
 
     def truncate_fully_and_start_at(self, offset: int, now_ms: int) -> None:
-        """Remove everything, and begin at `offset`. Synced on return.
+        """Remove all records and begin an empty log at `offset`; synced on return.
 
         No write may be under way. Use `LogManager.truncate_fully_and_start_at`, which writes checkpoints first.
         """
@@ -323,7 +322,10 @@ class Log:
         _logger.info("%s: truncated fully, starts at offset %d", directory, offset)
 
     def advance_log_start_offset(self, offset: int, *, high_watermark: int | None = None) -> None:
-        """Hide all records before `offset` (DeleteRecords). Raises `KafkaError` OFFSET_OUT_OF_RANGE beyond the end."""
+        """Raise the log start offset to `offset` (DeleteRecords).
+
+        Raises `KafkaError` OFFSET_OUT_OF_RANGE beyond the smaller of `high_watermark` and `written_offset`.
+        """
         local = self._local
         end = local.committed_offset(high_watermark)
         if offset > end:
@@ -333,19 +335,19 @@ class Log:
             local.epochs.truncate_from_start(offset)
 
     def delete_old_segments(self, now_ms: int, *, high_watermark: int | None = None) -> int:
-        """Delete the segments that retention selects (see `retention`); return how many."""
+        """Delete the segments selected by `retention`; return their number."""
         return self._deletion.delete_old_segments(now_ms, high_watermark=high_watermark)
 
     def replace_segments(self, cleaned: CleanedSegment, now_ms: int) -> bool:
-        """Replace segments by a compacted one (see `SegmentDeletion.replace_segments`)."""
+        """Replace segments by a compacted one (see `SegmentDeletion`)."""
         return self._deletion.replace_segments(cleaned, now_ms)
 
     def take_deleted_files(self, now_ms: int) -> list[str]:
-        """Return the files of deleted segments that the caller must remove now."""
+        """Return the files of deleted segments that are due, for the caller to remove."""
         return self._deletion.take_deleted_files(now_ms)
 
     def roll_for_compaction(self, now_ms: int) -> None:
-        """Begin a new segment if the active one, which cannot be compacted, is older than `max.compaction.lag.ms`."""
+        """Roll the active segment if it is older than `max.compaction.lag.ms`, so that it can be compacted."""
         local = self._local
         active = local.segments.active
         if "compact" not in local.config.cleanup_policy or not active.size or not self._writer.is_whole:
@@ -359,7 +361,7 @@ class Log:
             local.roll_empty(now_ms)
 
     def expire_producers(self, now_ms: int) -> int:
-        """Forget producers that were silent for `producer.id.expiration.ms`; return how many."""
+        """Remove producers without a batch for `producer.id.expiration.ms`; return their number."""
         self.refused.expire(now_ms)
         return self.producers.expire(now_ms, self.config.producer_id_expiration_ms)
 
@@ -372,7 +374,7 @@ class Log:
     # ---- closing ------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Write and sync everything, so that the log can be opened `clean`. No job may be under way."""
+        """Write and sync everything, so that the next `open` may be `clean`. No job may be under way."""
         try:
             job = self.begin_close() if self.failure is None else None
             if job is not None:
@@ -382,15 +384,15 @@ class Log:
             self.abandon()
 
     def begin_close(self) -> FlushJob | None:
-        """Write everything, and return the job that syncs it (see `LogWriter.begin_close`)."""
+        """Write everything; return the job that syncs, None without changes (see `LogWriter`)."""
         return self._writer.begin_close()
 
     def close_files(self) -> None:
-        """Close all file descriptors; the next use opens the files again."""
+        """Close all file descriptors; the next use reopens them."""
         self._local.segments.close()
 
     def abandon(self) -> None:
-        """Close all file descriptors and write nothing, as if the process were killed."""
+        """Close all file descriptors without writing, as if the process were killed."""
         self._writer.abandon()
         self._local.segments.close()
 

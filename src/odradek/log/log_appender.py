@@ -1,4 +1,4 @@
-"""Appending to a log as the leader, which assigns offsets and its epoch, or as a follower, which keeps them."""
+"""Appending to a log: a leader assigns offsets and its leader epoch, a follower keeps those in the batches."""
 
 from typing import Final
 
@@ -24,7 +24,7 @@ _NO_TIMESTAMP: Final = -1
 
 
 class LogAppender:
-    """Appends batches to one log. Methods raise `LogStorageError` if the log has stopped, or stops."""
+    """Appends batches to one log. Methods raise `LogStorageError` if the log has stopped or an append fails."""
 
     __slots__ = ("_local", "_refused", "_rules", "_writer")
 
@@ -35,7 +35,7 @@ class LogAppender:
         self._rules = MessageRules(local.config)
 
     def update_config(self, config: LogConfig) -> None:
-        """Apply the rules of another configuration to batches from now on."""
+        """Check later batches by the rules of `config`."""
         self._rules = MessageRules(config)
 
     def append(
@@ -47,12 +47,12 @@ class LogAppender:
         from_client: bool = True,
         transactional: bool = False,
     ) -> AppendInfo:
-        """Append one batch as the leader: check it, assign the next offset, and keep it to be written.
+        """Append one batch as the leader: check it, assign the next offset, add it to the pending batches.
 
-        `batches` is changed in place (a copy, if read-only) and must not change until it is written, unless
-        `compression.type` has made another of it. Respond to a client, also for a duplicate, when `written_offset` is
-        beyond `last_offset`. `transactional` says that the caller has verified the transaction. Raises `KafkaError`;
-        nothing has changed then. `validation` and `producer_state` have the rules.
+        `batches` has exactly one batch, is changed in place (copied, if read-only), and must not change until it is
+        written. Respond to a client, also for a duplicate, when `written_offset` is beyond `last_offset`.
+        `transactional`: the caller has verified the transaction. After a `KafkaError` nothing has changed. Rules:
+        `validation` and `producer_state`.
         """
         writer, local = self._writer, self._local
         try:
@@ -67,7 +67,7 @@ class LogAppender:
         try:
             header, view = self._rules.admit(view, now_ms, from_client=from_client, transactional=transactional)
         except KafkaError:
-            # A retried batch may break a rule by now: rules change, and timestamps get too old.
+            # A retried batch may now break a rule that it met before: rules change, and timestamps get too old.
             duplicate = self.find_duplicate(view) if from_client else None
             if duplicate is None:
                 raise
@@ -96,7 +96,7 @@ class LogAppender:
         return AppendInfo(first, last, append_time, local.log_start_offset, False)
 
     def _check_producer(self, header: BatchHeader, now_ms: int, *, has_sequence: bool) -> AppendedBatch | None:
-        """Check a batch's producer; raise the earlier error for a batch behind a refused one."""
+        """Return the append that the batch repeats, or None. Raises the error of an earlier refused batch."""
         producers = self._local.producers
         try:
             known = producers.check(header, has_sequence=has_sequence)
@@ -109,9 +109,9 @@ class LogAppender:
         return known
 
     def find_duplicate(self, batch: Buffer) -> AppendInfo | None:
-        """Return where an idempotent producer's `batch` was appended before; None if it is new, or damaged.
+        """Return the first append of an idempotent producer's `batch`, perhaps pending; None if new or damaged.
 
-        It may be pending. For batches that may not be appended: `append` calls it itself.
+        Only for batches not passed to `append`, which finds duplicates itself.
         """
         if not self._writer.is_whole or len(batch) < HEADER_SIZE:
             return None
@@ -136,10 +136,10 @@ class LogAppender:
         leader_epoch: int,
         now_ms: int,
     ) -> AppendInfo:
-        """Append the marker that ends a producer's transaction (KIP-98); no transaction need be open.
+        """Append the marker that ends a producer's transaction (KIP-98), even if none is open.
 
-        A `duplicate` has no known offset: respond when all that is appended is written. Raises `KafkaError`; nothing
-        has changed then. `producer_state` has the rules.
+        A `duplicate` has the log's last offset, since its own is unknown: respond when everything appended is written.
+        After a `KafkaError` nothing has changed. Rules: `producer_state`.
         """
         local = self._local
         self._writer.check_may_append(now_ms)
@@ -165,11 +165,10 @@ class LogAppender:
         return AppendInfo(offset, offset, append_time, local.log_start_offset, False)
 
     def append_as_follower(self, records: Buffer, *, now_ms: int) -> int:
-        """Append the batches that the leader has from `log_end_offset` on, unchanged; return how many bytes.
+        """Append batches fetched from the leader at `log_end_offset`, unchanged; return the number of bytes.
 
-        A truncated last batch is left out, and everything from the first damaged batch on: the next fetch begins
-        there. `records` must not change until it is written. Raises `KafkaError` CORRUPT_MESSAGE if the first batch is
-        damaged.
+        A truncated last batch, and all from a damaged batch on, is left for the next fetch. `records` must not change
+        until it is written. Raises `KafkaError` CORRUPT_MESSAGE if the first batch is damaged.
         """
         local = self._local
         self._writer.check_may_append(now_ms)
@@ -193,11 +192,11 @@ class LogAppender:
                 local.segments.active.add_aborted(aborted)
 
     def begin_epoch(self, leader_epoch: int) -> None:
-        """Record that `leader_epoch` begins at the log end offset, even if its leader appends nothing (KIP-101)."""
+        """Record that `leader_epoch` begins at the log end offset, even without a record (KIP-101)."""
         self._local.epochs.begin(leader_epoch, self._local.log_end_offset)
 
     def _epoch_too_old(self, leader_epoch: int) -> LogStorageError:
-        """Return the error for a leader with an older epoch, whose batches recovery would remove."""
+        """Return the error for a leader epoch older than the log's: recovery would remove such batches."""
         return LogStorageError(
             f"{self._local.directory} has records of leader epoch {self._local.epochs.latest}, and the leader's epoch "
             f"is {leader_epoch}: another cluster wrote to it; `odradek metadata adopt` takes its epochs over"

@@ -1,4 +1,4 @@
-"""The configuration of a log: Kafka's topic keys, and a few of the broker's."""
+"""The configuration of a log: Kafka's topic keys, and a few broker keys."""
 
 from typing import Final
 
@@ -10,10 +10,11 @@ LOG_APPEND_TIME: Final = "LogAppendTime"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
-    """Kafka's keys with `_` for `.`, and Kafka's defaults. Sizes in bytes, times in ms; -1 means no limit.
+    """Kafka's topic keys with `_` for `.`, and Kafka's defaults. Sizes in bytes, times in ms; -1 means no limit.
 
-    `flush_group` is `log.flush.mode=group`: a write is synced before it counts as written. `discard_writes`, for
-    benchmarks, drops records. `validate_all` is `log.validate.records=all`, up to `validate_max_bytes` of a batch.
+    `flush_group` is `log.flush.mode=group`: each write is synced before it can be read. `discard_writes`, for
+    benchmarks, drops records. `validate_all` is `log.validate.records=all`; `validate_max_bytes` limits a decompressed
+    batch.
     """
 
     segment_bytes: int = 1_073_741_824

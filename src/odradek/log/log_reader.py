@@ -12,10 +12,7 @@ from odradek.model import Buffer, ErrorCode, KafkaError
 
 
 class LogReader:
-    """Reads one log. Methods raise `LogStorageError`.
-
-    Segments in which a reader finds damage are added to `suspected`.
-    """
+    """Reads one log. Methods raise `LogStorageError`, and add segments that seem damaged to `suspected`."""
 
     __slots__ = ("_local", "_suspected", "_writer")
 
@@ -35,9 +32,9 @@ class LogReader:
     ) -> Buffer:
         """Return batches of one segment from `offset` on; the first may begin earlier, the last may be truncated.
 
-        Nothing at or beyond `up_to_offset` (None: `written_offset`) is returned. A first batch of more than
-        `max_bytes` is returned whole with `at_least_one`, else not at all. `lend` provides buffers for large results.
-        Raises `KafkaError` OFFSET_OUT_OF_RANGE.
+        Only batches before `up_to_offset` (None: `written_offset`) are returned. A first batch larger than `max_bytes`
+        is returned whole with `at_least_one`, else not at all. `lend` provides buffers for large results. Raises
+        `KafkaError` OFFSET_OUT_OF_RANGE.
         """
         local = self._local
         if not local.log_start_offset <= offset <= local.log_end_offset:
@@ -67,21 +64,21 @@ class LogReader:
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """The first offset of the earliest transaction that is open, or whose end is not committed; None without one.
+        """The first offset of the earliest transaction that is open or has an uncommitted marker, or None.
 
-        The high watermark is the one passed to `producers.committed`.
+        The high watermark is that passed to `producers.committed`.
         """
         local = self._local
         first = local.producers.first_unstable_offset
         return None if first is None else max(first, local.log_start_offset)
 
     def has_aborted_transactions(self, from_offset: int) -> bool:
-        """Return whether `aborted_transactions` may find any; reads no file."""
+        """Return whether `aborted_transactions` may find any, without reading a file."""
         segments = self._local.segments
         return any(segments[number].aborted for number in range(segments.find(from_offset), len(segments)))
 
     def aborted_transactions(self, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
-        """Return those with a record in `from_offset` to `to_offset`, exclusive, in the order of their ends.
+        """Return aborted transactions with records in `[from_offset, to_offset)`, ordered by marker.
 
         `to_offset` is at most the last stable offset.
         """
@@ -91,14 +88,14 @@ class LogReader:
             raise self._unreadable(error) from error
 
     def size_between(self, from_offset: int, to_offset: int) -> int:
-        """Return the bytes of the batches in `from_offset` to `to_offset`, exclusive; a batch begins at each."""
+        """Return the bytes of the batches in `[from_offset, to_offset)`, both base offsets of batches."""
         try:
             return size_between(self._local.segments, from_offset, to_offset)
         except OSError as error:
             raise self._unreadable(error) from error
 
     def find_offset(self, timestamp: int) -> TimestampOffset | None:
-        """Return the first record that is not earlier than `timestamp` (ms), or None, as ListOffsets defines it."""
+        """Return the first record with at least `timestamp` (ms), or None (ListOffsets)."""
         try:
             return find_first_since(self._local.segments, timestamp, self._local.log_start_offset)
         except OSError as error:
@@ -108,7 +105,7 @@ class LogReader:
             raise
 
     def find_max_timestamp(self) -> TimestampOffset | None:
-        """Return the first of the records with the largest timestamp, or None if there is none (KIP-734)."""
+        """Return the first record with the largest timestamp, None without timestamps (KIP-734)."""
         try:
             return find_latest(self._local.segments, self._local.log_start_offset)
         except OSError as error:

@@ -1,7 +1,7 @@
-"""Writing and syncing a log, and what happens when that fails.
+"""Writing and syncing a log, and the failures of both.
 
-A write that fails for lack of room, descriptors, memory or threads loses its batches and all appended after them; the
-log is truncated to what is written, and goes on. A failed sync and every other error stop it until recovery.
+A write that fails for lack of room, descriptors, memory or threads loses its batches and all later ones; the log is
+truncated to `written_offset`, and appends go on. A failed sync or any other error stops the log until recovery.
 
 ```
                       no room, descriptor, memory, thread             truncation succeeds
@@ -31,8 +31,8 @@ _logger = logging.getLogger("odradek.log")
 class LogWriter:
     """The write and flush jobs of one log. Methods raise `LogStorageError`.
 
-    `failure` says why the log stopped, None while it runs. `on_failure` is called once when it stops, and when reading
-    shows that the disk has failed.
+    `failure` says why the log stopped, None while it runs. `on_failure` is called when the log stops, and for each read
+    error that means a failed disk.
     """
 
     __slots__ = ("_local", "_lost", "_write", "failure", "on_failure", "refused")
@@ -41,7 +41,7 @@ class LogWriter:
         self._local = local
         self._write: WriteJob | None = None
         self._lost: LogStorageError | None = None
-        """Why pending batches were lost; `begin_write` raises it to those that wait for them."""
+        """The error of lost pending batches, which the next `begin_write` raises for waiting producers."""
         self.failure: str | None = None
         self.refused = RefusedBatches()
         self.on_failure: Callable[[Exception], None] | None = None
@@ -54,9 +54,9 @@ class LogWriter:
         return self._write is not None
 
     def begin_write(self) -> WriteJob | None:
-        """Return a job that writes all pending batches, to be run and passed to `finish_write`.
+        """Return a job that writes all pending batches; None without any, or while a job is under way.
 
-        None if there is nothing to do.
+        Pass it to `finish_write` after its run. Raises `LogStorageError` if pending batches were lost.
         """
         if self._write is not None:
             return None
@@ -96,9 +96,9 @@ class LogWriter:
         return job
 
     def finish_write(self, job: WriteJob) -> None:
-        """Make what `job` wrote readable.
+        """Make the batches that `job` wrote readable.
 
-        Raises `LogStorageError` if it failed: everything from `written_offset` on is lost, even if appended later.
+        If it failed, all batches from `written_offset` on are lost, even later appended ones: raises `LogStorageError`.
         """
         for part in job.parts:
             try:
@@ -132,7 +132,7 @@ class LogWriter:
         return lost
 
     def abandon(self) -> None:
-        """Drop what is pending and the current jobs, as if the process were killed."""
+        """Drop pending batches and ignore the current jobs, as if the process were killed."""
         self._write = None
         self._local.durability.abandon()
         self._local.pending.clear()
@@ -140,9 +140,9 @@ class LogWriter:
     # ---- syncing ------------------------------------------------------------------------------------------------
 
     def begin_flush(self, *, now_ms: int | None = None, include_active: bool = False) -> FlushJob | None:
-        """Return a job that syncs what is written, to be run and passed to `finish_flush`.
+        """Return a job that syncs written batches; None if all are synced, or while a job is under way.
 
-        None if there is nothing to do. The active segment is synced only with `include_active`.
+        Pass it to `finish_flush` after its run. The active segment is synced only with `include_active`.
         """
         local, durability = self._local, self._local.durability
         if durability.is_flushing or self.failure is not None or local.config.discard_writes:
@@ -159,7 +159,7 @@ class LogWriter:
             return None
 
     def finish_flush(self, job: FlushJob) -> None:
-        """Record what `job` has synced. Raises `LogStorageError` if a sync failed: the log stops then."""
+        """Record the synced offsets. If a sync failed, stop the log and raise `LogStorageError`."""
         error, directory = self._local.durability.finish(job), self._local.directory
         if error is not None and is_passing(error) and not job.failed_sync:
             _logger.warning("Failed to flush %s, will retry: %s", directory, describe(error))
@@ -167,7 +167,7 @@ class LogWriter:
             self.stop(f"Failed to sync {directory}: {describe(error)}", error)
 
     def begin_close(self) -> FlushJob | None:
-        """Write everything, and return the job that syncs it; None after a clean opening without changes."""
+        """Write everything; return the job that syncs, None without changes since a clean opening."""
         local = self._local
         assert self._write is None, "closing waits for the writer thread"
         self.check_may_append(local.last_append_ms)
@@ -190,11 +190,11 @@ class LogWriter:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the log has not stopped, and contains no lost batches."""
+        """Whether the log has not stopped and needs no truncation of lost batches."""
         return self.failure is None and not self._local.needs_truncation
 
     def check_may_append(self, now_ms: int) -> None:
-        """Raise `LogStorageError` if the log has stopped or cannot be truncated yet."""
+        """Raise `LogStorageError` if the log has stopped or cannot be truncated after a lost write."""
         if self.failure is not None:
             raise LogStorageError(self.failure)
         if self._lost is not None:
@@ -203,7 +203,7 @@ class LogWriter:
             self.truncate_lost_batches(now_ms)
 
     def truncate_lost_batches(self, now_ms: int) -> None:
-        """Truncate the log to what is written; the next append retries after an error."""
+        """Truncate the log to `written_offset`; after an error the next append tries again."""
         local = self._local
         if self._write is not None:
             raise LogStorageError(f"{local.directory} cannot be appended to until a write has ended", is_passing=True)
@@ -221,7 +221,10 @@ class LogWriter:
             raise LogStorageError(message, is_passing=True) from error
 
     def _lose_pending(self, error: Exception, *, may_go_on: bool = True) -> LogStorageError:
-        """Drop what is pending, and return the error for its producers; stop the log unless it `may_go_on`."""
+        """Drop all pending batches and return the error for their producers.
+
+        Without `may_go_on`, or unless `error` is passing, stop the log and raise.
+        """
         local, end = self._local, self._end_of_writes
         message = (
             f"Failed to write {local.log_end_offset - end} offsets from {end} on to {local.directory}: "
@@ -236,10 +239,7 @@ class LogWriter:
         return LogStorageError(message, is_passing=True)
 
     def lose_append(self, error: Exception, first: int) -> LogStorageError:
-        """Drop a half-done append at the offset `first` with everything pending.
-
-        Return the error, even if the log stops.
-        """
+        """Drop pending batches and the partial append at offset `first`; return the error, even if the log stops."""
         has_others = first > self._end_of_writes
         try:
             lost = self._lose_pending(error)
@@ -251,7 +251,7 @@ class LogWriter:
 
     @property
     def _end_of_writes(self) -> int:
-        """The end of the log after the current write, if any."""
+        """The end offset of the current write, or `written_offset`."""
         return self._local.written_offset if self._write is None else self._write.end_offset
 
     def report_disk_failure(self, error: Exception) -> None:
@@ -260,17 +260,14 @@ class LogWriter:
             self.on_failure(error)
 
     def give_up(self, message: str, error: OSError) -> NoReturn:
-        """Stop the log, unless the process has run out of file descriptors, and raise `LogStorageError`.
-
-        The caller repeats the operation after a shortage of descriptors.
-        """
+        """Stop the log and raise `LogStorageError`; for lack of descriptors only raise it: the caller retries."""
         if is_out_of_descriptors(error):
             self._local.pool.give_back()
             raise LogStorageError(message, is_passing=True) from error
         self.stop(message, error)
 
     def stop(self, message: str, error: Exception) -> NoReturn:
-        """Stop the log because of `error`: it refuses appends until recovery. Raises `LogStorageError`."""
+        """Stop the log, which refuses appends until recovery, and raise `LogStorageError`."""
         is_first, self.failure = self.failure is None, message
         _logger.error("%s; appends are refused until the broker restarts and recovers the log", message)
         if is_first and self.on_failure is not None:
@@ -278,7 +275,7 @@ class LogWriter:
         raise LogStorageError(message)
 
     def halt(self, message: str) -> None:
-        """Stop the log because its disk has failed, without a call of `on_failure`."""
+        """Stop the log because its disk has failed, without calling `on_failure`."""
         if self.failure is None:
             self.failure = message
             self._local.drop_pending(self._end_of_writes)

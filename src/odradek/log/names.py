@@ -1,4 +1,4 @@
-"""The names of a log's files and folders, which are Kafka's.
+"""The names of a log's files and folders, as in Kafka.
 
 ```
 {topic}-{partition}/                       one log
@@ -11,7 +11,7 @@
     *.cleaned, *.swap                      compacted segment before it replaces others (segment_swap)
     leader-epoch-checkpoint, partition.metadata
 {topic}-{partition}.{32 hex digits}-delete/    deleted log; removed after file.delete.delay.ms
-{topic}-{partition}.{32 hex digits}-stray/     log that is not its partition's any more
+{topic}-{partition}.{32 hex digits}-stray/     log of a partition that this broker no longer has
 ```
 A number in a file's name is an offset in 20 digits. Other files are ignored.
 """
@@ -28,9 +28,9 @@ TRANSACTION_INDEX: Final = ".txnindex"
 SNAPSHOT: Final = ".snapshot"
 DELETED: Final = ".deleted"
 CLEANED: Final = ".cleaned"
-"""Suffix of a file that a compaction writes."""
+"""Suffix of a file that the log cleaner is writing."""
 SWAP: Final = ".swap"
-"""Suffix of a complete file that will replace others."""
+"""Suffix of a complete compacted file that will replace others."""
 TEMPORARY: Final = ".tmp"
 
 _OFFSET_FILE: Final = re.compile(r"(\d{20})(\.[a-z]+)")
@@ -40,18 +40,18 @@ _LONGEST_FOLDER: Final = 255
 
 
 def offset_file(directory: str, offset: int, suffix: str) -> str:
-    """Return the path of the file with that suffix that begins at `offset`."""
+    """Return the path of a segment file with base offset `offset`."""
     return f"{directory}/{offset:020d}{suffix}"
 
 
 def parse_offset_file(name: str) -> tuple[int, str] | None:
-    """Return `(offset, suffix)` of such a file's name, None for any other name."""
+    """Return `(offset, suffix)` of a segment file's name, None for any other name."""
     match = _OFFSET_FILE.fullmatch(name)
     return (int(match[1]), match[2]) if match else None
 
 
 def parse_folder(name: str) -> TopicPartition | None:
-    """Return the partition of a log folder of that name, None for any other name."""
+    """Return the partition of the log folder `name`, None for any other name."""
     topic, dash, number = name.rpartition("-")
     if not dash or not number.isascii() or not number.isdigit() or str(int(number)) != number:
         return None
@@ -77,16 +77,16 @@ def _marked(partition: TopicPartition, mark: str) -> str:
 
 
 def is_deleted_folder(name: str) -> bool:
-    """Return whether a folder of that name has a deleted log."""
+    """Return whether `name` is the folder of a deleted log."""
     return _DELETED_FOLDER.fullmatch(name) is not None
 
 
 def parse_stray_folder(name: str) -> TopicPartition | None:
-    """Return the partition of a stray log's folder of that name, None for any other name."""
+    """Return the partition of the stray log folder `name`, None for any other name."""
     match = _STRAY_FOLDER.fullmatch(name)
     return parse_folder(match[1]) if match else None
 
 
 def parent_of(path: str) -> str:
-    """Return the folder that a path is in."""
+    """Return the folder that contains `path`."""
     return path.rstrip("/").rpartition("/")[0] or ("/" if path.startswith("/") else ".")

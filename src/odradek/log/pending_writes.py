@@ -1,4 +1,4 @@
-"""Appended batches that are not written, and the job that writes them on another thread."""
+"""Appended batches that are not yet written, and the job that writes them on another thread."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -13,14 +13,11 @@ from odradek.runtime import Disk, File
 from odradek.runtime.disk import is_out_of_descriptors
 
 THREAD_BYTES: Final = 65_536
-"""Writes of this size use a thread: fresh pages cost 3.6 ms per MiB (measured)."""
+"""Writes of at least this size use a thread: fresh pages cost 3.6 ms per MiB (measured)."""
 
 
 class PendingWrites:
-    """Batches that wait to be written: `buffers` of the active segment, `finished` of those before it.
-
-    `size` is in bytes.
-    """
+    """Batches to be written: `buffers` for the active segment, `finished` for older ones; `size` in bytes."""
 
     __slots__ = ("_snapshots", "buffers", "finished", "size")
 
@@ -31,21 +28,21 @@ class PendingWrites:
         self._snapshots: dict[Segment, bytes] = {}
 
     def roll(self, old: Segment, new: Segment, snapshot: bytes) -> None:
-        """Put what follows into `new`, whose files are created with the first write."""
+        """Add later batches to `new`, whose first write creates its files, including the producer `snapshot`."""
         if self.buffers:
             self.finished.append((old, self.buffers))
             self.buffers = []
         self._snapshots[new] = snapshot
 
     def clear(self) -> None:
-        """Drop everything."""
+        """Drop all batches."""
         self.size = 0
         self.buffers = []
         self.finished = []
         self._snapshots = {}
 
     def take(self, active: Segment) -> "list[WritePart]":
-        """Return everything as parts of a job, with pinned files. Raises `OSError`."""
+        """Remove all batches and return them as parts of a job, with pinned files. Raises `OSError`."""
         parts: list[WritePart] = []
         try:
             for segment, buffers in [*self.finished, (active, self.buffers)]:
@@ -62,7 +59,7 @@ class PendingWrites:
 
 
 class WritePart:
-    """Buffers for one segment. Without a `file` they begin it, with a `snapshot`."""
+    """Buffers for one segment; without a `file` the job creates it and the producer `snapshot`."""
 
     __slots__ = ("buffers", "file", "segment", "size", "snapshot")
 
@@ -76,7 +73,7 @@ class WritePart:
         self.snapshot = snapshot
 
     def give_back(self, *, keep: bool) -> None:
-        """Unpin the file; one that the job created is kept only with `keep`."""
+        """Unpin the file; add one that the job created to the file pool with `keep`, else close it."""
         if self.segment.is_created:
             self.segment.log.unpin()
         elif self.file is not None and keep:
@@ -87,10 +84,10 @@ class WritePart:
 
 
 class WriteJob:
-    """Writes everything up to `end_offset`, and with `sync` syncs it, with `names` and the files `behind` it.
+    """Writes all batches up to `end_offset`; with `sync` also syncs them, `names`, and older `.log` files (`behind`).
 
-    `run`, on any thread, raises nothing: `error` has what went wrong, `failed_sync` whether it was a sync. `rolls`
-    says that a segment begins.
+    `run`, on any thread, raises nothing: it sets `error`, and `failed_sync` if a sync failed. `rolls`: it creates a
+    segment.
     """
 
     __slots__ = ("_disk", "behind", "end_offset", "error", "failed_sync", "names", "parts", "rolls", "size", "sync")
@@ -115,7 +112,7 @@ class WriteJob:
         return self.sync or (self.size >= THREAD_BYTES and bool(self.parts))
 
     def run(self) -> None:
-        """Write part by part, in order."""
+        """Write the parts in order."""
         self.error = None
         try:
             for part in self.parts:

@@ -1,6 +1,6 @@
-"""Selects segments for deletion: whole, committed, oldest first.
+"""Retention: selects the oldest committed segments for deletion.
 
-They are those before the log start offset, and with `delete` in `cleanup.policy` those beyond `retention.bytes` or
+These are segments before the log start offset and, with `delete` in `cleanup.policy`, beyond `retention.bytes` or
 `retention.ms`.
 """
 
@@ -12,7 +12,7 @@ from odradek.log.segments.segments import Segments
 def count_expired(
     segments: Segments, config: LogConfig, *, now_ms: int, committed_offset: int, log_start_offset: int
 ) -> int:
-    """Return how many segments to delete; a file must remain whose name keeps the log end offset."""
+    """Return the number of segments to delete; the next segment, if any, has a file, which keeps the log end offset."""
     by_policy = "delete" in config.cleanup_policy
     excess = segments.size - config.retention_bytes
     count = 0
@@ -32,7 +32,7 @@ def count_expired(
 
 
 def _is_too_old(segment: Segment, retention_ms: int, now_ms: int) -> bool:
-    """Return whether the latest record is too old; a time from an index is confirmed before."""
+    """Return whether the latest record is too old, after confirming its indexed timestamp."""
     if retention_ms < 0 or now_ms - segment.largest_timestamp <= retention_ms:
         return False
     segment.confirm_times()

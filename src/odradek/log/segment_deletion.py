@@ -1,6 +1,6 @@
-"""Segments that leave a log: by retention, or replaced by a compacted one.
+"""Deletion of segments by retention, and their replacement by a compacted one.
 
-Their files are renamed to `*.deleted` at once, and removed after `file.delete.delay.ms`: a reader may have them open.
+Files are renamed to `*.deleted` and removed after `file.delete.delay.ms`, because a reader may have them open.
 """
 
 import logging
@@ -21,7 +21,7 @@ _logger = logging.getLogger("odradek.log")
 
 
 class SegmentDeletion:
-    """Deletes segments of one log. `LogStorageError` means that the log has stopped."""
+    """Deletes segments of one log. A raised `LogStorageError` means that the log has stopped."""
 
     __slots__ = ("_files", "_local", "_writer")
 
@@ -31,7 +31,7 @@ class SegmentDeletion:
         self._files = DeletedFiles()
 
     def delete_old_segments(self, now_ms: int, *, high_watermark: int | None = None) -> int:
-        """Delete the segments that retention selects (see `retention`); return how many."""
+        """Delete the segments selected by `retention`; return their number."""
         local = self._local
         if not self._writer.is_whole or local.config.discard_writes:
             return 0
@@ -60,7 +60,7 @@ class SegmentDeletion:
         return count
 
     def _has_rolled(self, now_ms: int) -> bool:
-        """Begin an empty segment; return False if there is no room."""
+        """Roll to an empty segment; return False after a passing error."""
         try:
             self._local.roll_empty(now_ms)
         except OSError as error:
@@ -79,7 +79,7 @@ class SegmentDeletion:
             _logger.warning("Failed to remove old snapshots of %s, will retry: %s", local.directory, error)
 
     def replace_segments(self, cleaned: CleanedSegment, now_ms: int) -> bool:
-        """Replace the segments that `cleaned` was made of; return False if they have changed, or to retry."""
+        """Replace the sources of `cleaned`; return False if they have changed, or for lack of descriptors."""
         local, sources = self._local, cleaned.sources
         first = local.segments.find(sources[0].base_offset)
         old = local.segments[first : first + len(sources)]
@@ -119,18 +119,18 @@ class SegmentDeletion:
             cleaned.close()
 
     def take_deleted_files(self, now_ms: int) -> list[str]:
-        """Return the files that the caller must remove now."""
+        """Return the files that are due, for the caller to remove."""
         return self._files.take_due(now_ms)
 
 
 class DeletedFiles:
-    """Renamed files of deleted segments until their removal."""
+    """The renamed files of deleted segments until they are removed."""
 
     def __init__(self) -> None:
         self._files: list[tuple[int, str]] = []
 
     def add(self, disk: Disk, segments: Sequence[Segment], due_ms: int) -> None:
-        """Rename the files of segments that leave their log. Raises `OSError`."""
+        """Rename the files of deleted segments, to be removed at `due_ms`. Raises `OSError`."""
         for segment in segments:
             segment.close()
             for path in segment.paths:

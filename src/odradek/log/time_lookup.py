@@ -1,7 +1,7 @@
-"""Offsets by time for ListOffsets: the first record since a time, and the record with the largest timestamp.
+"""ListOffsets by time: the first record at or after a timestamp, and the record with the largest timestamp.
 
-Headers show in which batch to look; if its records cannot be read, its header is used (docs/decisions/0005).
-Raises `OSError`.
+Batch headers select the batch to read; if its records cannot be read, its header is used (docs/decisions/0005).
+Functions raise `OSError`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ _MOST_LIES: Final = 64
 
 
 class TimestampOffset(NamedTuple):
-    """A record found by time. `timestamp` in ms."""
+    """A record found by time; `timestamp` in ms."""
 
     timestamp: int
     offset: int
@@ -28,7 +28,7 @@ class TimestampOffset(NamedTuple):
 
 
 def find_first_since(segments: Sequence[Segment], timestamp: int, log_start_offset: int) -> TimestampOffset | None:
-    """Return the first record that is not earlier than `timestamp` (ms)."""
+    """Return the first record with at least `timestamp` (ms), or None."""
     for segment in segments:
         segment.confirm_times()
         if segment.max_timestamp >= timestamp:
@@ -39,14 +39,14 @@ def find_first_since(segments: Sequence[Segment], timestamp: int, log_start_offs
 
 
 def find_latest(segments: Sequence[Segment], log_start_offset: int) -> TimestampOffset | None:
-    """Return the first of the records with the largest timestamp (KIP-734), or None without timestamps."""
+    """Return the first record with the largest timestamp (KIP-734), None without timestamps."""
     for segment in segments:
         segment.confirm_times()
     largest = max(segment.max_timestamp for segment in segments)
     if largest < 0:
         return None
     found = find_first_since(segments, largest, log_start_offset)
-    # Otherwise the record is not written yet, or deleted before its segment, or a header is wrong.
+    # None is found if the record is not written yet or before the log start offset, or if a header is wrong.
     return found if found is not None else _latest(segments, log_start_offset)
 
 
@@ -61,7 +61,7 @@ def _first_in_segment(segment: Segment, timestamp: int, from_offset: int) -> Tim
 
 
 def _start(segment: Segment, timestamp: int, from_offset: int) -> int:
-    """Return where to begin to look for a time; rebuild an index that is wrong."""
+    """Return the position to search from for `timestamp`; rebuild a wrong index."""
     known, offset = segment.time_index.entry_below(timestamp)
     position = segment.find(max(offset, from_offset))
     if known >= 0 and offset >= from_offset:
@@ -77,16 +77,13 @@ def _start(segment: Segment, timestamp: int, from_offset: int) -> int:
 
 
 def _latest(segments: Sequence[Segment], from_offset: int) -> TimestampOffset | None:
-    """Return the first record with the largest timestamp from `from_offset` on.
-
-    Reads all headers of a segment or two.
-    """
+    """Return the first record with the largest timestamp from `from_offset` on; reads all headers of few segments."""
     found = TimestampOffset(_NO_TIMESTAMP, -1, -1)
     for segment in sorted(segments, key=lambda each: -each.max_timestamp):
         if segment.max_timestamp < max(found.timestamp, 0):
             break
         visible = (each for each in segment.scan() if each[1].last_offset >= from_offset)
-        # Usually the first header is right. After so many wrong ones, the best so far is used.
+        # Usually the first header is right. After `_MOST_LIES` wrong ones, the largest timestamp so far is used.
         for position, header in nlargest(_MOST_LIES, visible, key=lambda each: (each[1].max_timestamp, -each[0])):
             if header.max_timestamp < max(found.timestamp, 0):
                 break
@@ -97,7 +94,7 @@ def _latest(segments: Sequence[Segment], from_offset: int) -> TimestampOffset | 
 
 
 def _times(segment: Segment, position: int, header: BatchHeader, from_offset: int) -> Iterator[tuple[int, int]]:
-    """Yield `(timestamp, offset)` of a batch's records from `from_offset` on, or the header's."""
+    """Yield `(timestamp, offset)` of records from `from_offset` on; the header's if they are unreadable."""
     base_offset, base_timestamp, count = header.base_offset, header.base_timestamp, header.record_count
     if header.is_log_append_time and count == header.last_offset_delta + 1:
         yield header.max_timestamp, max(base_offset, from_offset)

@@ -1,7 +1,7 @@
-"""Validation of a client's records: one whole, undamaged batch of format 2, within the topic's limits.
+"""Validation of batches: a client's single batch of format 2 within the topic's limits, or a leader's batches.
 
-Records are checked only where a rule needs it, which takes far longer than the rest of an append
-(docs/decisions/0005). Rules and error codes are those of Kafka's `LogValidator`, for Produce version 3 and later.
+Records are checked only where a rule needs it: that takes far longer than the rest of an append (docs/decisions/0005).
+Rules and error codes are those of Kafka's `LogValidator`, for Produce version 3 and later.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,18 +30,17 @@ from odradek.protocol.batches.record_walk import MIN_RECORD_BYTES
 _UNCOMMON: Final = CONTROL | TRANSACTIONAL | record_batch.LOG_APPEND_TIME
 _CODECS: Final = len(Codec)
 _USUAL_RATIO: Final = 32
-"""Few batches are compressed further; the records of those are checked."""
+"""The records of batches with a higher compression ratio are checked."""
 _AFTER_MAX_MS: Final = 3_600_000
 """Kafka's default of `message.timestamp.after.max.ms`."""
 _RECENT_MS: Final = 600_000
-"""How much older than the broker's clock a header's largest timestamp may be without a check: twice the time for which
-librdkafka tries to deliver a record, so that a producer that falls behind does not slow the broker down."""
+"""Older timestamps cause a check of the records; twice librdkafka's delivery timeout, so retries cause none."""
 
 
 class AppendInfo(NamedTuple):
-    """Where a batch was appended; a `duplicate`'s first append may still be pending.
+    """Where a batch was appended; a `duplicate` has its first append's offsets, which may be pending.
 
-    `log_append_time` is in ms, -1 where records keep their own time.
+    `log_append_time` is in ms, -1 with CreateTime.
     """
 
     first_offset: int
@@ -52,11 +51,10 @@ class AppendInfo(NamedTuple):
 
 
 class MessageRules:
-    """The rules of one topic configuration.
+    """The validation rules of one topic configuration.
 
-    Records are checked if the topic is compacted, if `compression.type` differs from the batch's codec, if a limit on
-    timestamps is tighter than Kafka's default, if the header breaks a limit or is implausible, or if
-    `log.validate.records=all`.
+    Records are checked if the topic is compacted, if `compression.type` differs from the codec, if a timestamp limit is
+    below Kafka's default, if the header breaks a limit or is implausible, or with `log.validate.records=all`.
     """
 
     __slots__ = (
@@ -91,10 +89,10 @@ class MessageRules:
     def admit(
         self, batch: memoryview, now_ms: int, *, from_client: bool, transactional: bool = False
     ) -> tuple[BatchHeader, memoryview]:
-        """Return the header and the batch to be stored: `batch` itself, changed in place, or another one.
+        """Check a batch; return its header and the batch to store: `batch`, changed in place, or a new one.
 
-        Raises `KafkaError`; nothing has changed then. `from_client=False` is for batches of the broker itself;
-        `transactional` allows a batch of a transaction.
+        After a `KafkaError` nothing has changed. `from_client=False` is for the broker's own batches; `transactional`
+        allows a batch of a transaction.
         """
         header = check_batch(batch, self._config, from_client=from_client, transactional=transactional)
         if not from_client:
@@ -120,7 +118,7 @@ class MessageRules:
 
 
 def _has_room(header: BatchHeader) -> bool:
-    """Return whether the batch has room for its records."""
+    """Return whether the batch has enough bytes for its declared record count."""
     room = header.size - HEADER_SIZE
     if header.attributes & CODEC_MASK:
         room *= _USUAL_RATIO
@@ -130,7 +128,7 @@ def _has_room(header: BatchHeader) -> bool:
 def check_batch(
     batches: memoryview, config: LogConfig, *, from_client: bool, transactional: bool = False
 ) -> BatchHeader:
-    """Return the header of the one batch in `batches`, after all checks of headers. Raises `KafkaError`."""
+    """Check the header, size and CRC of the one batch in `batches`; return the header. Raises `KafkaError`."""
     if len(batches) < HEADER_SIZE:
         raise KafkaError(ErrorCode.invalid_record, f"{len(batches)} bytes are not a record batch")
     header = read_header(batches)
@@ -158,13 +156,13 @@ def check_batch(
 
 
 def fetched_batches(records: memoryview, *, log_end_offset: int, leader_epoch: int) -> list[tuple[int, BatchHeader]]:
-    """Return the first batches of `records` that continue a follower's log, with their positions.
+    """Return `(position, header)` of the batches in `records` that continue a follower's log.
 
-    Raises `KafkaError` if the first batch is wrong.
+    Stops at the first other batch; raises `KafkaError` if that is the first one.
     """
     batches: list[tuple[int, BatchHeader]] = []
     try:
-        batches.extend(_checked(records, log_end_offset, leader_epoch))  # keeps those before a wrong one
+        batches.extend(_checked(records, log_end_offset, leader_epoch))  # keeps the batches before an invalid one
     except KafkaError:
         if not batches:
             raise
@@ -172,7 +170,7 @@ def fetched_batches(records: memoryview, *, log_end_offset: int, leader_epoch: i
 
 
 def _checked(records: memoryview, log_end_offset: int, leader_epoch: int) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield the batches; raise `KafkaError` at a wrong one. Compaction leaves gaps."""
+    """Yield valid batches, raise `KafkaError` at another; compaction leaves gaps between offsets."""
     expected, epoch = log_end_offset, leader_epoch
     for position, header in iterate_batches(records):
         offset = header.base_offset

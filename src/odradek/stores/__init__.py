@@ -1,8 +1,7 @@
 """Implementations of `metadata.store.Store`: the znode tree in memory, in SQLite and in ZooKeeper.
 
-`semantics` defines the operations for the stores that keep nodes themselves; each store adds the storage, the
-sessions, and the way in which changes reach the watches of other sessions. `open_store` chooses a store by URL;
-`open_reader` opens the tree for reading only.
+`semantics` has the operations for the memory and SQLite stores; each store adds storage, sessions, and the delivery of
+changes to the watches of other sessions. `open_store` opens a store by URL, `open_reader` for reading only.
 """
 
 from odradek.stores.memory import MemoryStore, MemoryTree

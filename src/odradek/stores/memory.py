@@ -1,8 +1,7 @@
 """The tree in memory, for tests and the simulator; the sessions of a process share a `MemoryTree`.
 
 A session ends when it is closed, when the test calls `MemoryTree.expire`, or by its time-out after
-`MemoryStore.disconnect`. Every operation first yields to the event loop, as a store in another process would, so other
-tasks may run before it.
+`MemoryStore.disconnect`. Every operation first yields to the event loop, as with a store in another process.
 """
 
 import asyncio
@@ -66,7 +65,7 @@ class MemoryTree:
         return self._last_session
 
     def end_session(self, session: int) -> None:
-        """End a session and delete its ephemeral nodes; its store is not notified."""
+        """End a session and delete its ephemeral nodes, without notifying its store."""
         if self._sessions.pop(session, None) is not None:
             owned = [path for path, record in self._records.items() if record.owner == session]
             self.commit([Delete(path=path) for path in owned], session)
@@ -183,7 +182,7 @@ class MemoryStore(SingleOperations):
         self._lost.append(callback)
 
     def session_expired(self) -> None:
-        """Begin a new session and call back, at once or with the next `reconnect`; called by the tree."""
+        """Begin a new session and call the `on_session_lost` callbacks, now or with the next `reconnect`."""
         if self._closed:
             return
         self._has_expired = self._last_contact is not None
@@ -201,12 +200,12 @@ class MemoryStore(SingleOperations):
             self.tree.end_session(self._session)
 
     def abandon(self) -> None:
-        """Close without ending the session; the tree keeps it until `MemoryTree.expire`."""
+        """Close without ending the session, which the tree keeps until `MemoryTree.expire`."""
         self._closed = True
         self.watches.clear()
 
     async def _turn(self) -> None:
-        """Yield to the event loop, then raise an error if the store was closed, is disconnected or lost its session."""
+        """Yield to the event loop, then raise if the store is closed, is disconnected or has a new session."""
         if self._closed:
             raise StorageError("the metadata store is closed")
         session = self._session

@@ -1,4 +1,4 @@
-"""The choice of a store by URL."""
+"""Opens the metadata tree at a URL: in SQLite, ZooKeeper or memory."""
 
 import sqlite3
 from typing import Final
@@ -12,7 +12,7 @@ from odradek.stores.sqlite_reader import SqliteReader
 from odradek.stores.sqlite_tree import SqliteTree
 
 READER_CONNECTION_TIMEOUT_MS: Final = 6_000
-"""Shorter than a broker's: a person waits for the command."""
+"""Shorter than a broker's, because a person waits for the command."""
 
 
 def open_store(
@@ -24,10 +24,10 @@ def open_store(
 ) -> Store:
     """Begin a session with the tree at `url`.
 
-    `url` is `sqlite:///PATH` (four slashes: absolute), `zookeeper://HOST:PORT[,…]/CHROOT`, or `memory:`, a new tree.
-    `session_timeout_ms`: how long a session without contact keeps its ephemeral nodes. `connection_timeout_ms`: how
-    long a call waits for a ZooKeeper server; None: as long as a session lasts. Raises `ConfigurationError` for another
-    URL, `StorageError` if the file is not a tree or cannot be opened.
+    `url` is `sqlite:///PATH` (four slashes: absolute), `zookeeper://HOST:PORT[,…]/CHROOT`, or `memory:`, a new tree. A
+    session without contact keeps its ephemeral nodes for `session_timeout_ms`. A call waits `connection_timeout_ms`
+    (None: the session time-out) for a ZooKeeper server. Raises `ConfigurationError` for another URL, `StorageError` if
+    the file is not a tree or cannot be opened.
     """
     if url == "memory:":
         return MemoryStore(MemoryTree())
@@ -37,9 +37,9 @@ def open_store(
 
 
 def open_reader(url: str, runtime: Runtime) -> Reader:
-    """Open the tree at `url` for reading: creates nothing, and no session in SQLite.
+    """Open the tree at `url` for reading. Creates only a session, in ZooKeeper.
 
-    In ZooKeeper every connection has a session; this one owns no nodes. Raises the errors of `open_store`.
+    Raises the errors of `open_store`.
     """
     if url == "memory:":
         raise ConfigurationError("a tree in memory cannot be read by another process")

@@ -1,7 +1,7 @@
-"""The tree's operations, for every store that keeps its nodes itself: ZooKeeper's rules.
+"""The operations on a tree by ZooKeeper's rules, for the memory and SQLite stores.
 
 `apply` runs operations against a `Tree` inside a transaction and returns the changed nodes; if it raises, the caller
-rolls the transaction back. Ephemeral nodes are owned by a session's number, which is never 0.
+rolls the transaction back. The owner of an ephemeral node is a session's number, which is never 0.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ PERSISTENT: Final = 0
 
 
 class Record(NamedTuple):
-    """A stored node. `next_sequence`: the number of its next sequential child."""
+    """A stored node; `next_sequence` is the number of its next sequential child."""
 
     data: bytes
     version: int
@@ -40,7 +40,7 @@ class Record(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A changed node. `existence`: created or deleted, which also fires its parent's child watches."""
+    """A changed node; with `existence` it was created or deleted, which also fires its parent's child watches."""
 
     path: str
     existence: bool
@@ -50,7 +50,7 @@ class Tree(Protocol):
     """Nodes by path, inside a transaction."""
 
     def find(self, path: str) -> Record | None:
-        """Return the node, None if there is none."""
+        """Return the node, or None."""
 
     def save(self, path: str, record: Record) -> None:
         """Write a node, replacing an existing one."""
@@ -73,9 +73,9 @@ def check_path(path: str) -> str:
 def apply(
     tree: Tree, operations: Sequence[Operation], *, session: int, transaction: int
 ) -> tuple[list[Result], list[Change]]:
-    """Run all operations; `transaction` is the number that new nodes are marked with.
+    """Run all operations; new nodes get `transaction` as their `created`.
 
-    Raises the `StoreError` of the first operation that fails; the caller rolls back those before it.
+    Raises the `StoreError` of the first failed operation; the caller rolls back the earlier ones.
     """
     results: list[Result] = []
     changes: list[Change] = []

@@ -1,7 +1,7 @@
 """The tree in one SQLite file, shared by the processes of one machine.
 
-Transactions run on the event loop, since they take about 0.1 ms. The file must be on a local disk: SQLite's write-
-ahead log needs shared memory.
+Transactions run on the event loop, because they take about 0.1 ms. The file must be on a local disk: SQLite's
+write-ahead log needs shared memory.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ class SqliteStore(SingleOperations, SqliteReader):
 
     @property
     def alive_until(self) -> float:
-        """The end of the lease as last written, by the monotonic clock that all processes of the machine share."""
+        """The end of the last written lease, by the machine's monotonic clock."""
         return self._session.lease_ms / 1000
 
     async def multi(self, operations: Sequence[Operation]) -> list[Result]:
@@ -78,7 +78,7 @@ class SqliteStore(SingleOperations, SqliteReader):
             self.abandon()
 
     def abandon(self) -> None:
-        """Close without ending the session; another session expires it."""
+        """Close without ending the session, which another session expires."""
         if self._closed:
             return
         self._lost.clear()
@@ -86,7 +86,7 @@ class SqliteStore(SingleOperations, SqliteReader):
         self._end()
 
     def _poll_once(self) -> None:
-        """Look for changes, renew the lease, and expire dead sessions; begin a new session if this one expired."""
+        """Fire watches of changes, renew the lease, expire dead sessions; begin a new session if this one expired."""
         self._tree.check_identity()
         try:
             if self._has_changed():
@@ -98,7 +98,7 @@ class SqliteStore(SingleOperations, SqliteReader):
             self._replace_session()
 
     def _replace_session(self) -> None:
-        """Begin a new session after the old one expired, fire all watches and call back."""
+        """If the session has expired, begin a new one, fire all watches and call the `on_session_lost` callbacks."""
         if not self._session.begin_new():
             return
         _log.warning("the session with %s was lost; a new one has begun", self._tree.path)

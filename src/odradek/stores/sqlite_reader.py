@@ -1,7 +1,7 @@
-"""Reading of a SQLite tree: without a session and without any write, even when opening it.
+"""Reading a SQLite tree, without a session and without any write, even when it is opened.
 
-Changes are polled every `POLL_INTERVAL_S`, at about 10 µs while there are none. Operations wait for the locks of other
-processes without blocking the loop.
+Changes are polled every `POLL_INTERVAL_S`, which takes about 10 µs without changes. Operations wait for the locks of
+other processes without blocking the loop.
 """
 
 import asyncio
@@ -70,9 +70,9 @@ class SqliteReader:
         self._tree.close()
 
     async def _attempt(self, work: Callable[[], T]) -> T:
-        """Run `work`, again while another process holds the database.
+        """Run `work`, with retries while another process locks the database.
 
-        Raise `UnavailableError` after `_BUSY_TIMEOUT_S`.
+        Raises `UnavailableError` after `_BUSY_TIMEOUT_S`, `StorageError` for other errors.
         """
         deadline = self._clock.monotonic() + _BUSY_TIMEOUT_S
         delay_s = 0.001
@@ -96,7 +96,7 @@ class SqliteReader:
             self._timer = asyncio.get_running_loop().call_later(POLL_INTERVAL_S, self._poll)
 
     def _poll(self) -> None:
-        """Poll for changes. Errors are logged, and the next poll tries again."""
+        """Poll for changes and schedule the next poll; log errors."""
         self._timer = asyncio.get_running_loop().call_later(POLL_INTERVAL_S, self._poll)
         try:
             self._poll_once()
@@ -109,7 +109,7 @@ class SqliteReader:
                 _log.info("the metadata database %s works again", self._tree.path)
 
     def _log_error(self, error: Exception) -> None:
-        """Log an error once; a busy database only after `_LOG_BUSY_AFTER_S`."""
+        """Log an error once, a busy database only after `_LOG_BUSY_AFTER_S`."""
         now, text = self._clock.monotonic(), str(error)
         if is_busy(error):
             self._busy_since = now if self._busy_since is None else self._busy_since
@@ -121,11 +121,10 @@ class SqliteReader:
             _log.error("the metadata database %s fails: %s", self._tree.path, text)
 
     def _poll_once(self) -> None:
-        """Look for changes."""
         self._has_changed()
 
     def _has_changed(self) -> bool:
-        """Return whether another connection has committed since the last call; fire the watches if so."""
+        """Return whether another connection has committed since the last call; if so, fire the watches."""
         version = self._tree.data_version()
         if version == self._seen_version:
             return False
@@ -134,7 +133,7 @@ class SqliteReader:
         return True
 
     def _fire_changes(self) -> None:
-        """Fire the watches of changes by this connection or another."""
+        """Fire the watches of all changes since the last call, by any connection."""
         self._seen_change, changes = self._tree.changes_since(self._seen_change)
         if changes is None:
             self._watches.fire_all()

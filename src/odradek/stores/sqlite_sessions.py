@@ -4,11 +4,10 @@
     lock held, lease expired     the process is stopped or its loop blocked: expired by another session
     lock free                    its process died: expired at once
 
-To expire a session, any process deletes its nodes and its row in one transaction; a process that continues afterwards
-finds its row missing. A session takes its lock before it writes its row, so a row's lock is held from the start. Lock
-files without a row are removed by the next session that begins; a lock is valid only if its file still exists after
-locking. Leases use the machine's monotonic clock, which its processes share; after a reboot old leases are
-meaningless, but old locks are free.
+To expire a session, any process deletes its nodes and its row in one transaction; if the session's process continues,
+it finds its row missing. A session takes its lock before it writes its row. The next session that begins removes lock
+files without a row; a lock is valid only if its file still exists after locking. Leases use the machine's monotonic
+clock; after a reboot old leases are meaningless, but old locks are free.
 """
 
 import logging
@@ -25,18 +24,19 @@ from odradek.stores.sqlite_tree import Session, SqliteTree
 
 _RENEWALS_PER_LEASE: Final = 3
 _MAX_LOCK_ATTEMPTS: Final = 100
-"""Limit of attempts to lock a new file: other processes may remove it between its creation and its locking."""
+"""The limit of attempts to lock a new file, which others may remove first."""
 _log = logging.getLogger("odradek.stores")
 
 
 class SessionGoneError(Exception):
-    """Another process expired this session."""
+    """Another process has expired this session."""
 
 
 class SqliteSession:
-    """The session of this process, and the sessions of others. Methods raise `sqlite3.Error` and `OSError`.
+    """The session of this process, which expires dead sessions of others.
 
-    No process expires it before `lease_ms`, unless its lock is free.
+    Methods raise `sqlite3.Error` and `OSError`. No process expires the session before `lease_ms` (monotonic clock),
+    unless its lock is free.
     """
 
     def __init__(self, tree: SqliteTree, runtime: Runtime, *, timeout_ms: int) -> None:
@@ -60,7 +60,7 @@ class SqliteSession:
         return self._tree.write(work)
 
     def begin_new(self) -> bool:
-        """Begin a new session if this one has expired; return whether it had."""
+        """Begin a new session if this one has expired; return whether it has."""
         if self._tree.session(self.session_id) is not None:
             return False
         session_id, lock = self.session_id, self._lock
@@ -69,7 +69,7 @@ class SqliteSession:
         return True
 
     def renew_if_due(self) -> None:
-        """Renew the lease after a third of its time. Raises `SessionGoneError`."""
+        """Renew the lease once a third of it has passed. Raises `SessionGoneError`."""
         if self._now_ms() < self.lease_ms - self._timeout_ms + self._timeout_ms // _RENEWALS_PER_LEASE:
             return
 
@@ -81,14 +81,14 @@ class SqliteSession:
         self.lease_ms = self._tree.write_unsynced(work)
 
     def refresh(self) -> None:
-        """Read the other sessions. Raises `SessionGoneError` if this one has expired."""
+        """Read the rows of the other sessions. Raises `SessionGoneError` if this one has expired."""
         sessions = self._tree.sessions()
         self._others = [each for each in sessions if each.session_id != self.session_id]
         if len(self._others) == len(sessions):
             raise SessionGoneError
 
     def expire_dead(self) -> bool:
-        """Expire the sessions of dead or late processes; return whether there were any: nodes may have changed."""
+        """Expire the sessions of dead or late processes; return whether nodes may have changed."""
         expired = [other for other in self._others if self._expire_if_dead(other)]
         if expired:
             self.refresh()
@@ -103,7 +103,7 @@ class SqliteSession:
         self._release(self.session_id, self._lock)
 
     def _begin(self) -> tuple[int, DiskLock, int]:
-        """Expire dead sessions, then begin a new one: return its number, lock and lease."""
+        """Expire dead sessions, then begin a new one; return its number, lock and lease end (ms)."""
         self._others = self._tree.sessions()
         for other in self._others:
             self._expire_if_dead(other)
@@ -117,10 +117,7 @@ class SqliteSession:
         return session_id, lock, lease_ms
 
     def _take_lock(self) -> tuple[int, DiskLock]:
-        """Return a new session's number and lock.
-
-        Retries with another number if the file is removed before it is locked.
-        """
+        """Return a new session's number and lock; another number if the file is removed before it is locked."""
         for _ in range(_MAX_LOCK_ATTEMPTS):
             session_id = self._runtime.entropy.getrandbits(62) + 1
             with suppress(BlockingIOError):
@@ -149,7 +146,7 @@ class SqliteSession:
         return expired
 
     def _delete(self, session_id: int, *, late_only: bool = False) -> bool:
-        """Delete a session and its nodes, unless its lease was renewed meanwhile. Needs a transaction."""
+        """Delete a session and its nodes; with `late_only` only if its lease has expired. Needs a transaction."""
         row = self._tree.session(session_id)
         if row is None or (late_only and row.lease_ms >= self._now_ms()):
             return False
@@ -164,7 +161,7 @@ class SqliteSession:
         return results
 
     def _remove_stale_locks(self) -> None:
-        """Remove lock files that nobody holds and that have no row: their processes died between the two."""
+        """Remove free lock files without a row, left by processes that died before they wrote one."""
         known = {f"{session.session_id:016x}" for session in self._tree.sessions()}
         for name in self._runtime.disk.list(self._directory):
             if name not in known and len(name) == 16:

@@ -1,11 +1,11 @@
-"""The SQLite file of a tree: its tables and transactions, without the rules of sessions, watches or waiting.
+"""The SQLite file of a tree: its tables and transactions, without sessions, watches or waiting.
 
     nodes     path (key), parent, data, version, owner (session or 0), created (transaction), next_sequence
     sessions  id, lease_ms (by the machine's monotonic clock), holder (a note for people)
-    changes   number (rises by 1, never used twice), path, existence; only the newest CHANGES_KEPT
+    changes   number (rises by 1, never used twice), path, existence; only about the newest CHANGES_KEPT
 
 A file is a tree if its `application_id` is `APPLICATION_ID`; `user_version` is the version of these tables. Every
-commit but a lease's is synced, so that it survives a power failure.
+commit except a lease's is synced, so that it survives a power failure.
 """
 
 import os
@@ -44,7 +44,7 @@ _SCHEMA: Final = (
 
 
 class Session(NamedTuple):
-    """A session's row: its number, the end of its lease, and its process."""
+    """A session's row: its number, the end of its lease in monotonic ms, and its process."""
 
     session_id: int
     lease_ms: int
@@ -52,12 +52,12 @@ class Session(NamedTuple):
 
 
 def is_busy(error: Exception) -> bool:
-    """Return whether another process holds a lock that the operation needs."""
+    """Return whether `error` means that another process holds a lock of the database."""
     return (getattr(error, "sqlite_errorcode", 0) & 0xFF) in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
 
 def _open_error(path: str, error: sqlite3.Error, *, flags: int) -> str:
-    """Return why a database cannot be opened; the system's error for a file or directory says more than SQLite's."""
+    """Return why a database cannot be opened; the system's error says more than SQLite's."""
     folder = os.path.dirname(path) or "."
     try:
         os.close(os.open(path, flags | os.O_CLOEXEC))
@@ -70,7 +70,7 @@ def _open_error(path: str, error: sqlite3.Error, *, flags: int) -> str:
 
 
 class SqliteTree:
-    """One connection. Methods raise `sqlite3.Error`; those that read or write nodes need a transaction of `write`."""
+    """One connection to the file. Methods raise `sqlite3.Error`; those that change rows must run inside `write`."""
 
     def __init__(self, path: str, *, reads_only: bool = False) -> None:
         """Open or create the tree; with `reads_only` it must exist, and `write` fails."""
@@ -108,7 +108,7 @@ class SqliteTree:
         self._identity = found.st_dev, found.st_ino
 
     def disable_busy_timeout(self) -> None:
-        """Make operations fail at once on a lock of another process; while a store opens, SQLite waits for it."""
+        """Make operations fail at once on another process's lock; until then SQLite waits."""
         self._connection.execute("PRAGMA busy_timeout = 0")
 
     def close(self) -> None:
@@ -116,7 +116,7 @@ class SqliteTree:
         self._connection.close()
 
     def check_identity(self) -> None:
-        """Raise `FileNotFoundError` if the file was removed or replaced: other processes would not see the writes."""
+        """Raise `FileNotFoundError` if the file was removed or replaced: other processes would miss writes."""
         if self._identity is None:
             return  # still opening
         try:
@@ -140,7 +140,7 @@ class SqliteTree:
         return result
 
     def write_unsynced(self, work: Callable[[], T]) -> T:
-        """Run `write` without waiting for the disk, for data that is meaningless after a power failure."""
+        """Run `write` without syncing, for data that is meaningless after a power failure."""
         self._connection.execute("PRAGMA synchronous = NORMAL")
         try:
             return self.write(work)
@@ -192,7 +192,7 @@ class SqliteTree:
         return 0 if row is None else int(row[0])
 
     def changes_since(self, number: int) -> tuple[int, list[Change] | None]:
-        """Return the newest number and the changes after `number`, None if some of them were pruned."""
+        """Return the newest change's number and the changes after `number`, or None if some of these were pruned."""
         rows = self._connection.execute(
             "SELECT number, path, existence FROM changes WHERE number > ? ORDER BY number", (number,)
         ).fetchall()
@@ -219,14 +219,14 @@ class SqliteTree:
         return [Session._make(row) for row in rows]
 
     def session(self, session_id: int) -> Session | None:
-        """Return a session, None if it has none."""
+        """Return a session's row, or None."""
         row = self._connection.execute(
             "SELECT id, lease_ms, holder FROM sessions WHERE id = ?", (session_id,)
         ).fetchone()
         return None if row is None else Session._make(row)
 
     def save_session(self, session: Session) -> None:
-        """Write a new session's row or a renewed lease."""
+        """Write the row of a new session or a renewed lease."""
         self._connection.execute("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?)", session)
 
     def remove_session(self, session_id: int) -> None:
@@ -247,10 +247,7 @@ class SqliteTree:
         self._connection.execute("PRAGMA synchronous = FULL")
 
     def _create_tables(self) -> None:
-        """Create the tables in a new file, unless another process just did.
-
-        Raises `StorageError` for a foreign database.
-        """
+        """Create the tables, unless another process has. Raises `StorageError` for a foreign database."""
         if self._pragma("application_id") == APPLICATION_ID:
             return
         if self._connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is not None:
@@ -259,7 +256,7 @@ class SqliteTree:
             self._connection.execute(statement)
 
     def _use_write_ahead_log(self) -> None:
-        """Set WAL mode, retrying: SQLite ignores its busy time-out here if two processes create the file at once."""
+        """Set WAL mode, with retries: SQLite ignores its busy time-out here if two processes create the file."""
         if self._connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is not None:
             return
         deadline = time.monotonic() + _OPENING_TIMEOUT_S

@@ -1,4 +1,4 @@
-"""The watches of one session, by path; several changes before the callback runs cause one call."""
+"""The watches of one session by path; several changes before a callback runs cause one call."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -8,7 +8,7 @@ from odradek.stores.semantics import Change
 
 
 class _Watch:
-    """One callback of one path. `_due`: a call is scheduled."""
+    """One callback of one path; `_due` while a call is scheduled."""
 
     __slots__ = ("_callback", "_due", "_path", "_table")
 
@@ -29,7 +29,7 @@ class _Watch:
             del self._table[self._path]
 
     def fire(self) -> None:
-        """Schedule the callback for the loop's next iteration, once."""
+        """Schedule the callback for the loop's next iteration, unless it is scheduled."""
         if not self._due:
             self._due = True
             asyncio.get_running_loop().call_soon(self._call)
@@ -86,7 +86,7 @@ class Watches:
         return list(self._children)
 
     def fire_all(self) -> None:
-        """Fire all watches, since the changes are unknown."""
+        """Fire all watches, for unknown changes."""
         for table in (self._data, self._children):
             for watches in table.values():
                 for watch in watches:

@@ -1,14 +1,14 @@
 """The tree in a ZooKeeper ensemble, through kazoo: for clusters of several machines.
 
-kazoo runs the connection on its own threads; their callbacks are passed to the event loop, which owns all state of a
-store. A read whose connection is lost is repeated; a write is not, since it may have been done.
+kazoo's threads run the connection; their callbacks are passed to the event loop, which owns a store's state. A read is
+repeated after a lost connection; a write is not, because it may have been done.
 
-A watch uses ZooKeeper's one-shot watches: it is set again before the callback runs, so no change is missed. There is
-one per path, however many callbacks it has.
+ZooKeeper's watches are one-shot: each is set again before its callbacks run, so no change is missed. Callbacks of one
+path share one watch.
 
 ```
-connected ──► suspended ──► connected      same session: every watch is set again and fired, in case it missed a change
-                        └─► expired ──► connected      new session: as above, and `on_session_lost` callbacks run
+connected ──► suspended ──► connected      same session: all watches are set again and fired, for missed changes
+                        └─► expired ──► connected      new session: the same, and `on_session_lost` callbacks run
 ```
 """
 
@@ -58,7 +58,7 @@ _log = logging.getLogger("odradek.stores")
 
 
 def parse_zookeeper_url(url: str) -> tuple[str, str]:
-    """Parse `zookeeper://HOST[:PORT][,HOST[:PORT]…][/CHROOT]` into `(hosts, chroot)`; without a chroot, that is "".
+    """Parse `zookeeper://HOST[:PORT][,HOST[:PORT]…][/CHROOT]` into `(hosts, chroot)`; the chroot may be "".
 
     Raises `ConfigurationError`.
     """
@@ -82,9 +82,8 @@ def parse_zookeeper_url(url: str) -> tuple[str, str]:
 class ZookeeperStore(SingleOperations):
     """One session with the tree below `chroot` of the ensemble `hosts` ("host:port,host:port").
 
-    It connects with its first call and creates a missing chroot, unless it `reads_only`. A call waits for a connection
-    for `connection_timeout_ms` (None: the session time-out), then raises `UnavailableError`, as does a write that
-    loses its connection.
+    The first call connects and, unless `reads_only`, creates a missing chroot. A call raises `UnavailableError` after
+    `connection_timeout_ms` (None: the session time-out) without a connection, a write also if it loses its connection.
     """
 
     def __init__(
@@ -126,7 +125,7 @@ class ZookeeperStore(SingleOperations):
 
     @property
     def session_id(self) -> int:
-        """The session, as in `Store`; 0 before the first call."""
+        """The session's id, 0 before the first call."""
         return self._session
 
     @property
@@ -203,7 +202,7 @@ class ZookeeperStore(SingleOperations):
         return None
 
     async def _store_error(self, operation: Operation, error: Exception) -> Exception:
-        """Return the interface's error for kazoo's error of an operation."""
+        """Return the `Store` error for kazoo's error of an operation."""
         path = operation.path
         match error:
             case kazoo.NodeExistsError():
@@ -245,7 +244,7 @@ class ZookeeperStore(SingleOperations):
             self._client.exists_async(path, watch=lambda event: self._call_soon(self._data_changed, path, event.type))
 
     def _arm_children(self, path: str) -> None:
-        """Set a child watch; a missing node cannot have one, so its creation is watched instead."""
+        """Set a child watch, or for a missing node a watch of its creation."""
         if path not in self._armed_children:
             self._armed_children.add(path)
             result = self._client.get_children_async(
@@ -293,7 +292,7 @@ class ZookeeperStore(SingleOperations):
                     self._drop_client()
 
     def abandon(self) -> None:
-        """Close without ending the session; the ensemble expires it after its time-out."""
+        """Close without ending the session, which the ensemble expires after its time-out."""
         if self._closed:
             return
         self._end()
@@ -308,17 +307,14 @@ class ZookeeperStore(SingleOperations):
 
     def _stop_client(self) -> None:
         if not self._client.connected:
-            # Without a connection the session cannot be ended, and kazoo would wait a session time-out for a server.
+            # The session cannot be ended without a connection; kazoo would wait a session time-out for one.
             self._drop_client()
             return
         self._client.stop()
         self._client.close()
 
     def _drop_client(self) -> None:
-        """Close the connection without ending the session.
-
-        kazoo does that only if it loses the connection while reconnecting is off.
-        """
+        """Close the connection without ending the session, as kazoo does if it loses one while stopped."""
         self._client._stopped.set()
         with suppress(OSError, AttributeError):  # there is no connection
             self._client._connection._socket.shutdown(socket.SHUT_RDWR)
@@ -333,10 +329,7 @@ class ZookeeperStore(SingleOperations):
             self._client.start_async()
 
     async def _connected(self) -> None:
-        """Wait for a connection.
-
-        Raises `UnavailableError`, and `SessionExpired` if a new session has begun meanwhile.
-        """
+        """Wait for a connection. Raises `UnavailableError`, or `SessionExpired` if a new session began meanwhile."""
         self._start()
         session = self._session
         if not self._is_connected.is_set():
@@ -348,7 +341,6 @@ class ZookeeperStore(SingleOperations):
             await (self._find_chroot() if self._reads_only else self._make_chroot())
 
     async def _make_chroot(self) -> None:
-        """Create the chroot and its parents."""
         if self._chroot:
             parts = self._chroot.split("/")[1:]
             for count in range(1, len(parts) + 1):
@@ -358,7 +350,7 @@ class ZookeeperStore(SingleOperations):
         self._enter_chroot()
 
     async def _wait_for_connection(self) -> None:
-        """Wait for a connection, with a warning after `_WARN_AFTER_S`. Raises `UnavailableError`."""
+        """Wait for a connection, log a warning after `_WARN_AFTER_S`. Raises `UnavailableError`."""
         assert self._loop is not None, "there is a loop as soon as there is a client"
         warning = self._loop.call_later(_WARN_AFTER_S, self._warn)
         try:
@@ -384,7 +376,7 @@ class ZookeeperStore(SingleOperations):
         self._enter_chroot()
 
     def _enter_chroot(self) -> None:
-        """Restrict the client to the chroot, and set all watches."""
+        """Restrict the client to the chroot and set all watches."""
         if not self._has_chroot:
             self._has_chroot = True
             self._client.chroot = self._chroot
@@ -396,8 +388,7 @@ class ZookeeperStore(SingleOperations):
             try:
                 return await self._await(start())
             except _LOST_CONNECTION:
-                # The callback of the lost connection runs right after this; the next iteration waits for a new
-                # connection.
+                # Let the callback of the lost connection run, so that `_connected` waits for a new one.
                 await asyncio.sleep(0)
                 continue
             except kazoo.SessionExpiredError:
@@ -415,7 +406,7 @@ class ZookeeperStore(SingleOperations):
             raise SessionExpired from None
 
     async def _await(self, result: Any) -> Any:
-        """Return the outcome of a kazoo result, which one of its threads sets."""
+        """Wait for a kazoo result, which one of its threads sets."""
         assert self._loop is not None, "there is a loop as soon as there is a client"
         outcome: asyncio.Future[None] = self._loop.create_future()
 
@@ -428,13 +419,13 @@ class ZookeeperStore(SingleOperations):
         return result.get_nowait()
 
     def _call_soon(self, function: Callable[..., None], *arguments: object) -> None:
-        """Call `function` on the event loop; called by kazoo's threads."""
+        """Call `function` on the event loop, from kazoo's threads."""
         assert self._loop is not None, "there is a loop as soon as there is a client"
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(function, *arguments)
 
     def _state_changed(self, state: str) -> None:
-        """Pass on kazoo's connection state; called by kazoo on its thread."""
+        """Pass on kazoo's connection state, from its thread."""
         self._call_soon(self._connection_changed, state == KazooState.CONNECTED)
 
     def _connection_changed(self, is_connected: bool) -> None:  # noqa: FBT001
@@ -455,7 +446,7 @@ class ZookeeperStore(SingleOperations):
             self._watches.fire_all()
 
     def _update_session(self) -> None:
-        """Update the session id; a new session has lost all ephemeral nodes, so fire all watches and call back."""
+        """Update the session id; for a new session, fire all watches and call the `on_session_lost` callbacks."""
         client_id = self._client.client_id
         if client_id is None or client_id[0] == self._session:
             return
@@ -468,7 +459,7 @@ class ZookeeperStore(SingleOperations):
                 asyncio.get_running_loop().call_soon(callback)
 
     def _arm_all(self) -> None:
-        """Set every watch again: ZooKeeper drops them with the connection."""
+        """Set every watch again, because ZooKeeper drops them with the connection."""
         self._armed_data.clear()
         self._armed_children.clear()
         for path in self._watches.data_paths():
@@ -478,7 +469,7 @@ class ZookeeperStore(SingleOperations):
 
 
 def _quiet_logger() -> logging.Logger:
-    """Return a silent logger: kazoo logs each connection attempt; the store logs the relevant changes."""
+    """Return a silent logger for kazoo, which logs every connection attempt."""
     logger = logging.getLogger("odradek.stores.kazoo")
     logger.setLevel(logging.CRITICAL)
     return logger

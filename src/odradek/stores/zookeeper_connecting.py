@@ -1,8 +1,8 @@
-"""Corrections of kazoo's way to connect: a time-out per server, endless retries, and no connection after a stop.
+"""Corrections to how kazoo connects: a time-out per server, endless retries, and no connection after a stop.
 
-kazoo waits a whole session time-out for one server, so the session expires when a machine is down, or when a starting
-server accepts the connection but never answers (which ZooKeeper's do at times). Here every server gets a share of the
-session time-out, so that each can be tried within it.
+kazoo waits a whole session time-out for one server, so the session expires if a machine is down, or if a starting
+server accepts the connection but never answers (as ZooKeeper's sometimes do). Here every server gets a share of the
+session time-out.
 """
 
 import logging
@@ -13,14 +13,14 @@ from kazoo.exceptions import ConnectionDropped
 from kazoo.retry import ForceRetryError, KazooRetry
 
 _MIN_CONNECT_S: Final = 2.0
-"""Minimum, however many servers there are: a busy server takes a moment to answer."""
+"""The minimum for any number of servers: a busy server takes a moment to answer."""
 _MAX_CONNECT_S: Final = 5.0
-"""Maximum, however long the session time-out is: a healthy server answers within it, others are tried again."""
+"""The maximum for any session time-out: a healthy server answers within it."""
 _log = logging.getLogger("odradek.stores")
 
 
 def limit_connect_time(client: KazooClient) -> None:
-    """Limit the time that `client` waits for a server to accept its connection and to answer the first request."""
+    """Limit the time that `client` waits for a server to accept its connection and answer the first request."""
     share_s = client._session_timeout / 1000 / (len(client.hosts) + 1)
     share_s = min(max(share_s, _MIN_CONNECT_S), _MAX_CONNECT_S)
     create, invoke = client.handler.create_connection, client._connection._invoke
@@ -36,9 +36,9 @@ def limit_connect_time(client: KazooClient) -> None:
 
 
 def retry_unexpected_errors(client: KazooClient) -> None:
-    """Make `client` reconnect after errors that kazoo does not expect, which would end its connection thread.
+    """Make `client` reconnect after errors that would end kazoo's connection thread.
 
-    An example is the error of `getaddrinfo` when the process has reached its limit of open files.
+    An example is `getaddrinfo` failing at the process's limit of open files.
     """
     connect = client._connection._connect_loop
 
@@ -58,8 +58,7 @@ def retry_unexpected_errors(client: KazooClient) -> None:
 def drop_late_connections(client: KazooClient) -> None:
     """Make `client` drop a connection that is established after it was stopped.
 
-    Its thread would keep the connection and never end: stopping shuts the existing socket down, but a connection in
-    progress has no socket yet.
+    Its thread would never end: stopping shuts down the socket, which a connection in progress does not have yet.
     """
     connect = client._connection._connect
 

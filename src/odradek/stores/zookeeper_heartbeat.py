@@ -1,9 +1,9 @@
-"""A lower bound of a ZooKeeper session's lifetime, since servers cannot notify a disconnected client.
+"""Heartbeats that give a lower bound of a ZooKeeper session's lifetime, for a client that may be disconnected.
 
-The leader expires a session after its time-out since it last heard of it. A request that a quorum has answered
-therefore proves the session alive for the time-out from when it was *sent*. Reads and ZooKeeper's pings prove nothing:
-a server that is cut off from its leader answers them for a while. The heartbeat is a write that changes nothing, a
-transaction of a single check: one entry in ZooKeeper's log per third of a session time-out.
+ZooKeeper's leader expires a session one time-out after its last message. A write that a quorum has processed therefore
+proves the session alive for the time-out from when it was *sent*. Reads and pings prove nothing: a server without a
+leader still answers them for a while. The heartbeat is a write without effect, a transaction of a single check: one
+entry in ZooKeeper's log per third of a session time-out.
 """
 
 import asyncio
@@ -17,13 +17,13 @@ from odradek.runtime import Clock
 _HEARTBEATS_PER_TIMEOUT: Final = 3
 _ANY_VERSION: Final = -1
 _READ_TIMEOUTS_PER_SESSION: Final = 1.5
-"""kazoo keeps only the read time-out, two thirds of the session time-out that the server granted."""
+"""The granted session time-out divided by the read time-out, the only one that kazoo stores."""
 
 
 class Heartbeat:
-    """The heartbeat of `client`'s session. `call_soon` runs a function on the event loop from any thread.
+    """The heartbeat of `client`'s session, which lives at least until `alive_until`, in monotonic seconds.
 
-    `alive_until` is in monotonic seconds.
+    `call_soon` runs a function on the event loop from any thread.
     """
 
     def __init__(self, client: KazooClient, clock: Clock, call_soon: Callable[..., None]) -> None:
@@ -46,7 +46,7 @@ class Heartbeat:
         self.alive_until = 0.0
 
     def confirm(self, sent: float) -> None:
-        """Extend `alive_until`: a quorum has processed a request that was sent at `sent`."""
+        """Extend `alive_until`, after a quorum has processed a request sent at `sent`."""
         self.alive_until = max(self.alive_until, sent + self._timeout_s)
 
     def stop(self) -> None:
@@ -56,7 +56,7 @@ class Heartbeat:
             self._timer = None
 
     def _connect_and_store_timeout(self, *server: Any) -> tuple[float, float]:
-        """Connect as kazoo does, on its thread, and store the granted time-out, which may be less than requested."""
+        """Connect, on kazoo's thread, and store the granted time-out, which may be below the requested one."""
         read_timeout_ms, connect_timeout_ms = self._connect(*server)
         self._timeout_s = read_timeout_ms * _READ_TIMEOUTS_PER_SESSION / 1000
         return read_timeout_ms, connect_timeout_ms

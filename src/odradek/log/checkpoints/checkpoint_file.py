@@ -1,17 +1,17 @@
-"""Checkpoints: text files that map partitions to offsets, in each data directory.
+"""The format of checkpoints: text files in each data directory that map partitions to offsets.
 
 ```
 0                     version
 2                     number of lines that follow
 topic 0 1500          topic, partition, offset
 
-recovery-point-offset-checkpoint   everything below is synced; recovery starts here
-log-start-offset-checkpoint        records below are deleted, though their segment may still exist
-replication-offset-checkpoint      the high watermark
-cleaner-offset-checkpoint          everything below was compacted at least once
+recovery-point-offset-checkpoint   recovery points: all below are synced, and recovery starts here
+log-start-offset-checkpoint        log start offsets: records below are deleted, even if their segment exists
+replication-offset-checkpoint      high watermarks
+cleaner-offset-checkpoint          ends of the compacted parts
 ```
-A file is valid if the version is 0, the count is right and every line parses. It is replaced atomically and synced. A
-missing or empty file has no entries; an invalid one is ignored, and recovery reads more.
+A file is valid if the version is 0, the count is right and every line parses. It is replaced atomically and synced. An
+invalid file is ignored like a missing or empty one, and recovery reads more. Decoders raise `DamagedFileError`.
 """
 
 import re
@@ -37,12 +37,12 @@ class Line(NamedTuple):
 
 
 def encode_lines(lines: list[str]) -> bytes:
-    """Return a file of version, count and lines, the common form of Kafka's checkpoints."""
+    """Return the content of a checkpoint file with `lines`."""
     return "\n".join([_VERSION, str(len(lines)), *lines, ""]).encode()
 
 
 def decode_lines(data: bytes, path: str) -> list[Line]:
-    """Return the lines after version and count. Raises `DamagedFileError` if these are wrong."""
+    """Return the lines after version and count, if both are valid."""
     lines = list(split_lines(data))
     if not lines or lines[0].text.strip() != _VERSION:
         raise DamagedFileError(path, 0, f"is not a checkpoint of version {_VERSION}")
@@ -63,7 +63,7 @@ def split_lines(data: bytes) -> Iterator[Line]:
 
 
 def parse_number(text: str, bits: int = 64) -> int:
-    """Return a decimal number of at most so many bits, signed as in Java. Raises `ValueError`."""
+    """Parse a decimal number that fits into a signed integer of `bits` bits. Raises `ValueError`."""
     if not _NUMBER.fullmatch(text):
         raise ValueError(f"{text!r} is not a number")
     number = int(text)
@@ -73,17 +73,17 @@ def parse_number(text: str, bits: int = 64) -> int:
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
-    """Return the file of an offset checkpoint, sorted by partition."""
+    """Return the content of an offset checkpoint, sorted by partition."""
     return encode_lines([f"{tp.topic} {tp.partition} {offset}" for tp, offset in sorted(offsets.items())])
 
 
 def decode_offsets(data: bytes, path: str) -> dict[TopicPartition, int]:
-    """Return the offsets in the file. Raises `DamagedFileError` if it is not valid."""
+    """Return the offsets by partition."""
     return {partition: offset for _, partition, offset in decode_offset_lines(data, path)}
 
 
 def decode_offset_lines(data: bytes, path: str) -> list[tuple[int, TopicPartition, int]]:
-    """Return `(byte, partition, offset)` in the order of the file. Raises `DamagedFileError` if it is not valid."""
+    """Return `(byte position, partition, offset)` of each line."""
     found = []
     for byte, line in decode_lines(data, path) if data else ():
         try:

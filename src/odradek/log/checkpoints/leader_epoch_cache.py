@@ -1,4 +1,4 @@
-"""The first offset of each leader epoch, by which replicas find where their logs diverge (KIP-101, KIP-279).
+"""The leader epochs of a log with their first offsets, which show where replicas diverge (KIP-101, KIP-279).
 
 ```
 leader-epoch-checkpoint, text        0                     version
@@ -30,9 +30,9 @@ class EpochStart(NamedTuple):
 
 
 class LeaderEpochs:
-    """The epochs of one log in order. `is_dirty` says that the file is out of date.
+    """The leader epochs of one log in order; `is_dirty`: the file is out of date.
 
-    `latest` is the last epoch that began, `recorded` the last one with a record.
+    `latest` is the newest epoch, `recorded` the newest one with a record.
     """
 
     __slots__ = ("entries", "is_dirty", "latest", "recorded")
@@ -43,7 +43,7 @@ class LeaderEpochs:
         self.is_dirty = False
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Record that a leader of `epoch` wrote `start_offset`, unless the epoch is known."""
+        """Record that a leader of `epoch` wrote `start_offset`, unless a record of that epoch is known."""
         if epoch <= self.recorded:
             return
         self.begin(epoch, start_offset)
@@ -51,7 +51,7 @@ class LeaderEpochs:
         self.is_dirty = True
 
     def begin(self, epoch: int, start_offset: int) -> None:
-        """Record that a leader of `epoch` writes from `start_offset` on, if it writes anything."""
+        """Record that a leader of `epoch` begins at `start_offset`, before it has written a record."""
         if epoch <= self.latest:
             return
         while self.entries and self.entries[-1].start_offset >= start_offset:
@@ -60,9 +60,9 @@ class LeaderEpochs:
         self.latest = epoch
 
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """Return the largest known epoch up to `epoch`, and where the next one began (OffsetForLeaderEpoch).
+        """Return the largest known epoch up to `epoch` and its end offset (OffsetForLeaderEpoch).
 
-        Returns (-1, -1) if `epoch` is later than all; `epoch` and the first offset if it is earlier than all.
+        Returns (-1, -1) for an epoch later than all, `epoch` and the first start offset for an earlier one.
         """
         if epoch == self.latest and epoch != NO_EPOCH:
             return epoch, log_end_offset
@@ -77,26 +77,26 @@ class LeaderEpochs:
         return self.entries[number - 1].epoch if number else NO_EPOCH
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """Forget epochs that began at `end_offset` or later."""
+        """Remove epochs that began at `end_offset` or later."""
         if self.entries and self.entries[-1].start_offset >= end_offset:
             self.entries = [entry for entry in self.entries if entry.start_offset < end_offset]
             self.latest = self.recorded = self.entries[-1].epoch if self.entries else NO_EPOCH
             self.is_dirty = True
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Forget epochs that ended before `start_offset`; the current one begins there."""
+        """Remove epochs that ended at or before `start_offset`; the epoch of that offset then begins there."""
         number = bisect_right(self.entries, start_offset, key=lambda entry: entry.start_offset)
         if number and self.entries[number - 1].start_offset < start_offset:
             self.entries[:number] = [EpochStart(self.entries[number - 1].epoch, start_offset)]
             self.is_dirty = True
 
     def encode(self) -> bytes:
-        """Return the content of the file."""
+        """Return the content of the checkpoint file."""
         return encode_lines([f"{epoch} {offset}" for epoch, offset in self.entries])
 
     @classmethod
     def decode(cls, data: bytes, path: str) -> "LeaderEpochs":
-        """Return the file's epochs. Raises `DamagedFileError` if it is not valid."""
+        """Parse a checkpoint file. Raises `DamagedFileError` if it is not valid."""
         entries: list[EpochStart] = []
         for byte, line in decode_lines(data, path):
             try:

@@ -1,4 +1,4 @@
-"""`meta.properties` and `partition.metadata`: to which broker, cluster and topic a directory belongs.
+"""The formats of `meta.properties` and `partition.metadata`: the broker, cluster or topic id of a directory.
 
 ```
 meta.properties           version=1                       in each data directory; Java properties
@@ -6,12 +6,12 @@ meta.properties           version=1                       in each data directory
                           cluster.id=mEgkBPdUTcyZ9uBFk7hDJQ
                           directory.id=cTs6hwuyTyWRqwTXQvbmwA    (22 characters of URL-safe base64; KIP-858)
 partition.metadata        version: 0                      in each partition's folder (KIP-516)
-                          topic_id: 7v5cnkUySiqEcy2UPpXUlQ    (22 characters of URL-safe base64)
+                          topic_id: 7v5cnkUySiqEcy2UPpXUlQ    (also base64)
 .kafka_cleanshutdown      {"version":0,"brokerEpoch":-1}  exists only after a clean shutdown; its content is ignored
 ```
-`meta.properties` is valid if its version is 0 or 1 and its numbers are numbers; version 0, of brokers with ZooKeeper,
-has `broker.id` instead of `node.id`. Every key may be missing. `partition.metadata` is valid if its version is 0 and
-the id has 16 bytes.
+`meta.properties` is valid if its version is 0 or 1 and its numbers parse; version 0, of brokers with ZooKeeper, has
+`broker.id` instead of `node.id`. Every key may be missing. `partition.metadata` is valid if its version is 0 and the id
+has 16 bytes.
 """
 
 import base64
@@ -69,12 +69,12 @@ def decode_meta_properties(data: bytes, path: str) -> DirectoryIdentity:
 
 
 def _line_of(data: bytes, *keys: str) -> int:
-    """Return where the line begins that sets one of `keys`; the end of the file without one."""
+    """Return the byte position of the line that sets one of `keys`, or the end of the file."""
     return next((line.byte for line in split_lines(data) if line.text.lstrip().startswith(keys)), len(data))
 
 
 def encode_partition_metadata(topic_id: uuid.UUID) -> bytes:
-    """Return the content of `partition.metadata`; like Kafka's, its last line has no newline."""
+    """Return the content of `partition.metadata`; as in Kafka, the last line has no newline."""
     return f"version: 0\ntopic_id: {encode_uuid(topic_id)}".encode()
 
 
@@ -84,7 +84,7 @@ def encode_uuid(value: uuid.UUID) -> str:
 
 
 def decode_partition_metadata(data: bytes, path: str) -> uuid.UUID:
-    """Return the topic's id. Raises `DamagedFileError` if the file is not valid."""
+    """Return the topic id. Raises `DamagedFileError` if the file is not valid."""
     lines = dict(line.partition(":")[::2] for line in data.decode(errors="replace").splitlines())
     text = lines.get("topic_id", "").strip()
     try:

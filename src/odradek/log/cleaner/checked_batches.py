@@ -1,4 +1,4 @@
-"""Batches as compaction reads them: a buffer at a time, with checksums and offsets checked."""
+"""Reading batches for compaction, a buffer at a time, with a check of checksums and offsets."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -12,9 +12,9 @@ from odradek.runtime import File
 
 
 class Run(NamedTuple):
-    """Neighbouring batches, neither compressed nor transactional: `row_count` rows of a `CompiledRecordFilter`.
+    """Adjacent uncompressed, non-transactional batches: `row_count` rows of a `CompiledRecordFilter`.
 
-    `size` is in bytes; `base_offset` is the first batch's, `last_offset` the last one's.
+    `size` is in bytes; the offsets are those of the first and the last batch.
     """
 
     first_row: int
@@ -26,7 +26,7 @@ class Run(NamedTuple):
 
 
 class Section(NamedTuple):
-    """A batch's records, decompressed."""
+    """A batch's decompressed records."""
 
     header: BatchHeader
     data: Buffer
@@ -37,7 +37,7 @@ Piece = Section | Run
 
 
 class Chunk(NamedTuple):
-    """The batches in `size` bytes, in order; `last` is the last one's header. Valid until the next chunk is read."""
+    """The batches in `size` bytes, in order; `last` is the last header. Valid until the next chunk is read."""
 
     batches: Sequence[FoundBatch | Run]
     size: int
@@ -45,9 +45,9 @@ class Chunk(NamedTuple):
 
 
 def read_chunks(file: File, source: Source, *, position: int, read_bytes: int) -> Iterator[Chunk]:
-    """Yield the batches of `source` from the batch at `position` on, `read_bytes` or more at a time.
+    """Yield the batches of `source` from `position` on, at least `read_bytes` at a time.
 
-    Raises as `scan_file`, and `DamagedFileError` for a wrong checksum or offset.
+    Raises the errors of `scan_file`, and `DamagedFileError` for a wrong checksum or offset.
     """
     batches: list[FoundBatch] = []
     taken, lowest = 0, source.base_offset
@@ -64,10 +64,7 @@ def read_chunks(file: File, source: Source, *, position: int, read_bytes: int) -
 
 
 def check(found: FoundBatch, source: Source, lowest: int) -> None:
-    """Raise `DamagedFileError` for a wrong checksum, or offsets below `lowest` or outside the segment.
-
-    No checksum covers the base offset.
-    """
+    """Raise `DamagedFileError` for a wrong checksum, or for offsets below `lowest` or beyond the segment."""
     header = found.header
     if not verify_crc(found.data, 0, header):
         raise wrong_checksum(source, found.position)

@@ -1,4 +1,4 @@
-"""Which part of a log can be compacted, and whether it is due, by Kafka's rules.
+"""Measures which part of a log can be compacted, and whether compaction is due, by Kafka's rules.
 
 The dirty part begins where the last compaction ended, and ends with the last finished, synced segment whose records
 are stable and older than `min.compaction.lag.ms`. Compaction is due if the dirty share exceeds
@@ -16,9 +16,9 @@ from odradek.model.values import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogToClean:
-    """The clean and dirty part of one log. `segments` can be compacted.
+    """The clean and dirty part of one log, in `segments`.
 
-    `delay_ms` is how much longer than `max.compaction.lag.ms` the dirty part has waited.
+    `delay_ms` is the time beyond `max.compaction.lag.ms`, 0 before.
     """
 
     first_dirty_offset: int
@@ -36,9 +36,9 @@ class LogToClean:
 
 
 def measure(log: Log, cleaned_offset: int | None, *, stable_offset: int, now_ms: int) -> LogToClean:
-    """Return how dirty `log` is. Raises `OSError`.
+    """Measure how dirty `log` is since `cleaned_offset`, the end of the last compaction or None. Raises `OSError`.
 
-    `cleaned_offset` is the end of the last compaction, `stable_offset` the last stable offset.
+    `stable_offset` is the last stable offset.
     """
     config = log.config
     first_dirty = _first_dirty_offset(log, cleaned_offset)
@@ -77,7 +77,7 @@ def _first_dirty_offset(log: Log, cleaned_offset: int | None) -> int:
 
 
 def plan(log: Log, to_clean: LogToClean, *, now_ms: int, io_bytes: int) -> CompactionPlan:
-    """Return the plan for a log that is due. Raises `OSError` and `CorruptBatchError`."""
+    """Return the compaction plan for a due log. Raises `OSError` and `CorruptBatchError`."""
     first_dirty, segments = to_clean.first_dirty_offset, to_clean.segments
     holder = next(segment for segment in segments if segment.next_offset > first_dirty)
     return CompactionPlan(

@@ -1,7 +1,7 @@
-"""Which batches compaction can remove because of how their transactions ended.
+"""Decides which transactional batches and markers compaction can remove.
 
-Records of an aborted transaction are removed at once; a marker, and the index entry, once no batch of its transaction
-is left.
+Records of an aborted transaction are removed at once; its marker and index entry when a later compaction finds none of
+its batches.
 """
 
 from collections.abc import Iterable
@@ -12,15 +12,15 @@ from odradek.protocol.batches.record_batch import BatchHeader
 
 
 class CleanedTransactions:
-    """Follows the batches of a log in order; `aborted` are all its aborted transactions."""
+    """Receives the batches of a log in order; `aborted` are all its aborted transactions."""
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         self._coming = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
         self._aborted: dict[int, AbortedTransaction] = {}
         self._with_batches: set[int] = set()
-        """Producers with a batch of the open transaction so far."""
+        """Producers with a batch of the open transaction, perhaps one removed now."""
         self.to_index: list[AbortedTransaction] = []
-        """Aborted transactions of which a batch is left; the caller takes them out."""
+        """Aborted transactions whose markers stay, for the index; the caller clears the list."""
 
     def _open(self, up_to_offset: int) -> None:
         while self._coming and self._coming[-1].first_offset <= up_to_offset:
@@ -37,7 +37,7 @@ class CleanedTransactions:
         return header.producer_id in self._aborted
 
     def can_be_removed(self, header: BatchHeader, marker: EndTransactionMarker | None) -> bool:
-        """Return whether a control batch can be removed; `marker` is None without one."""
+        """Return whether a control batch can be removed; `marker` is None if it has no marker."""
         self._open(header.last_offset)
         if marker is None:
             return not header.record_count

@@ -1,13 +1,13 @@
-"""One compaction of one log: the keys of its dirty part are indexed, and the records that stay are written anew.
+"""One compaction of one log: index the keys of its dirty part, then write the records that stay to new segments.
 
 ```
-log start            first_dirty_offset                    as far as the map of keys reached    first_uncleanable_offset
-    |  clean, once compacted  |  dirty: last offsets are noted  |  later  |                          |  not yet
-    '--------- written anew, into as few segments as it fits into --------'
+    log start                   first_dirty_offset          next_dirty_offset (map is full)        first uncleanable
+    |  clean: compacted before  |  dirty: keys are indexed  |  segment's rest  |  next compaction  |  not yet
+    '-------------- written to new segments, as few as possible ---------------'
 ```
-A batch keeps its offsets and producer. One without records is removed, except the last one of a known producer, which
-has its sequence number, and the last one of a new segment, which must end where the next one begins. Unchanged batches
-are copied as bytes. `steps` runs on any thread, and only reads the log's files.
+A batch keeps its offsets and producer. A batch without records is removed, except the last one of a known producer,
+which has its sequence number, and the last one of a new segment, which must end where the next segment begins.
+`steps` runs on any thread, and only reads the log's files.
 """
 
 from collections import deque
@@ -48,11 +48,11 @@ from odradek.runtime import Disk
 _OPEN_FILES: Final = 4
 _NO_TIMESTAMP: Final = -1
 _LONGEST_RETENTION_MS: Final = 1 << 61
-"""`delete.retention.ms` is limited to 73 million years, so that differences of times have 64 bits."""
+"""The limit of `delete.retention.ms`, so that differences of times have 64 bits."""
 
 
 class LastBatch(NamedTuple):
-    """The last batch of a producer, which stays: it ends at `offset`; if that is -1, it is a marker of `epoch`."""
+    """A producer's last batch, which stays: its last offset, or -1 for a marker with `epoch`."""
 
     offset: int
     epoch: int
@@ -60,9 +60,9 @@ class LastBatch(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionPlan:
-    """The input of a compaction, as of `now_ms`. `sources` are the log's segments, from the first on.
+    """The input of a compaction, as of `now_ms`. `sources` are the log's first segments.
 
-    Keys are indexed from `first_dirty_offset` on; in its segment, a batch at or before it begins at `first_position`.
+    Keys are indexed from `first_dirty_offset` on, whose batch begins at `first_position` of its segment.
     """
 
     directory: str
@@ -78,7 +78,7 @@ class CompactionPlan:
 
 @dataclass(slots=True, kw_only=True)
 class CompactionStats:
-    """Sizes before and after. `indexed_bytes` were read for keys, `read_bytes` to be written anew."""
+    """Sizes before and after. `indexed_bytes` were read to index keys, `read_bytes` to filter records."""
 
     indexed_bytes: int = 0
     read_bytes: int = 0
@@ -89,7 +89,7 @@ class CompactionStats:
 
 
 class _Entry(NamedTuple):
-    """A batch to be written: `data`, or what stays of `section`, if anything or with `keep_empty`."""
+    """A batch to write: `data`, or the kept records of `section`; with `keep_empty` also without records."""
 
     header: BatchHeader
     data: Buffer
@@ -98,10 +98,10 @@ class _Entry(NamedTuple):
 
 
 class Compaction:
-    """One compaction. `next_dirty_offset` is how far it reaches, once keys are indexed."""
+    """One compaction. `next_dirty_offset` is the end of the indexed keys, once `steps` has indexed them."""
 
     def __init__(self, disk: Disk, plan: CompactionPlan, new_filter: Callable[[], RecordFilter]) -> None:
-        """`new_filter` is called on the thread that does the work: its imports are slow."""
+        """`new_filter` is called on the thread of `steps`, because its imports are slow."""
         self.plan = plan
         self.stats = CompactionStats()
         self.next_dirty_offset = plan.first_dirty_offset
@@ -113,9 +113,9 @@ class Compaction:
         self._horizon_ms = plan.now_ms + min(plan.config.delete_retention_ms, _LONGEST_RETENTION_MS)
 
     def steps(self) -> Iterator[int | CleanedSegment]:
-        """Yield the bytes of each step, or a finished segment, which is swapped in before the next step.
+        """Yield the bytes of each step, or a finished segment, which the caller swaps in before the next step.
 
-        Raises `DamagedFileError`, `CorruptBatchError` and `OSError`. Call `discard` if it did not run to the end.
+        Raises `DamagedFileError`, `CorruptBatchError` and `OSError`. Unless all steps have run, call `discard`.
         """
         self._filter = self._new_filter()
         self._remove_left_overs()
@@ -129,14 +129,14 @@ class Compaction:
         self._disk.sync_all([self.plan.directory])
 
     def _remove_left_overs(self) -> None:
-        """Remove the files of an earlier compaction, which a crash during a swap would mix with ours."""
+        """Remove an earlier compaction's files, which a crash could mix with new ones."""
         directory = self.plan.directory
         for name in self._disk.list(directory):
             if name.endswith(CLEANED):
                 self._disk.remove(f"{directory}/{name}")
 
     def discard(self) -> None:
-        """Remove what is written and not swapped in; opening the log removes the rest."""
+        """Remove files that are not swapped in; opening the log removes those that remain."""
         if self._segment is not None:
             with suppress(OSError):
                 self._remove(self._segment)
@@ -145,7 +145,7 @@ class Compaction:
 
     def _note_keys(self) -> Iterator[int]:
         plan, offsets = self.plan, self._filter.offsets
-        # Earlier markers are not read again, and their producers would count as aborting for ever.
+        # Markers before the first dirty offset are not read, so their transactions would stay open.
         transactions = CleanedTransactions(each for each in plan.aborted if each.last_offset >= plan.first_dirty_offset)
         position = plan.first_position
         for source in plan.sources:
@@ -167,10 +167,7 @@ class Compaction:
             position = 0
 
     def _with_keys(self, chunk: Chunk, transactions: CleanedTransactions) -> Iterator[tuple[list[Piece], int, int]]:
-        """Yield each part of a chunk to index, its end offset, and its bytes.
-
-        It is the whole chunk at once, unless decompression makes it much larger.
-        """
+        """Yield `(pieces to index, last offset, bytes)` of a chunk, in parts if decompression enlarges it."""
         pieces: list[Piece] = []
         size = chunk.size
         extra = 0
@@ -208,7 +205,7 @@ class Compaction:
     # ---- writing anew -------------------------------------------------------------------------------------------
 
     def _clean(self, sources: deque[Source], transactions: CleanedTransactions) -> Iterator[int | CleanedSegment]:
-        """Write one segment from as many of `sources` as surely fit."""
+        """Write one segment from as many of `sources` as fit."""
         plan = self.plan
         pool = FilePool(self._disk, _OPEN_FILES)
         base_offset = sources[0].base_offset
@@ -228,7 +225,7 @@ class Compaction:
                 segment.add_aborted(aborted)
             transactions.to_index.clear()
         if last is None:
-            self._remove(segment)  # those without a batch stay
+            self._remove(segment)  # source segments without a batch stay
             return
         if segment.next_offset <= last.last_offset:
             self._write(segment, [_Entry(last._replace(record_count=0), _emptied(last), None, True)])
@@ -260,7 +257,7 @@ class Compaction:
                 self._disk.remove(path)
 
     def _decide(self, found: FoundBatch, transactions: CleanedTransactions) -> _Entry | None:
-        """Return what to write of a batch, None if it is removed."""
+        """Return the entry to write for a batch, None if it is removed."""
         header, data = found.header, found.data
         self.stats.read_records += header.record_count
         keep_empty = self._is_last_of_producer(header)
@@ -360,7 +357,6 @@ def _extra_bytes(section: Section) -> int:
 
 
 def _rebuilt(header: BatchHeader, kept: Kept, horizon_ms: int) -> bytearray:
-    """Return the batch with the records that stay, in the same codec."""
     assert kept.data is not None, "a batch that stays as it is is not built anew"
     batch = bytearray(HEADER_SIZE)
     batch += kept.data if header.codec == Codec.NONE else compress(header.codec, kept.data)
@@ -372,7 +368,6 @@ def _rebuilt(header: BatchHeader, kept: Kept, horizon_ms: int) -> bytearray:
 
 
 def _emptied(header: BatchHeader) -> bytearray:
-    """Return the batch without records, as Kafka writes it."""
     batch = bytearray(HEADER_SIZE)
     attributes = header.attributes & (LOG_APPEND_TIME | TRANSACTIONAL | CONTROL)
     write_header(batch, header._replace(attributes=attributes, base_timestamp=_NO_TIMESTAMP, record_count=0))

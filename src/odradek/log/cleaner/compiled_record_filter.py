@@ -1,6 +1,6 @@
-"""`RecordFilter` in compiled code (`columns.compaction_code`), which runs without the interpreter's lock.
+"""`RecordFilter` in compiled code (`columns.compaction_code`), which runs without Python's GIL.
 
-A buffer's batches are found, indexed and filtered with one call each; compressed and transactional ones one by one.
+One call finds, indexes or filters all batches of a buffer; compressed and transactional batches need one call each.
 """
 
 from bisect import bisect_left, bisect_right
@@ -69,14 +69,14 @@ class CompiledRecordFilter:
                 lowest = chunk.last.next_offset
                 yield chunk
             if not used:
-                # The batch is larger than the buffer, or damaged: these raise the error.
+                # The batch is larger than the buffer, or damaged; then these calls raise the error.
                 batch = next(scan_file(file, source.path, source.size, position=position, read_bytes=len(data)))
                 check(batch, source, lowest)
                 self._input = _at_least(self._input, batch.header.size)
             position += used
 
     def _find(self, begin: int, length: int, source: Source, position: int, lowest: int, now_ms: int) -> Chunk | None:
-        """Return up to `_MOST_BATCHES` whole batches of a part of the buffer; or None."""
+        """Return up to `_MOST_BATCHES` whole batches in `length` buffered bytes from `begin` on, or None."""
         place, data = _address(self._input) + begin, self._input.data[begin : begin + length]
         self._code.find_batches(
             place, length, lowest, source.next_offset, now_ms, _address(self._batches), _MOST_BATCHES,
@@ -186,7 +186,7 @@ def _at_least(buffer: Bytes, size: int) -> Bytes:
 
 
 def _most_records(piece: Piece) -> int:
-    """Return how many records fit into a piece: its count may be wrong."""
+    """Return the most records that a piece can have; its declared count may be wrong."""
     if isinstance(piece, Run):
         return max(min(piece.record_count, piece.size // MIN_RECORD_BYTES), 0)
     return max(min(piece.header.record_count, len(piece.data) // MIN_RECORD_BYTES), 0)
@@ -198,7 +198,7 @@ def _refuse_malformed(rows: Rows, status: int) -> None:
 
 
 def _keep_last_batches(rows: Rows, run: Run, last_offsets: Sequence[int]) -> None:
-    """Set `keep_empty` for the batches whose last offset is in `last_offsets`: they stay even without records."""
+    """Set `keep_empty` for batches whose last offset is in `last_offsets`, which stay even without records."""
     first = bisect_left(last_offsets, run.base_offset)
     here = last_offsets[first : bisect_right(last_offsets, run.last_offset, first)]
     if here:
@@ -206,7 +206,7 @@ def _keep_last_batches(rows: Rows, run: Run, last_offsets: Sequence[int]) -> Non
 
 
 def _kept_run(kept: list[tuple[int, ...]], data: memoryview) -> KeptRun:
-    """Return the batches that stay of a run, with new checksums where they changed."""
+    """Return the kept batches of a run, with new checksums where they changed."""
     position = 0
     batches = []
     for base_offset, last_offset, size, count, timestamp, is_changed, _ in kept:

@@ -1,12 +1,12 @@
-"""The log cleaner: which log is compacted next, in slices, how far, and when a failed one is tried again.
+"""The log cleaner: selects the next log, compacts it in slices, and retries failed ones.
 
 ```
 begin ──► job.run ──► finish_slice ──┬─► job.run …
                                      └─► done
 ```
-`job.run` runs on any thread, the others on the event loop's. A log with damage or a disk error is uncleanable until
-the broker restarts; a lack of room or descriptors is retried. Truncation and deletion of a log end its compaction;
-retention waits for it, as in Kafka.
+`job.run` runs on any thread, the others on the event loop's. After a passing error a log is retried; after any other it
+is uncleanable until the broker restarts. Truncation or deletion of a log cancels its compaction; retention waits for
+it, as in Kafka.
 """
 
 import logging
@@ -32,20 +32,19 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("odradek.log")
 _SLICE_BYTES: Final = 2 << 20
 _FAST_SLICE_BYTES: Final = 8 << 20
-"""For compiled code, which needs 10 ms for it."""
+"""For compiled code, which needs 10 ms for a slice."""
 _RETRY_MS: Final = 15_000
-"""The delay after a lack of room or descriptors."""
+"""The delay of a retry after a shortage of disk space or descriptors."""
 _SECRET_BYTES: Final = 16
 _SLICES_PER_SECOND: Final = 4
-"""At least, where I/O is limited, so that it is even."""
+"""The least slices per second with `log.cleaner.io.max.bytes.per.second`, to spread the I/O evenly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanerSettings:
-    """The broker's keys `log.cleaner.*`. At most `threads` logs are compacted at a time, and they share the buffers.
+    """The broker's keys `log.cleaner.*`. Up to `threads` logs are compacted at a time, and share the buffers.
 
-    A compaction of `worthwhile_bytes` or more (clean and dirty) uses compiled code; loading it takes 50 ms and 50 MB
-    (measured).
+    Compactions of at least `worthwhile_bytes` use compiled code, whose loading takes 50 ms and 50 MB (measured).
     """
 
     threads: int = 1
@@ -69,7 +68,7 @@ class CleanerSettings:
 
 @dataclass(slots=True, kw_only=True)
 class CleanerStats:
-    """Metrics: the first four of the last compaction, the others of all; times in ms."""
+    """Metrics: the first four of the last compaction, the others of all; `*_ms` in ms."""
 
     clean_ms: int = 0
     read_bytes: int = 0
@@ -84,9 +83,9 @@ class CleanerStats:
 
 
 class CompactionJob:
-    """The compaction of one log. `run` does a slice, and sets the other attributes.
+    """The compaction of one log. `run` does a slice and sets its results.
 
-    `slice_bytes` were read and written; `error` is why it cannot go on.
+    `slice_bytes` were read and written; `cleaned` is a finished segment; after an `error` do not run the job again.
     """
 
     def __init__(
@@ -121,7 +120,7 @@ class CompactionJob:
             self.error = error
             self.compaction.discard()
         except Exception as error:
-            # An error of this program must not end the compaction of other logs.
+            # A bug in the compaction of one log must not end that of the others.
             _logger.exception("Unexpected error in the compaction of %s", self.log.directory)
             self.error = error
             self.compaction.discard()
@@ -132,9 +131,9 @@ class LogCleaner:
 
     def __init__(self, disk: Disk, entropy: Entropy, logs: Mapping[TopicPartition, Log]) -> None:
         self.offsets: dict[TopicPartition, int] = {}
-        """The end of the compacted part of each log."""
+        """The end offset of each log's compacted part, its checkpoint."""
         self.uncleanable: dict[TopicPartition, str] = {}
-        """Logs that are not compacted any more, with the reason."""
+        """Logs that are no longer compacted, with the reason."""
         self.stats = CleanerStats()
         self._disk = disk
         self._entropy = entropy
@@ -150,9 +149,9 @@ class LogCleaner:
         return partition in self._jobs
 
     def truncate_checkpoint(self, partition: TopicPartition, offset: int) -> bool:
-        """End the compaction of a log to be truncated to `offset`.
+        """Cancel a log's compaction before its truncation to `offset`; return whether its checkpoint was lowered.
 
-        Return whether its checkpoint must be written first.
+        If so, write the checkpoint first.
         """
         self._cancel(partition)
         is_lower = self.offsets.get(partition, 0) > offset
@@ -161,14 +160,14 @@ class LogCleaner:
         return is_lower
 
     def remove(self, partition: TopicPartition) -> None:
-        """Forget a log that is deleted."""
+        """Cancel the compaction of a deleted log and remove its state."""
         self._cancel(partition)
         self.offsets.pop(partition, None)
         self.uncleanable.pop(partition, None)
         self._retry_at_ms.pop(partition, None)
 
     def stop(self) -> list[CompactionJob]:
-        """Cancel and return all jobs; the caller may `discard` what they wrote."""
+        """Cancel and return all jobs; the caller may `discard` their files."""
         jobs = list(self._jobs.values())
         for job in jobs:
             self._cancel(job.partition)
@@ -180,7 +179,7 @@ class LogCleaner:
             job.is_cancelled = True
 
     def compacted_offset(self, partition: TopicPartition) -> int | None:
-        """Return the checkpoint of a log, None if it is not compacted."""
+        """Return a log's checkpoint; None without one or without compaction."""
         log = self._logs[partition]
         return self.offsets.get(partition) if "compact" in log.config.cleanup_policy else None
 
@@ -194,9 +193,9 @@ class LogCleaner:
     def begin(
         self, now_ms: int, settings: CleanerSettings, *, stable_offsets: Mapping[TopicPartition, int]
     ) -> CompactionJob | None:
-        """Return a job for the dirtiest log that is due, None without one or if `threads` jobs are under way.
+        """Return a job for the dirtiest due log; None without one, or while `threads` jobs are under way.
 
-        Logs without an entry in `stable_offsets`, their last stable offsets, wait.
+        Logs without a last stable offset in `stable_offsets` are skipped.
         """
         steps = self.begin_in_steps(now_ms, settings, stable_offset=stable_offsets.get)
         return next((job for job in steps if job is not None), None)
@@ -204,9 +203,9 @@ class LogCleaner:
     def begin_in_steps(
         self, now_ms: int, settings: CleanerSettings, *, stable_offset: Callable[[TopicPartition], int | None]
     ) -> Iterator[CompactionJob | None]:
-        """Measure one log per step, so that other tasks run between; the last step yields the job.
+        """Yield None after measuring each log, so that other tasks can run; then yield the job of `begin`, if any.
 
-        One caller at a time. The log may be truncated or deleted meanwhile, so it is measured again.
+        One caller at a time.
         """
         if len(self._jobs) >= settings.threads:
             return
@@ -237,7 +236,7 @@ class LogCleaner:
         now_ms: int,
         dirty_bytes: dict[TopicPartition, int],
     ) -> LogToClean | None:
-        """Return how dirty a log is, and note it in `dirty_bytes`; None to skip it now."""
+        """Measure a log and add its size to `dirty_bytes`; return None if it must be skipped now."""
         log = self._logs.get(partition)
         if log is None or stable_offset is None or log.failure is not None or log.config.discard_writes:
             return None
@@ -275,7 +274,7 @@ class LogCleaner:
         return job
 
     def finish_slice(self, job: CompactionJob, now_ms: int) -> bool:
-        """Take the results of a slice; return whether to run another."""
+        """Process the results of a slice; return whether to run another."""
         if not job.is_cancelled and job.cleaned is not None:
             self._swap_in(job, now_ms)
         if job.is_cancelled:
@@ -291,7 +290,7 @@ class LogCleaner:
         return False
 
     def give_up(self, job: CompactionJob, error: Exception, now_ms: int) -> None:
-        """End a job after an unexpected error of `run` or `finish_slice`."""
+        """End a job after an unexpected error."""
         if self._jobs.get(job.partition) is job:
             del self._jobs[job.partition]
             job.is_cancelled = True
@@ -302,7 +301,7 @@ class LogCleaner:
     def clean(
         self, clock: Callable[[], int], settings: CleanerSettings, *, stable_offsets: Mapping[TopicPartition, int]
     ) -> int:
-        """Compact all logs that are due, at once; return how many. `clock` returns ms."""
+        """Compact all due logs on this thread; return their number. `clock` returns ms."""
         count = 0
         while (job := self.begin(clock(), settings, stable_offsets=stable_offsets)) is not None:
             job.run()
@@ -351,7 +350,7 @@ class LogCleaner:
 def _new_filter(size: int, settings: CleanerSettings, secret: bytes) -> RecordFilter:
     """Return the faster filter for a compaction of `size` bytes.
 
-    Imported here because numpy is a quarter of a broker's start time and memory.
+    Imports numpy only here, which is a quarter of a broker's start time and memory.
     """
     from odradek.log.cleaner.offset_map import OffsetMap
 
@@ -366,13 +365,13 @@ def _new_filter(size: int, settings: CleanerSettings, secret: bytes) -> RecordFi
 
 
 class _CompiledCode:
-    """The compiled code of this process; whether there is any is found out once."""
+    """The compiled code of this process; a failed import is not repeated."""
 
     def __init__(self) -> None:
         self._is_missing = False
 
     def get(self) -> "CompactionCode | None":
-        """Return None if there is none, or not yet."""
+        """Return the compiled code, None if it is missing or not ready."""
         if not self._is_missing:
             try:
                 from odradek.columns.compaction_code import compaction_code
@@ -397,6 +396,6 @@ class Throttle:
         self._free_at = 0.0
 
     def wait_s(self, size: int, bytes_per_second: float, now_s: float) -> float:
-        """Return how long to wait after `size` bytes, in seconds."""
+        """Return the seconds to wait after I/O of `size` bytes."""
         self._free_at = max(self._free_at, now_s) + size / bytes_per_second
         return self._free_at - now_s

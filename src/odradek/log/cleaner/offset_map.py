@@ -1,10 +1,9 @@
-"""The last offset of each key in a fixed amount of memory, whatever the length of keys.
+"""A hash map of keys to their last offsets, in a fixed amount of memory for keys of any length.
 
 Open addressing with double hashing; a slot of 24 bytes, as in Kafka's cleaner, has a key's 128-bit digest and the
-offset (a dict takes 150). A collision would lose a record; digests are keyed per map, so that clients cannot choose
-one.
+offset. A digest collision would lose a record, so digests are keyed per map: clients cannot cause one.
 
-Compiled code accesses `slots` itself. The array grows fourfold; while it does, both arrays are within `max_bytes`.
+Compiled code accesses `slots` directly. The array grows fourfold; `max_bytes` includes the old and the new array.
 """
 
 import hashlib
@@ -26,7 +25,7 @@ _FEWEST_SLOTS: Final = 1024
 
 
 class OffsetMap:
-    """A map of keys to offsets. `latest_offset` is the last offset indexed, even without a key.
+    """A map of keys to offsets. `latest_offset` is the last indexed offset, also of a record without a key.
 
     `secret`, 16 random bytes, keys the digests; `size` is the number of keys.
     """
@@ -46,16 +45,16 @@ class OffsetMap:
         self.slots: npt.NDArray[Any] = np.zeros(slots, SLOT)
 
     def _most_keys(self, slots: int) -> int:
-        """Return how many keys so many slots take; a tenth stays free for short searches."""
+        """Return the number of keys for `slots`; free slots keep searches short."""
         return max(min(int(slots * self._load_factor), slots * 15 // 16), 1)
 
     @property
     def utilization(self) -> float:
-        """The share of the room for keys in use."""
+        """The used share of `max_keys`."""
         return self.size / self.max_keys
 
     def reserve(self, keys: int) -> None:
-        """Grow to have room for `count` new keys, if that is possible."""
+        """Grow, up to `max_bytes`, for `keys` new keys."""
         wanted = min(self.size + keys, self.max_keys)
         slots = len(self.slots)
         while slots < self._max_slots and self._most_keys(slots) < wanted:
@@ -67,7 +66,7 @@ class OffsetMap:
             self._put(used["first"], used["second"], used["offset"])
 
     def put(self, offsets_by_key: dict[bytes, int]) -> bool:
-        """Set the last offsets of keys; return False, and set none, if they may not fit."""
+        """Set the last offsets of keys; if they do not fit, set none and return False."""
         room = self.max_keys - self.size
         if len(offsets_by_key) > room and self._new_keys(offsets_by_key) > room:
             return False
@@ -77,7 +76,7 @@ class OffsetMap:
         return True
 
     def get(self, keys: Sequence[bytes]) -> list[int]:
-        """Return the last offset of each key, -1 without one."""
+        """Return the last offset of each key, -1 for unknown keys."""
         found: list[int] = self._get(*self._digests(keys)).tolist()
         return found
 
@@ -101,7 +100,7 @@ class OffsetMap:
             at = slot[waiting]
             is_free = slots["first"][at] == 0
             free = waiting[is_free]
-            # Of several keys for one free slot, the last one gets it.
+            # If several keys write to one free slot, the last one is stored.
             slots["first"][slot[free]] = first[free]
             slots["second"][slot[free]] = second[free]
             is_mine = (slots["first"][at] == first[waiting]) & (slots["second"][at] == second[waiting])

@@ -1,9 +1,8 @@
-"""Which records compaction keeps. `compiled_record_filter` does the same in compiled code.
+"""Decides which records compaction keeps; `compiled_record_filter` does the same in compiled code.
 
-A record stays if it lies behind all that was indexed, or if it has a key and no later record has the same. A
-tombstone, a record without a value, is removed after the delete horizon of its batch, which is set when a tombstone
-first stays in it (KIP-534). The horizon replaces the base timestamp, so all timestamp deltas change; the rest of a
-record is copied.
+A record stays if it is beyond the last indexed offset, or has a key that no later record has. A tombstone (null value)
+is removed after its batch's delete horizon, which the first compaction that keeps a tombstone in it sets (KIP-534). The
+horizon replaces the base timestamp, so all timestamp deltas change; the rest of a record is copied.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,13 +22,13 @@ if TYPE_CHECKING:
 MIN_RECORD_BYTES: Final = 7
 NO_TIMESTAMP: Final = -1
 _TIMES: Final = range(-(1 << 62), 1 << 62)
-"""Differences of times beyond do not have 64 bits."""
+"""The valid timestamps: differences of others exceed 64 bits."""
 
 
 class Kept(NamedTuple):
-    """The `record_count` records that stay of a section, in `data`; None means all of it, unchanged.
+    """The kept records of a section, encoded in `data`; None means all of them, unchanged.
 
-    `max_timestamp` is not set for an unchanged section. With `has_new_horizon` timestamps are relative to the horizon.
+    With `has_new_horizon` timestamps are relative to the horizon.
     """
 
     record_count: int
@@ -39,7 +38,7 @@ class Kept(NamedTuple):
 
 
 class KeptBatch(NamedTuple):
-    """A batch that stays of a run; `size` in bytes."""
+    """A kept batch of a run; `size` in bytes."""
 
     base_offset: int
     last_offset: int
@@ -49,20 +48,20 @@ class KeptBatch(NamedTuple):
 
 
 class KeptRun(NamedTuple):
-    """The batches that stay of a run, end to end in `data`, valid until the next one."""
+    """The kept batches of a run, end to end in `data`, which is valid until the next call."""
 
     data: Buffer
     batches: Sequence[KeptBatch]
 
 
 class KeyOffsets(Protocol):
-    """The indexed keys. `latest_offset` is the last offset indexed; callers may raise it."""
+    """The indexed keys; `latest_offset`, the last offset indexed, may be raised by callers."""
 
     latest_offset: int
 
     @property
     def utilization(self) -> float:
-        """The share of the room for keys in use."""
+        """The used share of the memory for keys."""
 
 
 class RecordFilter(Protocol):
@@ -73,22 +72,22 @@ class RecordFilter(Protocol):
         """The indexed keys."""
 
     def read(self, file: File, source: Source, *, position: int, read_bytes: int, now_ms: int) -> Iterator[Chunk]:
-        """Yield the batches of `source` (see `read_chunks`); `now_ms` is for delete horizons."""
+        """Yield the batches of `source` (see `read_chunks`); `now_ms` is compared with delete horizons."""
 
     def index_keys(self, pieces: Sequence[Piece], from_offset: int) -> bool:
-        """Index the keys of the last chunk's records from `from_offset` on; return whether `offsets` is full."""
+        """Index the keys of the last chunk's records from `from_offset` on; return whether the map is full."""
 
     def keep_records(
         self, pieces: Sequence[Piece], *, now_ms: int, horizon_ms: int, last_offsets: Sequence[int]
     ) -> Sequence[Kept | KeptRun]:
-        """Return what stays of each piece of the last chunk. New horizons are `horizon_ms`.
+        """Return the kept records of each piece of the last chunk; new delete horizons are `horizon_ms`.
 
-        Batches that end at one of `last_offsets`, which rise, stay even without records.
+        Batches whose last offset is in `last_offsets` (sorted) stay even without records.
         """
 
 
 class PlainRecordFilter:
-    """A loop over the records, about 2 µs each; it has no `Run`."""
+    """A `RecordFilter` in Python, about 2 µs per record; it reads no `Run`."""
 
     def __init__(self, offsets: "OffsetMap") -> None:
         self.offsets = offsets
@@ -134,12 +133,12 @@ def _sections(pieces: Sequence[Piece]) -> list[Section]:
 
 
 def set_horizon(section: Section, horizon_ms: int) -> Kept:
-    """Return all of a section as in a batch with a delete horizon. Raises `CorruptBatchError`."""
+    """Return all records of a section, relative to a new delete horizon. Raises `CorruptBatchError`."""
     return _with_horizon(section.header, section.data, list(_walk(section)), horizon_ms)
 
 
 class _Record(NamedTuple):
-    """The position and properties of a record in its section; its offset delta begins at `rest`."""
+    """A record and its position in its section; the offset delta begins at `rest`."""
 
     start: int
     rest: int
@@ -190,7 +189,7 @@ def _latest(header: BatchHeader, records: list[_Record]) -> int:
 
 
 def _walk(section: Section) -> Iterator[_Record]:
-    """Yield the records of a section. One-byte varints are read in place, for speed."""
+    """Yield the records of a section; reads one-byte varints in place, for speed."""
     header, data = section.header, bytes(section.data)
     base_offset, last_offset, base_timestamp = header.base_offset, header.last_offset, header.base_timestamp
     fixed_timestamp = header.max_timestamp if header.is_log_append_time else None

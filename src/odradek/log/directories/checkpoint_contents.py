@@ -1,6 +1,6 @@
-"""The content of a data directory's checkpoints: its open logs as they are, the others as they were found.
+"""The content of a data directory's checkpoints: current offsets of open logs, and those found for unopened ones.
 
-A log that has lost records keeps the recovery point and the high watermark that show it.
+A log with lost records keeps the recovery point and the high watermark that show the loss.
 """
 
 from collections.abc import Collection, Mapping
@@ -22,7 +22,7 @@ def checkpoint_contents(
     lost_records: Collection[LostRecords],
     cleaner: LogCleaner,
 ) -> dict[str, Mapping[TopicPartition, int]]:
-    """Return recovery points, log start offsets, high watermarks and cleaner offsets, by the files' paths."""
+    """Return the content of each checkpoint file by path."""
     points = {tp: log.recovery_point for tp, log in logs.items()}
     starts = {tp: log.log_start_offset for tp, log in logs.items() if log.log_start_offset > log.first_base_offset}
     marks = {tp: log.high_watermark for tp, log in logs.items()}

@@ -1,7 +1,4 @@
-"""Writing checkpoint files from any thread, never back to an older state.
-
-A plan is dropped if a newer one, because a log is to be truncated, was written meanwhile.
-"""
+"""Writing checkpoint files on any thread, never an older plan over a newer one."""
 
 from collections.abc import Mapping
 from threading import Lock
@@ -15,7 +12,7 @@ from odradek.runtime import Disk
 
 
 class CheckpointPlan(NamedTuple):
-    """The content of files by path. Later plans have higher numbers; `is_whole` plans have every file."""
+    """The content of checkpoint files by path. Later plans have higher numbers; `is_whole` plans have all files."""
 
     number: int
     files: Mapping[str, Mapping[TopicPartition, int]]
@@ -23,7 +20,7 @@ class CheckpointPlan(NamedTuple):
 
 
 class CheckpointWriter:
-    """Writes plans. `planned` is the last plan's number, `written` the last whole one's on the disk."""
+    """Writes plans. `planned` is the last plan's number, `written` that of the last whole plan on the disk."""
 
     def __init__(self, disk: Disk) -> None:
         self.planned = 0
@@ -31,17 +28,17 @@ class CheckpointWriter:
         self._disk = disk
         self._lock = Lock()
         self._held: dict[str, bytes] = {}
-        """The content of the files, which are written only when it changes."""
+        """The content of each file, which is written only when it changes."""
         self._numbers: dict[str, int] = {}
         self._is_stopped = False
 
     def plan(self, files: Mapping[str, Mapping[TopicPartition, int]], *, is_whole: bool) -> CheckpointPlan:
-        """Return the next plan; the writer keeps `files`."""
+        """Return the next plan; `files` must not change later."""
         self.planned += 1
         return CheckpointPlan(self.planned, files, is_whole)
 
     def write(self, plan: CheckpointPlan) -> None:
-        """Write files that have changed, each atomically and synced. Raises `CheckpointError`."""
+        """Write the changed files, each atomically and synced. Raises `CheckpointError`."""
         with self._lock:
             for path, offsets in plan.files.items():
                 if self._is_stopped or self._numbers.get(path, 0) > plan.number:
@@ -59,6 +56,6 @@ class CheckpointWriter:
                 self.written = max(self.written, plan.number)
 
     def stop(self) -> None:
-        """Stop writing, because the directories are unlocked. Returns when no file is being written."""
+        """Stop writing because the directories are unlocked; wait for a write under way."""
         with self._lock:
             self._is_stopped = True

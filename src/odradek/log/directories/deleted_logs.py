@@ -1,4 +1,4 @@
-"""Folders of deleted (`-delete`) and stray (`-stray`) logs: renamed at once, kept until the caller's due time."""
+"""Folders of deleted (`-delete`) and stray (`-stray`) logs: renamed, and removed later."""
 
 import logging
 import uuid
@@ -33,17 +33,17 @@ class DeletedLogs:
         self._unopened = unopened
         self._checkpoints = checkpoints
         self._undeleted: dict[TopicPartition, list[str]] = {}
-        """Folders of deleted logs that could not be renamed."""
+        """Folders of deleted logs whose rename failed."""
         self._folders: list[tuple[int, str]] = []
-        """When each renamed folder is to be removed, in ms."""
+        """`(due time in ms, path)` of each renamed folder."""
 
     def delete(
         self, partition: TopicPartition, folders: Sequence[str], due_ms: int, *, is_stray: bool, offline: Container[str]
     ) -> None:
-        """Rename the folders of a partition, with those where that failed before; they are removed at `due_ms`.
+        """Rename a partition's folders, also those whose rename failed before, for removal at `due_ms`.
 
-        Those in `offline` directories are left: if they come back, the topic's id shows that they are old. After a
-        `LogStorageError` the partition is offline until another call succeeds.
+        Folders in `offline` directories stay: their topic id shows later that they are old. After a `LogStorageError`
+        the partition is offline until a call succeeds.
         """
         folders = [*self._undeleted.pop(partition, []), *folders]
         name_of = stray_folder if is_stray else deleted_folder
@@ -55,12 +55,12 @@ class DeletedLogs:
                 target = self._rename(partition, folder, name_of(partition, uuid4(self._entropy).hex))
             except LogStorageError as error:
                 self._undeleted[partition] = folders[number:]
-                self._unopened.offline[partition] = error  # a new topic must not find its records there
+                self._unopened.offline[partition] = error  # a new topic must not use the old records
                 raise
             self._folders.append((due_ms, target))
 
     def rename_to_stray(self, partition: TopicPartition, folder: str, reason: str) -> str:
-        """Rename a log's folder to `-stray`, and return the new path. Raises `LogStorageError`."""
+        """Rename a log's folder to `-stray`; return the new path. Raises `LogStorageError`."""
         target = stray_folder(partition, uuid4(self._entropy).hex)
         _logger.warning("%s is %s; renaming it to %s", folder, reason, target)
         return self._rename(partition, folder, target)
@@ -81,13 +81,13 @@ class DeletedLogs:
         return f"{directory}/{name}"
 
     def remove_stray(self, folder: str, now_ms: int) -> None:
-        """Remove a folder of `strays` after `file.delete.delay.ms`."""
+        """Schedule the removal of a folder of `strays` after `file.delete.delay.ms`."""
         partition, _ = self.strays.pop(folder)
         _logger.warning("Deleting the stray log %s", folder)
         self._folders.append((now_ms + self._config_for(partition.topic).file_delete_delay_ms, folder))
 
     def take_due(self, now_ms: int) -> list[str]:
-        """Return the folders that are due for removal; the caller removes them."""
+        """Return the folders that are due, for the caller to remove."""
         due = [path for due_ms, path in self._folders if due_ms <= now_ms]
         self._folders = [item for item in self._folders if item[0] > now_ms]
         return due

@@ -1,18 +1,17 @@
-"""From a data directory to open logs: finding its logs, and opening each on a thread.
+"""Finding the logs of a data directory at the start, and opening each on a thread.
 
-A log that cannot be opened only takes its partition offline; Kafka gives up the whole directory, or the broker
-(`LogManager.loadLogs`):
+If a log cannot be opened, only its partition is offline; in Kafka the directory or the broker fails (`loadLogs`):
 
-| found | done |
+| found | result |
 |---|---|
-| a disk error, an unreadable file, damage that recovery does not repair | the partition is offline |
-| logs of one partition in two data directories, one empty | the other one is opened |
-| the same, neither empty | the one with the topic's id is opened, if ids decide |
-| the same, ids do not decide | the partition is offline; both are left as they are |
-| other files and folders | left as they are; folders are logged |
+| a disk error, an unreadable file, irreparable damage | the partition is offline |
+| logs of one partition in two data directories, one empty | the empty one is removed, the other opened |
+| the same, neither empty | the one with the topic's id is opened, the other renamed to `-stray` |
+| the same, topic ids do not decide | the partition is offline; both logs are unchanged |
 | `{topic}-{partition}.{32 hex digits}-delete` | removed |
-| the same with `-stray` | logged; removed later if the metadata say that it is stray |
-| the same with `-future` of a Kafka broker | left as it is; logged |
+| the same with `-stray` | logged; removed later if the metadata confirms it |
+| other folders, such as Kafka's `-future` | ignored; logged |
+| other files | ignored |
 """
 
 import logging
@@ -42,12 +41,12 @@ from odradek.runtime import Disk
 
 _logger = logging.getLogger("odradek.log")
 _NO_LOGS: Final = frozenset({"metadata.sqlite.sessions", "remote-log-index-cache", "__cluster_metadata-0"})
-"""Other folders of Odradek's and Kafka's brokers."""
+"""Folders of Odradek's and Kafka's brokers that are not logs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundLog:
-    """A log's folder and its checkpoints. Recovery may have to read `size` bytes."""
+    """A log's folder and its checkpoints; recovery may have to read up to `size` bytes."""
 
     partition: TopicPartition
     folder: str
@@ -73,9 +72,9 @@ class OpenedLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundLogs:
-    """The logs in a data directory, and its checkpoints and marks.
+    """The logs, stray folders and cleaner offsets of a data directory; `was_closed` by a clean shutdown.
 
-    `outdated` are partitions in checkpoints without a folder; those in `vanished` had records.
+    `outdated` partitions are in checkpoints without a folder; those in `vanished` had records.
     """
 
     was_closed: bool
@@ -87,7 +86,7 @@ class FoundLogs:
 
 
 def find_logs(disk: Disk, directory: str) -> FoundLogs:
-    """Find a directory's logs; remove deleted ones, and the mark of a clean shutdown. Raises `OSError`."""
+    """Find a directory's logs; remove deleted logs and `.kafka_cleanshutdown`. Raises `OSError`."""
     mark = f"{directory}/{meta_properties.CLEAN_SHUTDOWN}"
     clean = disk.exists(mark)
     if clean:
@@ -161,7 +160,7 @@ def _topic_id_of_stray(disk: Disk, folder: str) -> uuid.UUID | None:
 
 
 def _is_folder(disk: Disk, path: str) -> bool:
-    """Return whether `path` is a folder, or one that the disk cannot read."""
+    """Return whether `path` is a folder, perhaps an unreadable one."""
     if disk.is_directory(path):
         return True
     try:
@@ -204,7 +203,7 @@ def _unsynced_bytes(disk: Disk, folder: str, recovery_point: int) -> int:
 def open_found(
     pool: FilePool, found: FoundLog, config: LogConfig, now_ms: int, progress: LoadingProgress
 ) -> OpenedLog | None:
-    """Open a log and close its files, on any thread; None if loading was stopped. Storage errors are in the result."""
+    """Open a log on any thread; None if loading was stopped. Storage errors are in the result."""
     if progress.is_stopped:
         return None
     checked = 0
@@ -246,7 +245,7 @@ def open_found(
 
 
 def read_topic_id(disk: Disk, folder: str) -> uuid.UUID | None:
-    """Return the id of the log's topic, None if its folder does not say. Raises `OSError`."""
+    """Return the topic id in `partition.metadata`, None if that is missing or invalid. Raises `OSError`."""
     path = f"{folder}/{meta_properties.PARTITION_METADATA}"
     try:
         return meta_properties.decode_partition_metadata(disk.read_file(path), path)
@@ -258,10 +257,7 @@ def read_topic_id(disk: Disk, folder: str) -> uuid.UUID | None:
 
 
 def drop_empty_duplicates(disk: Disk, logs: Iterable[FoundLog]) -> list[FoundLog]:
-    """Remove empty logs of partitions with another log; return the others.
-
-    A disk that fails while a log is created leaves such a folder.
-    """
+    """Remove empty logs of partitions with another log (left by failed creations); return the others."""
     by_partition: dict[TopicPartition, list[FoundLog]] = {}
     for each in logs:
         by_partition.setdefault(each.partition, []).append(each)
@@ -275,7 +271,7 @@ def drop_empty_duplicates(disk: Disk, logs: Iterable[FoundLog]) -> list[FoundLog
 
 
 def _is_untouched(disk: Disk, folder: str) -> bool:
-    """Return whether nothing was ever written."""
+    """Return whether no record was ever written to a log."""
     try:
         segments = [name for name in disk.list(folder) if name.endswith(LOG)]
         return all(parse_offset_file(name) == (0, LOG) and disk.size(f"{folder}/{name}") == 0 for name in segments)
@@ -284,7 +280,7 @@ def _is_untouched(disk: Disk, folder: str) -> bool:
 
 
 def refuse_duplicates(logs: Iterable[FoundLog]) -> dict[TopicPartition, StorageError]:
-    """Return why partitions with two logs are offline."""
+    """Return the errors of partitions with more than one log."""
     folders: dict[TopicPartition, list[str]] = {}
     for found in logs:
         folders.setdefault(found.partition, []).append(found.folder)
@@ -300,9 +296,9 @@ def refuse_duplicates(logs: Iterable[FoundLog]) -> dict[TopicPartition, StorageE
 def choose_duplicate(
     disk: Disk, found: Collection[FoundLog], topic_id: uuid.UUID | None
 ) -> tuple[FoundLog | None, list[FoundLog]]:
-    """Return the log with the topic's id, and those of another topic. Raises `OSError`.
+    """Return the one log with the topic's id and the others, if those have another id; else None and none.
 
-    Returns None and none unless ids decide about all.
+    Raises `OSError`.
     """
     ids = {each.folder: read_topic_id(disk, each.folder) for each in found}
     right = [each for each in found if topic_id is not None and ids[each.folder] == topic_id]

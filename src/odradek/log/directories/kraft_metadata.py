@@ -1,4 +1,4 @@
-"""Reading topics, their configurations and the next producer id from the metadata of Kafka's controller (KRaft).
+"""Reading topics, their configurations and the next producer id from the metadata log of Kafka's KRaft controller.
 
 ```
 __cluster_metadata-0/    00000000000000000612-0000000003.checkpoint    a snapshot of all before offset 612
@@ -9,7 +9,7 @@ record's value           frame version varint = 1 | type varint | version varint
    9 RemoveTopicRecord     topic_id uuid
   15 ProducerIdsRecord     broker_id int32 | broker_epoch int64 | next_producer_id int64
 ```
-All are of version 0. Both kinds of file are record batches; the last one of a log may be incomplete.
+All records have version 0. Both kinds of file contain record batches; the last batch of a log may be incomplete.
 """
 
 import re
@@ -47,11 +47,11 @@ class KraftMetadata:
 
     @property
     def topic_ids(self) -> dict[str, uuid.UUID]:
-        """The topic ids by name."""
+        """The topic ids by topic name."""
         return {name: topic_id for topic_id, name in self._topics.items() if topic_id is not None}
 
     def apply(self, value: memoryview) -> None:
-        """Apply a record. Raises `MalformedMessageError`."""
+        """Apply a record's value. Raises `MalformedMessageError`."""
         try:
             frame, offset = read_unsigned_varint(value, 0)
             kind, offset = read_unsigned_varint(value, offset)
@@ -83,7 +83,7 @@ class KraftMetadata:
 
 
 def read_kraft_metadata(disk: Disk, directory: str) -> KraftMetadata:
-    """Return the metadata in a data directory, empty without any. Raises `DamagedFileError`."""
+    """Return the KRaft metadata in a data directory, empty if there is none. Raises `DamagedFileError`."""
     metadata = KraftMetadata()
     folder = f"{directory}/{FOLDER}"
     if not disk.is_directory(folder):
@@ -118,7 +118,7 @@ def _records(disk: Disk, path: str) -> Iterator[tuple[int, bytes]]:
                     if record.value is not None:
                         yield record.offset, record.value
     except TruncatedFileError:
-        return  # Kafka was killed while it wrote it
+        return  # Kafka was killed during the last write
     except CorruptBatchError as error:
         raise DamagedFileError(path, 0, f"cannot be read: {error}") from error
     finally:

@@ -19,14 +19,14 @@ _EVERY_S: Final = 5.0
 
 
 class LoadingStoppedError(OdradekError):
-    """The broker is to stop before its logs are open."""
+    """The broker was stopped before all its logs were open."""
 
     def __init__(self) -> None:
         super().__init__("the broker was stopped while it opened its logs")
 
 
 class LoadingProgress:
-    """Counts `logs` and bytes from any thread. `monotonic` returns seconds; `size` is the most that recovery reads."""
+    """Counts opened logs and checked bytes, on any thread. Recovery reads at most `size` bytes."""
 
     def __init__(self, monotonic: Callable[[], float], *, logs: int, size: int) -> None:
         self._monotonic = monotonic
@@ -50,7 +50,7 @@ class LoadingProgress:
             self._say()
 
     def opened(self, *, skipped: int, is_recovered: bool, truncated: TruncatedBytes) -> None:
-        """Count an opened log; `skipped` bytes needed no check."""
+        """Count an opened log, of which `skipped` bytes needed no check."""
         with self._lock:
             self._opened += 1
             self._skipped += skipped
@@ -60,7 +60,7 @@ class LoadingProgress:
             self._say()
 
     def stop(self) -> None:
-        """Make every thread stop soon; logs that are open then count."""
+        """Make every thread stop soon; logs opened so far stay open."""
         self.is_stopped = True
 
     def _say(self) -> None:

@@ -1,4 +1,4 @@
-"""The checkpoint files of a broker: recovery points, log start offsets, high watermarks, cleaner offsets."""
+"""Planning and writing a broker's checkpoints: recovery points, log start offsets, high watermarks, cleaner offsets."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -17,7 +17,10 @@ from odradek.runtime import Disk
 
 
 class LogCheckpoints:
-    """The checkpoints of one broker. `on_disk_failure` is called with a directory whose disk has failed."""
+    """The checkpoints of one broker. Methods that plan or write raise `CheckpointError`.
+
+    `on_disk_failure` is called with a directory whose disk has failed.
+    """
 
     def __init__(
         self,
@@ -38,20 +41,20 @@ class LogCheckpoints:
         self._on_disk_failure = on_disk_failure
         self._writer = CheckpointWriter(disk)
         self._outdated: dict[TopicPartition, int] = {}
-        """Partitions whose former logs may be in the files, and the last plan that contained them."""
+        """Partition with a former log's entries in the files → the last plan that had them."""
 
     def mark_outdated(self, partitions: Iterable[TopicPartition]) -> None:
-        """Record that the files' entries for these partitions must be replaced before the partitions are used again."""
+        """Require that these partitions' entries are rewritten before the partitions are used again."""
         self._outdated.update(dict.fromkeys(partitions, self._writer.planned))
 
     def update_outdated(self, partition: TopicPartition) -> None:
-        """Write the files if they contain what `mark_outdated` was called for. Raises `CheckpointError`."""
+        """Write the files if they contain an outdated entry of `partition`."""
         if self._outdated.get(partition, -1) >= self._writer.written:
             self.write_all()
         self._outdated.pop(partition, None)
 
     def write_all(self) -> None:
-        """Plan and write all files, at once. Raises `CheckpointError`."""
+        """Plan and write all files."""
         try:
             self.write(self.plan())
         except CheckpointError as error:
@@ -59,10 +62,7 @@ class LogCheckpoints:
             raise
 
     def plan(self) -> CheckpointPlan:
-        """Return what the files must contain now.
-
-        Raises `CheckpointError` without a descriptor to check a directory.
-        """
+        """Return the current content of all files. Fails only if descriptors are short."""
         files: dict[str, Mapping[TopicPartition, int]] = {}
         for directory in self._directories.usable:
             try:
@@ -76,16 +76,16 @@ class LogCheckpoints:
         return self._writer.plan(files, is_whole=True)
 
     def write(self, plan: CheckpointPlan) -> None:
-        """Write the files, on any thread, unless newer ones are written already. Raises `CheckpointError`."""
+        """Write the files of `plan`, on any thread, unless newer ones are written."""
         self._writer.write(plan)
 
     def write_failed(self, error: CheckpointError) -> None:
-        """Take the directory offline if `error`, from `write`, shows that its disk has failed."""
+        """Take the directory offline if `error`, from `write`, means a failed disk."""
         if is_disk_failure(error.error):
             self._on_disk_failure(error.directory, error.error)
 
     def write_directory(self, directory: str) -> None:
-        """Write the files of one data directory. Raises `CheckpointError`."""
+        """Write the files of one data directory."""
         self._writer.write(self._writer.plan(self._contents(directory), is_whole=False))
 
     def _contents(self, directory: str) -> dict[str, Mapping[TopicPartition, int]]:
@@ -94,6 +94,6 @@ class LogCheckpoints:
         return checkpoint_contents(self._disk, directory, logs, unopened, lost, self._cleaner)
 
     def reset(self) -> None:
-        """Stop writing: the directories are unlocked. Returns when no file is being written."""
+        """Stop writing because the directories are unlocked; wait for a write under way."""
         self._writer.stop()
         self._writer = CheckpointWriter(self._disk)

@@ -1,7 +1,7 @@
-"""A broker's data directories, which one process locks, and which belong to one broker of one cluster.
+"""Locks and checks a broker's data directories, and takes those with failed disks offline.
 
-A directory whose disk fails is offline until the next start, and the others go on (KIP-112). A broker does not start
-without a usable directory, or with one of another broker, cluster or process.
+An offline one stays so until the next start; the others work on (KIP-112). A broker does not start without a usable
+directory, or with one of another broker, cluster or process.
 """
 
 import errno
@@ -20,7 +20,7 @@ _logger = logging.getLogger("odradek.log")
 class LogDirectories:
     """The data directories of one broker; `paths` are all, as configured.
 
-    `cluster_id` is None until it is set, or read from a directory.
+    `cluster_id` is None until it is set or read from a directory.
     """
 
     def __init__(
@@ -33,15 +33,15 @@ class LogDirectories:
         entropy: Entropy,
         note: str,
     ) -> None:
-        """`note` is what another process that finds a directory locked shows of this one."""
+        """`note` describes this process to one that finds a directory locked."""
         self.paths = list(paths)
         self.cluster_id = cluster_id
         self.offline: dict[str, StorageError] = {}
-        """Directories whose disk has failed, and why."""
+        """Directories that are not usable, with the reason."""
         self.new: set[str] = set()
         """Directories that had no `meta.properties` at this start."""
         self.ids: dict[str, str] = {}
-        """The `directory.id` of each (KIP-858); new ones are not written yet."""
+        """The `directory.id` of each path (KIP-858); those in `new` are not written yet."""
         self._disk = disk
         self._broker_id = broker_id
         self._entropy = entropy
@@ -50,7 +50,7 @@ class LogDirectories:
 
     @property
     def is_locked(self) -> bool:
-        """Whether this process holds the directories."""
+        """Whether this process has locked the directories."""
         return bool(self._locks)
 
     @property
@@ -60,12 +60,12 @@ class LogDirectories:
 
     @property
     def paths_by_id(self) -> Mapping[str, str]:
-        """The absolute paths of usable directories, by `directory.id`."""
+        """The absolute paths of usable directories by `directory.id`."""
         return {self.ids[path]: self._disk.absolute(path) for path in self.usable if path in self.ids}
 
     @property
     def offline_paths(self) -> Set[str]:
-        """The absolute paths of directories that are offline."""
+        """The absolute paths of offline directories."""
         return {self._disk.absolute(path) for path in self.offline}
 
     @property
@@ -74,10 +74,9 @@ class LogDirectories:
         return {self.ids[path] for path in self.new if path in self.ids}
 
     def lock(self) -> None:
-        """Lock the directories, creating missing ones; those whose disk fails are `offline` then.
+        """Lock the directories and create missing ones; those with a failed disk become `offline`.
 
-        Raises `StorageError` if one belongs to another broker, cluster or process, or none is usable; none is locked
-        then.
+        If one belongs to another broker, cluster or process, or none is usable, raises `StorageError` and locks none.
         """
         self.offline.clear()
         try:
@@ -101,7 +100,7 @@ class LogDirectories:
             ) from None
 
     def load_failed(self, path: str, error: OSError) -> None:
-        """Take a directory offline at the start. Raises `StorageError` if none is left, or without a descriptor."""
+        """Take a directory offline at the start. Raises `StorageError` if none is left or descriptors are short."""
         if is_out_of_descriptors(error):
             raise StorageError(f"the data directory {path} cannot be read: {error} (raise ulimit -n)") from error
         self.offline[path] = reason = StorageError(f"the data directory {path} cannot be used: {error}")
@@ -164,9 +163,9 @@ class LogDirectories:
             self.new.discard(directory)
 
     def check_still_there(self, directory: str) -> None:
-        """Raise `OSError` unless the path still leads to the directory that was locked.
+        """Raise `OSError` unless `directory` is still the locked one, by its `directory.id`.
 
-        After a disk is mounted over it, files written by path, such as checkpoints, would be on the wrong disk.
+        Otherwise checkpoints could go to another disk, mounted over it.
         """
         path = f"{directory}/{meta_properties.META_PROPERTIES}"
         try:
@@ -182,6 +181,6 @@ class LogDirectories:
             raise OSError(errno.ESTALE, reason)
 
     def unlock(self) -> None:
-        """Let other processes lock the directories."""
+        """Unlock the directories."""
         while self._locks:
             self._locks.pop().release()

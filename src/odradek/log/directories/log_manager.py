@@ -1,6 +1,6 @@
-"""All logs of a broker: opened at the start, created, truncated, deleted (with what delay), and closed.
+"""`LogManager`, all logs of a broker: open them at the start, create, truncate, delete and close them.
 
-`close` leaves a mark, so that the next `open` need not recover; `kill` does not.
+`close` writes `.kafka_cleanshutdown`, so that the next `open` needs no recovery; `kill` does not.
 
 ```
 data directory/
@@ -74,10 +74,10 @@ class LogManager:
         when_directory_failed: Callable[[Set[TopicPartition], StorageError], None] | None = None,
         when_segment_suspected: Callable[[TopicPartition, Log, Segment], bool] | None = None,
     ) -> None:
-        """`config_for` returns a topic's configuration; `note` is for another process that finds the lock.
+        """`config_for` returns a topic's configuration; another process that finds the lock shows `note`.
 
         `when_log_stopped` is called for each log that stops, `when_directory_failed` with the partitions of a failed
-        directory, `when_segment_suspected` to have a segment checked for damage.
+        directory; `when_segment_suspected` starts a check of a segment and returns whether it did.
         """
         self.pool = FilePool(disk, max_open_files)
         self._disk = disk
@@ -89,9 +89,9 @@ class LogManager:
         self._logs: dict[TopicPartition, Log] = {}
         self._topic_ids: dict[TopicPartition, uuid.UUID] = {}
         self.logs: Mapping[TopicPartition, Log] = MappingProxyType(self._logs)
-        """Every open log."""
+        """All open logs."""
         self.topic_ids: Mapping[TopicPartition, uuid.UUID] = MappingProxyType(self._topic_ids)
-        """The topic ids of open logs, where `partition.metadata` has them (KIP-516)."""
+        """The topic ids of open logs with a `partition.metadata` (KIP-516)."""
         self.directories = LogDirectories(
             disk, directories, broker_id=broker_id, cluster_id=cluster_id, entropy=entropy, note=note
         )
@@ -110,10 +110,10 @@ class LogManager:
         self._wants_stop = False
         self._is_open = False
         self.were_closed = False
-        """Whether a clean shutdown left every directory; known after `load`."""
+        """Whether all directories had a clean shutdown and no log has lost records; set by `load`."""
 
     def open(self, now_ms: int) -> None:
-        """Lock the directories, load all logs, and write `meta.properties`; a missing cluster id is created."""
+        """Lock the directories, load all logs and write `meta.properties`, with a new cluster id if there is none."""
         self.directories.lock()
         if self.directories.cluster_id is None:
             self.directories.cluster_id = meta_properties.encode_uuid(new_id(self._entropy))
@@ -123,8 +123,8 @@ class LogManager:
     def load(self, now_ms: int, *, threads: int = 1, monotonic: Callable[[], float] = lambda: 0.0) -> None:
         """Open every log in the locked directories; recover those that were not closed.
 
-        Blocks, with so many `threads` for each directory; `monotonic` returns seconds, for progress. Raises
-        `LoadingStoppedError` after `stop_loading`: `close` keeps what was recovered by then.
+        Blocks, with `threads` threads per directory; `monotonic` returns seconds. Raises `LoadingStoppedError` after
+        `stop_loading`; `close` then keeps the logs recovered so far.
         """
         assert self.directories.is_locked, "lock comes first"
         self._is_open = True
@@ -204,7 +204,7 @@ class LogManager:
         _logger.error("A log has lost records: %s", lost)
 
     def stop_loading(self) -> None:
-        """End `load`, which runs on another thread, soon."""
+        """End a `load` that runs on another thread, without waiting for it."""
         self._wants_stop = True
         if self._progress is not None:
             self._progress.stop()
@@ -225,12 +225,12 @@ class LogManager:
     # ---- logs that are missing, or in two directories -----------------------------------------------------------
 
     def partitions_in(self, path: str) -> list[TopicPartition]:
-        """Return the partitions whose logs are in the directory of this absolute path, open or not."""
+        """Return the partitions with logs, open or not, in the directory with the absolute path `path`."""
         (directory,) = {each for each in self.directories.paths if self._disk.absolute(each) == path}
         return [*self._logs_in(directory), *(each.partition for each in self._unopened.in_directory(directory))]
 
     def missing(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
-        """Return those of `partitions` that have no log in a usable directory, not even an unopened one."""
+        """Return those of `partitions` that have neither an open nor an unopened log."""
         return {each for each in partitions if each not in self._logs and each not in self._unopened.offline}
 
     def set_expected_logs(
@@ -241,15 +241,15 @@ class LogManager:
         reason: str = "",
         paths: Set[str] = frozenset(),
     ) -> None:
-        """Set what this broker had before this start: these partitions, and any partition of `topics`.
+        """Set the logs that this broker had before its start: `partitions`, and all partitions of `topics`.
 
-        Their logs are not created while a directory is offline, or for `reason`; else at one of the absolute `paths`,
-        if there is one. Until this call no log is created while a directory is offline.
+        If one is missing, it is not created while a directory is offline or with a `reason`, else in one of the
+        absolute `paths`, if usable. Until this call all logs are expected.
         """
         self._missing.set(partitions, topics, reason=reason, paths=paths)
 
     def refuse_new_directories(self, reason: str) -> None:
-        """Take directories that are new and empty offline. Raise `StorageError` if no directory is left."""
+        """Take new, empty directories offline. Raises `StorageError` if no usable directory is left."""
         empty = [each for each in self.directories.new if not self._counts[each]]
         self.directories.offline.update(dict.fromkeys(empty, StorageError(reason)))
         if not self.directories.usable:
@@ -261,9 +261,9 @@ class LogManager:
         return self._unopened.duplicates
 
     def resolve_duplicates(self, topic_ids: Mapping[str, uuid.UUID], now_ms: int) -> None:
-        """Open the log of each of `duplicates` that has the topic's id, and rename those with another id to `-stray`.
+        """For each of `duplicates`, open the log with the topic's id; rename those with another id to `-stray`.
 
-        Such logs remain of a topic that was deleted and created again while a directory was offline. Blocks.
+        They arise if a topic is recreated while a directory is offline. Blocks.
         """
         for partition in sorted(self.duplicates):
             found = self._unopened.of(partition)
@@ -282,7 +282,7 @@ class LogManager:
                     self._add_opened(opened)
 
     def get(self, partition: TopicPartition) -> Log | None:
-        """Return the partition's log, None if none is open."""
+        """Return the partition's open log, or None."""
         return self._logs.get(partition)
 
     def __iter__(self) -> Iterator[TopicPartition]:
@@ -292,7 +292,7 @@ class LogManager:
         return len(self._logs)
 
     def topic_id(self, partition: TopicPartition) -> uuid.UUID | None:
-        """Return the id of the topic that the log was created for, None if unknown (KIP-516)."""
+        """Return the topic id in the log's `partition.metadata`, None if unknown (KIP-516)."""
         return self._topic_ids.get(partition)
 
     def _logs_in(self, directory: str) -> dict[TopicPartition, Log]:
@@ -301,10 +301,10 @@ class LogManager:
     def get_or_create(
         self, partition: TopicPartition, *, topic_id: uuid.UUID | None, now_ms: int, is_copied: bool = False
     ) -> Log:
-        """Return the partition's log; a new one is created in the directory with the fewest logs.
+        """Return the partition's log, created if missing in the directory with the fewest logs.
 
-        `is_copied` says that a follower outside the ISR will copy all of it. Raises `StorageError` if the log is not
-        usable, and `OfflineDirectoryError` if it may be in a directory that is.
+        With `is_copied` lost records are accepted: this replica is outside the ISR and copies the leader's log. Raises
+        `StorageError` if the log is not usable, `OfflineDirectoryError` if it may be in an offline directory.
         """
         log = self._logs.get(partition)
         if log is None:
@@ -331,12 +331,12 @@ class LogManager:
         return log
 
     def accept_lost_records(self, partition: TopicPartition) -> None:
-        """Let a log that has lost records be used as it is; checkpoints are written before."""
+        """Allow the use of a log with lost records; its checkpoints are corrected first."""
         if self.lost_records.remove(partition):
             self.checkpoints.mark_outdated([partition])
 
     def _create(self, partition: TopicPartition, now_ms: int) -> Log:
-        """Create a log; while disks fail, try one directory after the other, as Kafka does."""
+        """Create a log; if the disk fails, try the next directory, as Kafka does."""
         while usable := self.directories.usable:
             choices = self._missing.directories_for(partition, {each: self._disk.absolute(each) for each in usable})
             directory = min(choices, key=self._counts.__getitem__)
@@ -354,7 +354,7 @@ class LogManager:
         raise OfflineDirectoryError("; ".join(map(str, self.directories.offline.values())))
 
     def truncate_to(self, partition: TopicPartition, offset: int) -> None:
-        """Truncate a log; checkpoints that would be wrong after a crash are written before."""
+        """Truncate a log, after writing the checkpoints that would be wrong after a crash."""
         log = self._logs[partition]
         kept = max((base for base in log.segment_base_offsets if base < offset), default=log.first_base_offset)
         is_compacted_beyond = self.cleaner.truncate_checkpoint(partition, offset)
@@ -365,7 +365,7 @@ class LogManager:
         log.truncate_to(offset)
 
     def truncate_fully_and_start_at(self, partition: TopicPartition, offset: int, now_ms: int) -> None:
-        """Remove all records of a log, and begin at `offset`; checkpoints are written before."""
+        """Remove all records of a log and begin at `offset`, after writing checkpoints."""
         log = self._logs[partition]
         start = min(offset, log.first_base_offset)
         self.cleaner.truncate_checkpoint(partition, start)
@@ -379,10 +379,10 @@ class LogManager:
         self.checkpoints.write_all()
 
     def delete(self, partition: TopicPartition, now_ms: int, *, is_stray: bool = False) -> None:
-        """Delete the partition's log, if there is one, open or not.
+        """Delete the partition's log, open or not, if there is one.
 
-        Its folder is renamed at once, to `-stray` if `is_stray`, and removed after `file.delete.delay.ms`. After a
-        `StorageError` the partition is offline until another call succeeds.
+        Its folder is renamed to `-delete`, or `-stray` if `is_stray`, and removed after `file.delete.delay.ms`. After a
+        `StorageError` the partition is offline until a call succeeds.
         """
         log = self._logs.pop(partition, None)
         self._unopened.offline.pop(partition, None)
@@ -398,9 +398,9 @@ class LogManager:
         self.deleted.delete(partition, folders, due_ms, is_stray=is_stray, offline=self.directories.offline)
 
     def rename_to_stray(self, partition: TopicPartition, reason: str) -> None:
-        """Rename the log's folder to `-stray`. `StrayLogs` may remove it later; else it stays for an operator.
+        """Rename the log's folder to `-stray`; it stays until `StrayLogs` or an operator removes it.
 
-        Raises `LogStorageError`; the log is then as before.
+        After a `LogStorageError` the log is unchanged.
         """
         log = self._logs[partition]
         folder = self.deleted.rename_to_stray(partition, log.directory, reason)
@@ -416,7 +416,7 @@ class LogManager:
         self.cleaner.remove(partition)
 
     def update_config(self, topic: str, partitions: Iterable[int]) -> None:
-        """Apply the topic's configuration of now to these of its partitions that have a log here."""
+        """Apply the topic's current configuration to the open logs of `partitions`."""
         config = self._config_for(topic)
         for number in partitions:
             log = self._logs.get(TopicPartition(topic, number))
@@ -432,7 +432,7 @@ class LogManager:
             self._when_log_stopped()
 
     def fail_directory(self, directory: str, error: OSError) -> None:
-        """Take a directory and its logs offline until the next start: its disk has failed (KIP-112)."""
+        """Take a directory with a failed disk and its logs offline until the next start (KIP-112)."""
         if directory in self.directories.offline or not self._is_open:
             return
         reason = self.directories.fail(directory, error)
@@ -445,9 +445,9 @@ class LogManager:
             self._when_directory_failed(logs.keys(), reason)
 
     def close(self, *, threads: int = 1) -> None:
-        """Close every log, and leave a mark of a clean shutdown if all is synced. Never raises.
+        """Close every log; write `.kafka_cleanshutdown` where all logs are synced. Never raises.
 
-        No job may be under way. Blocks, with so many `threads` for each directory.
+        No job may be under way. Blocks, with `threads` threads per directory.
         """
         if self._is_open:
             for log in self._logs.values():
@@ -473,7 +473,7 @@ class LogManager:
             )
 
     def kill(self) -> None:
-        """End as `kill -9` would: nothing is written or synced, and the directories are unlocked."""
+        """End as `kill -9` would: write and sync nothing, and unlock the directories."""
         self._reset()
 
     def _reset(self) -> None:

@@ -1,10 +1,10 @@
-"""Closing a broker's logs: everything is written, then synced.
+"""Closing a broker's logs: all are written, then synced together.
 
 ```
 each log      pending batches, indexes, producers, leader epochs ─► files     several at a time in each directory
 each directory                                             files ─► the disk      all directories at a time
 ```
-Kafka syncs one log after the other; together is faster, as a file system writes its journal once for all.
+Kafka syncs log by log; syncing together is faster, because the file system commits its journal once.
 """
 
 import logging
@@ -23,9 +23,9 @@ _logger = logging.getLogger("odradek.log")
 
 @dataclass(slots=True, kw_only=True)
 class ClosedDirectory:
-    """The result for a directory. With an `error` nothing of it is synced for sure; without one, `jobs` are done.
+    """The result for a directory: the flush `jobs` are done, unless there is an `error`.
 
-    `is_whole` says that no log has failed.
+    `is_whole`: no log has failed.
     """
 
     jobs: list[tuple[Log, FlushJob]] = field(default_factory=list)
@@ -34,7 +34,7 @@ class ClosedDirectory:
 
 
 def close_logs(pool: FilePool, logs: Mapping[str, Sequence[Log]], *, threads: int) -> dict[str, ClosedDirectory]:
-    """Write and sync the logs of each directory, `threads` at a time in each."""
+    """Write and sync the logs of each directory, `threads` logs at a time in each."""
     closed = {directory: ClosedDirectory() for directory in logs}
     writing = [[partial(_write, directory, log) for log in those] for directory, those in logs.items()]
     for directory, log, job, is_written in pool.run_in_threads(writing, threads=threads):

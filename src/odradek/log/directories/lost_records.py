@@ -1,13 +1,13 @@
-"""Logs that end before what their data directory's checkpoints say was synced or acknowledged.
+"""Logs with lost records: they end before the recovery point or high watermark in their checkpoints.
 
-As a leader, such a replica would have its followers truncate good copies.
+If such a replica led, its followers would truncate good copies.
 
 ```
-loaded: the log is too short ──► not used ──► another replica leads and this one is out of the ISR: it follows
+loaded: the log is too short ──► not used ──► another replica leads, this one is out of the ISR: it follows
                                     │
-                                    └───────► an operator accepts the loss: the log is used as it is
+                                    └───────► an operator accepts the loss: the log is used
 ```
-Until then checkpoints keep their values, so that the next start finds the same.
+Until then the checkpoints keep their values, so that the next start finds the loss again.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from odradek.model.values import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostRecords:
-    """The records that one log has lost; `end_offset` is None if there is no folder."""
+    """The lost records of one log; `end_offset` is None if its folder is missing."""
 
     partition: TopicPartition
     folder: str
@@ -30,12 +30,12 @@ class LostRecords:
 
     @property
     def expected_offset(self) -> int:
-        """The least end offset that the checkpoints allow."""
+        """The log end offset that the checkpoints require at least."""
         return max(self.recovery_point, self.high_watermark)
 
     @property
     def is_synced_data(self) -> bool:
-        """Whether synced records are lost, which a power failure does not explain."""
+        """Whether synced records are lost, which no power failure explains."""
         return self.end_offset is None or self.end_offset < self.recovery_point
 
     def __str__(self) -> str:
@@ -47,7 +47,7 @@ class LostRecords:
 
 
 class LogsWithLostRecords:
-    """The logs of one broker that have lost records, until that is accepted."""
+    """The logs of one broker with lost records, until the loss is accepted."""
 
     def __init__(self) -> None:
         self._found: dict[TopicPartition, LostRecords] = {}
@@ -65,22 +65,22 @@ class LogsWithLostRecords:
         return iter(tuple(self._found.values()))
 
     def add(self, found: LostRecords) -> None:
-        """Add lost records, of which the checkpoints of two directories may tell."""
+        """Add lost records; of two for one partition, keep those with the higher expected offset."""
         known = self._found.get(found.partition)
         if known is None or known.expected_offset < found.expected_offset:
             self._found[found.partition] = found
 
     def advise(self, partition: TopicPartition, advice: str) -> None:
-        """Set what the error advises an operator to do."""
+        """Set the advice to operators in the error of `check`."""
         self._advice[partition] = advice
 
     def remove(self, partition: TopicPartition) -> bool:
-        """Remove the partition; return whether it was there."""
+        """Remove the partition; return whether it had lost records."""
         self._advice.pop(partition, None)
         return self._found.pop(partition, None) is not None
 
     def check(self, partition: TopicPartition) -> None:
-        """Raise `LogStorageError` if the log may not be used."""
+        """Raise `LogStorageError` if the partition's log has lost records."""
         found = self._found.get(partition)
         if found is not None:
             advice = self._advice.get(partition)

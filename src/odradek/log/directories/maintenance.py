@@ -1,4 +1,4 @@
-"""Periodic work on a broker's logs: retention, expiry of producers, syncs, removal of files, checkpoints."""
+"""Periodic maintenance of a broker's logs: retention, expiry of producers, flushes, removal of files, checkpoints."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +18,7 @@ _logger = logging.getLogger("odradek.log")
 
 
 class MaintenanceJob:
-    """Syncs and removals; `run` may be called on any thread."""
+    """Flushes, and files and folders to remove; `run` may be called on any thread."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -27,7 +27,7 @@ class MaintenanceJob:
         self.folders: list[str] = []
         self.errors: list[tuple[str, OSError]] = []
         self.flush_times_ms: list[float] = []
-        """How long each flush took, by the clock that `run` is given."""
+        """The duration of each flush, by the `monotonic` of `run`."""
 
     @property
     def is_empty(self) -> bool:
@@ -35,7 +35,7 @@ class MaintenanceJob:
         return not (self.flushes or self.files or self.folders)
 
     def run(self, monotonic: Callable[[], float] = lambda: 0.0) -> None:
-        """Sync and remove; the next start removes what is left. `monotonic` returns seconds."""
+        """Flush and remove; the next start removes what failed. `monotonic` returns seconds."""
         for _, flush in self.flushes:
             began = monotonic()
             flush.run()
@@ -55,7 +55,7 @@ class MaintenanceJob:
 
 
 class LogMaintenance:
-    """The periodic work on `logs`; one job at a time. A log that fails stops, and the others go on."""
+    """The maintenance of `logs`, one job at a time. After a failure of one log the others continue."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class LogMaintenance:
     def begin(
         self, now_ms: int, *, high_watermarks: Mapping[TopicPartition, int] | None = None
     ) -> MaintenanceJob | None:
-        """Run retention and expiry, and return the job for the disk; None if one is under way.
+        """Run retention and expiry; return the job of flushes and removals, None if one is under way.
 
         Retention deletes nothing beyond `high_watermarks`.
         """
@@ -90,9 +90,9 @@ class LogMaintenance:
     def begin_in_steps(
         self, now_ms: int, *, high_watermark: Callable[[TopicPartition], int | None]
     ) -> tuple[MaintenanceJob, Iterator[None]] | None:
-        """Return a job and the steps that fill it, one log each; other tasks of the event loop can run between.
+        """Return a job and an iterator that adds one log's work per step; other tasks can run between steps.
 
-        Returns None if a job is under way. The job may be run after some of the steps, and must be before `close`.
+        Returns None if a job is under way. Run the job after any step, but before `close`.
         """
         if self._job is not None:
             return None
@@ -128,7 +128,7 @@ class LogMaintenance:
             job.flushes.append((log, flush))
 
     def finish(self, job: MaintenanceJob) -> CheckpointPlan | None:
-        """Take the results of a job that has run; return the checkpoints to be written, if they can be planned."""
+        """Record the results of a finished job; return the checkpoints to write, None if planning failed."""
         if self._job is not job:
             return None
         self._job = None
@@ -146,7 +146,7 @@ class LogMaintenance:
             return None
 
     def run(self, now_ms: int, *, high_watermarks: Mapping[TopicPartition, int] | None = None) -> None:
-        """Do all of it at once."""
+        """Run one whole pass on this thread."""
         job = self.begin(now_ms, high_watermarks=high_watermarks)
         if job is not None:
             job.run()
@@ -159,5 +159,5 @@ class LogMaintenance:
                 self._checkpoints.write_failed(error)
 
     def abandon(self) -> None:
-        """Forget the job that is under way."""
+        """Ignore the job that is under way."""
         self._job = None

@@ -1,6 +1,6 @@
-"""Logs that the metadata assigns to this broker and no directory contains.
+"""Decides whether a log that the metadata assigns to this broker, and no directory contains, may be created.
 
-An empty log there would hide a loss of records.
+A new, empty log would hide a loss of records.
 """
 
 from collections.abc import Iterable, Mapping, Set
@@ -10,27 +10,27 @@ from odradek.model import StorageError, TopicPartition
 
 
 class MissingLogs:
-    """The expected logs of one broker. Until they are set, any log may be in a directory that is offline."""
+    """The logs that this broker had before its start. Until `set`, every log counts as expected."""
 
     def __init__(self) -> None:
         self.clear()
 
     def clear(self) -> None:
-        """Forget what is expected."""
+        """Return to the state before `set`."""
         self._partitions: set[TopicPartition] | None = None
         self._topics: Set[str] = frozenset()
         self._reason = ""
         self._paths: Set[str] = frozenset()
 
     def set(self, partitions: Iterable[TopicPartition], topics: Set[str], *, reason: str, paths: Set[str]) -> None:
-        """Expect these partitions, and all of these topics. With a `reason`, none of them is created.
+        """Expect `partitions` and all partitions of `topics`; with a `reason`, none of them is created.
 
-        `paths` are those of the directories that had them.
+        `paths` are the absolute paths of their directories.
         """
         self._partitions, self._topics, self._reason, self._paths = set(partitions), topics, reason, paths
 
     def set_nothing_expected(self) -> None:
-        """Expect nothing, unless `set` was called: a log that the running broker does not have never existed."""
+        """Expect no log, unless `set` was called: all logs are open, so missing ones never existed."""
         if self._partitions is None:
             self._partitions = set()
 
@@ -40,14 +40,14 @@ class MissingLogs:
             self._partitions.discard(partition)
 
     def check(self, partition: TopicPartition, offline: Mapping[str, StorageError]) -> None:
-        """Raise `OfflineDirectoryError` if no log may be created, as it may be in a directory that is not there."""
+        """Raise `OfflineDirectoryError` if the log is expected and may be in an offline or missing directory."""
         if self._expects(partition) and (self._reason or offline):
             raise OfflineDirectoryError(self._reason or "; ".join(map(str, offline.values())))
 
     def directories_for(self, partition: TopicPartition, paths: Mapping[str, str]) -> list[str]:
-        """Return the directories in which the log may be created; `paths` has the usable ones' absolute paths.
+        """Return the directories in which the log may be created; `paths` maps usable directories to absolute paths.
 
-        A replaced directory's log is created where it was, to avoid a duplicate if the disk comes back.
+        An expected log is created where it was: a replaced disk that comes back causes no duplicate.
         """
         places = [each for each, path in paths.items() if path in self._paths] if self._expects(partition) else []
         return places or list(paths)

@@ -1,4 +1,4 @@
-"""Removing folders."""
+"""Removal of a log's folder."""
 
 from odradek.runtime import Disk
 

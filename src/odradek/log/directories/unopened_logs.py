@@ -1,4 +1,4 @@
-"""Logs that are in a data directory and not open, and partitions that are offline for it."""
+"""Logs that are in a data directory but not open, and the partitions that are therefore offline."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -9,24 +9,24 @@ from odradek.model import StorageError, TopicPartition
 
 
 class UnopenedLogs:
-    """The unopened logs of one broker. `offline` says why no log of a partition is open."""
+    """The unopened logs of one broker; `offline` has the error of each partition without an open log."""
 
     def __init__(self) -> None:
         self.offline: dict[TopicPartition, StorageError] = {}
         self._found: dict[str, FoundLog] = {}
 
     def set_found(self, found: Iterable[FoundLog]) -> None:
-        """Set what was found in all data directories; partitions with two logs are offline."""
+        """Set the logs found in all data directories; partitions with two logs are offline."""
         self._found = {each.folder: each for each in found}
         self.offline = dict(refuse_duplicates(self._found.values()))
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all logs and partitions."""
         self._found.clear()
         self.offline = {}
 
     def discard(self, folder: str) -> None:
-        """Forget a log that is open now, or was deleted or renamed."""
+        """Remove a log that was opened, deleted or renamed."""
         self._found.pop(folder, None)
 
     def of(self, partition: TopicPartition) -> list[FoundLog]:
@@ -39,6 +39,6 @@ class UnopenedLogs:
 
     @property
     def duplicates(self) -> set[TopicPartition]:
-        """Partitions with logs in two directories, neither of which is open."""
+        """Partitions with unopened logs in two directories."""
         folders = Counter(found.partition for found in self._found.values())
         return {partition for partition, count in folders.items() if count > 1}

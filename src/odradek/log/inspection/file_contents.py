@@ -1,6 +1,6 @@
-"""The content of a log's files, one value per batch, record, entry or line.
+"""Decodes a log's files for `odradek log dump`: one value per batch, record, entry or line.
 
-A running broker may use the files. The last value of a damaged file is a `Damage`.
+A broker may be using the files. The last value of a damaged file is a `Damage`.
 """
 
 import json
@@ -37,7 +37,7 @@ _DIRECTORY_FILES: Final = (meta_properties.META_PROPERTIES, meta_properties.CLEA
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """A batch's header and position. `timestamp_type` is CreateTime or LogAppendTime; times in ms."""
+    """A batch's header and position; `timestamp_type` is CreateTime or LogAppendTime, times are in ms."""
 
     base_offset: int
     last_offset: int
@@ -62,7 +62,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedRecord:
-    """A record of the batch before it. Size -1 means null; `control_type` is for transaction markers."""
+    """A record of the preceding `Batch`. Size -1 means null; `control_type` is only for control records."""
 
     offset: int
     timestamp_type: str
@@ -106,7 +106,7 @@ class TransactionIndexEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Producer:
-    """A producer in a snapshot; without a last batch its numbers are -1. Times in ms."""
+    """A producer in a snapshot; `last_timestamp` in ms. Without a last batch its sequences and offset are -1."""
 
     producer_id: int
     producer_epoch: int
@@ -146,7 +146,7 @@ class Property:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damage:
-    """The file cannot be read from `byte` on. `is_cut`: it ends inside a batch or an entry."""
+    """The file is damaged at `byte`; `is_cut` if it ends inside a batch or an entry."""
 
     byte: int
     reason: str
@@ -168,7 +168,7 @@ Row = (
 
 
 class Pair(NamedTuple):
-    """An entry of an index with two numbers, and the byte at which it begins."""
+    """The two numbers of an index entry, and the byte position of the entry."""
 
     byte: int
     first: int
@@ -179,14 +179,14 @@ class Pair(NamedTuple):
 
 
 def is_known_file(path: str) -> bool:
-    """Return whether `inspect` can read a file of that name."""
+    """Return whether `inspect` can read the file, by its name."""
     name = path.rpartition("/")[2]
     parsed = parse_offset_file(name)
     return name in _PARTITION_FILES or name in _DIRECTORY_FILES or (parsed is not None and parsed[1] in _SEGMENT_FILES)
 
 
 def is_partition_directory(disk: Disk, directory: str) -> bool:
-    """Return whether the folder is a partition's, by its files or, without any, by its name."""
+    """Return whether the folder is a partition's, by its files or, if it is empty, by its name."""
     names = disk.list(directory)
     return any(map(parse_offset_file, names)) or (not names and parse_folder(_name_of(disk, directory)) is not None)
 
@@ -201,7 +201,7 @@ def partition_directories(disk: Disk, directory: str) -> list[str]:
 
 
 def known_files(disk: Disk, directory: str) -> list[str]:
-    """Return the files of a folder that `inspect` can read, sorted by segment, the log first."""
+    """Return the files of a folder that `inspect` can read, by segment, the `.log` first."""
     return [f"{directory}/{name}" for name in sorted(filter(is_known_file, disk.list(directory)), key=_order)]
 
 
@@ -218,9 +218,9 @@ def _name_of(disk: Disk, directory: str) -> str:
 
 
 def inspect(disk: Disk, path: str, *, records: bool = False) -> Iterator[Row]:
-    """Yield the content of a file, with `records` that of its batches, too. Raises `OSError`.
+    """Yield the content of a file; with `records`, each batch is followed by its records. Raises `OSError`.
 
-    A `Damage` comes last, if there is one.
+    For a damaged file the last value is a `Damage`.
     """
     try:
         yield from _inspect(disk, path, records=records)
@@ -253,7 +253,7 @@ def _inspect(disk: Disk, path: str, *, records: bool) -> Iterator[Row]:
 
 
 def inspect_batches(disk: Disk, path: str, *, records: bool) -> Iterator[Batch | LoggedRecord]:
-    """Yield the batches of a `.log` file, with `records` their records. Raises `DamagedFileError`, `OSError`."""
+    """Yield the batches of a `.log` file, with `records` also theirs. Raises `DamagedFileError` and `OSError`."""
     file = disk.open(path, read_only=True)
     try:
         for position, header, data in scan_file(file, path, file.size()):
@@ -330,7 +330,7 @@ def _logged(record: Record, timestamp_type: str, sequence: int, *, is_control: b
 def read_pairs(data: bytes, path: str, layout: struct.Struct) -> Iterator[Pair]:
     """Yield the entries of an `.index` or `.timeindex`. Raises `TruncatedFileError` if the last one is incomplete.
 
-    Zeros up to the end are not entries: Kafka allocates the file in advance.
+    Zeros at the end are skipped: Kafka preallocates the file.
     """
     width = layout.size
     end = len(data) - len(data) % width

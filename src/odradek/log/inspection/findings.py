@@ -1,4 +1,4 @@
-"""The results of a verification: a `Finding` for each damaged file, and notes; `cli.log` prints them."""
+"""The results of a verification: a `Finding` for each damaged file or note, which `cli.log` prints."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A fact about a file; not a damage without `is_damage`. The first wrong batch, entry or line begins at `byte`."""
+    """A damaged file, or a note if not `is_damage`. The first wrong batch, entry or line begins at `byte`."""
 
     path: str
     byte: int | None = None
@@ -24,7 +24,7 @@ class Finding:
 
 @dataclass(slots=True, kw_only=True)
 class Totals:
-    """The numbers of things checked, and of damaged files."""
+    """The numbers of checked things and damaged files."""
 
     logs: int = 0
     segments: int = 0
@@ -36,9 +36,9 @@ class Totals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectoryState:
-    """A data directory at this moment. `is_clean` says that a clean shutdown left it.
+    """The state of a data directory; `is_clean` after a clean shutdown.
 
-    `holder` is the running broker that has locked it; `lock_error` is why that is unknown.
+    `holder` is the process that has locked it, None if there is none or, with a `lock_error`, unknown.
     """
 
     holder: str | None
@@ -48,10 +48,10 @@ class DirectoryState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogContext:
-    """The promises of a data directory's checkpoints about one log.
+    """The offsets of one log in its data directory's checkpoints.
 
-    From `recovery_point` on only `.log` files count; the next flush or start rewrites others. Up to `cleaned_offset`
-    whole segments may be gone.
+    Beyond `recovery_point` only `.log` files must be valid; the next flush or start rewrites the others. Below
+    `cleaned_offset` segments may be missing after compaction.
     """
 
     state: DirectoryState
@@ -60,7 +60,7 @@ class LogContext:
     log_start_offset: int = 0
 
     def is_settled(self, offset: int) -> bool:
-        """Return whether files up to `offset` should be complete."""
+        """Return whether files up to `offset` must be complete."""
         return self.state.is_clean or offset <= self.recovery_point
 
 
@@ -77,7 +77,7 @@ def directory_state(disk: Disk, directory: str) -> DirectoryState:
 
 @dataclass(slots=True)
 class Report:
-    """Collects findings."""
+    """Collects findings and totals."""
 
     disk: Disk
     totals: Totals = field(default_factory=Totals)
@@ -93,12 +93,12 @@ class Report:
         self._found.append(Finding(path=path, byte=byte, reason=reason, is_damage=False))
 
     def damage(self, path: str, reason: str, byte: int | None = None) -> None:
-        """Add a damaged file; call it once for each."""
+        """Add a damaged file, once per file."""
         self.totals.damaged_files += 1
         self._found.append(Finding(path=path, byte=byte, reason=reason))
 
     def add(self, check: FileCheck, *, is_settled: bool = True) -> None:
-        """Add the result of a check, if any; without `is_settled`, the file will be rewritten."""
+        """Add the result of a check; without `is_settled` damage is a note: the file will be rewritten."""
         if check.damage is not None and not is_settled:
             self.note(check.path, f"{check.damage.reason}: it will be rewritten", check.damage.byte)
         elif check.damage is not None:
@@ -109,14 +109,14 @@ class Report:
             self.note(check.path, reason, byte)
 
     def unreadable(self, path: str, error: OSError, state: DirectoryState) -> None:
-        """Add a file that could not be read, unless a running broker has just removed it."""
+        """Add an unreadable file, as a note if a running broker has removed it."""
         if isinstance(error, FileNotFoundError) and state.holder is not None:
             self.note(path, "went while the directory was read")
         else:
             self.damage(path, f"cannot be read: {error.strerror or error}")
 
     def read(self, path: str, state: DirectoryState, decode: Callable[[bytes, str], T]) -> T | None:
-        """Return the content of a small file, or None, after adding why it cannot be read."""
+        """Return the decoded content of a small file; after an error add the damage and return None."""
         try:
             return decode(self.disk.read_file(path), path)
         except DamagedFileError as error:

@@ -1,7 +1,7 @@
-"""Records of internal topics, decoded for display: plain values under the field names of their schemas.
+"""Decodes records of internal topics for `odradek log dump`: plain values by the field names of their schemas.
 
-As in Kafka's dump, the subscriptions and assignments in a group's record are decoded, too, if the group's protocol type
-is `consumer`. For coordinators they are bytes, which may be anything.
+As in Kafka's dump, the subscriptions and assignments in a group's record, opaque bytes to coordinators, are decoded if
+the group's protocol type is `consumer`.
 """
 
 from collections.abc import Mapping
@@ -26,15 +26,15 @@ from odradek.protocol.primitives import DECODE_ERRORS, INT16
 TYPES_BY_TOPIC: Final = {OFFSETS_TOPIC: GROUP_RECORDS, TRANSACTIONS_TOPIC: TRANSACTION_RECORDS}
 _NO_ID: Final = UUID(int=0)
 _EMBEDDED: Final = {"subscription": "ConsumerProtocolSubscription", "assignment": "ConsumerProtocolAssignment"}
-"""Fields of a member → kio's class of their content."""
+"""Field of a member → kio's class of its content."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodedRecord:
-    """A record with the fields that its version has, and without tagged fields that have their default.
+    """The fields of a record's version, except tagged fields with their default value.
 
-    `record_type` is None without a key, and `decoded_key` is None if the type is not known. `decode_error` is the
-    reason if a part could not be decoded. A tombstone has neither `decoded_value` nor an error.
+    `record_type` is None without a key, `decoded_key` None for an unknown type, `decoded_value` None for a tombstone.
+    `decode_error` says why a part could not be decoded.
     """
 
     record_type: int | None
@@ -45,7 +45,7 @@ class DecodedRecord:
 
 
 def record_types_of(path: str) -> RecordTypes | None:
-    """Return the types of the records in a file, by the absolute path of the file; None if its topic has none."""
+    """Return the record types of the internal topic of the file at the absolute `path`, or None."""
     folder = parent_of(path).rpartition("/")[2]
     partition = parse_folder(folder.rpartition(".")[0]) if is_deleted_folder(folder) else parse_stray_folder(folder)
     partition = partition or parse_folder(folder)
@@ -53,7 +53,7 @@ def record_types_of(path: str) -> RecordTypes | None:
 
 
 def decode_internal_record(types: RecordTypes, key: bytes | None, value: bytes | None) -> DecodedRecord:
-    """Decode a record; parts that cannot be decoded are None in the result, with a `decode_error`."""
+    """Decode a record; parts that cannot be decoded are None, with a `decode_error`."""
     if key is None or len(key) < INT16.size:
         return DecodedRecord(record_type=None, decode_error="the record has no key that names its type")
     (number,) = INT16.unpack_from(key)
@@ -83,7 +83,7 @@ def decode_internal_record(types: RecordTypes, key: bytes | None, value: bytes |
 
 
 def _embedded(name: str, data: bytes) -> object:
-    """Return the fields of a subscription or an assignment; `data` itself if it cannot be decoded."""
+    """Return the fields of a subscription or assignment; `data` itself if it cannot be decoded."""
     try:
         (version,) = INT16.unpack_from(data)
         if not 0 <= version <= VERSION:

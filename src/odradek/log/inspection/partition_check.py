@@ -28,7 +28,7 @@ MAX_OFFSET: Final = 2**63 - 1
 
 
 class PartitionCheck:
-    """Checks one folder. `end_offset` is the end of its log, None if unknown."""
+    """Checks one partition's folder. `end_offset` is its log end offset, None if unknown."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class PartitionCheck:
         self._is_swapping = False
 
     def run(self) -> Iterator[Finding]:
-        """Check everything."""
+        """Check all files of the folder."""
         report = self._report
         report.totals.logs += 1
         try:
@@ -108,7 +108,7 @@ class PartitionCheck:
         return EpochCheck(path, len(data or b""), lines, log_start_offset=start, is_complete=is_complete)
 
     def _check_strays(self, bases: list[int]) -> None:
-        """Check for indexes without a segment, and snapshots at which no segment begins."""
+        """Check snapshots without a segment, and report indexes without one."""
         for name in sorted(self._names):
             parsed = parse_offset_file(name)
             if parsed is None or parsed[0] in bases or parsed[1] not in _PARTS:
@@ -123,7 +123,7 @@ class PartitionCheck:
 
 
 class _SegmentFiles:
-    """The files of one segment. `following` is the next one's base offset, None for the last."""
+    """The files of one segment; `following` is the next segment's base offset, None for the last."""
 
     def __init__(self, partition: PartitionCheck, base_offset: int, following: int | None) -> None:
         self._partition = partition
@@ -138,9 +138,9 @@ class _SegmentFiles:
         self._paths = {suffix: self._path.removesuffix(LOG) + suffix for suffix in _PARTS}
 
     def check(self, chain: Chain, epochs: EpochCheck) -> bool:
-        """Check the files; return whether all batches are readable and valid."""
+        """Check the files; return whether all batches are valid."""
         base, report, paths = self._base_offset, self._report, self._paths
-        data = {suffix: self._read_part(path) for suffix, path in paths.items()}  # before the log, which may grow
+        data = {suffix: self._read_part(path) for suffix, path in paths.items()}  # before the .log, which may grow
         log = LogCheck(
             self._path,
             base,
@@ -186,7 +186,7 @@ class _SegmentFiles:
         transactions: TransactionCheck,
         epochs: EpochCheck,
     ) -> int | None:
-        """Pass every batch to every check; return the end offset, None if unknown."""
+        """Pass every batch to every check; return the end of the last batch in bytes, None if unknown."""
         try:
             file = self._partition._disk.open(self._path, read_only=True)
         except OSError as error:
@@ -216,7 +216,6 @@ class _SegmentFiles:
             file.close()
 
     def _is_unreadable(self, data: Mapping[str, bytes | None], suffix: str) -> bool:
-        """Return whether the file exists and was reported as unreadable."""
         return data[suffix] is None and self._paths[suffix].rpartition("/")[2] in self._partition._names
 
     def _read_part(self, path: str) -> bytes | None:
@@ -226,7 +225,7 @@ class _SegmentFiles:
 
 
 def check_snapshot(report: Report, path: str, data: bytes | None, offset: int, *, is_settled: bool) -> None:
-    """Check a `.snapshot` of the producers as of `offset`."""
+    """Check a `.snapshot` of the producers as of `offset`, if `data` is not None."""
     if data is None:
         return
     check = FileCheck(path)

@@ -1,6 +1,6 @@
 """The verification of a segment's files: every batch, and every index entry against its batch.
 
-Each check keeps the first error in its file and goes on: the other batches may be good.
+Each check keeps the first error in its file and continues, because later batches may be valid.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from odradek.protocol.batches.records import decode_records
 
 @dataclass(slots=True, kw_only=True)
 class Chain:
-    """The state after the batches so far, over all segments; `producers` is None if unknown."""
+    """The state after all batches checked so far, across segments; `producers` is None if unknown."""
 
     next_offset: int
     leader_epoch: int = NO_EPOCH
@@ -28,10 +28,7 @@ class Chain:
 
 
 class FileCheck:
-    """The result for one file: `damage` is the first error, `others` the number of more.
-
-    `warning` is the first thing that may be an error.
-    """
+    """The result for one file: the first error (`damage`), the number of `others`, and a possible error (`warning`)."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -40,16 +37,16 @@ class FileCheck:
         self.warning: tuple[int, str] | None = None
 
     def warn(self, byte: int, reason: str) -> None:
-        """Record something that Kafka writes in some cases, and that is wrong in others."""
+        """Record a possible error: something that is wrong, except where Kafka writes it."""
         if self.warning is None:
             self.warning = byte, reason
 
     def fail(self, byte: int, reason: str) -> None:
-        """Record an error; the first one in the file is kept."""
+        """Record an error at `byte`; the first one in the file is kept."""
         self.found(DamagedFileError(self.path, byte, reason))
 
     def found(self, error: DamagedFileError) -> None:
-        """Record an error that was raised."""
+        """Record a raised error; the first one in the file is kept."""
         if self.damage is None:
             self.damage = error
         else:
@@ -91,7 +88,7 @@ class LogCheck(FileCheck):
         return reason is None
 
     def _is_in_its_place(self, header: BatchHeader) -> bool:
-        """Return whether the next batch can be compared with it: no checksum covers the base offset."""
+        """Return whether the offsets are inside the segment; no checksum covers the base offset."""
         return self._base_offset <= header.base_offset <= header.last_offset <= self._base_offset + MAX_RELATIVE_OFFSET
 
     def _fault(self, header: BatchHeader) -> str | None:
@@ -129,9 +126,9 @@ class LogCheck(FileCheck):
 
 
 class OffsetIndexCheck(FileCheck):
-    """Checks an `.index`: each entry has the position of a batch and the offset of its last record.
+    """Checks an `.index`: each entry has the position and the last offset of a batch.
 
-    Kafka's followers and cleaner write several batches with one entry, from the first one's position to the last
+    Kafka's followers and cleaner write one entry for several batches: the first one's position, the last one's last
     offset.
     """
 
@@ -153,7 +150,7 @@ class OffsetIndexCheck(FileCheck):
             self.found(error)
 
     def batch(self, position: int, header: BatchHeader, *, is_trusted: bool) -> None:
-        """Check the next batch; without `is_trusted` its offsets are not used."""
+        """Check the next batch; its offsets are used only with `is_trusted`."""
         last = header.last_offset - self._base_offset
         if self._awaited is not None and is_trusted and last >= self._awaited.first:
             if last > self._awaited.first:
@@ -175,7 +172,7 @@ class OffsetIndexCheck(FileCheck):
                 self._awaited = entry
 
     def end(self, size: int, *, may_be_ahead: bool) -> None:
-        """Check the end of the segment at `size` bytes. In a live log, an entry may come before its batch."""
+        """Check the end of the segment at `size` bytes. With `may_be_ahead` (a live log) entries may lack batches."""
         if self._awaited is not None and not may_be_ahead:
             self._disagree(self._awaited)
         for entry in self._entries[self._next :]:
@@ -194,7 +191,7 @@ class OffsetIndexCheck(FileCheck):
 
 
 class TimeIndexCheck(FileCheck):
-    """Checks a `.timeindex`: each entry has the largest timestamp so far, and an offset of its batch."""
+    """Checks a `.timeindex`: each entry has the largest timestamp so far and an offset of the batch that has it."""
 
     def __init__(self, path: str, data: bytes, base_offset: int) -> None:
         super().__init__(path)
@@ -216,7 +213,7 @@ class TimeIndexCheck(FileCheck):
             self.found(error)
 
     def batch(self, header: BatchHeader, *, is_trusted: bool) -> None:
-        """Check the next batch; after one that is not trusted, the largest timestamp is unknown."""
+        """Check the next batch; after one without `is_trusted`, the largest timestamp is unknown."""
         self._is_lost = self._is_lost or not is_trusted
         if self._is_lost:
             return
@@ -235,7 +232,10 @@ class TimeIndexCheck(FileCheck):
                 )
 
     def end(self, *, may_be_ahead: bool, is_finished: bool) -> None:
-        """Check the end of the segment; with `is_finished` the largest timestamp must be indexed."""
+        """Check the end of the segment. With `is_finished` the largest timestamp must be indexed.
+
+        With `may_be_ahead` (a live log) entries may lack batches.
+        """
         if self._is_lost:
             return
         for entry in self._entries[self._next :]:
@@ -261,7 +261,7 @@ class EpochCheck(FileCheck):
         log_start_offset: int,
         is_complete: bool,
     ) -> None:
-        """`entries` are `(byte, epoch, start offset)`; with `is_complete` the latest epoch must be there.
+        """`entries` are `(byte position, epoch, start offset)`; with `is_complete` the latest epoch is required.
 
         Epochs of offsets below `log_start_offset` may be missing.
         """

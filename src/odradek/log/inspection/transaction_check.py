@@ -1,6 +1,6 @@
-"""The verification of a `.txnindex`: it has every transaction that a marker aborts, and nothing else.
+"""The verification of a `.txnindex`: it has every transaction that a marker aborts, and no other.
 
-After compaction or damage it is unknown which transaction a marker ends, and an entry must only belong to some marker.
+After compaction or damage, the transaction of a marker is unknown; then an entry must only match a marker.
 """
 
 from odradek.log.errors import DamagedFileError
@@ -16,13 +16,13 @@ class TransactionCheck(FileCheck):
     """Checks the `.txnindex` of one segment; `batch` updates `chain.producers`."""
 
     def __init__(self, path: str, data: bytes, base_offset: int, chain: Chain, *, is_cleaned: bool) -> None:
-        """`is_cleaned` says that compaction may have been here."""
+        """`is_cleaned`: the segment may have been compacted."""
         super().__init__(path)
         self._size = len(data)
         self._chain = chain
         self._is_cleaned = is_cleaned
         self._entries: dict[int, tuple[int, AbortedTransaction]] = {}
-        """`(byte, transaction)` by the marker's offset, without those whose marker was found."""
+        """`(byte position, transaction)` by the marker's offset, until the marker is found."""
         self._lacking: AbortedTransaction | None = None
         self._is_lost = False
         before = -1
@@ -42,7 +42,7 @@ class TransactionCheck(FileCheck):
             self.found(error)
 
     def batch(self, header: BatchHeader, data: memoryview, *, is_trusted: bool) -> None:
-        """Check the next batch; after one that is not trusted, open transactions are unknown."""
+        """Check the next batch; after one without `is_trusted`, open transactions are unknown."""
         if not is_trusted:
             self._chain.producers = None
             self._is_lost = True
@@ -62,7 +62,10 @@ class TransactionCheck(FileCheck):
             self.fail(byte, f"has {entry} where the log has {aborted or 'no transaction that is open'}")
 
     def end(self, *, is_complete: bool, may_be_ahead: bool) -> None:
-        """Check the end of the segment; with `is_complete` no entry may be missing. In a live log, one may be ahead."""
+        """Check the end of the segment. With `is_complete` no entry may be missing.
+
+        With `may_be_ahead` (a live log) entries may lack markers.
+        """
         if is_complete and self._lacking is not None:
             self.fail(self._size, f"lacks {self._lacking}")
         for byte, entry in self._entries.values():
@@ -73,7 +76,7 @@ class TransactionCheck(FileCheck):
 
 
 def begin_segment(chain: Chain, base_offset: int, snapshot: bytes | None) -> None:
-    """Read the producers at the beginning of a segment from a snapshot, if they are unknown."""
+    """Set `chain.producers` from the segment's snapshot if they are unknown; None stays if it is invalid."""
     if chain.producers is not None:
         return
     if snapshot is not None:

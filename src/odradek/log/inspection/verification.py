@@ -1,16 +1,16 @@
-"""Whether a log's files are valid and agree with each other.
+"""Verification that a log's files are valid and agree with each other (`odradek log verify`).
 
 ```
-.log                     CRC of every batch, sizes, codecs, offsets and leader epochs that rise (and `records`)
+.log                     CRC of every batch, sizes, codecs, rising offsets and leader epochs; with `records`, records
 .index .timeindex        every entry against its batch
 .txnindex                every entry against the batches of its transaction, and every aborted transaction
-.snapshot                its own rules; nothing beyond the log
-leader-epoch-checkpoint  its own rules, and the epoch of every batch
-the segments             no gap between two, unless compaction made it
-a data directory         its checkpoints too: no offset in them is beyond its log
+.snapshot                its format; no offset at or beyond that in its name
+leader-epoch-checkpoint  its format, and the epoch of every batch
+the segments             no gap between two, except by compaction
+a data directory         its checkpoints: no offset is beyond its log
 ```
-Nothing is changed or locked. While a broker runs, an incomplete end and files that disappear are notes, not damage. So
-are indexes, snapshots and epochs beyond the recovery point, which the next start rewrites.
+Nothing is changed or locked. While a broker runs, an incomplete end and removed files are notes, not damage; so are
+errors in other files than `.log` beyond the recovery point, which the next start rewrites.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -36,7 +36,7 @@ Lines = list[tuple[int, TopicPartition, int]]
 class Verification:
     """The verification of one or several directories, with totals.
 
-    `records`: check records, too. `advance` is called with the bytes checked so far.
+    With `records`, records are decoded, too. `advance` is called with each batch's size.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Verification:
         self.totals = self._report.totals
 
     def data_directory(self, directory: str) -> Iterator[Finding]:
-        """Check every log of a data directory, and its own files. Raises `OSError`."""
+        """Check the logs and checkpoints of a data directory. Raises `OSError`."""
         report, disk = self._report, self._report.disk
         state = directory_state(disk, directory)
         self._report_state(directory, state)
@@ -70,7 +70,7 @@ class Verification:
         yield from report.take()
 
     def partition_directory(self, directory: str) -> Iterator[Finding]:
-        """Check one partition's log, with what its data directory says of it. Raises `OSError`."""
+        """Check one partition's log, and the checkpoints of its data directory. Raises `OSError`."""
         disk = self._report.disk
         parent, _, name = disk.absolute(directory).rstrip("/").rpartition("/")
         state = directory_state(disk, parent)

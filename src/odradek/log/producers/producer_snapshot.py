@@ -1,14 +1,14 @@
-"""`.snapshot`: the producers of a log as of the offset in the file's name, so that opening need not read all of it.
+"""`.snapshot` files: the producers of a log as of the offset in the file's name, so that opening reads less.
 
 ```
- 0 version int16 = 1 | 2 crc uint32 (CRC-32C of all that follows) | 6 count int32 | 10 entries, 46 bytes each
+ 0 version int16 = 1 | 2 crc uint32 (CRC-32C of the rest) | 6 count int32 | 10 entries, 46 bytes each
 entry    producer_id int64 | epoch int16 | last_sequence int32 | last_offset int64 | offset_delta int32
          timestamp int64 | coordinator_epoch int32 | current_txn_first_offset int64
 ```
-Big-endian. Only the last batch of each producer is stored; `last_offset` -1 means none, `offset_delta` is its last
-offset less its first. `coordinator_epoch` is of the coordinator that ended the producer's last transaction,
-`current_txn_first_offset` that of the open one, or -1. A file with a wrong version, CRC or length is removed, and an
-older one or none is used. Written at each roll and at clean shutdown.
+Big-endian. Only the last batch of each producer is stored: `last_offset` -1 means none, `offset_delta` is its last
+offset less its first. `coordinator_epoch` is that of the last marker, `current_txn_first_offset` is -1 without an open
+transaction. A file with a wrong version, CRC or length is removed, and an older one, if any, used. Files are written at
+each roll and at clean shutdown.
 """
 
 import struct
@@ -32,7 +32,7 @@ _NO_OFFSET: Final = -1
 
 
 def encode_snapshot(state: ProducerState) -> bytes:
-    """Return the content of the file."""
+    """Return the content of a snapshot file."""
     body = bytearray(_COUNT.pack(len(state.entries)))
     for producer_id, entry in state.entries.items():
         last = entry.batches[-1] if entry.batches else AppendedBatch(0, NO_SEQUENCE, _NO_OFFSET, _NO_OFFSET, -1)

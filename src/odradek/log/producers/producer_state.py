@@ -1,30 +1,29 @@
-"""The producers of a log: expected sequence numbers, the last batches, and open transactions.
+"""The idempotent producers of a log: expected sequence numbers, the last batches, and open transactions.
 
-An idempotent producer numbers its records per partition; a batch carries the first number. A batch is appended only if
-it continues the last one; a repetition of one of the last five gets the offsets of the first time. The state is
-rebuilt from a snapshot and the batches after it.
+A batch must continue the sequence numbers of the producer's last batch; a duplicate of one of the last five gets the
+offsets of its first append. The state is rebuilt from a snapshot and the batches after it.
 
-| the batch's producer | and its sequence | answer |
+| the batch's producer | and its sequence | result |
 |---|---|---|
-| is unknown, or has no epoch | any | appended: retention may have deleted earlier records |
-| has an older epoch | any | INVALID_PRODUCER_EPOCH: a newer instance has taken over |
+| is unknown, or has no epoch | any | appended: earlier records may be deleted |
+| has an older epoch | any | INVALID_PRODUCER_EPOCH: a newer instance has replaced it |
 | has a newer epoch | 0 | appended |
 | has a newer epoch | another | OUT_OF_ORDER_SEQUENCE_NUMBER |
 | has the same epoch | first and last of one of its last five batches | duplicate |
 | has the same epoch | follows the last one (0 follows 2**31 - 1) | appended |
 | has the same epoch | another | OUT_OF_ORDER_SEQUENCE_NUMBER, unless the expected one was refused (`refused_batches`) |
 
-A transaction begins with a producer's first transactional batch and ends with a marker from its coordinator; until
-then a batch of that producer that is not transactional gets INVALID_TXN_STATE.
+A transaction begins with a producer's first transactional batch and ends with its coordinator's marker; until then the
+producer's non-transactional batches get INVALID_TXN_STATE.
 
-| the marker's producer epoch | and the transaction | answer |
+| the marker's producer epoch | and the transaction | result |
 |---|---|---|
 | is older than the producer's | | INVALID_PRODUCER_EPOCH |
-| is the same, before transactions of version 2 | | appended |
-| is the same, since (each end has a new epoch, KIP-890) | is open | INVALID_PRODUCER_EPOCH: it is of an earlier one |
-| is the same, since | is not open | duplicate: the coordinator has sent it again |
+| is the same, transactions of version 0 or 1 | | appended |
+| is the same, version 2 (each marker has a new epoch, KIP-890) | is open | INVALID_PRODUCER_EPOCH: a late marker |
+| is the same, version 2 | is not open | duplicate: a repeated request |
 | is newer, or the producer is unknown | | appended |
-| is from an older coordinator than the last | | TRANSACTION_COORDINATOR_FENCED |
+| as appended above, but the coordinator epoch is below the last marker's | | TRANSACTION_COORDINATOR_FENCED |
 """
 
 from collections import deque
@@ -41,12 +40,12 @@ REMEMBERED_BATCHES: Final = 5
 NO_EPOCH: Final = -1
 NO_SEQUENCE: Final = -1
 EPOCH_PER_TRANSACTION: Final = 2
-"""The first version of transactions whose ends carry a new producer epoch (KIP-890)."""
+"""The first transaction version whose markers have a new producer epoch (KIP-890)."""
 _SEQUENCES: Final = 2**31
 
 
 class AppendedBatch(NamedTuple):
-    """A batch in the log. `timestamp` is its largest, in ms."""
+    """A producer's batch in the log; `timestamp` is its largest, in ms."""
 
     first_sequence: int
     last_sequence: int
@@ -58,8 +57,8 @@ class AppendedBatch(NamedTuple):
 class ProducerEntry:
     """One producer: its epoch and its last batches, the newest last.
 
-    `transaction_start` is the first offset of the open transaction, `coordinator_epoch` is of the coordinator that
-    ended the last one, `last_append_ms` when a batch was appended since the log was opened; -1 means none.
+    `transaction_start` is the first offset of the open transaction, `coordinator_epoch` that of the last marker,
+    `last_append_ms` the time of the last append since the log was opened; -1 means none.
     """
 
     __slots__ = ("batches", "coordinator_epoch", "epoch", "last_append_ms", "last_timestamp", "transaction_start")
@@ -82,11 +81,11 @@ class ProducerEntry:
 
     @property
     def last_sequence(self) -> int:
-        """The sequence number of the last record, -1 if none is known."""
+        """The sequence number of the last record, -1 if unknown."""
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
     def due_sequence(self, epoch: int) -> int:
-        """Return the sequence number with which the next batch of that epoch must begin."""
+        """Return the first sequence number expected of the next batch with `epoch`."""
         return (self.last_sequence + 1) % _SEQUENCES if epoch == self.epoch else 0
 
 
@@ -98,21 +97,18 @@ class ProducerState:
     def __init__(self, entries: dict[int, ProducerEntry] | None = None) -> None:
         self.entries = {} if entries is None else entries
         self.high_watermark = 0
-        """The end of the committed records, as passed to `committed`."""
+        """The high watermark last passed to `committed`."""
         starts = {key: entry.transaction_start for key, entry in self.entries.items() if entry.transaction_start >= 0}
         self._open = {key: self.entries[key] for key in sorted(starts, key=starts.__getitem__)}
         """The producers with open transactions, the oldest first."""
         self._ended: deque[tuple[int, int]] = deque()
-        """`(first offset, the marker's)` of those whose end is not committed yet, in the order of their ends."""
+        """`(first offset, marker's offset)` of transactions with an uncommitted marker, ordered by marker."""
 
     # ---- transactions -------------------------------------------------------------------------------------------
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """The first offset of the earliest transaction that is open, or whose end is not committed.
-
-        None without one.
-        """
+        """The first offset of the earliest transaction that is open or has an uncommitted marker, or None."""
         first = next(iter(self._open.values())).transaction_start if self._open else None
         if not self._ended:
             return first
@@ -121,7 +117,7 @@ class ProducerState:
 
     @property
     def oldest_transaction_timestamp(self) -> int | None:
-        """The last batch's time (ms) of the producer with the oldest open transaction; None without one."""
+        """The last timestamp (ms) of the producer with the oldest open transaction, or None."""
         return next(iter(self._open.values())).last_timestamp if self._open else None
 
     def committed(self, high_watermark: int) -> None:
@@ -133,10 +129,7 @@ class ProducerState:
     def check_marker(
         self, marker: EndTransactionMarker, *, producer_id: int, producer_epoch: int, transaction_version: int
     ) -> bool:
-        """Return whether the marker must be appended; False for a duplicate.
-
-        Raises `KafkaError`, as the module says.
-        """
+        """Return whether the marker must be appended; False for a duplicate. Raises `KafkaError` (see the module)."""
         entry = self.entries.get(producer_id)
         if entry is None:
             return True
@@ -159,7 +152,7 @@ class ProducerState:
     def end_transaction(
         self, marker: EndTransactionMarker, *, producer_id: int, producer_epoch: int, offset: int, timestamp: int
     ) -> AbortedTransaction | None:
-        """Record a marker that was appended at `offset`; return the transaction if it was aborted."""
+        """Record a marker appended at `offset`; return the transaction if the marker aborts it, else None."""
         entry = self._entry(producer_id, producer_epoch)
         entry.last_timestamp = timestamp
         entry.coordinator_epoch = marker.coordinator_epoch
@@ -178,9 +171,9 @@ class ProducerState:
     # ---- batches ------------------------------------------------------------------------------------------------
 
     def check(self, header: BatchHeader, *, has_sequence: bool = True) -> AppendedBatch | None:
-        """Return the batch that `header` repeats, or None if it must be appended.
+        """Return the append that `header` repeats, None if the batch must be appended.
 
-        Raises `KafkaError`, as the module says. Batches that the broker writes for a producer have no sequence.
+        Raises `KafkaError` (see the module). `has_sequence` is False for batches that the broker writes for a producer.
         """
         entry = self.entries.get(header.producer_id)
         if entry is None:
@@ -209,7 +202,7 @@ class ProducerState:
         return None
 
     def find(self, header: BatchHeader) -> AppendedBatch | None:
-        """Return the batch that `header` repeats, if it is one of the last five of its producer's epoch."""
+        """Return the batch among the last five of the same producer epoch that `header` repeats, or None."""
         entry, first = self.entries.get(header.producer_id), header.base_sequence
         if entry is None or header.producer_epoch != entry.epoch or first < 0:
             return None
@@ -229,7 +222,7 @@ class ProducerState:
         return found
 
     def update(self, header: BatchHeader, first_offset: int, timestamp: int, *, now_ms: int = -1) -> None:
-        """Record a data batch at `first_offset`; `now_ms` is None if it is read from the log."""
+        """Record a data batch at `first_offset`; `now_ms` is -1 if it is read from the log."""
         producer_id = header.producer_id
         entry = self._entry(producer_id, header.producer_epoch)
         entry.last_timestamp = timestamp
@@ -244,7 +237,10 @@ class ProducerState:
     def replay(
         self, header: BatchHeader, marker: EndTransactionMarker | None, *, now_ms: int = -1
     ) -> AbortedTransaction | None:
-        """Record a batch from the log; return the transaction if its `marker` aborts it. A follower passes `now_ms`."""
+        """Record a batch read from the log, or fetched by a follower, which passes `now_ms`.
+
+        Return the transaction that `marker` aborts, or None.
+        """
         if header.producer_id < 0:
             return None
         if not header.is_control:
@@ -261,9 +257,9 @@ class ProducerState:
         )
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget producers without an open transaction whose last batch is older than `expiration_ms`; return how many.
+        """Remove producers without an open transaction whose last batch is older than `expiration_ms`; return how many.
 
-        The age is by timestamp, as in Kafka, or by the append if that was later.
+        The age is by timestamp, as in Kafka, or by append time if that is later.
         """
         old = []
         for producer_id, entry in self.entries.items():
@@ -292,5 +288,5 @@ def last_sequence(first: int, last_offset_delta: int) -> int:
 
 
 def first_sequence(last: int, last_offset_delta: int) -> int:
-    """Return the sequence number of a batch's first record, from its last one's."""
+    """Return the sequence number of a batch's first record, given that of its last one."""
     return (last - last_offset_delta) % _SEQUENCES

@@ -1,8 +1,8 @@
-"""Batches of idempotent producers that a broker refused for a passing reason.
+"""Batches of idempotent producers that the broker refused with a retriable error.
 
-Later batches skip the sequence numbers of a refused one. Kafka answers OUT_OF_ORDER_SEQUENCE_NUMBER, upon which
-librdkafka takes a new epoch and sends written batches again as new ones. This broker repeats the first batch's error,
-and the producer sends all again in order.
+Batches sent after a refused one leave a gap in the sequence numbers. Kafka then returns OUT_OF_ORDER_SEQUENCE_NUMBER,
+and librdkafka takes a new epoch and sends written batches again as new ones. This broker returns the refused batch's
+error again, and the producer retries all batches in order.
 """
 
 from collections.abc import Iterable
@@ -14,13 +14,13 @@ from odradek.model.values import dataclass, field
 from odradek.protocol.batches.record_batch import HEADER_SIZE, MAGIC, BatchHeader, read_header, verify_crc
 
 _MOST_PRODUCERS: Final = 10_000
-"""The oldest refusals are forgotten beyond this: any client may make up producer ids."""
+"""The limit of producers, beyond which the oldest are removed: clients can invent producer ids."""
 _MOST_SEQUENCES: Final = 8
-"""Per producer, which has at most five batches in flight."""
+"""Limit per producer, which has at most five batches in flight."""
 _KEPT_MS: Final = 30_000
-"""A producer retries sooner than this, or never."""
+"""Refusals expire after this: a producer retries sooner, or never."""
 _SEQUENCES: Final = 1 << 31
-"""After this many, sequence numbers start again at 0."""
+"""Sequence numbers wrap to 0 at this number."""
 
 
 @dataclass(slots=True)
@@ -32,14 +32,14 @@ class _Refusals:
     message: str
     until_ms: int
     sequences: dict[int, None] = field(default_factory=dict)
-    """The first sequence numbers of the batches, in the order in which they were last refused."""
+    """The first sequence numbers of the batches, ordered by their last refusal."""
 
     def is_current(self, now_ms: int) -> bool:
-        """Return whether the producer may still retry; not after the clock was set back far."""
+        """Return whether the producer may still retry; False also after the clock was set back."""
         return 0 <= self.until_ms - now_ms <= _KEPT_MS
 
     def add(self, sequences: Iterable[int]) -> None:
-        """Add batches, or move them to the end; beyond the limit the oldest are forgotten."""
+        """Add batches, or move them to the end; beyond the limit the oldest are removed."""
         for sequence in sequences:
             self.sequences.pop(sequence, None)
             self.sequences[sequence] = None
@@ -47,7 +47,7 @@ class _Refusals:
             del self.sequences[next(iter(self.sequences))]
 
     def due_before(self, sequence: int, entry: ProducerEntry | None) -> int | None:
-        """Return the refused batch that must come before the one that begins with `sequence`, or None."""
+        """Return the sequence of the refused batch that must precede the batch at `sequence`, or None."""
         if entry is not None:
             due = entry.due_sequence(self.epoch)
             return due if due in self.sequences and due != sequence else None
@@ -67,7 +67,7 @@ class RefusedBatches:
         return len(self._refusals)
 
     def note_batch(self, batch: Buffer, error: KafkaError, now_ms: int) -> bool:
-        """Remember that a client's `batch` was refused with `error`; return False if no idempotent producer sent it."""
+        """Record that a client's `batch` was refused with `error`; return False unless its producer is idempotent."""
         if len(batch) < HEADER_SIZE:
             return False
         header = read_header(batch)
@@ -83,7 +83,7 @@ class RefusedBatches:
         return True
 
     def note(self, producer_id: int, epoch: int, sequence: int, error: KafkaError, now_ms: int) -> None:
-        """Remember that the batch that begins with `sequence` was refused with `error`."""
+        """Record that the batch with first sequence number `sequence` was refused with `error`."""
         self._merge(producer_id, _Refusals(epoch, error.code, str(error), now_ms + _KEPT_MS, {sequence: None}))
 
     def add_all(self, other: "RefusedBatches") -> None:
@@ -104,7 +104,7 @@ class RefusedBatches:
             del self._refusals[next(iter(self._refusals))]
 
     def check(self, header: BatchHeader, entry: ProducerEntry | None, now_ms: int) -> None:
-        """Raise the error of the refused batch that must come before `header`'s, if there is one."""
+        """Raise the error of the refused batch that must precede the batch of `header`, if any."""
         known = self._refusals.get(header.producer_id)
         if known is None or known.epoch != header.producer_epoch or not known.is_current(now_ms):
             return
@@ -117,6 +117,6 @@ class RefusedBatches:
             )
 
     def expire(self, now_ms: int) -> None:
-        """Forget the batches of producers that have not tried again for 30 s."""
+        """Remove refusals older than 30 s."""
         if self._refusals:
             self._refusals = {key: each for key, each in self._refusals.items() if each.is_current(now_ms)}

@@ -1,8 +1,8 @@
-"""Opening a log: its segments, leader epochs and producers are loaded, and recovered after a crash.
+"""Opening a log: loads its segments, leader epochs and producers, and recovers the log after a crash.
 
 Without a clean shutdown every batch from the recovery point's segment on is checked, and the log is truncated before
-the first that is incomplete, damaged, out of order, or of an older leader epoch: it and what follows cannot have been
-synced. Loading may be interrupted anywhere, and repeated.
+the first batch that is incomplete, damaged, out of order, or of an older leader epoch: it cannot have been synced.
+Loading may be interrupted anywhere and repeated. Functions raise `OSError`.
 """
 
 import logging
@@ -38,13 +38,13 @@ from odradek.runtime import Disk
 
 _logger = logging.getLogger("odradek.log")
 _RECENT_ENTRIES: Final = 64
-"""Index entries before the end whose batches are read again: 64 batches of 4 KiB or more, else 256 KiB."""
+"""The number of last index entries whose batches are read again: at least 64 batches and 256 KiB."""
 _LEFT_OVER: Final = (DELETED, TEMPORARY)
 _INDEXES: Final = (INDEX, TIME_INDEX, TRANSACTION_INDEX)
 
 
 class TruncatedBytes(NamedTuple):
-    """Sizes of what recovery removed: `size` bytes, and how many whole segments."""
+    """The number of bytes that recovery removed (`size`), and of whole segments among them."""
 
     size: int
     segments: int
@@ -55,9 +55,9 @@ NOTHING_TRUNCATED: Final = TruncatedBytes(0, 0)
 
 @dataclass(slots=True, kw_only=True)
 class LoadedLog:
-    """The files of a log: at least one segment, the last of which is active; none is open.
+    """A loaded log with closed files and at least one segment, the last of which is active.
 
-    `is_clean`: all is as a clean shutdown left it.
+    `is_clean`: the files are as a clean shutdown left them.
     """
 
     segments: list[Segment]
@@ -80,9 +80,9 @@ def load(
     cleaned_offset: int = 0,
     watch: Watcher = lambda size: None,
 ) -> LoadedLog:
-    """Open the log in `directory`, which is created if it does not exist, and repair it. Raises `OSError`.
+    """Load the log in `directory`, created if missing, and recover it.
 
-    `watch` is called while recovery reads.
+    `watch` is called with the size of each read of recovery.
     """
     if not pool.disk.exists(directory):
         pool.disk.make_directories(directory)
@@ -136,7 +136,7 @@ def load(
 def _load_synced(
     pool: FilePool, directory: str, segments: list[Segment], now_ms: int, *, clean: bool, recovery_point: int
 ) -> int:
-    """Load the ends of the synced, valid segments; return their number. The others must be recovered."""
+    """Load the end offsets and timestamps of synced, valid segments; return their number. Others need recovery."""
     for number, segment in enumerate(segments[:-1]):
         following = segments[number + 1].base_offset
         if not clean and following > recovery_point:
@@ -159,7 +159,7 @@ def _load_synced(
 
 
 def create_segment(pool: FilePool, directory: str, base_offset: int, config: LogConfig, *, now_ms: int) -> Segment:
-    """Create an empty segment with its `.log` file; not synced. Raises `OSError`."""
+    """Create an empty segment with its `.log` file, without syncing."""
     segment = Segment(pool, directory, base_offset, config, now_ms=now_ms)
     segment.log.truncate(0)
     segment.is_created = True
@@ -173,7 +173,7 @@ def _has_valid_end(active: Segment) -> bool:
 def load_producers(
     pool: FilePool, directory: str, segments: Sequence[Segment], following: Segment | None = None
 ) -> ProducerState:
-    """Return the producers as of the end of `segments`, or the beginning of `following`."""
+    """Return the producers at the end of `segments`, or at the base offset of `following`."""
     disk = pool.disk
     end = segments[-1].next_offset if following is None else following.base_offset
     state, start = ProducerState(), segments[0].base_offset if segments else end
@@ -200,17 +200,17 @@ def load_producers(
 
 
 def _add_recent_batches(state: ProducerState, segments: Sequence[Segment], end: int) -> None:
-    """Add batches before `end`: a snapshot has one per producer, and any of the last five may be sent again.
+    """Add each producer's last five batches before `end`, because a snapshot has only the last one.
 
-    Kafka's broker does not, and the client's retries are duplicates.
+    Kafka's broker does not, and so may append a retried batch twice.
     """
     holding = [segment for segment in segments if segment.base_offset < end]
     if not holding or not state.entries:
         return
     found = ProducerState()
-    # Two, because the last one may be new.
+    # The last two, because the last one may be nearly empty.
     for segment in holding[-2:]:
-        with suppress(CorruptBatchError):  # what follows the damage is enough
+        with suppress(CorruptBatchError):  # fewer batches may be enough
             for _, header in segment.scan(segment.offset_index.position_before(end, entries=_RECENT_ENTRIES)):
                 if header.base_offset >= end:
                     break
@@ -235,7 +235,7 @@ def remove_snapshots(
     before: int | None = None,
     of: Container[int] = (),
 ) -> None:
-    """Remove snapshots before `before`, after `after` (durably), and at offsets in `of`. Raises `OSError`."""
+    """Remove snapshots before `before`, after `after` (synced), and at offsets in `of`."""
     gone = [
         offset
         for offset in _snapshots(pool, directory)
@@ -248,7 +248,7 @@ def remove_snapshots(
 
 
 def _remove_stray_snapshots(pool: FilePool, directory: str, segments: list[Segment], *, synced_offset: int) -> None:
-    """Remove snapshots that are not needed, or that a crash damaged: from `synced_offset` on they are not synced."""
+    """Remove unneeded snapshots, and invalid ones from `synced_offset` on, which may be unsynced."""
     bases = {segment.base_offset for segment in segments}
     offsets = _snapshots(pool, directory)
     for offset in offsets:
@@ -267,7 +267,7 @@ def _is_snapshot(disk: Disk, path: str) -> bool:
 
 
 def remove_segment_files(pool: FilePool, segment: Segment) -> None:
-    """Remove the files of a segment that left its log, the `.log` last. Raises `OSError`."""
+    """Remove the files of a segment, the `.log` last."""
     segment.close()
     for path in reversed(segment.paths):
         if pool.disk.exists(path):
@@ -304,7 +304,7 @@ def _remove_left_overs(pool: FilePool, directory: str) -> list[str]:
 
 
 def _load_epochs(pool: FilePool, directory: str, synced: list[Segment]) -> LeaderEpochs:
-    """Return the file's epochs, or those of the `synced` segments."""
+    """Return the leader epochs in the file; without a valid file, those of the `synced` segments."""
     path = f"{directory}/{leader_epoch_cache.FILE_NAME}"
     try:
         return LeaderEpochs.decode(pool.disk.read_file(path), path)
@@ -318,9 +318,9 @@ def _load_epochs(pool: FilePool, directory: str, synced: list[Segment]) -> Leade
 
 
 def _has_latest_epoch(epochs: LeaderEpochs, segments: list[Segment], log_start_offset: int) -> bool:
-    """Return whether the file has the epoch of the last batch; otherwise followers would keep wrong records.
+    """Return whether `epochs` has the last batch's epoch, without which followers keep divergent records.
 
-    Kafka's broker drops epochs that are newer than its own controller's.
+    Kafka's broker drops epochs newer than its controller's.
     """
     last = next((segment for segment in reversed(segments) if segment.size), None)
     if last is None:
@@ -357,12 +357,12 @@ def _recover(
     watch: Watcher,
     cleaned_offset: int,
 ) -> TruncatedBytes:
-    """Check the segments from number `first` on; truncate the log at the first error. Updates `producers`."""
+    """Recover the segments from number `first` on; truncate the log at the first error. Updates `producers`."""
     epochs.truncate_from_end(segments[first].base_offset)
     expected = segments[first].base_offset
     for number in range(first, len(segments)):
         segment = segments[number]
-        # Kafka's compaction leaves gaps between segments, ours does not.
+        # Kafka's compaction leaves gaps between segments; Odradek's does not.
         is_wrong = not expected <= segment.base_offset <= max(expected, cleaned_offset)
         removed = 0 if is_wrong else recover_segment(segment, epochs, producers, now_ms=now_ms, watch=watch)
         segment.close()
@@ -390,7 +390,7 @@ def _remove(segments: list[Segment]) -> None:
 
 
 def _rebuild_indexes(segment: Segment, next_offset: int, producers: ProducerState, now_ms: int) -> None:
-    """Rebuild the indexes of a synced segment, damaged or not; `producers` are as of its beginning."""
+    """Rebuild a synced segment's indexes up to any damage; `producers` are as of its base offset."""
     size = segment.size
     offset_beyond = segment.offset_beyond_end()
     segment.reset()
@@ -421,6 +421,6 @@ def _rebuild_indexes(segment: Segment, next_offset: int, producers: ProducerStat
     segment.next_offset = next_offset
     segment.clear_recent()
     segment.finish()
-    if not is_known_by_index:  # the old files show it to the next start, too
+    if not is_known_by_index:  # the old files show the truncation to the next start, too
         segment.replace_indexes()
     segment.close()

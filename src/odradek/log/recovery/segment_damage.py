@@ -1,6 +1,6 @@
-"""Damage in a segment that was whole: a reader suspects it, a check on another thread confirms it.
+"""Damage in segments of open logs: a reader reports a suspected segment, a check on another thread confirms the damage.
 
-The reader may also have met a wrong index, or messages of the formats 0 and 1.
+Suspicion without damage is caused by a wrong index or messages of formats 0 and 1.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from odradek.runtime import Disk
 
 
 class SuspectedSegments:
-    """The segments of one log that are being checked for damage, and the damage found.
+    """One log's segments under a check for damage, and the damage found.
 
     `on_suspected` starts a check and returns whether it did; `checked` or `check_failed` ends it.
     """
@@ -30,7 +30,7 @@ class SuspectedSegments:
         self.on_suspected: Callable[[Segment], bool] | None = None
 
     def add(self, path: str) -> None:
-        """Have the segment whose `.log` file is at `path` checked, unless the log is known to be damaged."""
+        """Start a check of the segment with the `.log` file `path`, unless the log's damage is known."""
         if self.on_suspected is None or self.damage is not None:
             return
         for segment in self._segments:
@@ -38,7 +38,7 @@ class SuspectedSegments:
                 self._suspected.add(segment)
 
     def checked(self, segment: Segment, size: int, damage: DamagedFileError | None) -> bool:
-        """Record the result of a check of the first `size` bytes; return whether damage is news."""
+        """Record the result of a check of `size` bytes; return whether it is the log's first damage."""
         self._suspected.discard(segment)
         if damage is None or self.damage is not None or segment not in self._segments or segment.written_size < size:
             return False
@@ -46,25 +46,25 @@ class SuspectedSegments:
         return True
 
     def check_failed(self, segment: Segment) -> None:
-        """Record that a check ended without a result."""
+        """Record that a check of `segment` ended without a result."""
         self._suspected.discard(segment)
 
     @property
     def damage(self) -> DamagedFileError | None:
-        """The known damage of the log; None again once its segment was deleted."""
+        """The known damage of the log; None once the damaged segment is deleted."""
         if self._damaged is not None and self._damaged[0] not in self._segments:
             self._damaged = None
         return None if self._damaged is None else self._damaged[1]
 
     @property
     def may_be_damaged(self) -> bool:
-        """Whether a segment of the log is damaged, or is being checked."""
+        """Whether a segment of the log is damaged or being checked."""
         return self.damage is not None or any(segment in self._segments for segment in self._suspected)
 
 
 @dataclass(slots=True, kw_only=True)
 class DamageCheck:
-    """A check of a segment, as far as it is written; `run` may be called on any thread."""
+    """A check of the written part of a segment; `run` may be called on any thread."""
 
     segment: Segment
     disk: Disk
@@ -74,7 +74,7 @@ class DamageCheck:
 
     @classmethod
     def of(cls, segment: Segment) -> "DamageCheck":
-        """Return a check of what is written of `segment`."""
+        """Return a check of the written part of `segment`."""
         return cls(
             segment=segment,
             disk=segment.pool.disk,

@@ -1,8 +1,7 @@
-"""Recovery of one segment after a crash: which of its batches are valid.
+"""Recovery of one segment after a crash: truncate it before the first invalid batch and rebuild its indexes.
 
 A batch is valid if its CRC is right, its magic is 2, its length fits, its offsets continue the segment, and its leader
-epoch does not fall. The segment is truncated at the first that is not, unless that is a message of format 0 or 1.
-Headers are unpacked once, into local names, for speed.
+epoch does not fall. A message of format 0 or 1 is an error instead, and the segment stays unchanged.
 """
 
 from collections.abc import Callable
@@ -29,15 +28,15 @@ from odradek.protocol.batches.record_batch import (
 _CHUNK_BYTES: Final = 1 << 20
 _SHORTEST: Final = HEADER_SIZE - LENGTH_OVERHEAD
 Watcher = Callable[[int], None]
-"""Called with the number of bytes read since the last call; may end recovery by raising."""
+"""Called with the number of bytes read since its last call; may end recovery by raising."""
 
 
 def recover_segment(
     segment: Segment, epochs: LeaderEpochs, producers: ProducerState, *, now_ms: int, watch: Watcher
 ) -> int:
-    """Check all batches, rebuild the indexes, truncate the file after the last valid batch; return the bytes removed.
+    """Check all batches, rebuild the indexes, truncate after the last valid batch; return the removed bytes.
 
-    Updates `epochs` and `producers`. Raises `OSError`, and `DamagedFileError` for messages of the formats 0 and 1.
+    Updates `epochs` and `producers`. Raises `OSError`, and `DamagedFileError` for a message of format 0 or 1.
     """
     size = segment.written_size
     segment.reset()
@@ -90,7 +89,6 @@ class _Check:
         self._since_entry = 0
 
     def end(self) -> SegmentEnd:
-        """Return the state of the segment up to `position`."""
         return SegmentEnd(
             size=self.position,
             next_offset=self._next_offset,
@@ -101,7 +99,7 @@ class _Check:
         )
 
     def run(self, watch: Watcher) -> None:
-        """Read up to the first batch that is not valid."""
+        """Check batches up to the first invalid one, or the end of the file."""
         size, log = self._size, self._segment.log
         buffer = memoryview(bytearray(min(_CHUNK_BYTES, size)))
         while self.position + HEADER_SIZE <= size:
@@ -116,7 +114,7 @@ class _Check:
                 return
 
     def _check_chunk(self, chunk: memoryview) -> bool:
-        """Check the whole batches in `chunk`, which begins at `position`; return whether all are valid."""
+        """Check the whole batches in `chunk`, read at `position`; return whether all are valid."""
         at, end = 0, len(chunk)
         start, size, base = self.position, self._size, self._segment.base_offset
         interval = self._segment.config.index_interval_bytes
@@ -168,7 +166,7 @@ class _Check:
         return is_valid
 
     def _check_large(self, buffer: memoryview, length: int, watch: Watcher) -> bool:
-        """Check the batch at `position`, piece by piece; `buffer` has its first `length` bytes."""
+        """Check the batch at `position`, larger than `buffer`, which has its first `length` bytes."""
         header = tuple.__new__(BatchHeader, HEADER.unpack_from(buffer))
         crc = crc32c(buffer[CRC_START:length])
         done = length

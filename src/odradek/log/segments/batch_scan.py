@@ -1,4 +1,4 @@
-"""Reading a segment's batches one by one, up to the first bytes that cannot be a batch."""
+"""Reading a `.log` file batch by batch, up to the first bytes that cannot be a batch."""
 
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -22,9 +22,9 @@ class FoundBatch(NamedTuple):
 def scan_file(
     file: File, path: str, size: int, *, position: int = 0, read_bytes: int = _READ_BYTES
 ) -> Iterator[FoundBatch]:
-    """Yield the batches in the first `size` bytes of a `.log` file; neither CRC nor offsets are checked.
+    """Yield the batches in the first `size` bytes of a `.log` file; CRCs and offsets are not checked.
 
-    Raises `DamagedFileError` where no batch can begin, `TruncatedFileError` where one does not end, and `OSError`.
+    Raises `DamagedFileError` at an invalid header, `TruncatedFileError` at an incomplete batch, and `OSError`.
     """
     chunk, start = memoryview(b""), position
     while position < size:
@@ -57,7 +57,7 @@ def _read(file: File, path: str, position: int, length: int) -> memoryview:
 
 
 def _damaged(header: BatchHeader, chunk: memoryview, path: str, position: int) -> DamagedFileError:
-    """Return why no batch begins at the beginning of `chunk`."""
+    """Return the error for the invalid batch header at the start of `chunk`."""
     if not any(chunk[:HEADER_SIZE]):
         return DamagedFileError(path, position, "has zeros where a batch should begin")
     if header.magic in (0, 1):

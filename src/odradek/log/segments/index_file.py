@@ -1,6 +1,6 @@
-"""A file of sorted rows of numbers: the common part of a segment's three indexes.
+"""A file of sorted rows of numbers, the base of a segment's three indexes.
 
-New rows stay in memory until they fill a page; the file is searched with small reads.
+New rows stay in memory until they fill a page; searches read only parts of the file.
 """
 
 import struct
@@ -21,9 +21,9 @@ _COLUMNS: Final = tuple(map(itemgetter, range(5)))
 
 
 class IndexFile(Generic[Row]):
-    """Rows that never fall in a column that is searched.
+    """Rows of numbers that never decrease in the searched columns: `stored` rows in `file`, the others in memory.
 
-    `layout` is their binary format, `stored` the rows in `file`.
+    Methods that use the file raise `OSError`.
     """
 
     __slots__ = ("_is_torn", "_last", "_layout", "_stored", "_tail", "file")
@@ -46,7 +46,7 @@ class IndexFile(Generic[Row]):
 
     @property
     def last(self) -> Row | None:
-        """The last row, or None if there is none."""
+        """The last row, or None."""
         if self._last is None and len(self):
             self._last = self[len(self) - 1]
         return self._last
@@ -57,7 +57,7 @@ class IndexFile(Generic[Row]):
         return len(self._tail) >= PAGE_ENTRIES
 
     def is_sorted(self) -> bool:
-        """Return whether all rows rise. Reads the whole file; raises `OSError`."""
+        """Return whether all rows rise; reads the whole file."""
         rows = [*self._page(0, self._stored), *self._tail]
         return all(first[0] < second[0] and first[1] <= second[1] for first, second in pairwise(rows))
 
@@ -67,13 +67,13 @@ class IndexFile(Generic[Row]):
         self._last = row
 
     def rows(self, first: int, count: int) -> list[Row]:
-        """Return up to `count` rows from row `first` on; none only at the end. Raises `OSError`."""
+        """Return up to `count` rows from row `first` on; empty only at the end."""
         if first >= self._stored:
             return self._tail[first - self._stored : first - self._stored + count]
         return self._page(first, min(count, self._stored - first))
 
     def find(self, value: int, column: int) -> int:
-        """Return the number of the last row whose `column` is at most `value`, or -1. Raises `OSError`."""
+        """Return the index of the last row whose `column` is at most `value`, or -1."""
         key = _COLUMNS[column]
         if self._tail and self._tail[0][column] <= value:
             return self._stored + bisect_right(self._tail, value, key=key) - 1
@@ -87,7 +87,7 @@ class IndexFile(Generic[Row]):
         return low + bisect_right(self._page(low, high - low), value, key=key) - 1
 
     def clear(self) -> None:
-        """Forget all rows; the file is unchanged until `rewrite` or `replace`."""
+        """Remove all rows; `rewrite` or `replace` then changes the file."""
         self._stored = 0
         self._tail.clear()
         self._last = None
@@ -102,7 +102,7 @@ class IndexFile(Generic[Row]):
         self._last = None
 
     def flush(self) -> None:
-        """Write the rows in memory without syncing; the file exists afterwards. Raises `OSError`."""
+        """Write the rows in memory without syncing; create a missing file."""
         if self._is_torn:
             self.file.truncate(self._stored * self._layout.size)
         self._is_torn = True
@@ -112,17 +112,14 @@ class IndexFile(Generic[Row]):
         self._tail.clear()
 
     def rewrite(self) -> None:
-        """Empty the file; the next `flush` writes the rows in memory. Raises `OSError`."""
+        """Make the next `flush` replace the file's content; flush now if a page is full."""
         assert not self._stored, "a part of the index would be lost"
         self._is_torn = True
         if len(self._tail) >= PAGE_ENTRIES:
             self.flush()
 
     def correct(self, rows: Sequence[Row], *, column: int, end: int) -> bool:
-        """Replace all rows below `end` in `column` by `rows`; return whether that changes any.
-
-        The next `flush` writes them. Raises `OSError`.
-        """
+        """Replace rows whose `column` is below `end` by `rows`; return whether any changes. The next `flush` writes."""
         beyond = [row for row in self._tail if row[column] >= end]
         if [*self._page(0, self._stored), *self._tail] == [*rows, *beyond]:
             return False
@@ -131,7 +128,7 @@ class IndexFile(Generic[Row]):
         return True
 
     def replace(self, disk: Disk) -> None:
-        """Replace the file by the rows in memory, atomically and synced. Raises `OSError`."""
+        """Replace the file by the rows in memory, atomically and synced."""
         assert not self._stored, "a part of the index would be lost"
         self.file.close()
         disk.replace_file(self.file.path, self._packed())

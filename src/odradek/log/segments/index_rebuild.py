@@ -1,8 +1,8 @@
-"""Indexes rebuilt from the batches of a segment when an entry turns out to be wrong.
+"""Rebuilding a segment's offset and time index from its batches when an entry is wrong.
 
-At the start only an index file's size and last entry are checked, as in Kafka (`sanityCheck`); an entry, when it is
-used. If it is wrong, all headers are read: if they are consistent, the index is replaced; if not, the segment is
-damaged.
+At the start only an index file's size and last entry are checked, as in Kafka (`sanityCheck`); other entries when they
+are used. If one is wrong, all batch headers are read: if these are consistent, the indexes are replaced, else the
+segment is damaged.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from odradek.protocol.batches.record_batch import BatchHeader, CorruptBatchError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuiltIndexes:
-    """The rows of both indexes for the batches up to `size`, their end, and their largest timestamp or -1."""
+    """The rows of both indexes, the end of the batches (`size`, `next_offset`), and their largest timestamp or -1."""
 
     offset_rows: list[Pair]
     time_rows: list[Pair]
@@ -30,7 +30,7 @@ def rebuilt_indexes(
 ) -> RebuiltIndexes:
     """Return the indexes for a segment's batches, each `(position, header)`.
 
-    Raises `CorruptBatchError` if there are gaps between batches, or offsets do not rise.
+    Raises `CorruptBatchError` if offsets do not rise, or batches end beyond `size`.
     """
     offset_rows: list[Pair] = []
     time_rows: list[Pair] = []

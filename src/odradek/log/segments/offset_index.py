@@ -1,12 +1,11 @@
-"""`.index`: positions in a segment by offset.
+"""`.index` files: positions in a segment by offset.
 
 ```
 entry, 8 bytes    relative offset uint32 | position uint32          big-endian, both rise
 ```
-The relative offset is that of a batch's last record less the segment's base offset; the position is where that batch
-begins. There is an entry for about every `index.interval.bytes` of log, none for the first batch. The file is valid if
-its size is a multiple of 8 and the last position is inside the segment and not 0 (a crash may leave zeros). Entries
-are checked when they are used (`index_rebuild`).
+The relative offset is a batch's last offset less the base offset, the position is that batch's. There is an entry about
+every `index.interval.bytes`, none for the first batch. The file is valid if its size is a multiple of 8 and the last
+position is inside the segment and not 0 (a crash may leave zeros). Entries are checked when used (`index_rebuild`).
 """
 
 import struct
@@ -19,7 +18,7 @@ ENTRY: Final = struct.Struct(">II")
 
 
 class OffsetIndex:
-    """The sparse offset index of one segment, with absolute offsets. Methods that read raise `OSError`."""
+    """The sparse offset index of one segment; methods take absolute offsets. Those that read raise `OSError`."""
 
     __slots__ = ("_base_offset", "entries", "limit")
 
@@ -34,25 +33,25 @@ class OffsetIndex:
         return len(self.entries) >= self.limit
 
     def append(self, last_offset: int, position: int) -> None:
-        """Add the batch that begins at `position`, unless the index is full."""
+        """Index the batch at `position`, unless the index is full."""
         if not self.is_full:
             self.entries.append((last_offset - self._base_offset, position))
 
     def position_below(self, offset: int) -> int:
-        """Return the last indexed position of a batch that does not begin after `offset`."""
+        """Return the position of the last indexed batch whose last offset is at most `offset`, or 0."""
         number = self.entries.find(offset - self._base_offset, 0)
         return self.entries[number][1] if number >= 0 else 0
 
     def position_before(self, offset: int, *, entries: int) -> int:
-        """Return the position `entries` entries before `position_below`, or 0."""
+        """Return the position of the entry `entries` entries before that of `position_below`, or 0."""
         number = self.entries.find(offset - self._base_offset, 0) - entries
         return self.entries[number][1] if number >= 0 else 0
 
     def truncate(self, size: int) -> None:
-        """Remove batches that begin at `size` or later."""
+        """Remove entries of batches at position `size` or later."""
         self.entries.truncate(self.entries.find(size - 1, 1) + 1)
 
     def is_valid(self, stored_bytes: int, segment_bytes: int) -> bool:
-        """Return whether the file is valid, as the module says."""
+        """Return whether the file is valid (see the module)."""
         last = self.entries.last
         return stored_bytes % ENTRY.size == 0 and (last is None or 0 < last[1] < segment_bytes)

@@ -1,12 +1,12 @@
-"""Messages of the formats 0 and 1, from before Kafka 0.11: recognized, so that they are not taken for damage.
+"""Recognition of messages of the formats 0 and 1, from before Kafka 0.11, which are not damage.
 
 ```
- 0 offset int64 | 8 size int32, of all that follows | 12 crc uint32 (CRC-32 of all that follows)
+ 0 offset int64 | 8 size int32, of the rest | 12 crc uint32 (CRC-32 of the rest)
 16 magic int8 = 0 or 1 | 17 attributes int8 | 18 timestamp int64, in format 1 only
-then, a length of -1 being null:    key length int32, key | value length int32, value
+then, with length -1 for null:      key length int32, key | value length int32, value
 ```
-Kafka 4 does not write them, but serves those in its logs. This release does not read them; recovery leaves a log with
-such a message unchanged instead of truncating it.
+Kafka 4 reads, but does not write them. This release does not read them; recovery leaves a log with one unchanged.
+Functions raise `OSError`.
 """
 
 import struct
@@ -21,15 +21,12 @@ _HEAD: Final = struct.Struct(">qiIb")
 _CRC_START: Final = 16
 _LENGTH_OVERHEAD: Final = 12
 _SHORTEST: Final = {0: 14, 1: 22}
-"""The least size of what follows the size field, by format."""
+"""The least value of the size field, by format."""
 _CHUNK_BYTES: Final = 1 << 20
 
 
 def old_message(file: File | PooledFile, position: int, size: int) -> int | None:
-    """Return the format, 0 or 1, of a valid message at `position` of a file of `size` bytes, or None.
-
-    Raises `OSError`.
-    """
+    """Return the format, 0 or 1, of a valid message at `position` of a file of `size` bytes, or None."""
     if position + _HEAD.size > size:
         return None
     offset, length, crc, magic = _HEAD.unpack(file.read(position, _HEAD.size))

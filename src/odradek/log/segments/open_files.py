@@ -1,7 +1,7 @@
-"""Files that are opened on use and closed when too many are open.
+"""The pool of a broker's log files, which are opened on use and closed when too many are open.
 
-All logs of a broker share one `FilePool`, on the event loop's thread; a file for another thread is pinned. At start
-and shutdown threads use the logs, with `FilePool.run_in_threads`.
+All logs share one `FilePool`, on the event loop's thread; files used by other threads are pinned. At start and
+shutdown, `FilePool.run_in_threads` opens and closes logs on threads.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,11 +18,11 @@ DEFAULT_OPEN_FILES: Final = 512
 _FILES_OF_A_THREAD: Final = 8
 """The files of two segments."""
 _GIVEN_BACK: Final = 16
-"""Enough for what a broker's threads open at the same time."""
+"""At least the number of files that threads open at the same time."""
 
 
 class FilePool:
-    """A cache of up to `limit` open files; files that were not used lately are closed (second-chance)."""
+    """A cache of up to `limit` open files with second-chance eviction."""
 
     def __init__(self, disk: Disk, limit: int = DEFAULT_OPEN_FILES) -> None:
         self.disk = disk
@@ -35,7 +35,7 @@ class FilePool:
         return len(self._open)
 
     def give_back(self) -> bool:
-        """Close a few files for lack of descriptors; return whether there were any."""
+        """Close some idle files to free descriptors; return whether there were any."""
         idle = sorted((file for file in self._open if not file.pins), key=lambda file: file.is_recent)
         for file in idle[:_GIVEN_BACK]:
             file.close()
@@ -46,7 +46,10 @@ class FilePool:
         return PooledFile(self, path)
 
     def run_in_threads(self, groups: Sequence[Sequence[Callable[[], T]]], *, threads: int) -> Iterator[T]:
-        """Run work on so few of the disk's threads that no file must be closed: each opens two segments at most."""
+        """Run `groups` of work on up to `threads` threads each, so few that the pool closes no file.
+
+        Each thread opens two segments at most.
+        """
         for file in tuple(self._open):
             file.close()
         if len(groups) > self.limit // _FILES_OF_A_THREAD:
@@ -69,10 +72,7 @@ class FilePool:
 
 
 def write_file(disk: Disk, path: str, data: bytes) -> None:
-    """Write a file without syncing; a crash may leave a part of it.
-
-    Raises `OSError`, and removes the partial file if it can.
-    """
+    """Write a file, neither atomically nor synced. After an `OSError` the partial file is removed if possible."""
     file = disk.open(path, create=True)
     try:
         file.truncate(0)
@@ -116,7 +116,7 @@ class PooledFile:
         return (self._file or self._opened()).size()
 
     def sync(self) -> None:
-        """Sync the file. Errors of earlier write-backs are reported, too (Linux 4.17)."""
+        """Sync the file; also raises errors of earlier write-backs (Linux 4.17)."""
         (self._file or self._opened()).sync()
 
     def pin(self) -> File:
@@ -127,7 +127,7 @@ class PooledFile:
         return file
 
     def unpin(self) -> None:
-        """Let the pool close the file again."""
+        """Allow the pool to close the file again."""
         self.pins -= 1
         if self._wants_close and not self.pins:
             self.close()

@@ -1,11 +1,10 @@
 """One segment: a `.log` file of batches from a base offset on, and its indexes.
 
-`add` notes each appended batch, pending ones too; the log writes the bytes and moves `written_size`, and nothing
-behind that is read. The last hundred batches are kept one by one, so that reads at the end of the log need no index.
+`add` records each appended batch, also while it is pending; `LogWriter` writes the bytes and moves `written_size`, up
+to which bytes are read. The last hundred batches' positions are in memory: reads at the log's end need no index.
 
 ```
-NNNNNNNNNNNNNNNNNNNN.log     record batches (protocol.record_batch), end to end, offsets rising, none below the base
-                             offset N nor 2**31 or more above it
+NNNNNNNNNNNNNNNNNNNN.log     record batches (protocol.record_batch), with rising offsets from N to N + 2**31 - 1
 ```
 A `.log` is valid up to the first batch that is truncated, has another magic than 2, a wrong CRC, or an offset that
 does not rise.
@@ -42,16 +41,16 @@ MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 _SCAN_BYTES: Final = 8192
 _MOST_RECENT: Final = 128
 _WORTH_LENDING_BYTES: Final = 64 * 1024
-"""Smaller reads do not borrow a buffer: most of it would be wasted."""
+"""Smaller reads use no lent buffer, most of which would be wasted."""
 
 Lender = Callable[[int], memoryview]
-"""Returns a buffer of at least so many bytes, which belongs to the caller while views of it exist."""
+"""Returns a buffer of at least the given size, the caller's until its last view is gone."""
 
 
 class SegmentEnd(NamedTuple):
-    """The state of a segment that recovery has read to its end. Timestamps in ms, sizes in bytes.
+    """The state of a segment after recovery has read it. Timestamps in ms, sizes in bytes.
 
-    `since_entry` counts bytes since the last index entry.
+    `since_entry` is the size of the batches since the last index entry.
     """
 
     size: int
@@ -63,17 +62,16 @@ class SegmentEnd(NamedTuple):
 
 
 class Segment:
-    """One segment. Methods that read raise `OSError`, and `CorruptBatchError` where the file is damaged.
+    """One segment. Methods that read raise `OSError`, and `CorruptBatchError` for a damaged file.
 
-    `size` and `next_offset` include pending batches, `written_size` does not. `max_timestamp` is the largest of all
-    records, -1 without any. `is_created` says whether the `.log` file exists. `aborted` is None until a transaction
-    aborts.
+    `size` and `next_offset` include pending batches, `written_size` does not. `max_timestamp` is -1 without timestamps.
+    `is_created`: the `.log` file exists. `aborted` is None until a transaction aborts.
     """
 
     def __init__(
         self, pool: FilePool, directory: str, base_offset: int, config: LogConfig, *, now_ms: int, suffix: str = ""
     ) -> None:
-        """`suffix` follows all file names of a segment that is not yet part of its log."""
+        """`suffix` is appended to the file names of a segment outside its log."""
         self.directory = directory
         self.base_offset = base_offset
         self.config = config
@@ -85,9 +83,9 @@ class Segment:
         self.last_append_ms = now_ms
         self.is_created = False
         self.is_truncated = False
-        """Whether the file lost its end after it was synced, so that offsets are missing."""
+        """Whether synced batches at the file's end are missing."""
         self.checked_at_s: float | None = None
-        """When a check for damage last found it whole, in monotonic time."""
+        """The monotonic time of the last check that found no damage."""
         self.end_batch: tuple[int, int] | None = None
         """`(last offset, leader epoch)` of the last batch, if `load_end` found one."""
         self._suffix = suffix
@@ -109,7 +107,7 @@ class Segment:
     def open(
         cls, pool: FilePool, directory: str, base_offset: int, config: LogConfig, *, now_ms: int, suffix: str = ""
     ) -> "Segment":
-        """Return a segment on the disk, before `load_end` or `load_finished`."""
+        """Return a segment on the disk; then call `load_end` or `load_finished`."""
         segment = cls(pool, directory, base_offset, config, now_ms=now_ms, suffix=suffix)
         segment.size = segment.written_size = pool.disk.size(segment.log.path)
         segment.is_created = True
@@ -128,13 +126,13 @@ class Segment:
         self.time_index = TimeIndex(file(self._path(TIME_INDEX)), base, max_bytes=limit, stored_bytes=time_index_bytes)
 
     def stored_index_bytes(self) -> tuple[int, int]:
-        """Return the sizes of both index files, 0 for one that does not exist."""
+        """Return the sizes of the offset and time index files, 0 if missing."""
         disk, paths = self.pool.disk, (self._path(INDEX), self._path(TIME_INDEX))
         sizes = [disk.size(path) if disk.exists(path) else 0 for path in paths]
         return sizes[0], sizes[1]
 
     def update_config(self, config: LogConfig) -> None:
-        """Apply another configuration; the size of the indexes does not change."""
+        """Apply another configuration, except the size limit of the indexes."""
         self.config = config
         most_ms = config.segment_ms
         if "compact" in config.cleanup_policy:
@@ -145,7 +143,7 @@ class Segment:
     # ---- batches and index entries --------------------------------------------------------------------------------
 
     def must_roll(self, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
-        """Return whether a batch of `size` bytes that ends at `last_offset` needs a new segment."""
+        """Return whether a batch of `size` bytes with `last_offset` needs a new segment."""
         if not self.size:
             return False
         first, newest = self.first_timestamp(), max_timestamp
@@ -159,7 +157,7 @@ class Segment:
         )
 
     def add(self, base_offset: int, last_offset: int, size: int, max_timestamp: int, now_ms: int) -> None:
-        """Record that a batch of `size` bytes follows in the file."""
+        """Record an appended batch of `size` bytes."""
         position = self.size
         if not position:
             self._first_timestamp = max_timestamp
@@ -191,12 +189,12 @@ class Segment:
         self.aborted.append(transaction)
 
     def add_index_entries(self, last_offset: int, position: int, max_timestamp: int, timestamp_offset: int) -> None:
-        """Index the batch at `position`, and the largest timestamp so far with its offset."""
+        """Index the batch at `position` by offset, and the largest timestamp so far by time."""
         self.offset_index.append(last_offset, position)
         self.time_index.append(max_timestamp, timestamp_offset)
 
     def set_recovered(self, end: SegmentEnd, now_ms: int) -> None:
-        """Set what recovery found; the index entries are added already."""
+        """Set the state found by recovery, which has already added the index entries."""
         self.size = self.written_size = end.size
         self.next_offset = end.next_offset
         self.max_timestamp, self.max_timestamp_offset = end.max_timestamp, end.max_timestamp_offset
@@ -212,11 +210,11 @@ class Segment:
         return self._first_timestamp
 
     def finish(self) -> None:
-        """Add the last entry of the time index: nothing more is appended."""
+        """Add the last entry of the time index, after the last append."""
         self.time_index.append(self.max_timestamp, self.max_timestamp_offset, at_end=True)
 
     def flush_full_pages(self) -> None:
-        """Write index entries if they fill a page."""
+        """Write the entries of each index that fill a page."""
         for entries in self._indexes():
             if entries.has_full_page:
                 entries.flush()
@@ -227,12 +225,12 @@ class Segment:
             entries.flush()
 
     def rewrite_indexes(self) -> None:
-        """Rewrite the index files, not atomically: the next start recovers this segment again."""
+        """Rewrite the index files, not atomically: after a crash the segment is recovered again."""
         for entries in self._indexes():
             entries.rewrite()
 
     def replace_indexes(self) -> None:
-        """Replace the index files by the entries added since `reset`, each atomically and synced."""
+        """Replace each index file by the entries since `reset`, atomically and synced."""
         for entries in self._indexes():
             entries.replace(self.pool.disk)
 
@@ -243,21 +241,21 @@ class Segment:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The files of the segment, the log first."""
+        """The files of the segment, the `.log` first."""
         return self.log.path, *(entries.file.path for entries in self._indexes())
 
     @property
     def largest_timestamp(self) -> int:
-        """The time for retention: of the latest record, or of the last append if no record has a timestamp.
+        """The time for retention: the largest timestamp, or the last append's time without timestamps.
 
-        0 counts as none: librdkafka writes it for records without timestamps.
+        Timestamp 0 counts as none: librdkafka writes it.
         """
         return self.max_timestamp if self.max_timestamp > 0 else self.last_append_ms
 
     # ---- reading ------------------------------------------------------------------------------------------------
 
     def find(self, offset: int) -> int:
-        """Return the position of the batch with `offset`, or the next one after it; `size` if there is none."""
+        """Return the position of the batch with `offset`, or of the next batch; `size` if there is none."""
         if self._recent_lasts and offset >= self._recent_from:
             number = bisect_left(self._recent_lasts, offset)
             return self._recent_positions[number] if number < len(self._recent_lasts) else self.size
@@ -280,7 +278,7 @@ class Segment:
                 return position
         else:
             if header is None:
-                # With pending batches, what is written may end here; and compaction may have left nothing.
+                # No batch at `start`: it may be pending, or compaction may have left an empty segment.
                 is_true = not start or start < self.size != self.written_size
             else:
                 is_true = position + header.size == self.written_size
@@ -291,7 +289,7 @@ class Segment:
         )
 
     def rebuild_indexes(self, reason: str) -> bool:
-        """Rebuild both indexes, once, because an entry was wrong; return whether that helped."""
+        """Rebuild both indexes after a wrong entry; return whether that changed any. Later calls do nothing."""
         if self._is_rebuilt:
             return False
         self._is_rebuilt = True
@@ -323,9 +321,9 @@ class Segment:
         return True
 
     def confirm_times(self) -> None:
-        """Check `max_timestamp` once, if it was only read from the time index. Raises nothing.
+        """Check `max_timestamp` if it is only from the time index, and rebuild wrong indexes. Raises nothing.
 
-        It is checked again while batches are pending.
+        Repeated calls check again only while batches are pending.
         """
         if self._are_times_confirmed:
             return
@@ -345,14 +343,13 @@ class Segment:
     def read(
         self, position: int, max_bytes: int, end: int, *, at_least_one: bool, lend: Lender | None = None
     ) -> Buffer:
-        """Return up to `max_bytes` from `position`, nothing behind `end`; the last batch may be truncated.
+        """Return up to `max_bytes` in positions `[position, end)`; the last batch may be truncated.
 
-        A larger first batch is returned whole with `at_least_one`, else not at all. Raises `DamagedSegmentError` if
-        its checksum is wrong; later ones are not checked (1 µs each): a reader that rejects one requests it again,
-        as the first.
+        A larger first batch is returned whole with `at_least_one`, else not at all. Raises `DamagedSegmentError` if the
+        first batch's checksum is wrong; later ones are not checked (1 µs each): clients check them and fetch again.
         """
         if not at_least_one and max_bytes < end - position:
-            # Usually the rest of a response that other partitions have filled: too little for a batch.
+            # Usually other partitions have filled the response, and the rest is too small for a batch.
             header = self.log.read(position, HEADER_SIZE)
             if len(header) < HEADER_SIZE or read_header(header).size > max_bytes:
                 return b""
@@ -399,7 +396,7 @@ class Segment:
     # ---- opening and truncating ---------------------------------------------------------------------------------
 
     def load_end(self) -> bool:
-        """Find `next_offset` and `max_timestamp` of an opened segment; return whether it consists of whole batches."""
+        """Read `next_offset` and `max_timestamp` after the last index entry; return whether all batches are whole."""
         latest, latest_offset = self.time_index.last_entry()
         last = self.offset_index.entries.last
         start = end = last[1] if last else 0
@@ -421,7 +418,7 @@ class Segment:
         return is_whole and end == self.written_size
 
     def load_finished(self, next_base_offset: int, times: tuple[int, int] | None = None) -> None:
-        """Set the end of a segment that another one follows; its largest time is in its index, or `times`."""
+        """Set a finished segment's end; `times` (largest timestamp, its offset) defaults to the index's last entry."""
         self.max_timestamp, self.max_timestamp_offset = times or self.time_index.last_entry()
         self.next_offset = next_base_offset
         self._are_times_confirmed = False
@@ -438,25 +435,25 @@ class Segment:
         )
 
     def has_valid_transactions(self, end_offset: int) -> bool:
-        """Return whether the transaction index is valid, or does not exist."""
+        """Return whether the transaction index is valid or missing."""
         if self.aborted is None:
             return True
         size = self.pool.disk.size(self.aborted.entries.file.path)
         return self.aborted.is_valid(size, self.base_offset, end_offset)
 
     def offset_beyond_end(self) -> int | None:
-        """Return an indexed offset behind the end of the file, if it became shorter."""
+        """Return the last indexed offset if the file was truncated before its position, or None."""
         last, index_bytes = self.offset_index.entries.last, self.stored_index_bytes()[0]
         if last is None or last[1] < self.size or index_bytes % ENTRY.size:
             return None
         return self.base_offset + last[0] if self.offset_index.entries.is_sorted() else None
 
     def has_sorted_indexes(self) -> bool:
-        """Return whether all index entries rise: a crash may leave parts of unsynced entries."""
+        """Return whether all index entries rise; a crash may damage unsynced entries."""
         return self.offset_index.entries.is_sorted() and self.time_index.entries.is_sorted()
 
     def reset(self) -> None:
-        """Forget all batches and index entries; `replace_indexes` changes the files."""
+        """Clear all batches and index entries in memory; `replace_indexes` changes the files."""
         for entries in self._indexes():
             entries.clear()
         self.clear_recent()
@@ -466,7 +463,7 @@ class Segment:
         self._since_entry = 0
 
     def truncate(self, offset: int) -> None:
-        """Remove the batch with `offset` and all after it, pending or half-written ones too."""
+        """Remove the batch with `offset` and all later ones, also pending and half-written ones."""
         self.size = self.find(offset)
         self.log.truncate(self.size)
         self.written_size = self.size
@@ -486,7 +483,7 @@ class Segment:
             entries.file.close()
 
     def clear_recent(self) -> None:
-        """Read batches from the file from now on; all of it is written."""
+        """Clear the recent batches' positions in memory; all batches must be written."""
         self._recent_lasts.clear()
         self._recent_positions.clear()
         self._since_entry = 0

@@ -1,4 +1,4 @@
-"""Reading a log's segments: batches, and aborted transactions. Only what is written is found. Raises `OSError`."""
+"""Reading written batches and aborted transactions across the segments of a log. Functions raise `OSError`."""
 
 from odradek.log.segments.segment import Lender
 from odradek.log.segments.segments import Segments
@@ -16,7 +16,7 @@ def read_batches(
     at_least_one: bool,
     lend: Lender | None = None,
 ) -> Buffer:
-    """Return batches of one segment from `offset` on, none at `limit` or behind it (see `LogReader.read`)."""
+    """Return batches of one segment in `[offset, limit)` of a log written up to `written` (see `LogReader.read`)."""
     for number in range(segments.find(offset), len(segments)):
         segment = segments[number]
         position = segment.find(offset)
@@ -28,7 +28,7 @@ def read_batches(
 
 
 def collect_aborted(segments: Segments, from_offset: int, to_offset: int) -> list[AbortedTransaction]:
-    """Return aborted transactions with a record in `from_offset` to `to_offset`, exclusive, in order of their ends."""
+    """Return aborted transactions with records in `[from_offset, to_offset)`, ordered by marker."""
     found: list[AbortedTransaction] = []
     for number in range(segments.find(from_offset), len(segments)):
         aborted = segments[number].aborted
@@ -41,7 +41,7 @@ def collect_aborted(segments: Segments, from_offset: int, to_offset: int) -> lis
 
 
 def size_between(segments: Segments, from_offset: int, to_offset: int) -> int:
-    """Return the bytes of the batches in `from_offset` to `to_offset`, exclusive."""
+    """Return the bytes of the batches in `[from_offset, to_offset)`."""
     size = 0
     for number in range(segments.find(from_offset), len(segments)):
         segment = segments[number]

@@ -1,13 +1,14 @@
-"""Replacing segments by a compacted one, so that a crash leaves either the old ones or the new one.
+"""Replacing segments by a compacted one, so that after a crash either the old ones or the new one exist.
 
 ```
-1  N.log.cleaned, N.index.cleaned …   are written and synced        crash: they are removed
-2  each is renamed to *.swap                                        crash: a .cleaned is left, so both are removed
-3  the old segments' files are renamed to *.deleted                 crash: the rest of them is removed, 4 is done
-4  each *.swap gets its final name                                  crash: what is still *.swap gets it
+step                                                               after a crash
+1  N.log.cleaned, N.index.cleaned …   are written and synced       they are removed
+2  each is renamed to *.swap                                       .cleaned and .swap files are removed
+3  the old segments' files are renamed to *.deleted                the others are removed, 4 is done
+4  each *.swap gets its final name                                 4 is completed
 ```
-Kafka uses the same names and steps, so either broker recovers the other's files. In step 3, the old files are those
-between N and the new segment's end. Renames and removals must reach the disk in order, as on a journaling file system.
+Kafka uses the same names and steps, so either broker recovers the other's files. The old files of step 3 have base
+offsets from N to the new segment's end. The disk must keep the order of renames, as journaling file systems do.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,7 +33,7 @@ _KINDS = (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX)
 
 
 class Source(NamedTuple):
-    """A whole and synced segment that is compacted. Sizes in bytes; the following segment begins at `next_offset`."""
+    """A synced segment to compact; sizes in bytes. The next segment begins at `next_offset`."""
 
     base_offset: int
     next_offset: int
@@ -44,13 +45,13 @@ class Source(NamedTuple):
 
 
 class CleanedSegment(NamedTuple):
-    """A compacted segment, synced under `.cleaned` names, that replaces `sources`."""
+    """A compacted segment, synced under `.cleaned` names, that will replace `sources`."""
 
     sources: Sequence[Source]
 
 
 def swap(disk: Disk, directory: str, base_offset: int, remove_old_segments: Callable[[], None]) -> None:
-    """Do steps 2 to 4; `remove_old_segments` is step 3. Raises `OSError`; only recovery helps then."""
+    """Do steps 2 to 4; `remove_old_segments` is step 3. After an `OSError` the log needs recovery."""
     paths = [path for kind in _KINDS if disk.exists((path := offset_file(directory, base_offset, kind)) + CLEANED)]
     for path in reversed(paths):
         disk.rename(path + CLEANED, path + SWAP)

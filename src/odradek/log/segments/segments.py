@@ -8,7 +8,7 @@ from odradek.log.segments.segment import Segment
 
 
 class Segments(Sequence[Segment]):
-    """The segments of one log. `active` is the last one, `bases` the base offsets (read only). Changes no file."""
+    """The segments of one log: `active` is the last one, `bases` has the base offsets. Methods change no file."""
 
     __slots__ = ("_segments", "active", "bases")
 
@@ -35,11 +35,11 @@ class Segments(Sequence[Segment]):
 
     @property
     def size(self) -> int:
-        """The bytes of all batches, pending ones included."""
+        """The bytes of all batches, including pending ones."""
         return sum(segment.size for segment in self._segments)
 
     def find(self, offset: int) -> int:
-        """Return the number of the segment with `offset`; 0 for an earlier one."""
+        """Return the index of the segment with `offset`; 0 for an earlier offset."""
         bases = self.bases
         return len(bases) - 1 if offset >= bases[-1] else max(bisect_right(bases, offset) - 1, 0)
 
@@ -51,7 +51,7 @@ class Segments(Sequence[Segment]):
         self.active = segment
 
     def drop_first(self, count: int) -> list[Segment]:
-        """Remove and return the first `count` segments, not all."""
+        """Remove and return the first `count` segments; at least one must remain."""
         return self.replace(0, count, ())
 
     def drop_from(self, offset: int) -> list[Segment]:
@@ -62,7 +62,7 @@ class Segments(Sequence[Segment]):
         return self.replace(first, len(self.bases) - first, ())
 
     def replace(self, first: int, count: int, by: Sequence[Segment]) -> list[Segment]:
-        """Replace `count` segments from number `first` on by `by`; return the old ones."""
+        """Replace `count` segments from index `first` on by `by`; return the old ones."""
         old = self._segments[first : first + count]
         self._segments[first : first + count] = by
         self._changed()

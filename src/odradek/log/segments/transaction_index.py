@@ -1,13 +1,12 @@
-"""`.txnindex`: aborted transactions whose markers are in the segment.
+"""`.txnindex` files: the aborted transactions whose markers are in a segment.
 
 ```
 entry, 34 bytes    version int16 = 0 | producer_id int64 | first_offset int64 | last_offset int64
                    last_stable_offset int64                                             big-endian
 ```
-`last_offset` is that of the marker, and rises; `last_stable_offset` is its value after the marker, and does not fall:
-a reader up to an offset needs no entry behind the first one that was stable up to there. The file exists only if a
-transaction was aborted. It is valid if its size is a multiple of 34, every version is 0, and each `last_offset` rises
-inside the segment.
+`last_offset` is the marker's and rises. `last_stable_offset` is the log's after the marker, and does not fall: a reader
+up to offset X stops at the first entry with at least X. The file exists only if a transaction was aborted. It is valid
+if its size is a multiple of 34, every version is 0, and `last_offset` rises inside the segment.
 """
 
 import struct
@@ -22,11 +21,11 @@ VERSION: Final = 0
 ENTRY: Final = struct.Struct(">hqqqq")
 Entry = tuple[int, int, int, int, int]
 _LAST_OFFSET: Final = 3
-"""The column that is searched."""
+"""The searched column."""
 
 
 class AbortedTransaction(NamedTuple):
-    """An aborted transaction: the offsets of its first record and its marker, and the last stable offset after it."""
+    """An aborted transaction, from its first record to its marker, and the last stable offset after the marker."""
 
     producer_id: int
     first_offset: int
@@ -43,13 +42,13 @@ class TransactionIndex:
         self.entries: IndexFile[Entry] = IndexFile(file, ENTRY, stored=stored_bytes // ENTRY.size)
 
     def append(self, transaction: AbortedTransaction) -> None:
-        """Add a transaction that ended after all others."""
+        """Add a transaction; its marker must follow those of all others."""
         last = self.entries.last
         assert last is None or last[_LAST_OFFSET] < transaction.last_offset, "transactions end one after the other"
         self.entries.append((VERSION, *transaction))
 
     def collect(self, from_offset: int, to_offset: int) -> tuple[list[AbortedTransaction], bool]:
-        """Return those with a record in `from_offset` to `to_offset`, and whether no later segment has more."""
+        """Return transactions with records in `[from_offset, to_offset)`, and whether later segments have no more."""
         found: list[AbortedTransaction] = []
         for _, producer_id, first, last, stable in self._rows(self.entries.find(from_offset - 1, _LAST_OFFSET) + 1):
             if first < to_offset:
@@ -59,11 +58,11 @@ class TransactionIndex:
         return found, False
 
     def truncate(self, end_offset: int) -> None:
-        """Remove transactions that end at `end_offset` or later."""
+        """Remove transactions whose marker is at `end_offset` or later."""
         self.entries.truncate(self.entries.find(end_offset - 1, _LAST_OFFSET) + 1)
 
     def is_valid(self, stored_bytes: int, base_offset: int, end_offset: int) -> bool:
-        """Return whether the file is valid, as the module says."""
+        """Return whether the file is valid (see the module)."""
         before = base_offset - 1
         for version, _, first, last, _ in self._rows(0):
             if version != VERSION or not before < last < end_offset or first > last:
@@ -78,7 +77,7 @@ class TransactionIndex:
 
 
 def decode_transactions(data: bytes, path: str) -> Iterator[tuple[int, AbortedTransaction]]:
-    """Yield `(byte, transaction)`. Raises `DamagedFileError` for another version or a truncated entry."""
+    """Yield `(byte position, transaction)`. Raises `DamagedFileError` for another version or a truncated entry."""
     width = ENTRY.size
     end = len(data) - len(data) % width
     for byte in range(0, end, width):

@@ -3,8 +3,8 @@
 import asyncio
 
 from odradek.broker.producer_ids import ProducerIds
-from odradek.broker.serving.answer_cache import AnswerCache
 from odradek.broker.serving.purgatory import Purgatory
+from odradek.broker.serving.response_cache import ResponseCache
 from odradek.metadata.image import ClusterImage
 from odradek.testing.world import Play, World
 
@@ -54,7 +54,7 @@ def test_concurrent_requests_get_ids_of_their_own_and_no_block_is_wasted(play: P
 
 
 def test_answers_are_of_one_image_and_not_too_many() -> None:
-    cache, old, new = AnswerCache(), ClusterImage(cluster_id="old"), ClusterImage(cluster_id="new")
+    cache, old, new = ResponseCache(), ClusterImage(cluster_id="old"), ClusterImage(cluster_id="new")
     key = (9, "PLAINTEXT", b"question")
     cache.put(old, key, b"answer")
     assert cache.get(old, key) == b"answer"

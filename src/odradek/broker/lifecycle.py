@@ -43,10 +43,10 @@ from odradek.broker.replication.replica_manager import ReplicaManager
 from odradek.broker.replication.stray_logs import StrayLogs
 from odradek.broker.replication.writer import Writer
 from odradek.broker.serving.admission import Admission
-from odradek.broker.serving.answer_cache import AnswerCache
 from odradek.broker.serving.dispatch import Dispatcher
 from odradek.broker.serving.fetch_sessions import FetchSessions
 from odradek.broker.serving.purgatory import Purgatory
+from odradek.broker.serving.response_cache import ResponseCache
 from odradek.broker.serving.server import Server
 from odradek.config import BrokerConfig, ListenerAddress, broker_config_in_force
 from odradek.controller import NewPartitions, NewTopic, TopicCreation
@@ -91,7 +91,7 @@ class Broker:
         self._has_checked_directories = False
         self.failed = asyncio.Event()
         """Set when the last data directory has failed: the caller has to stop the broker."""
-        self.counters, self.answers, self.purgatory = BrokerCounters(), AnswerCache(), Purgatory()
+        self.counters, self.response_cache, self.purgatory = BrokerCounters(), ResponseCache(), Purgatory()
         self.fetch_sessions = FetchSessions(
             slots=config.max_incremental_fetch_session_cache_slots,
             most_partitions=config.most_session_partitions,

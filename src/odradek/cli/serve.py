@@ -207,9 +207,9 @@ async def _serve_until_stopped(broker: Broker, stopping: asyncio.Event) -> None:
 
 async def _started(broker: Broker, stopping: asyncio.Event) -> bool:
     """Start the broker; return False if a signal comes first. A recovery may take minutes."""
-    starting, told = asyncio.ensure_future(broker.start()), asyncio.ensure_future(stopping.wait())
-    await asyncio.wait({starting, told}, return_when=asyncio.FIRST_COMPLETED)
-    told.cancel()
+    starting, stopped = asyncio.ensure_future(broker.start()), asyncio.ensure_future(stopping.wait())
+    await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
     if not starting.done():
         starting.cancel()
     try:

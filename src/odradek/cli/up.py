@@ -26,7 +26,7 @@ _REPLICAS: Final = 3
 """Replication factor of internal topics, as in Kafka, if there are enough brokers."""
 
 _SET_BY_UP: Final = {
-    "advertised.listeners": "each is told to clients as it listens; see --port",
+    "advertised.listeners": "each is stopped to clients as it listens; see --port",
     "broker.id": "they are numbered from 0 on; see --brokers",
     "listeners": "each has a port of its own; see --port",
     "log.dirs": "each has a directory of its own; see --data-dir",
@@ -109,9 +109,9 @@ async def _run(supervisor: Supervisor) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    starting, told = asyncio.ensure_future(supervisor.start()), asyncio.ensure_future(stopping.wait())
-    await asyncio.wait({starting, told}, return_when=asyncio.FIRST_COMPLETED)
-    told.cancel()
+    starting, stopped = asyncio.ensure_future(supervisor.start()), asyncio.ensure_future(stopping.wait())
+    await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
     if not starting.done():
         starting.cancel()
     try:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from odradek.columns.decode_kernel import MIN_RECORD_BYTES, njit, varint
 from odradek.columns.memory import address
 
-NOT_FINE: Final = -1
+INVALID: Final = -1
 IN_SEQUENCE: Final = 0
 """The offset deltas are 0, 1, 2 and so on."""
 OUT_OF_SEQUENCE: Final = 1
@@ -52,7 +52,7 @@ def _headers_end(position: int, end: int) -> int:
 def check(table: Any) -> tuple[int, int]:
     """Return `(state, max timestamp)` for the `table` of `check_section`.
 
-    The state is `NOT_FINE`, `IN_SEQUENCE` or `OUT_OF_SEQUENCE`.
+    The state is `INVALID`, `IN_SEQUENCE` or `OUT_OF_SEQUENCE`.
     """
     position, size, count, base_timestamp, earliest, latest, needs_keys = table
     end = position + size
@@ -60,27 +60,27 @@ def check(table: Any) -> tuple[int, int]:
     for index in range(count):
         length, position = _int(position, end)
         if length < MIN_RECORD_BYTES - 1 or length > end - position:
-            return NOT_FINE, largest
+            return INVALID, largest
         record_end = position + length
         start = position + 1
         delta, position = varint(start, record_end)
         if position - start > 9 or delta < -_LONG or delta > _LONG:
-            return NOT_FINE, largest
+            return INVALID, largest
         timestamp = base_timestamp + delta
         if timestamp != _NO_TIMESTAMP and (timestamp < earliest or timestamp > latest):
-            return NOT_FINE, largest
+            return INVALID, largest
         largest = max(largest, timestamp)
         offset_delta, position = _int(position, record_end)
         if offset_delta != index:
             state = OUT_OF_SEQUENCE
         key_length, position = _part(position, record_end)
         if needs_keys and key_length < 0:
-            return NOT_FINE, largest
+            return INVALID, largest
         _, position = _part(position, record_end)
         if _headers_end(position, record_end) != record_end:
-            return NOT_FINE, largest
+            return INVALID, largest
         position = record_end
-    return (state if position == end else NOT_FINE), largest
+    return (state if position == end else INVALID), largest
 
 
 def check_section(
@@ -94,4 +94,4 @@ def check_section(
         return None
     table = (address(data), len(data), count, base_timestamp, earliest, latest, int(needs_keys))
     state, largest = check(table)
-    return None if state == NOT_FINE else (largest, state == IN_SEQUENCE)
+    return None if state == INVALID else (largest, state == IN_SEQUENCE)

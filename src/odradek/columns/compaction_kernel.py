@@ -45,7 +45,7 @@ from odradek.protocol.batches.record_batch import (
     TRANSACTIONAL,
 )
 
-MOST_TIME: Final = 1 << 62
+TIMESTAMP_BOUND: Final = 1 << 62
 """Limit of timestamps and deltas, so that their differences fit into 64 bits."""
 
 # Byte offsets of fields in a batch header (`protocol.batches.record_batch`).
@@ -166,7 +166,12 @@ def _flag_kept(batch: Any, latest_offset: int, slots: Any, secret: Any, flags: A
             return _MALFORMED, 0, 0
         offset = batch.base_offset + offset_delta
         timestamp = batch.base_timestamp + (0 if batch.has_fixed_timestamp else delta)
-        if delta < -MOST_TIME or delta >= MOST_TIME or timestamp < -MOST_TIME or timestamp >= MOST_TIME:
+        if (
+            delta < -TIMESTAMP_BOUND
+            or delta >= TIMESTAMP_BOUND
+            or timestamp < -TIMESTAMP_BOUND
+            or timestamp >= TIMESTAMP_BOUND
+        ):
             return _MALFORMED, 0, 0
         keep = offset > latest_offset
         if not keep and key_length > _NULL and not (value_length < 0 and batch.horizon == 2):

@@ -16,7 +16,7 @@ from odradek.protocol.batches.record_walk import walk_records
 from odradek.protocol.errors import CorruptBatchError
 
 _NO_TIMESTAMP: Final = -1
-_MOST_LIES: Final = 64
+_MOST_WRONG_TIMES: Final = 64
 
 
 class TimestampOffset(NamedTuple):
@@ -83,8 +83,10 @@ def _latest(segments: Sequence[Segment], from_offset: int) -> TimestampOffset | 
         if segment.max_timestamp < max(found.timestamp, 0):
             break
         visible = (each for each in segment.scan() if each[1].last_offset >= from_offset)
-        # Usually the first header is right. After `_MOST_LIES` wrong ones, the largest timestamp so far is used.
-        for position, header in nlargest(_MOST_LIES, visible, key=lambda each: (each[1].max_timestamp, -each[0])):
+        # Usually the first header is right. After `_MOST_WRONG_TIMES` wrong ones, the largest timestamp so far is used.
+        for position, header in nlargest(
+            _MOST_WRONG_TIMES, visible, key=lambda each: (each[1].max_timestamp, -each[0])
+        ):
             if header.max_timestamp < max(found.timestamp, 0):
                 break
             for time, offset in _times(segment, position, header, from_offset):

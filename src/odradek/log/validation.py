@@ -219,10 +219,10 @@ def _wrong_magic(header: BatchHeader) -> KafkaError:
 
 
 def _wrong_size(header: BatchHeader, size: int) -> KafkaError:
-    said = f"the batch declares {header.size} bytes, and {size} are there"
+    sizes = f"the batch declares {header.size} bytes, and {size} are there"
     if header.size < HEADER_SIZE:
-        return CorruptBatchError(said)
-    return KafkaError(ErrorCode.invalid_record, f"a partition's records must be exactly one batch: {said}")
+        return CorruptBatchError(sizes)
+    return KafkaError(ErrorCode.invalid_record, f"a partition's records must be exactly one batch: {sizes}")
 
 
 def _not_for_clients(header: BatchHeader) -> KafkaError:

@@ -46,14 +46,14 @@ def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply
             answer = encode_api_versions_response(version, (), error_code=ErrorCode.invalid_request)
             return response_frame(header, answer)
         context.session.client_software = " ".join(each[:_LONGEST_NAME] for each in software)
-    told = [(api.key, api.advertised.start, api.advertised.stop - 1) for api in apis().values() if api.advertised]
-    return response_frame(header, encode_api_versions_response(version, told))
+    versions = [(api.key, api.advertised.start, api.advertised.stop - 1) for api in apis().values() if api.advertised]
+    return response_frame(header, encode_api_versions_response(version, versions))
 
 
 def handle_unsupported_version(broker: object, context: RequestContext, frame: memoryview) -> Reply:
     """Return a response of version 0: UNSUPPORTED_VERSION and only the versions of ApiVersions (KIP-511)."""
     del broker, frame
-    versions = apis()[ApiKey.API_VERSIONS].advertised
-    told = [(int(ApiKey.API_VERSIONS), versions.start, versions.stop - 1)]
-    body = encode_api_versions_response(0, told, error_code=ErrorCode.unsupported_version)
+    supported = apis()[ApiKey.API_VERSIONS].advertised
+    versions = [(int(ApiKey.API_VERSIONS), supported.start, supported.stop - 1)]
+    body = encode_api_versions_response(0, versions, error_code=ErrorCode.unsupported_version)
     return response_frame(context.header._replace(api_version=0), body)

@@ -144,7 +144,7 @@ class _Fetch(PendingReply):
         if params.counts_as_follower:
             broker.fence.check()  # a follower's fetch offset may commit records, which are then acknowledged
         self._params = params
-        self._reader = PartitionReader(params, broker.server.answer_buffers.lend)
+        self._reader = PartitionReader(params, broker.server.response_buffers.lend)
         self._most_bytes = min(request.max_bytes, broker.config.fetch_max_bytes, _ENOUGH_BYTES)
         self._partitions: list[Partition | Follower] = []
         self._client: ClientMetadata | None = None
@@ -172,7 +172,7 @@ class _Fetch(PendingReply):
         results, size, is_final = self._read()
         if self._params.counts_as_follower:  # the read after the wait must not count as a second fetch
             params = self._params._replace(counts_as_follower=False)
-            self._reader = PartitionReader(params, self._broker.server.answer_buffers.lend)
+            self._reader = PartitionReader(params, self._broker.server.response_buffers.lend)
         missing = min(self._request.min_bytes, max(self._most_bytes, 1)) - size
         wait_ms = milliseconds(self._request.max_wait)
         if missing <= 0 or is_final or wait_ms <= 0 or not results:
@@ -329,7 +329,7 @@ class _Fetch(PendingReply):
         session = self._fetched.session
         topics: dict[Any, list[FetchedPartition]] = {}
         for target, result in results:
-            if self._fetched.incremental and not _is_news(target, result):
+            if self._fetched.incremental and not _has_changed(target, result):
                 continue
             # A follower that must truncate its log ignores these offsets: the next response has to repeat them.
             target.high_watermark = result.high_watermark if result.diverging_epoch is None else -1
@@ -386,7 +386,7 @@ def _fetch_params(broker: HasImage, request: Any, version: int) -> FetchParams:
     return FetchParams(replica, FetchIsolation.LOG_END, counts_as_follower=counts, broker_epoch=epoch)
 
 
-def _is_news(target: FetchTarget, result: FetchedPartition) -> bool:
+def _has_changed(target: FetchTarget, result: FetchedPartition) -> bool:
     """Return whether an incremental response must include this partition."""
     return bool(
         result.records

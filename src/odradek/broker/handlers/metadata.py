@@ -1,6 +1,6 @@
 """Metadata: brokers, topics and leaders. Requested topics that do not exist are created if that is allowed.
 
-The encoded response is cached until the cluster's image changes (`answer_cache`). Versions: 0 an empty list means all
+The encoded response is cached until the cluster's image changes (`response_cache`). Versions: 0 an empty list means all
 topics, from 1 on a null list; 4 the client may forbid creation; 7 leader epochs; 8 authorized operations (KIP-430); 10
 topic ids in responses, 12 in requests (KIP-516); 13 an error of the request (KIP-1102).
 """
@@ -23,13 +23,13 @@ from odradek.wire import Buffers, Reply
 
 if TYPE_CHECKING:
     from odradek.broker.auto_topic_creation_manager import AutoTopicCreationManager
-    from odradek.broker.serving.answer_cache import AnswerCache
     from odradek.broker.serving.dispatch import Dispatcher
+    from odradek.broker.serving.response_cache import ResponseCache
 
 
 class _Broker(HasConfig, HasImage, Protocol):
     @property
-    def answers(self) -> "AnswerCache": ...
+    def response_cache(self) -> "ResponseCache": ...
 
     @property
     def auto_topic_creation_manager(self) -> "AutoTopicCreationManager": ...
@@ -54,7 +54,7 @@ def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply
         except KafkaError as error:
             return _refuse(broker, context, body, error)
     key = header.api_version, context.listener, context.visibility, body
-    cached = broker.answers.get(broker.image, key)
+    cached = broker.response_cache.get(broker.image, key)
     if cached is not None:
         return response_frame(header, cached)
     meter = Meter(broker.config.most_request_entries)
@@ -66,7 +66,7 @@ def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply
     if absent:
         return broker.dispatcher.answer_later(context, _create_first(broker, context, request, absent, errors), meter)
     answer = _encode(broker.image, context, request, errors)
-    broker.answers.put(broker.image, key, answer)
+    broker.response_cache.put(broker.image, key, answer)
     return response_frame(header, answer)
 
 

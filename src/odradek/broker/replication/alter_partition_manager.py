@@ -19,7 +19,7 @@ from odradek.runtime import Clock
 _log = logging.getLogger("odradek.broker")
 _FIRST_RETRY_S: Final = 0.05
 _LONGEST_RETRY_S: Final = 1.0
-_AWAITS_NEWS: Final = frozenset(
+_AWAITS_METADATA: Final = frozenset(
     {
         ErrorCode.fenced_leader_epoch,
         ErrorCode.invalid_update_version,
@@ -140,7 +140,7 @@ class AlterPartitionManager:
                 partition.handle_isr_change(change, isr=result.isr, partition_epoch=result.partition_epoch)
             _log.info("ISR of %s updated to %s", partition.topic_partition, list(partition.isr))
             return True
-        if result is None or result.code not in _AWAITS_NEWS | _REFUSED:
+        if result is None or result.code not in _AWAITS_METADATA | _REFUSED:
             return False
         self.failed_updates += 1
         _log.info("Failed to update the ISR of %s to %s: %s", partition.topic_partition, list(change.isr), result)

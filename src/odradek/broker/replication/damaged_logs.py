@@ -49,7 +49,7 @@ class DamagedLogs:
         self._clock = runtime.clock
         self._logs = logs
         self._broker_id = config.broker_id
-        self._heard_ms = 4 * config.replica_fetch_wait_max_ms
+        self._recent_fetch_ms = 4 * config.replica_fetch_wait_max_ms
         """A follower that has not fetched for this time may be dead, though it is still registered."""
         self._image = image
         self._leader_or_none = leader_or_none
@@ -97,7 +97,7 @@ class DamagedLogs:
 
     def _look(self, key: TopicPartition) -> None:
         if not self._has_stopped:
-            if self.is_to_be_replaced(key):
+            if self.is_replaceable(key):
                 self._when_found()
             self._look_later(key)
 
@@ -106,7 +106,7 @@ class DamagedLogs:
         log = self._logs.get(key)
         return log is not None and log.damage is not None
 
-    def is_to_be_replaced(self, key: TopicPartition) -> bool:
+    def is_replaceable(self, key: TopicPartition) -> bool:
         """Return whether the partition's log is damaged and another live broker is in sync."""
         partition = self._image().partition(key) if self.is_damaged(key) else None
         return partition is not None and self._has_successor(key, partition)
@@ -116,7 +116,7 @@ class DamagedLogs:
         leader = self._leader_or_none(key)
         if leader is None:
             return bool(others)
-        since_ms = int(self._clock.monotonic() * 1000) - self._heard_ms
+        since_ms = int(self._clock.monotonic() * 1000) - self._recent_fetch_ms
         remotes = leader.replication.remotes
         return any(each in remotes and remotes[each].last_fetch_ms >= max(since_ms, 0) for each in others)
 
@@ -143,7 +143,7 @@ class DamagedLogs:
 
     def _report(self, key: TopicPartition, log: Log) -> None:
         damage = log.damage
-        if self.is_to_be_replaced(key):
+        if self.is_replaceable(key):
             _log.error("%s is damaged: %s; another in-sync replica leads, and this one is copied anew", key, damage)
             return
         _log.error(

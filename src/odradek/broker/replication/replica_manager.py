@@ -392,7 +392,7 @@ class ReplicaManager:
         return (
             topic_partition in self._offline
             or (log is not None and log.failure is not None)
-            or self.damaged.is_to_be_replaced(topic_partition)
+            or self.damaged.is_replaceable(topic_partition)
         )
 
     # ---- maintenance and shutdown -------------------------------------------------------------------------------

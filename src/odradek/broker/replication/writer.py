@@ -123,8 +123,8 @@ class Writer:
         self._to_notify_again.update(dict.fromkeys(appenders))
 
     def _mark_to_notify_again(self) -> None:
-        untold, self._to_notify_again = self._to_notify_again, {}
-        for appender in untold:
+        waiting, self._to_notify_again = self._to_notify_again, {}
+        for appender in waiting:
             self.mark(appender)
 
     def _write(self, appender: Appender) -> None:

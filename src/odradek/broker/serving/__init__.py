@@ -8,7 +8,7 @@ Before the handler runs, `admission` may delay the request (quotas), hold it (as
 whole (that check, or the permissions `request` of `api_permissions`). The handler then authorizes each resource that
 the request names (permissions `items`) by the `context`.
 
-Delayed operations wait in the `purgatory`. `answer_cache` keeps encoded responses, `fetch_sessions` the partitions of
+Delayed operations wait in the `purgatory`. `response_cache` keeps encoded responses, `fetch_sessions` the partitions of
 incremental fetches. `request_metrics` counts and times requests, `response_errors` finds error codes in responses, and
 `error_responses` makes the responses to refused requests.
 """

@@ -69,14 +69,14 @@ def error_response(api_key: ApiKey, version: int, request: Any, error: ErrorCode
         return response.struct(response_type, request, named=False)
     message = response.struct(response_type, request, named=False, passed_over=True)
     # An incremental fetch may name no partitions, as its session has them.
-    return message if response.is_said else response.struct(response_type, request, named=False)
+    return message if response.has_error_code else response.struct(response_type, request, named=False)
 
 
 class _Response:
-    """Builds a response. `is_said` tells whether the error code is in it."""
+    """Builds a response. `has_error_code` tells whether the error code is in it."""
 
     def __init__(self, error: ErrorCode, sentence: str) -> None:
-        self.is_said = False
+        self.has_error_code = False
         self._error = error
         self._sentence = sentence
 
@@ -92,7 +92,7 @@ class _Response:
             message |= _identity(entity_type, request)
         codes = () if passed_over else _codes(entity_type)
         if codes:
-            self.is_said = True
+            self.has_error_code = True
             message |= dict.fromkeys(codes, int(self._error))
             if any(field.name == "error_message" for field in fields(entity_type)):
                 message["error_message"] = self._sentence

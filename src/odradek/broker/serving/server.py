@@ -65,7 +65,7 @@ class Server:
         self.serve: Serve = dispatcher.serve
         """The function that serves frames; a wrapper replaces it before `open`."""
         self._listeners: list[Listener] = []
-        self.answer_buffers = ResponseBuffers()
+        self.response_buffers = ResponseBuffers()
         """The buffers into which fetches read records."""
         self._opened: dict[str, ListenerAddress] = {}
         self._emptied: asyncio.Future[None] | None = None

@@ -75,7 +75,7 @@ class LogCheck(FileCheck):
         if reason is not None:
             self.fail(position, f"has a batch {reason}")
         chain = self._chain
-        if not self._is_in_its_place(header):
+        if not self._is_in_segment(header):
             return False
         if header.base_offset > max(chain.next_offset, self._cleaned_offset):
             self.warn(
@@ -87,7 +87,7 @@ class LogCheck(FileCheck):
         chain.leader_epoch = max(chain.leader_epoch, header.partition_leader_epoch)
         return reason is None
 
-    def _is_in_its_place(self, header: BatchHeader) -> bool:
+    def _is_in_segment(self, header: BatchHeader) -> bool:
         """Return whether the offsets are inside the segment; no checksum covers the base offset."""
         return self._base_offset <= header.base_offset <= header.last_offset <= self._base_offset + MAX_RELATIVE_OFFSET
 

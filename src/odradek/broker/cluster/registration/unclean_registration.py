@@ -39,7 +39,7 @@ async def wait_until_out_of_isrs(store: Reader, broker_id: int, *, timeout_s: fl
     topics: Iterable[str] = await store.children(paths.TOPICS)
     if not topics:
         return
-    doubted: list[TopicPartition] = []
+    in_sync: list[TopicPartition] = []
     broken = BrokenNodes()
     try:
         async with asyncio.timeout(max(timeout_s, _SHORTEST_TIMEOUT_S)):
@@ -47,12 +47,12 @@ async def wait_until_out_of_isrs(store: Reader, broker_id: int, *, timeout_s: fl
                 changed = asyncio.Event()
                 with ExitStack() as watches:
                     watches.callback(store.watch_children(paths.BROKER_IDS, changed.set).cancel)
-                    for place in doubted[:_MOST_WATCHED]:
+                    for place in in_sync[:_MOST_WATCHED]:
                         watch = store.watch_data(paths.partition_state(place), changed.set)
                         watches.callback(watch.cancel)
-                    was_logged = bool(doubted)
-                    doubted = await _in_sync_with_others(store, broker_id, topics, broken)
-                    if not doubted:
+                    was_logged = bool(in_sync)
+                    in_sync = await _in_sync_with_others(store, broker_id, topics, broken)
+                    if not in_sync:
                         return
                     if was_logged:
                         await changed.wait()
@@ -60,12 +60,12 @@ async def wait_until_out_of_isrs(store: Reader, broker_id: int, *, timeout_s: fl
                         _log.warning(
                             "Waiting for the controller to remove broker %d from the ISR of %s and %d more, after an "
                             "unclean shutdown",
-                            broker_id, doubted[0], len(doubted) - 1,
+                            broker_id, in_sync[0], len(in_sync) - 1,
                         )  # fmt: skip
-                topics = sorted({place.topic for place in doubted})
+                topics = sorted({place.topic for place in in_sync})
     except TimeoutError:
         raise UnavailableError(
-            f"broker {broker_id} was not shut down cleanly, and no controller takes it out of the ISR of {doubted[0]}"
+            f"broker {broker_id} was not shut down cleanly, and no controller takes it out of the ISR of {in_sync[0]}"
         ) from None
 
 

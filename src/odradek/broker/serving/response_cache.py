@@ -16,7 +16,7 @@ Key = tuple[int, str, Hashable, bytes]
 """A version, a listener's name, what the principal may see (`RequestContext.visibility`), and the request's body."""
 
 
-class AnswerCache:
+class ResponseCache:
     """The bodies of responses for the current image; a new image empties the cache."""
 
     def __init__(self) -> None:

@@ -270,11 +270,11 @@ class Cluster:
             self.request_refresh()
 
     async def _refresh(self, *, create: bool) -> None:
-        asked = None if self._all_topics else frozenset(self._topics)
+        wanted = None if self._all_topics else frozenset(self._topics)
         before = self.metadata
-        create = create or (asked is not None and not asked <= before.topics.keys())
-        response = await self.fetch_metadata(None if asked is None else sorted(asked), create=create)
-        self._requested_topics, self._last_refresh_at = asked, self.runtime.clock.monotonic()
+        create = create or (wanted is not None and not wanted <= before.topics.keys())
+        response = await self.fetch_metadata(None if wanted is None else sorted(wanted), create=create)
+        self._requested_topics, self._last_refresh_at = wanted, self.runtime.clock.monotonic()
         self.metadata = merge(before, response)
         if self._has_unrequested_topics:
             # The response lacks topics that were added since the request: keep their previous metadata for now.

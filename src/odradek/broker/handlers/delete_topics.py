@@ -25,13 +25,13 @@ _TOPIC_IDS_FROM = 6
 async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return one result per topic; a topic that is named twice, or by name and id, gets INVALID_REQUEST."""
     if context.api_version < _TOPIC_IDS_FROM:
-        asked: list[tuple[str | None, UUID | None]] = [(name, None) for name in message.topic_names]
+        requested: list[tuple[str | None, UUID | None]] = [(name, None) for name in message.topic_names]
     else:
-        asked = [(topic.name, topic.topic_id) for topic in message.topics]
-    named = Counter(asked)
+        requested = [(topic.name, topic.topic_id) for topic in message.topics]
+    named = Counter(requested)
     errors: dict[int, KafkaError] = {}
     wanted: dict[int, str | UUID] = {}
-    for place, (name, topic_id) in enumerate(asked):
+    for place, (name, topic_id) in enumerate(requested):
         if named[name, topic_id] > 1 or (name is None) == (topic_id is None):
             errors[place] = KafkaError(ErrorCode.invalid_request, "a topic is named once, by its name or by its id")
         elif (error := _refusal(broker.image, context, name, topic_id)) is not None:
@@ -44,9 +44,9 @@ async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict
         for place, deletion in zip(wanted, deletions, strict=True):
             results[place] = deletion.name, deletion.topic_id, deletion.error
     except KafkaError as error:
-        results = {place: (*asked[place], error) for place in wanted}
-    results |= {place: (*asked[place], error) for place, error in errors.items()}
-    return {"responses": [_response(*results[place]) for place in range(len(asked))]}
+        results = {place: (*requested[place], error) for place in wanted}
+    results |= {place: (*requested[place], error) for place, error in errors.items()}
+    return {"responses": [_response(*results[place]) for place in range(len(requested))]}
 
 
 def _refusal(

@@ -104,13 +104,13 @@ class Follower:
         if is_fenced:
             self._interrupt_readers()
 
-    def is_current_position(self, asked: PartitionFetchState) -> bool:
-        """Return whether a response to `asked` continues the log: only the log start offset may differ."""
-        return self.position == asked._replace(log_start_offset=self.log.log_start_offset)
+    def is_current_position(self, fetch_state: PartitionFetchState) -> bool:
+        """Return whether a response to `fetch_state` continues the log: only the log start offset may differ."""
+        return self.position == fetch_state._replace(log_start_offset=self.log.log_start_offset)
 
-    def update_high_watermark(self, asked: PartitionFetchState, answer: FetchedPartition) -> None:
+    def update_high_watermark(self, fetch_state: PartitionFetchState, answer: FetchedPartition) -> None:
         """Apply only the offsets of a response whose records come too late: a session does not send offsets twice."""
-        if (asked.topic_id, asked.leader_epoch) == (self.topic_id, self.leader_epoch):
+        if (fetch_state.topic_id, fetch_state.leader_epoch) == (self.topic_id, self.leader_epoch):
             self._high_watermark = max(self._high_watermark, answer.high_watermark)
             self._log_start_offset = max(self._log_start_offset, answer.log_start_offset)
             self._update_from_leader()

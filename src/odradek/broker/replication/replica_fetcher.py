@@ -228,18 +228,18 @@ class ReplicaFetcher:
     async def _fetch(self, wanted: dict[TopicPartition, PartitionFetchState]) -> None:
         await self._wait_for_appends(wanted)
         connection = await self._connection()
-        asked = [(wanted, *self._send(connection, wanted))]
+        in_flight = [(wanted, *self._send(connection, wanted))]
         try:
-            while asked:
-                wanted, version, reply = asked[0]
-                if len(asked) == 1 and self._session.session_id and await self._must_fetch_before(reply):
+            while in_flight:
+                wanted, version, reply = in_flight[0]
+                if len(in_flight) == 1 and self._session.session_id and await self._must_fetch_before(reply):
                     more = self._wanted()
                     await self._wait_for_appends(more)
-                    asked.append((more, *self._send(connection, more)))
+                    in_flight.append((more, *self._send(connection, more)))
                 await self._receive(wanted, _decode(connection, version, await reply))
-                del asked[0]
+                del in_flight[0]
         finally:
-            for _, _, reply in asked:
+            for _, _, reply in in_flight:
                 reply.cancel()
 
     async def _connection(self) -> ClientConnection:
@@ -344,23 +344,23 @@ class ReplicaFetcher:
     # ---- one partition's result ---------------------------------------------------------------------------------
 
     async def _process_partition_data(
-        self, key: TopicPartition, asked: PartitionFetchState | None, answer: FetchedPartition
+        self, key: TopicPartition, fetch_state: PartitionFetchState | None, answer: FetchedPartition
     ) -> "asyncio.Future[KafkaError | None] | None":
         """Handle the result of one partition, only its offsets if the follower's position has changed.
 
         Return the future of the write, if any.
         """
         follower = self.followers.get(key)
-        if follower is None or asked is None:
+        if follower is None or fetch_state is None:
             return None
-        if not follower.is_current_position(asked):
+        if not follower.is_current_position(fetch_state):
             if not answer.error_code and answer.diverging_epoch is None:
-                follower.update_high_watermark(asked, answer)
+                follower.update_high_watermark(fetch_state, answer)
             return None
         now_ms = self._clock.now_ms()
         try:
             if answer.error_code == ErrorCode.offset_out_of_range:
-                await self._handle_offset_out_of_range(follower, asked)
+                await self._handle_offset_out_of_range(follower, fetch_state)
             elif answer.error_code:
                 self._fetch_failed(key, ErrorCode(answer.error_code))
                 return None
@@ -393,27 +393,27 @@ class ReplicaFetcher:
             _log.log(level, "Fetch of %s from broker %d failed with %s", key, self._leader, code.name.upper())
         self._delay_partition(key)
 
-    async def _handle_offset_out_of_range(self, follower: Follower, asked: PartitionFetchState) -> None:
+    async def _handle_offset_out_of_range(self, follower: Follower, fetch_state: PartitionFetchState) -> None:
         """Truncate to the leader's end offset, after an unclean election, or restart the log at the leader's start."""
         key = follower.topic_partition
-        end = await self._list_offset(key, asked, _LATEST)
-        start = await self._list_offset(key, asked, _EARLIEST) if end >= asked.offset else None
-        if self.followers.get(key) is not follower or not follower.is_current_position(asked):
+        end = await self._list_offset(key, fetch_state, _LATEST)
+        start = await self._list_offset(key, fetch_state, _EARLIEST) if end >= fetch_state.offset else None
+        if self.followers.get(key) is not follower or not follower.is_current_position(fetch_state):
             return
         now_ms = self._clock.now_ms()
         if start is None:
             follower.truncate_to(end, now_ms)
-        elif start > asked.offset:
+        elif start > fetch_state.offset:
             follower.restart(start, now_ms)
         else:
             # The leader contradicts itself, for instance if it has no room for a new segment: retry later.
             self._delay_partition(key)
 
-    async def _list_offset(self, key: TopicPartition, asked: PartitionFetchState, timestamp: int) -> int:
+    async def _list_offset(self, key: TopicPartition, fetch_state: PartitionFetchState, timestamp: int) -> int:
         """Return the start or end offset of the leader's log. Raises `KafkaError`, `UnavailableError`."""
         wanted = {
             "partition_index": key.partition,
-            "current_leader_epoch": asked.leader_epoch,
+            "current_leader_epoch": fetch_state.leader_epoch,
             "timestamp": timestamp,
         }
         message = {

@@ -28,11 +28,11 @@ async def describe_configs(
     """Implement `Admin.describe_configs`."""
 
     async def request(some: list[ConfigResource]) -> dict[ConfigResource, list[ConfigEntry] | KafkaError]:
-        asked = [
+        requested = [
             {"resource_type": each.type.value, "resource_name": each.name, "configuration_keys": None} for each in some
         ]
         message = {
-            "resources": asked,
+            "resources": requested,
             "include_synonyms": include_synonyms,
             "include_documentation": include_documentation,
         }

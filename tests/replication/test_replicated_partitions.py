@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from odradek import clients
 from odradek.broker.lifecycle import Broker
 from odradek.broker.replication.fetcher_session import FetcherSession, SessionRequest
 from odradek.broker.replication.follower import PartitionFetchState
@@ -259,6 +260,18 @@ def test_when_a_follower_s_disk_fails_the_others_continue() -> None:
     World(10, {"replica.lag.time.max.ms": "2000", "log.dirs": "/a,/b"}, brokers=3).play(scene)
 
 
+async def connect(world: World, number: int) -> ClientConnection:
+    return await open_connection(
+        world.simulation.runtime("writer"),
+        world.hosts[number],
+        9092,
+        client_id="writer",
+        request_timeout_ms=30_000,
+        setup_timeout_ms=10_000,
+        max_response_bytes=1 << 20,
+    )
+
+
 async def produce(connection: ClientConnection, value: bytes, timeout_ms: int = 700) -> ErrorCode:
     batch = encode_batch([(EPOCH_MS, None, value, ())])
     body = encode_produce_request(9, [ProduceTopic("t", None, [(0, batch)])], acks=-1, timeout_ms=timeout_ms)
@@ -272,15 +285,7 @@ def test_a_producer_waiting_for_a_disconnected_replica_gets_an_error_in_time(see
     async def scene(world: World) -> None:
         await create(world)
         leader, partition = leader_of(world)
-        connection = await open_connection(
-            world.simulation.runtime("writer"),
-            world.hosts[leader],
-            9092,
-            client_id="writer",
-            request_timeout_ms=30_000,
-            setup_timeout_ms=10_000,
-            max_response_bytes=1 << 20,
-        )
+        connection = await connect(world, leader)
         for value in range(2):
             assert await produce(connection, b"%d" % value) is ErrorCode.none
         follower = world.hosts[partition.isr[1]]
@@ -291,6 +296,31 @@ def test_a_producer_waiting_for_a_disconnected_replica_gets_an_error_in_time(see
         world.simulation.network.heal()
         await until(lambda: partition.high_watermark == 4)
         assert set(end_offsets(world).values()) == {4}, "told, but not taken back"
+
+    World(seed, brokers=3).play(scene)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_timeout_acknowledges_no_records_that_are_not_written(seed: int) -> None:
+    """The other partition of the request has one replica, and a batch so large that the writer thread writes it."""
+
+    async def scene(world: World) -> None:
+        await create(world)
+        leader, _ = leader_of(world)
+        async with Admin(world.servers, runtime=world.simulation.runtime("admin")) as admin:
+            await admin.create_topics([clients.NewTopic(name="alone", assignments={0: [leader]})])
+        alone = world.running[leader].partitions.leader("alone", 0).log
+        world.simulation.disk(world.hosts[leader]).delay_s = (0.5, 0.5)
+        connection = await connect(world, leader)
+        small, large = (encode_batch([(EPOCH_MS, None, b"." * size, ())]) for size in (10, 200_000))
+        topics = [ProduceTopic("t", None, [(0, small)]), ProduceTopic("alone", None, [(0, large)])]
+        reply = await connection.exchange(ApiKey.PRODUCE, 9, encode_produce_request(9, topics, acks=-1, timeout_ms=0))
+        response = decode_produce_response(9, reply.frame, reply.offset)
+        errors = {topic.name: topic.partitions[0].error_code for topic in response.topics}
+        assert alone.written_offset == 0
+        assert errors == dict.fromkeys(("t", "alone"), ErrorCode.request_timed_out)
+        await until(lambda: alone.written_offset == 1)
+        connection.close()
 
     World(seed, brokers=3).play(scene)
 

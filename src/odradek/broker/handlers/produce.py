@@ -127,8 +127,10 @@ class _Produce(PendingReply):
         self._context = context
         self._acks = acks
         self._timeout_ms = timeout_ms
-        self._awaited: dict[tuple[int, int], list[PartitionResponse]] | None = None
-        """For each response that waits for followers: `(id of its list, index in the list)` and the list."""
+        self._awaited: dict[tuple[int, int], list[PartitionResponse]] = {}
+        """With acks=all, for each partition that is not acknowledged: `(id of its list, index in the list)` and the
+        list."""
+        self._waits_for_followers = False
         self._transactional = transactional
         self._now_ms = broker.runtime.clock.now_ms()
         self._last: tuple[Partition, memoryview] | None = None
@@ -155,10 +157,9 @@ class _Produce(PendingReply):
         responses.append(PartitionResponse(number, 0, info.first_offset, info.log_append_time, info.log_start_offset))
         self._waiting += 1
         self._last = partition, records
-        if self._acks == ACKS_ALL and partition.has_followers:
-            if self._awaited is None:
-                self._awaited = {}
+        if self._acks == ACKS_ALL:
             self._awaited[id(responses), len(responses) - 1] = responses
+            self._waits_for_followers = self._waits_for_followers or partition.has_followers
         partition.when_acknowledged(
             info, acks=self._acks, waiter=partial(self._acknowledged, responses, len(responses) - 1, partition.traffic)
         )
@@ -221,7 +222,7 @@ class _Produce(PendingReply):
     def begin(self) -> Reply:
         """Return the response if no partition waits, else this pending reply."""
         if self._waiting:
-            if self._awaited is not None:
+            if self._waits_for_followers:
                 self._broker.purgatory.park(self, max(self._timeout_ms, 0))
             return self
         if self._acks == 0 and (reason := self._first_error()) is not None:
@@ -235,15 +236,14 @@ class _Produce(PendingReply):
         """Record that a partition's records are acknowledged, or failed with `error`."""
         if self.settled:
             return
-        if self._awaited is not None:
-            self._awaited.pop((id(responses), index), None)
+        self._awaited.pop((id(responses), index), None)
         if error is not None:
             count_rejection(self._broker.counters, traffic, error, None)
             number = responses[index].partition
             responses[index] = PartitionResponse(number, int(error.code), error_message=str(error))
         self._waiting -= 1
         if not self._waiting:
-            if self._awaited is not None:
+            if self._waits_for_followers:
                 self._broker.purgatory.release(self)
             if self._acks == 0 and (reason := self._first_error()) is not None:
                 self.refuse(reason)
@@ -251,8 +251,8 @@ class _Produce(PendingReply):
                 self.complete(self._encode())
 
     def expire(self) -> None:
-        """Complete, with REQUEST_TIMED_OUT for the partitions that still wait for followers."""
-        for (_, index), responses in (self._awaited or {}).items():
+        """Complete, with REQUEST_TIMED_OUT for the partitions that are not written, or not on all in-sync replicas."""
+        for (_, index), responses in self._awaited.items():
             responses[index] = timed_out(responses[index].partition)
         self.complete(self._encode())
 

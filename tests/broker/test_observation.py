@@ -15,6 +15,7 @@ from odradek.config import BrokerConfig
 from odradek.metrics import catalog
 from odradek.metrics.catalog import Metric
 from odradek.metrics.counters import Histogram
+from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
 from odradek.stores import MemoryStore
 from odradek.testing.world import Play, World
@@ -156,15 +157,16 @@ def test_failed_requests_are_counted_on_the_fast_path_and_beside_it(play: Play) 
     async def scene(world: World) -> None:
         broker = await world.start()
         client = await world.client()
-        await client.create_topic("t")
+        created = await client.create_topic("t")
         assert (await client.produce("nope", world.batch(b"a"))).error_code
         assert (await client.produce("t", world.batch(b"a"))).error_code == 0
         world.runtime.disk.fail_next("append", errno.EIO, path_end="t-0/00000000000000000000.log")
         assert (await client.produce("t", world.batch(b"a"))).error_code
         client.send_fetch([("nope", 0, 0)])
         await client.fetch_response()
+        assert (await client.fetch(created.topic_id, 9, version=13)).error_code == ErrorCode.kafka_storage_error
         numbers = Numbers(broker)
-        assert (numbers(catalog.FAILED_PRODUCES, "t"), numbers(catalog.FAILED_FETCHES, "t")) == (1, 0)
+        assert (numbers(catalog.FAILED_PRODUCES, "t"), numbers(catalog.FAILED_FETCHES, "t")) == (1, 1)
         assert (numbers(catalog.FAILED_PRODUCES, ""), numbers(catalog.FAILED_FETCHES, "")) == (1, 1)
         assert numbers(catalog.OFFLINE_REPLICAS) == 1
 

@@ -58,7 +58,7 @@ async def read(consumer: Any, count: int) -> list[bytes]:
     return found
 
 
-@pytest.mark.parametrize("selector", [KAFKAS_CLASS, "rack-aware", f"{__name__}:Furthest"])
+@pytest.mark.parametrize("selector", [KAFKAS_CLASS, "rack-aware", f"{__name__}:Furthest", f"{__name__}:Recent"])
 def test_a_consumer_reads_the_follower_in_its_rack(seed: int, selector: str) -> None:
     async def scene(world: ReadReplicas) -> None:
         leader, follower = await world.create()
@@ -83,6 +83,16 @@ class Furthest:
     ) -> ReplicaView | None:
         del partition, client
         return next(each for each in replicas if each != leader)
+
+
+class Recent(Furthest):
+    """A selector with a limit of lag."""
+
+    def select(
+        self, partition: TopicPartition, client: ClientMetadata, replicas: Sequence[ReplicaView], leader: ReplicaView
+    ) -> ReplicaView | None:
+        recent = [each for each in replicas if each.time_since_last_caught_up_ms < 60_000]
+        return super().select(partition, client, recent, leader)
 
 
 class Failing:

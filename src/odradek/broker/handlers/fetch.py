@@ -269,7 +269,7 @@ class _Fetch(PendingReply):
         if self._client is None or self._broker.preferred_read_replicas is None or isinstance(partition, Follower):
             return None
         partition.check_leader_epoch(target.current_leader_epoch)
-        now_ms = self._broker.runtime.clock.now_ms()
+        now_ms = int(self._broker.runtime.clock.monotonic() * 1000)
         replica = self._broker.preferred_read_replicas.find(partition, target.fetch_offset, self._client, now_ms)
         return None if replica is None else preferred(partition, replica)
 
@@ -315,7 +315,7 @@ class _Fetch(PendingReply):
 
     def _failure(self, target: FetchTarget, code: ErrorCode) -> FetchedPartition:
         """Count an error and return it, with the current leader if that is another broker."""
-        traffic = self._broker.partitions.traffic.get(target.key.topic) if isinstance(target.key.topic, str) else None
+        traffic = self._broker.partitions.traffic.get(self._known_name(target.key))
         (traffic or self._broker.counters.elsewhere).failed_fetches += 1
         self._broker.counters.erred(ApiKey.FETCH, int(code))
         leader = None

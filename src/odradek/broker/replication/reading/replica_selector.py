@@ -139,7 +139,7 @@ class PreferredReadReplicas:
     def find(self, partition: Partition, offset: int, client: ClientMetadata, now_ms: int) -> int | None:
         """Return the id of the follower that the consumer should read from `offset` on; None to read this broker.
 
-        Candidates are in sync, have the offset in their log, and have the client's listener.
+        Candidates are in sync, have the offset in their log, and have the client's listener. `now_ms` is monotonic.
         """
         replication, brokers = partition.replication, self._image().brokers
         me = brokers.get(replication.broker_id)

@@ -3,13 +3,14 @@
     leader alive                           it stays; dead members leave the ISR
     leader dead, ISR members alive         the first of these, in the order of the replicas
     no ISR member alive, unclean allowed   the first live replica, alone in the ISR: records may be lost
+                                           (brokers that shut down lead only if no other can)
     none of these                          no leader; the ISR keeps its members, which may return. Live members
                                            with offline logs leave it, unless no other member remains
 
 Every change raises the leader epoch by 1.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from odradek.config import BrokerConfig, topic_config
@@ -39,14 +40,19 @@ def elect(
     elif in_sync:
         # A tool may have written an ISR with members that are not replicas; they still have the records.
         candidates = [replica for replica in partition.replicas if replica in in_sync] or list(in_sync)
-        staying = [replica for replica in candidates if replica not in shutting_down]
-        decided = (staying or candidates)[0], in_sync
+        decided = _first_staying(candidates, shutting_down), in_sync
     elif unclean and (alive := [replica for replica in partition.replicas if replica in live]):
-        decided = alive[0], (alive[0],)
+        leader = _first_staying(alive, shutting_down)
+        decided = leader, (leader,)
     else:
         waited_for = tuple(replica for replica in partition.isr if replica not in without_log)
         decided = NO_LEADER, waited_for or partition.isr
     return None if decided == (partition.leader, partition.isr) else decided
+
+
+def _first_staying(candidates: Sequence[int], shutting_down: Collection[int]) -> int:
+    """Return the first candidate that does not shut down; the first of all if each does."""
+    return next((replica for replica in candidates if replica not in shutting_down), candidates[0])
 
 
 def elections(

@@ -79,7 +79,7 @@ class Migration:
         if settings.migration_policy not in _UPGRADES:
             text = f"group {group_id} has classic members; group.consumer.migration.policy={settings.migration_policy}"
             raise KafkaError(ErrorCode.group_id_not_found, text)
-        if classic.protocol_type != PROTOCOL_TYPE:
+        if classic.members and classic.protocol_type != PROTOCOL_TYPE:
             text = f"group {group_id} has members of the protocol type {classic.protocol_type}, not {PROTOCOL_TYPE}"
             raise KafkaError(ErrorCode.group_id_not_found, text)
         members = [member for member in classic.members if not member.is_new]

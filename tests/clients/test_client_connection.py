@@ -1,6 +1,7 @@
 """One connection: framing, versions, time-outs, and what happens to requests when it ends."""
 
 import asyncio
+import errno
 import struct
 
 import pytest
@@ -217,5 +218,24 @@ def test_connecting_times_out(simulation: Simulation) -> None:
     async def main() -> None:
         with pytest.raises(UnavailableError, match="it did not answer ApiVersions within 1000 ms"):
             await connect(simulation, Peer())
+
+    simulation.run(main())
+
+
+def test_a_connection_is_closed_if_the_system_fails_after_it_was_opened(
+    simulation: Simulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when no file descriptor is left to import a codec."""
+    opened: list[ClientConnection] = []
+
+    async def negotiate(connection: ClientConnection) -> None:
+        opened.append(connection)
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    async def main() -> None:
+        monkeypatch.setattr(ClientConnection, "negotiate", negotiate)
+        with pytest.raises(UnavailableError, match="Too many open files"):
+            await connect(simulation, Peer())
+        assert opened[0].closed
 
     simulation.run(main())

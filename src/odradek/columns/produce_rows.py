@@ -180,7 +180,8 @@ def _headers_column(column: pa.Array, name: str) -> pa.Array:
     if pair is None or not pa.types.is_struct(pair) or {field.name for field in pair} != {"key", "value"}:
         raise _wrong_type(name, column.type, str(_HEADERS))
     if not (
-        _is_bytes(pair.field("key").type) and (_is_bytes(pair.field("value").type) or pa.types.is_null(pair[1].type))
+        _is_bytes(pair.field("key").type)
+        and (_is_bytes(pair.field("value").type) or pa.types.is_null(pair.field("value").type))
     ):
         raise _wrong_type(name, column.type, str(_HEADERS))
     return column.cast(_HEADERS) if pa.types.is_null(pair.field("value").type) else column

@@ -369,6 +369,8 @@ async def open_connection(
             "a Kafka broker, or expects TLS"
         ) from None
     except OSError as error:
+        if connection is not None:
+            connection.close()
         raise UnavailableError(f"broker {address}: {_reason(error)}") from error
     except BaseException:
         if connection is not None:

@@ -238,6 +238,21 @@ def test_a_key_rule_that_does_not_exist_is_refused() -> None:
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
+@pytest.mark.parametrize("value_type", [pa.null(), pa.binary()])
+def test_the_fields_of_headers_may_have_any_order(seed: int, value_type: pa.DataType) -> None:
+    headers = pa.list_(pa.struct([("value", value_type), ("key", pa.string())]))
+    table = pa.table({"value": [b"a"], "headers": pa.array([[{"value": None, "key": "k"}]], headers)})
+
+    async def scene(world: World) -> None:
+        await world.create_topic("t", 1)
+        async with world.producer("client") as producer:
+            await all_offsets(await producer.send_arrow(table, "t"))
+        [record] = (await world.read_records("t", 1))[0]
+        assert record.headers == (("k", None),)
+
+    World(seed).play(scene)
+
+
 @pytest.mark.parametrize(
     ("columns", "sentence"),
     [

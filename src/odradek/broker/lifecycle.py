@@ -228,9 +228,9 @@ class Broker:
         recovery, the next start skips the recovered logs.
         """
         self.logs.directories.lock()
-        if self.config.log_validate_records == "all":
-            compiled_check()  # compiled before clients wait for it
         try:
+            if self.config.log_validate_records == "all":
+                compiled_check()  # compiled before clients wait for it
             await self.server.open()
             await self._load_logs()
             self.server.accept_controller_requests()
@@ -330,7 +330,7 @@ class Broker:
 
     def _directory_failed(self, partitions: Set[TopicPartition], reason: StorageError) -> None:
         """Take the partitions of a failed directory offline; set `failed` if it was the last directory (KIP-112)."""
-        if self.phase in (Phase.STARTING, Phase.RUNNING):
+        if self.phase is not Phase.STOPPING:
             self.partitions.logs_failed(partitions, reason)
             self.log_dir_events.notify()
             if not self.logs.directories.usable:

@@ -54,7 +54,7 @@ class AdoptedTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownTopic:
-    """A topic that is not adopted because its id is unknown. `folders` are those of its partitions."""
+    """A topic that is not adopted because its id is unknown, with its partitions' folders."""
 
     name: str
     folders: Sequence[str]
@@ -87,10 +87,10 @@ class _FoundTopic:
 
 
 async def adopt(disk: Disk, directories: Sequence[str], store: Store, entropy: Entropy) -> Adoption:
-    """Write the topics of a broker's data directories into the tree. A repeated call changes nothing.
+    """Write the topics of a broker's data directories into the tree. A repeated call writes only what is new.
 
-    Raise `StorageError`, before any topic is written, if the directories are in use or not Kafka's, or if the tree
-    belongs to another cluster or has a different topic of the same name.
+    Raise `StorageError`, before any topic is written, if the directories are in use, incomplete or not Kafka's, or if
+    the tree belongs to another cluster or has a different topic of the same name.
     """
     broker_id, cluster_id = _identity(disk, directories[0])
     note = "odradek metadata adopt"

@@ -40,7 +40,7 @@ class AutoTopicCreationManager:
         self._awaited: list[tuple[str, asyncio.Future[None]]] = []
 
     async def ensure(self, topic: NewTopic) -> None:
-        """Create `topic` unless it exists; return when the image has it. Raise `KafkaError` or `UnavailableError`."""
+        """Create a missing topic; return when the image has it. Raise `KafkaError` or `UnavailableError` on failure."""
         creation = self._creations.get(topic.name)
         if creation is None:
             creation = asyncio.get_running_loop().create_task(self._create(topic), name=f"creating {topic.name}")
@@ -78,7 +78,7 @@ class AutoTopicCreationManager:
         return KafkaError(result.error_code, result.error_message or "")
 
     async def _seen(self, topic: str) -> None:
-        """Wait up to `_TIMEOUT_MS` until the image has `topic`."""
+        """Wait until the image has `topic`. Raises `KafkaError` REQUEST_TIMED_OUT after `_TIMEOUT_MS`."""
         if topic in self._metadata.image.topics:
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -41,7 +41,7 @@ class ConfigChange:
 
 
 async def write_changes(store: Store, changes: Sequence[ConfigChange]) -> list[KafkaError | None]:
-    """Write each change, and return its error or None. If the store raises, earlier changes stay written."""
+    """Write the changes, and return each one's error or None. If the store raises, earlier changes stay written."""
     results: list[KafkaError | None] = []
     for change in changes:
         try:

@@ -55,7 +55,7 @@ class ConfigResourceType(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterResource:
-    """One resource of an AlterConfigs request. With `replaces`, keys without an alteration are removed."""
+    """One resource of an AlterConfigs request. With `replaces`, keys that are not altered are removed."""
 
     type: int
     name: str
@@ -64,7 +64,7 @@ class AlterResource:
 
 
 async def describe(broker: ConfigurableBroker, resource_type: int, name: str) -> Iterable[ConfigEntry]:
-    """Return one resource's configuration keys with their values. Raise `KafkaError`."""
+    """Return a resource's keys and values. Raise `KafkaError` if it is unknown, of another broker, or invalid."""
     try:
         if resource_type == ConfigResourceType.TOPIC:
             return describe_topic(broker.config, await _topic_config(broker, name))
@@ -210,7 +210,7 @@ async def _topic_config(broker: ConfigurableBroker, name: str) -> Mapping[str, s
 
 
 def _broker_id(config: BrokerConfig, resource_type: int, name: str) -> int | None:
-    """Return this broker's id, or `None` for the cluster-wide default (empty name). Raise `KafkaError` for others."""
+    """Return this broker's id; `None` for the default (empty name). Raise `KafkaError` for another broker or type."""
     if resource_type != ConfigResourceType.BROKER:
         raise KafkaError(ErrorCode.invalid_request, f"resources of type {resource_type} have no configuration here")
     if name == "":

@@ -13,7 +13,7 @@ TURN_S: Final = 0.005
 
 
 async def cooperatively(items: Iterable[T]) -> AsyncIterator[T]:
-    """Yield the items, and let other tasks run after every 16."""
+    """Yield the items, and let other tasks run after every 16 items."""
     for place, item in enumerate(items, 1):
         yield item
         if not place % _TURN:

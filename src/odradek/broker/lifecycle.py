@@ -224,8 +224,8 @@ class Broker:
     async def start(self) -> None:
         """Start the broker, and return when it serves clients.
 
-        Raises `StorageError` or `ConfigurationError`, with nothing left running. After a cancellation during log
-        recovery, the next start skips the recovered logs.
+        If it raises (`StorageError`, `ConfigurationError`, `UnavailableError`), nothing is left running. After a
+        cancellation during log recovery, the next start skips the recovered logs.
         """
         self.logs.directories.lock()
         try:
@@ -271,7 +271,7 @@ class Broker:
         await resolve_duplicate_logs(self.store, self.runtime, self.logs)
 
     async def _prepare_registration(self, timeout_s: float) -> None:
-        """Leave the ISRs of partitions whose records this broker may lack, before it registers and can be elected."""
+        """Check the directories, and leave ISRs of partitions whose records may be lost, before registering."""
         if not self._has_checked_directories:
             await check_directories(self.store, self.broker_id, self.logs, timeout_s=timeout_s)
             self.logs.write_meta_properties()
@@ -325,11 +325,11 @@ class Broker:
         self.logs.kill()
 
     def _notice_failed_directory(self, partitions: Set[TopicPartition], reason: StorageError) -> None:
-        """Handle a failed directory in the next turn of the event loop, because the caller is in an operation."""
+        """Handle a failed directory in the event loop's next turn: the caller is still in an operation on a log."""
         asyncio.get_running_loop().call_soon(self._directory_failed, frozenset(partitions), reason)
 
     def _directory_failed(self, partitions: Set[TopicPartition], reason: StorageError) -> None:
-        """Take the partitions of a failed directory offline; set `failed` if it was the last directory (KIP-112)."""
+        """Take a failed directory's partitions offline, unless the broker stops; set `failed` if none is left (KIP-112)."""
         if self.phase is not Phase.STOPPING:
             self.partitions.logs_failed(partitions, reason)
             self.log_dir_events.notify()
@@ -360,7 +360,8 @@ class Broker:
     async def create_topics(self, wanted: Sequence[NewTopic], *, validate_only: bool = False) -> list[TopicCreation]:
         """Create topics, each completely or not at all, and return the results in the order of `wanted`.
 
-        When this returns, they accept records. Raises `KafkaError`: NOT_CONTROLLER, and the controller's errors.
+        When this returns, they accept records. Raises `KafkaError` if this broker is not the controller, or the tree
+        cannot be reached.
         """
         created = await self.controller.create_topics(wanted, validate_only=validate_only) if wanted else []
         await self.partitions.wait_until_applied()
@@ -371,7 +372,8 @@ class Broker:
     ) -> list[KafkaError | None]:
         """Add partitions to topics, all or none per topic; return each one's error or None, in the order of `wanted`.
 
-        When this returns, they accept records. Raises `KafkaError`: NOT_CONTROLLER, and the controller's errors.
+        When this returns, they accept records. Raises `KafkaError` if this broker is not the controller, or the tree
+        cannot be reached.
         """
         results = await self.controller.create_partitions(wanted, validate_only=validate_only) if wanted else []
         await self.partitions.wait_until_applied()

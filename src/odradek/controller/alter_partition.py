@@ -2,7 +2,8 @@
 
     the request has a newer epoch than the controller's image   NOT_CONTROLLER: another broker is the controller
     the request's leader epoch is older                         FENCED_LEADER_EPOCH
-    another broker leads; no ISR, or one without the leader     INVALID_REQUEST
+    another broker leads; the ISR lacks the leader              INVALID_REQUEST
+    a member is not a replica                                   INVALID_REQUEST
     recovering again, or recovering with other members          INVALID_REQUEST (KIP-704)
     the partition has this state already                        nothing is written, as after a lost response
     the state has changed since the leader read it              INVALID_UPDATE_VERSION
@@ -47,7 +48,7 @@ def check_broker_epoch(image: ClusterImage, broker_id: int, broker_epoch: int) -
 
 
 def topic_name(image: ClusterImage, topic_id: UUID) -> str:
-    """Return the name of a topic. Raises `KafkaError` UNKNOWN_TOPIC_ID."""
+    """Return the name of a topic. Raises `KafkaError` UNKNOWN_TOPIC_ID if no topic has the id."""
     topic = None if topic_id == UNNAMED else image.topic_by_id(topic_id)
     if topic is None:
         raise KafkaError(ErrorCode.unknown_topic_id, f"there is no topic with the id {topic_id}")
@@ -65,7 +66,8 @@ def alter_partition(
 ) -> StateChange | None:
     """Return the state change that `broker_id` requests, or `None` if the partition has this state already.
 
-    The leader epoch stays. Raises `KafkaError` with the codes of this module's table, or UNKNOWN_TOPIC_OR_PARTITION.
+    The leader epoch stays. Raises `KafkaError` with the codes of this module's table, or UNKNOWN_TOPIC_OR_PARTITION
+    for a partition without a readable state.
     """
     partition = image.partition(key)
     if partition is None or not partition.is_readable:

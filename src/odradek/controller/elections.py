@@ -30,8 +30,8 @@ def elect(
 ) -> tuple[int, tuple[int, ...]] | None:
     """Return the leader and the ISR that `partition` should have, or `None` if it has them.
 
-    Brokers in `without_log` are registered, but their log is offline. They leave the ISR, because a member that returns
-    after a crash waits until no registered broker is in the ISR with it
+    Brokers in `without_log` are registered, but their log is offline. They leave the ISR if it has others, because a
+    member that returns after a crash waits until no registered broker is in the ISR with it
     (`broker.cluster.registration.unclean_registration`).
     """
     in_sync = tuple(replica for replica in partition.isr if replica in live)
@@ -66,8 +66,8 @@ def elections(
 ) -> Iterator[StateChange]:
     """Yield the elections that are necessary in `topics` with the image's live brokers.
 
-    Brokers that are `shutting_down` keep their leaderships and become leaders only of partitions that no other broker
-    can lead. `offline` replicas, by broker, count as dead. Partitions without a readable state are skipped.
+    Brokers that are `shutting_down` keep their leaderships; clean elections prefer other brokers. `offline` replicas,
+    by broker, count as dead. Partitions without a readable state are skipped.
     """
     registered = image.brokers.keys()
     for topic in topics:

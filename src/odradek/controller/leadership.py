@@ -59,8 +59,8 @@ def elect_on_demand(
     """Return the election of each `wanted` partition, or its error; `None` selects all partitions that need one.
 
     The codes are Kafka's: ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE,
-    UNKNOWN_TOPIC_OR_PARTITION, and INVALID_TOPIC_EXCEPTION for a topic that is being deleted. `offline` replicas
-    count as dead.
+    UNKNOWN_TOPIC_OR_PARTITION, and INVALID_TOPIC_EXCEPTION for a topic that is being deleted. Brokers
+    `shutting_down` and `offline` replicas are not elected.
     """
     alive = image.brokers.keys() - set(shutting_down)
     decided: dict[TopicPartition, StateChange | KafkaError] = {}

@@ -52,8 +52,8 @@ def place(
 ) -> dict[int, Replicas]:
     """Return the replicas of `partitions` new partitions, numbered from 0, and add them to `load`.
 
-    `racks` has the brokers, `existing` the topic's existing partitions, `away` the brokers that cannot lead now. The
-    caller has checked that there are at least `replication_factor` brokers, and one that is not away.
+    `racks` maps all brokers to their racks, `existing` the topic's existing partitions, `away` the brokers that cannot
+    lead now. The caller has checked that there are at least `replication_factor` brokers, and one that is not away.
     """
     live = [broker for broker in racks if broker not in away]
     assert live

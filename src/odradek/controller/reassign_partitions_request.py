@@ -38,7 +38,7 @@ class ReassignPartitionsRequest:
         ]
 
     def without(self, keys: Collection[TopicPartition]) -> SetData | Delete | None:
-        """Return the operation that removes the entries `keys`; `None` if the node has none of them."""
+        """Return the operation that removes these entries, or the node if none is left; `None` if nothing changes."""
         left = {key: target for key, target in self.node.replicas.items() if key not in keys}
         if not left:
             return Delete(path=paths.REASSIGN_PARTITIONS, version=self.version)

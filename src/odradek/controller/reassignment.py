@@ -55,7 +55,7 @@ class Assignment:
 
     @property
     def withdrawn(self) -> Replicas:
-        """New replicas that have to be removed again."""
+        """Added replicas that have to be removed again, because the target changed."""
         return tuple(replica for replica in self.adding if replica in self.removing)
 
     @property
@@ -64,7 +64,7 @@ class Assignment:
         return bool(self.adding or self.removing)
 
     def towards(self, target: Replicas) -> "Assignment":
-        """Return the assignment with another target. Replicas that may have records stay in it until removed."""
+        """Return the assignment with another target. Its present replicas stay until a later step removes them."""
         origin = self.origin
         replicas = tuple(dict.fromkeys((*target, *origin, *self.adding)))
         return Assignment(replicas=replicas, adding=_without(replicas, origin), removing=_without(replicas, target))
@@ -165,7 +165,7 @@ def _assignment_in(image: ClusterImage, key: TopicPartition) -> Assignment:
 def _checked(
     key: TopicPartition, before: Assignment, target: Replicas | None, live: Collection[int], *, any_factor: bool
 ) -> Assignment:
-    """Return the assignment with this target. Raises `KafkaError` for an invalid target."""
+    """Return the assignment with this target (`None`: the original replicas). Raises `KafkaError` if it is invalid."""
     where = f"{key.topic}-{key.partition}"
     if target is None:
         if not before.in_progress:

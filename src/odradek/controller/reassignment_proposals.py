@@ -49,9 +49,9 @@ def plan_drain(broker_id: int, assigned: Assignments, racks: Mapping[int, str | 
     """Return new replicas, without `broker_id`, for every partition of this broker; the other replicas stay.
 
     `assigned` are the replicas of all partitions, after reassignments in progress; `racks` has the live brokers. The
-    successor is preferably of a rack without another replica, then has the fewest replicas of the topic, then of the
-    cluster. If `broker_id` was the preferred leader, the live replica that is preferred leader of the fewest partitions
-    of the topic becomes it.
+    new replica is on a rack without another replica if possible, then on the broker with the fewest replicas of the
+    topic, then of the cluster. If `broker_id` was the preferred leader, the new one is the live replica that is
+    preferred leader of the fewest partitions of the topic.
     """
     candidates = {broker: rack for broker, rack in racks.items() if broker != broker_id}
     load = ClusterLoad()

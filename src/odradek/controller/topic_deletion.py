@@ -31,8 +31,9 @@ def deletion_operations(
 ) -> Iterator[list[Operation]]:
     """Yield the operations that delete the topic, in lists that must not be divided between transactions.
 
-    `existing` are the existing paths of the topic's node, the nodes below it, its configuration, the request and the
-    notes, which stay. The brokers in `away` have replicas but are not registered, so they get no StopReplica.
+    `existing` are the existing paths of the topic's node and the nodes below it, of its configuration, its deletion
+    request, and its notes (`paths.deleted_replica`), which stay. The brokers in `away` have replicas but are not
+    registered, so they get no StopReplica.
     """
     last = (paths.topic_config(name), paths.topic(name), paths.delete_topic(name))
     notes = [] if topic_id == UNNAMED else [paths.deleted_replica(each, topic_id) for each in sorted(away)]

@@ -92,15 +92,16 @@ class Machine(Protocol[RequestT_contra, RecordT]):
         """Handle one due deadline; return None if none is due."""
 
     def on_elected(self, image: ClusterImage, now: Now) -> Iterator[CoordinatorResult[RecordT]]:
-        """Yield a result per key after all records are loaded, before the first request."""
+        """Yield a result per key that needs one, after all records are loaded and before the first request."""
 
     def on_image(self, old: ClusterImage, new: ClusterImage, now: Now) -> Iterator[CoordinatorResult[RecordT]]:
-        """Yield a result per key that changes of topics and brokers require."""
+        """Yield a result per key that changes of topics and brokers affect."""
 
     def reset(self, key: str, now: Now) -> CoordinatorResult[RecordT]:
         """Discard the state of `key` that is not durable, and return a result as after loading.
 
-        Called when the key's last result could not be appended; the caller has failed the key's waiting requests.
+        Called when `handle` raised or the key's last result could not be appended; the key's waiting requests have
+        failed.
         """
 
     def apply(self, record: RecordT, offset: int, producer_id: int) -> None:

@@ -46,7 +46,7 @@ class HttpService:
         return HttpConnection(self)
 
     def admit(self, connection: "HttpConnection") -> bool:
-        """Add a connection. If there are too many, close an idle one, or return False if none is idle."""
+        """Add a connection, and return whether it was added. If there are too many, close an idle one first."""
         if len(self._open) >= _MAX_CONNECTIONS:
             idle = next((each for each in self._open if not each.is_responding), None)
             if idle is None:

@@ -35,7 +35,7 @@ class KafkaError(OdradekError):
 
 
 class ConfigurationError(OdradekError):
-    """The caller's fault: an unknown configuration key, or a value outside its range."""
+    """The caller's fault, such as an unknown configuration key, or a port in use."""
 
 
 class StorageError(OdradekError):

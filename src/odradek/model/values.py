@@ -147,7 +147,7 @@ def _refuse_to_delete(self: Any, name: str) -> None:
 
 
 def _state(self: Any) -> list[Any]:
-    """Return the state for `pickle` and `copy`, which would otherwise assign attributes."""
+    """Return the state for `pickle` and `copy`; otherwise they would assign attributes, which frozen classes refuse."""
     return [getattr(self, name) for name in self.__dataclass_fields__]
 
 

@@ -107,9 +107,9 @@ class LeaderReplication:
                 self.remotes[replica] = RemoteReplica(last_caught_up_ms=caught_up_ms)
 
     def resume(self, before: "LeaderReplication") -> IsrChange | None:
-        """Continue from the state `before`, with which this broker stopped leading in the same leader epoch.
+        """Continue from the state with which this broker stopped leading, if it is of the same leader epoch.
 
-        Unless this state has a newer partition epoch, take over the ISR and the pending change, and return the latter.
+        Unless this state has a newer partition epoch, take over the ISR and the pending change, and return that.
         """
         if before.leader_epoch != self.leader_epoch:
             return None
@@ -136,7 +136,7 @@ class LeaderReplication:
         return self.advance(now_ms=now_ms, max_lag_ms=max_lag_ms, min_isr=min_isr, live=live)
 
     def appended_alone(self, log_end_offset: int) -> bool:
-        """Set log end offset and high watermark of a leader without followers. Return whether it moved."""
+        """Set the log end offset and high watermark of a leader without followers; return whether the latter rose."""
         assert not self.remotes, "followers have a say in what is committed"
         moved = log_end_offset > self.high_watermark
         self.log_end_offset = self.high_watermark = log_end_offset
@@ -145,7 +145,7 @@ class LeaderReplication:
     def fetched(self, replica: int, offset: int, *, log_start_offset: int, now_ms: int, broker_epoch: int = -1) -> None:
         """Record a follower's fetch from `offset`; ignore unknown replicas and older registrations.
 
-        `broker_epoch` is its registration's, -1 if unknown.
+        `broker_epoch` is its registration's; -1 (unknown) counts as older than any.
         """
         remote = self.remotes.get(replica)
         if remote is not None and broker_epoch >= remote.broker_epoch:
@@ -160,9 +160,9 @@ class LeaderReplication:
     def advance(self, *, now_ms: int, max_lag_ms: int, min_isr: int, live: Container[int] | None = None) -> bool:
         """Raise the high watermark to the lowest end offset of `maximal_isr`. Return whether it moved.
 
-        A caught-up follower outside the ISR counts too, so that it can reach the high watermark and join, unless it is
-        not in `live` (None: unknown) or the controller refused it. While the ISR has fewer than `min_isr` members, and
-        not all replicas, the high watermark stays (KIP-966).
+        A recently caught-up follower outside the ISR that has reached the high watermark counts too, so that it can
+        join, unless it is not in `live` (None: unknown) or the controller refused it. While the ISR has fewer than
+        `min_isr` members, and not all replicas, the high watermark stays (KIP-966).
         """
         if len(self.isr) < min(min_isr, len(self.remotes) + 1):
             return False
@@ -236,7 +236,7 @@ class LeaderReplication:
         return True
 
     def refused(self, change: IsrChange) -> None:
-        """Record that the controller refused the change; its new members cannot join for now."""
+        """Record a change that the controller refused; the high watermark ignores new members until the next ISR."""
         self._drop(change)
         for replica in change.isr:
             if replica in self.remotes and replica not in self.isr:

@@ -1,4 +1,4 @@
-"""The broker's `Store`: counts the operations on the metadata tree, and lets other tasks run between them.
+"""The broker's `Store`: counts operations on the metadata tree; other tasks run after `multi` and `get_many`.
 
 A store in this process never waits: without these pauses, writing a thousand nodes would block all other tasks, and the
 broker's own session could expire.

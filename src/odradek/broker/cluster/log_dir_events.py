@@ -39,7 +39,7 @@ class LogDirEvents:
             self._task = asyncio.get_running_loop().create_task(self._notify(), name=name)
 
     async def _notify(self) -> None:
-        """Write nodes until nothing is pending; a failed write is repeated. A duplicate node does no harm."""
+        """Write a node while a notification is pending; repeat a failed write. A second node does no harm."""
         pause_s = _PAUSE_S
         try:
             while self._is_pending:

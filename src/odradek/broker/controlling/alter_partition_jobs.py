@@ -16,7 +16,7 @@ async def alter_partitions(
     broker_epoch: int,
     items: Mapping[TopicPartition, AlterPartitionItem],
 ) -> dict[TopicPartition, IsrResult]:
-    """Write the changes, and return each partition's new ISR or error. Raises `KafkaError` STALE_BROKER_EPOCH."""
+    """Write the changes; return each partition's new ISR or error. Raises `KafkaError` for an old `broker_epoch`."""
     image = view.image
     check_broker_epoch(image, broker_id, broker_epoch)
     results: dict[TopicPartition, IsrResult] = {}

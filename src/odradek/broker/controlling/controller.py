@@ -104,9 +104,9 @@ class Controller:
     # ---- requests ------------------------------------------------------------------------------------------------
 
     async def do(self, work: Callable[[ControllerEpoch], Awaitable[T]]) -> T:
-        """Run `work` in the metadata loop; return its result when the image has its changes.
+        """Run `work` in the metadata loop, then update the image, and return the result of `work`.
 
-        Raises `KafkaError` if this broker is not the controller, or the tree cannot be reached.
+        Raises `KafkaError` if this broker is not the controller, or the tree cannot be reached, or as `work`.
         """
 
         def active_epoch() -> ControllerEpoch:
@@ -120,7 +120,7 @@ class Controller:
     async def create_topics(self, wanted: Sequence[NewTopic], *, validate_only: bool = False) -> list[TopicCreation]:
         """Create topics, each completely or not at all, and return the results in order.
 
-        When this returns, the image has the topics, and so have the other brokers, unless they respond too late. Raises
+        When this returns, the image has the topics, and so have the other brokers that responded in time. Raises
         `KafkaError` as `do`.
         """
         view, entropy = self.view, self._entropy
@@ -155,8 +155,8 @@ class Controller:
     ) -> list[KafkaError | None]:
         """Add partitions to topics, all or none per topic, and return each topic's error or None.
 
-        When this returns, the image has the partitions, with leaders, and so have the other brokers, unless they
-        respond too late. Raises `KafkaError` as `do`.
+        When this returns, the image has the partitions, with leaders, and so have the other brokers that responded in
+        time. Raises `KafkaError` as `do`.
         """
         view = self.view
         results = await self.do(
@@ -184,7 +184,7 @@ class Controller:
         )
 
     async def shut_down(self, broker_id: int, broker_epoch: int) -> tuple[TopicPartition, ...]:
-        """Move leaderships off a broker that shuts down, and return the partitions that it still leads.
+        """Move leaderships off a broker that shuts down; return the replicated partitions that it still leads.
 
         From now on it is elected only where no other broker can lead. Raises `KafkaError` as `do` and
         `odradek.controller.shut_down`.

@@ -72,7 +72,7 @@ class ControllerEpoch:
             raise KafkaError(ErrorCode.topic_already_exists, f"the topic {plan.name} exists") from None
 
     async def add_partitions(self, name: str, added: Mapping[int, Replicas]) -> None:
-        """Write new partitions into a topic's node. Raises `KafkaError` if the topic was changed meanwhile."""
+        """Write new partitions into a topic's node. Raises `KafkaError` if it was changed or deleted meanwhile."""
         path = paths.topic(name)
         node = await self._store.get(path)
         if node is None:
@@ -88,7 +88,7 @@ class ControllerEpoch:
             raise changed from None
 
     async def initialize(self, topic: TopicImage, image: ClusterImage, *, topic_id: UUID | None = None) -> None:
-        """Write missing initial partition states, and `topic_id` or a new id if the topic has none."""
+        """Write missing initial partition states and, if the topic has no id, `topic_id` or a new one."""
         existing = frozenset(await read_subtree(self._store, paths.topic(topic.name)))
         if topic.topic_id == UNNAMED:
             await self._set_topic_id(topic.name, topic_id or new_id(self._entropy))
@@ -110,7 +110,7 @@ class ControllerEpoch:
         return sorted({election.partition.topic for election in decided})
 
     async def change_states(self, changes: Iterable[StateChange]) -> None:
-        """Write state changes. Raises `BadVersion` if a state was changed concurrently."""
+        """Write state changes. Raises `BadVersion` or `NoNode` if a state was changed or deleted concurrently."""
         await self._write_steps([change.operation()] for change in changes)
 
     async def try_change_states(self, changes: Iterable[StateChange]) -> list[TopicPartition]:
@@ -129,9 +129,10 @@ class ControllerEpoch:
         return lost
 
     async def request_deletions(self, names: Iterable[str], *, listed_version: int | None = None) -> None:
-        """Write nodes that request deletions.
+        """Create the nodes that request the deletion of topics.
 
-        With `listed_version`, also clear the parent node's data, of this version, in which an old tool listed them.
+        With `listed_version`, also clear the parent node's data, in which an old tool listed the topics. Raises
+        `BadVersion` if that node has another version.
         """
         known = set(await self._store.children(paths.DELETE_TOPICS))
         operations: list[Operation] = [Create(path=paths.delete_topic(name)) for name in names if name not in known]
@@ -158,7 +159,7 @@ class ControllerEpoch:
         _log.info("deleted the topic %s", name)
 
     async def missed_deletions(self, topic: TopicImage, stops: Iterable[StopReplicas]) -> list[Operation]:
-        """Return operations that note the replicas that unregistered brokers have to delete when they are back."""
+        """Return operations that note which replicas unregistered brokers must delete; empty if the topic has no id."""
         if topic.topic_id == UNNAMED:
             return []
         notes = [

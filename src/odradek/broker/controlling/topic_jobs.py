@@ -83,14 +83,14 @@ async def create_partitions(
 
 
 async def _registered_brokers(epoch: ControllerEpoch, view: ClusterView) -> tuple[Mapping[int, BrokerImage], Set[int]]:
-    """Return all registered brokers, and the ids of those that are away or shutting down."""
+    """Return all registered brokers, and the ids of those that are not `eligible_leaders`."""
     live = view.image.brokers
     brokers = {**await read_registrations(view.store, BrokenNodes()), **live}
     return brokers, brokers.keys() - epoch.eligible_leaders(view.image)
 
 
 async def delete_topics(epoch: ControllerEpoch, view: ClusterView, wanted: Sequence[str | UUID]) -> list[TopicDeletion]:
-    """Write requests for `TopicDeletionTask` to delete topics, by name or id."""
+    """Write requests for `TopicDeletionTask`, and return a result for each of `wanted`, in order."""
     results = [_find(view, name_or_id) async for name_or_id in cooperatively(wanted)]
     await epoch.request_deletions(sorted({each.name for each in results if each.name and not each.error}))
     view.watcher.mark(names=True)

@@ -199,8 +199,8 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
     def submit(self, key: str, request: RequestT) -> "asyncio.Future[object]":
         """Pass a request for `key` to the machine, and return a future of its reply.
 
-        The future fails with `KafkaError`: COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE
-        while nothing can be written, or an error of the machine.
+        The future fails with `KafkaError`: COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR after a failed load or when
+        closed, the partition's error while it refuses records, or an error of the machine.
         """
         future: asyncio.Future[object] = self._loop.create_future()
         refusal = self._check_append() if self.state is CoordinatorState.ACTIVE else None
@@ -251,7 +251,7 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
             self._run(self.machine.on_image(old, self._image(), self.now))
 
     def marker_appended(self, producer_id: int, end_offset: int, *, committed: bool) -> None:
-        """Apply a transaction marker that was appended to the partition before `end_offset`."""
+        """Apply a transaction marker that was appended before `end_offset`; a load in progress reads it in the log."""
 
         def apply() -> Iterator[CoordinatorResult[RecordT]]:
             self.machine.end_transaction(producer_id, committed=committed)
@@ -307,7 +307,8 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
     def _take(self, result: CoordinatorResult[RecordT]) -> None:
         """Append and apply a result's records; send its replies when they are committed.
 
-        If the append fails, reset the key. Raises `KafkaError` if the records of the reset cannot be appended either.
+        If the append fails, reset the key unless `is_only_records`. Raises `KafkaError` if the reset's records
+        cannot be appended.
         """
         if result.records:
             try:
@@ -392,7 +393,7 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
     # -- time ----------------------------------------------------------------------------------------------------------
 
     def _schedule(self) -> None:
-        """Set the timer to the machine's next deadline, unless it is set to an earlier one."""
+        """Set the timer to the machine's next deadline, or `_PAUSED_CHECK_S` ahead while its clock stands still."""
         if self.state is not CoordinatorState.ACTIVE:
             return
         deadline_ms = self.machine.next_deadline_ms if self._paused_at_ms is None else _AT_ONCE_MS

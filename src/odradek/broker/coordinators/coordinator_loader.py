@@ -73,7 +73,7 @@ class LedPartition(Protocol):
         """Return the error that an append with acks=all would raise now, or None."""
 
     def append_records(self, records: memoryview, *, acks: int, now_ms: int, from_client: bool) -> AppendInfo:
-        """Append a batch. Raises `KafkaError`."""
+        """Append a batch. Raises `KafkaError` if the partition refuses it."""
 
     def when_reached(self, offset: int, *, acks: int, waiter: Waiter) -> None:
         """Call `waiter` when the log up to `offset` is written (acks=1) or committed (acks=all), or with an error."""
@@ -99,8 +99,8 @@ async def load(
     """Apply a partition's records up to the log end offset, and wait up to `timeout_ms` until they are committed.
 
     Records above the high watermark are applied too: a new leader learns the high watermark late. Records that cannot
-    be decoded are skipped and logged. Raises `KafkaError` if this broker no longer leads the partition, or if records
-    are damaged here and another replica is in sync.
+    be decoded are skipped and logged. Raises `KafkaError` if this broker no longer leads the partition, if records are
+    damaged here and another replica is in sync, or as `read_to_end`.
     """
     log, loader = partition.log, CoordinatorLoader(partition, machine, codec)
     summary = loader.summary
@@ -134,7 +134,7 @@ class CoordinatorLoader(Generic[RequestT, RecordT]):
         self._monotonic = asyncio.get_running_loop().time
 
     async def read_to_end(self, timeout_ms: int) -> None:
-        """Apply all records, including new ones. Raises `KafkaError` if a write takes longer than `timeout_ms`."""
+        """Apply all records, including new ones. Raises `KafkaError` as `_read`, or if a write exceeds `timeout_ms`."""
         log, summary = self._partition.log, self.summary
         while summary.end_offset < log.log_end_offset:
             if summary.end_offset >= log.written_offset:
@@ -168,7 +168,7 @@ class CoordinatorLoader(Generic[RequestT, RecordT]):
             raise KafkaError(ErrorCode.kafka_storage_error, reason) from None
 
     def _read(self, end: int) -> Buffer:
-        """Return batches from `summary.end_offset`, after skipping damaged ones if no other replica is in sync."""
+        """Return batches from `summary.end_offset`; skip damaged ones, or raise if another replica is in sync."""
         log, offset = self._partition.log, self.summary.end_offset
         try:
             return log.read(offset, READ_BYTES, up_to_offset=end)
@@ -231,7 +231,7 @@ def _valid_batches(data: Buffer, offset: int, end: int) -> Iterator[tuple[BatchH
 
 
 def _first_readable(log: ReadableLog, offset: int, end: int) -> int:
-    """Return the first readable offset after the damage at `offset`, or `end` if there is none."""
+    """Return an offset after the damage at `offset` where reads succeed again, `end` at the latest."""
 
     def is_damaged(candidate: int) -> bool:
         try:

@@ -118,7 +118,7 @@ class CoordinatorRuntime(Generic[RequestT, RecordT]):
             context.marker_appended(producer_id, end_offset, committed=committed)
 
     def context(self, key: str) -> CoordinatorContext[RequestT, RecordT] | None:
-        """Return the context of a key, if this broker is its coordinator."""
+        """Return the context of a key; None unless this broker is its coordinator."""
         return self._contexts.get(partition_for(key, self._partition_count))
 
     def contexts(self, *, only_active: bool = False) -> Iterator[CoordinatorContext[RequestT, RecordT]]:

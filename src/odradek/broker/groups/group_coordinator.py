@@ -153,7 +153,7 @@ class GroupCoordinator:
         self.runtime.kill()
 
     def image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Pass a new image to the state machines, which delete the offsets of deleted topics."""
+        """Pass changes of topics and brokers to the state machines."""
         self.runtime.on_image(old, new)
 
     def marker_appended(
@@ -167,7 +167,8 @@ class GroupCoordinator:
     def submit(self, group_id: str, request: Request) -> "asyncio.Future[Any]":
         """Handle a request of `odradek.groups.messages`, and return a future of its reply.
 
-        The future fails with `KafkaError`: INVALID_GROUP_ID, or an error of `CoordinatorContext.submit`.
+        The future fails with `KafkaError`: INVALID_GROUP_ID for an empty id where Kafka refuses it, or as
+        `CoordinatorRuntime.submit`.
         """
         if group_id or isinstance(request, _MAY_HAVE_NO_GROUP_ID):
             return self.runtime.submit(group_id, request)
@@ -185,7 +186,7 @@ class GroupCoordinator:
         return await asyncio.gather(*replies, return_exceptions=True)
 
     def machine(self, group_id: str) -> GroupCoordinatorMachine | None:
-        """Return the state machine that has a group; None unless this broker coordinates and has loaded it."""
+        """Return the state machine for a group; None unless this broker coordinates the group and has loaded it."""
         context = self.runtime.context(group_id)
         if context is None or context.state is not CoordinatorState.ACTIVE:
             return None
@@ -193,18 +194,18 @@ class GroupCoordinator:
         return context.machine
 
     def find(self, group_id: str) -> ClassicGroup | None:
-        """Return a classic group if it exists here. Its latest changes may be uncommitted."""
+        """Return a classic group, or None if it does not exist here. Its latest changes may be uncommitted."""
         machine = self.machine(group_id)
         return None if machine is None else machine.classic.groups.get(group_id)
 
     def consumer_member(self, group_id: str, member_id: str) -> ConsumerGroupMember | None:
-        """Return a member of a consumer-protocol group if it exists here. Its latest changes may be uncommitted."""
+        """Return a member of a consumer-protocol group, or None. Its latest changes may be uncommitted."""
         machine = self.machine(group_id)
         group = None if machine is None else machine.consumer.groups.get(group_id)
         return None if group is None else group.members.get(member_id)
 
     def has_room_for(self, size_bytes: int) -> bool:
-        """Return whether all groups and another member of `size_bytes` fit into `queued.max.request.bytes`."""
+        """Return whether all groups and `size_bytes` more fit into `queued.max.request.bytes` (negative: no limit)."""
         limit_bytes = self._metadata.config.queued_max_request_bytes
         return limit_bytes < 0 or size_bytes + self.runtime.size_bytes <= limit_bytes
 
@@ -220,7 +221,7 @@ class GroupCoordinator:
     async def find_coordinator(self, group_id: str) -> BrokerImage:
         """Return the coordinator of a group; create `__consumer_offsets` if it does not exist.
 
-        Raises `KafkaError` COORDINATOR_NOT_AVAILABLE while the group's partition has no leader.
+        Raises `KafkaError` COORDINATOR_NOT_AVAILABLE if the topic cannot be created, or its partition has no leader.
         """
         if OFFSETS_TOPIC not in self._metadata.image.topics:
             await self._create_topic()
@@ -237,7 +238,7 @@ class GroupCoordinator:
         return leader
 
     async def _create_topic(self) -> None:
-        """Create `__consumer_offsets`. Raises `KafkaError` COORDINATOR_NOT_AVAILABLE."""
+        """Create `__consumer_offsets`. Raises `KafkaError` COORDINATOR_NOT_AVAILABLE if that fails."""
         topic = offsets_topic(self._metadata.config)
         alive = len(self._metadata.image.brokers)
         if topic.replication_factor < min(alive, _DEFAULT_REPLICATION_FACTOR):

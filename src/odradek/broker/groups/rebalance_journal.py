@@ -44,7 +44,7 @@ class LeaderLookup(Protocol):
     """The partitions that this broker leads."""
 
     def leader(self, topic: str, partition: int) -> Partition:
-        """Return a partition that this broker leads. Raises `KafkaError`."""
+        """Return a partition that this broker leads. Raises `KafkaError` if it does not lead it."""
 
 
 class RebalanceJournal:

@@ -39,7 +39,7 @@ class _Totals:
                 self.largest = self._shown()
 
     def revoking(self, partitions: int, age_ms: int) -> None:
-        """Count a member that has had to revoke `partitions` for `age_ms`."""
+        """Add the number of partitions that a member has had to revoke for `age_ms`."""
         self.pending_partitions += partitions
         self.longest_ms = max(self.longest_ms, age_ms)
 
@@ -61,7 +61,7 @@ class _Totals:
 
 
 def _lowest(group: ConsumerGroup) -> Sample:
-    """Return the lowest epoch of a group's members, without static members that have left temporarily."""
+    """Return the lowest epoch of a group's members that have not left, or the assignment epoch if there are none."""
     epochs = [member.epoch for member in group.members.values() if not member.has_left_temporarily]
     return (group.group_id,), min(epochs, default=group.assignment_epoch)
 

@@ -125,7 +125,7 @@ def _traffic(broker: ObservedBroker) -> Iterator[Family]:
 
 
 def _rejections(broker: ObservedBroker) -> Iterator[Family]:
-    """Yield the metrics of rejections; topics that are not led here share an empty name."""
+    """Yield the metrics of rejections; the empty topic name is for all topics that this broker does not lead."""
     counters = broker.counters
     topics = [*broker.partitions.traffic.items(), ("", counters.elsewhere)]
     yield Family(catalog.BYTES_REJECTED, [((topic,), traffic.bytes_rejected) for topic, traffic in topics])
@@ -221,7 +221,7 @@ def _replicas(broker: ObservedBroker) -> Iterator[Family]:
 
 
 def _cluster(broker: ObservedBroker) -> Iterator[Family]:
-    """Yield the cluster's metrics; only the controller counts topics, partitions and brokers, so sums are right."""
+    """Yield the cluster's metrics; brokers other than the controller report 0, so that sums over brokers are right."""
     image = broker.image
     is_controller = image.controller_id == broker.config.broker_id and not broker.fence.is_closed
     partitions = (

@@ -72,12 +72,12 @@ class ClusterView:
             self.broker_watcher.mark_all_changed()
 
     def on_controller_changed(self) -> None:
-        """Make the metadata loop try to become the controller, because the controller may have changed."""
+        """Make the metadata loop read the controller, and try to become it."""
         self._note_controller()
         self.request_controller_read()
 
     def mark_all_changed(self) -> None:
-        """Mark everything as changed, so that the next `refresh` reads it, and an election as due."""
+        """Make the next `refresh` read everything, and the metadata loop try to become the controller."""
         self._note_controller()
         (self._tree or self.broker_watcher).mark_all_changed()
 
@@ -104,14 +104,14 @@ class ClusterView:
             await self.refresh()
 
     async def topic_config(self, topic: str) -> Mapping[str, str]:
-        """Return a topic's configuration; read it now if this broker does not watch it. Raises the store's errors."""
+        """Return a topic's configuration, empty if unreadable; read it if not watched. Raises the store's errors."""
         known = self.image.topics.get(topic)
         if known is not None and (self._tree is not None or topic in self.broker_watcher.configs):
             return known.config
         return (await read_topic_configs(self.store, [topic], BrokenNodes()))[topic] or {}
 
     def publish(self, image: ClusterImage) -> None:
-        """Replace the image, update `load`, call `on_image`, and resume calls of `wait_until`."""
+        """Replace the image, update `load`, call `on_image`, and evaluate the conditions of `wait_until`."""
         old = self.image
         if image is old:
             return

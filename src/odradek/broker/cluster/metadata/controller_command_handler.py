@@ -43,7 +43,7 @@ class ControllerCommandHandler:
         return self._full_leadership_from == (self._broker_session.epoch, self._known_controller[1])
 
     def is_addressed_here(self, body: bytes) -> bool:
-        """Return whether a request's undecoded `body` has this broker's epoch, which clients do not know."""
+        """Return whether a request's undecoded `body` has this broker's epoch."""
         return body[_BROKER_EPOCH] == self._broker_session.epoch.to_bytes(8, "big", signed=True)
 
     async def update_metadata(self, message: Any) -> ErrorCode:
@@ -61,7 +61,7 @@ class ControllerCommandHandler:
         return ErrorCode.none
 
     async def leader_and_isr(self, message: Any) -> dict[str, Any]:
-        """Lead and follow the given partitions; the response has KAFKA_STORAGE_ERROR for offline logs."""
+        """Apply a LeaderAndIsr; return the response when it is done. Offline logs get KAFKA_STORAGE_ERROR."""
         view = self._view
         try:
             await self._validate_controller(message)
@@ -76,7 +76,7 @@ class ControllerCommandHandler:
         return {"topics": [self._errors(topic) for topic in message.topic_states]}
 
     async def stop_replica(self, message: Any) -> dict[str, Any]:
-        """Stop replicas, and delete them if requested; FENCED_LEADER_EPOCH if the known leader epoch is newer."""
+        """Stop replicas, and delete them if requested. One with a newer leader epoch stays: FENCED_LEADER_EPOCH."""
         view = self._view
         try:
             await self._validate_controller(message)
@@ -100,7 +100,7 @@ class ControllerCommandHandler:
         }
 
     async def _validate_controller(self, message: Any) -> None:
-        """Raise `KafkaError` for a wrong sender or broker epoch; first read `/controller` if the sender may be new."""
+        """Raise `KafkaError` as `_check_epochs`; first read `/controller` if the sender may be a newer controller."""
         sender = message.controller_id, message.controller_epoch
         if sender != self._known_controller and message.controller_epoch >= self._known_controller[1]:
             try:

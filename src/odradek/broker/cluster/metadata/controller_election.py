@@ -22,7 +22,7 @@ class RunInTurn(Protocol):
     """The metadata loop's queue of jobs."""
 
     async def __call__(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Run `work` in the metadata loop; return its result when the image has its changes."""
+        """Run `work` in the metadata loop, then update the image, and return the result of `work`."""
 
 
 class ElectedController(Protocol):
@@ -62,7 +62,8 @@ class ControllerMovedError(OdradekError):
 async def register_controller(store: Store, broker_id: int, now_ms: int) -> "tuple[int, int] | None":
     """Become the controller, and return `(epoch, version of its node)`; `None` if another broker is the controller.
 
-    One transaction creates `/controller` and raises the epoch, so that each epoch has one controller.
+    One transaction creates `/controller` and raises the epoch, so that each epoch has one controller. Raises
+    `BrokenNodeError` if the epoch cannot be decoded, and the store's errors.
     """
     while await store.get(paths.CONTROLLER) is None:
         node = await store.get(paths.CONTROLLER_EPOCH)

@@ -57,7 +57,10 @@ def apply_leader_and_isr(image: ClusterImage, message: Any, configs: Configs) ->
 
 
 def replicas_to_stop(image: ClusterImage, message: Any) -> Iterator[tuple[TopicPartition, bool, bool]]:
-    """Yield `(partition, has to stop, delete)` for each replica of a StopReplica (KIP-570)."""
+    """Yield `(partition, stop, delete)` for each replica of a StopReplica (KIP-570).
+
+    `stop` is False if the image has a newer leader epoch, unless the topic is being deleted.
+    """
     for topic in message.topic_states:
         for state in topic.partition_states:
             key = TopicPartition(topic.topic_name, state.partition_index)
@@ -69,7 +72,7 @@ def replicas_to_stop(image: ClusterImage, message: Any) -> Iterator[tuple[TopicP
 
 
 def without_replicas(image: ClusterImage, stopped: set[TopicPartition], broker_id: int) -> ClusterImage:
-    """Return the image without the broker's replicas of these partitions."""
+    """Return the image without the broker's replicas of these partitions; those that it led have no leader."""
     changed: dict[str, TopicImage | None] = {}
     for key in stopped:
         topic = changed.get(key.topic) or image.topics.get(key.topic)
@@ -148,7 +151,7 @@ def _from_leader_and_isr(state: Any, topic: TopicImage | None) -> PartitionImage
 
 
 def _known_recovery_state(state: Any, known: PartitionImage | None) -> int:
-    """Return the recovery state of an earlier LeaderAndIsr for the same state, because UpdateMetadata has none."""
+    """Return the known recovery state if it is of the same version, else RECOVERED: UpdateMetadata has none."""
     is_same = known is not None and (known.leader_epoch, known.state_version) == (state.leader_epoch, state.zk_version)
     return known.leader_recovery_state if known is not None and is_same else RECOVERED
 

@@ -50,8 +50,8 @@ _log = logging.getLogger("odradek.broker")
 class MetadataLoop(Generic[ControllerT]):
     """One broker's metadata loop. `on_image(old, new)` is called on the event loop after every change.
 
-    The loop opens `fence` when the image is of a live session. `new_controller` creates the controller when this broker
-    is elected; the loop closes it when the broker resigns. Topics that are being deleted are not in the image.
+    The loop opens `fence` when it has read the image in a live session. `new_controller` creates the controller when
+    this broker is elected; the loop closes it when the broker resigns. The image has no topics that are being deleted.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class MetadataLoop(Generic[ControllerT]):
         """Join the cluster: register, then become the controller or wait for the controller's full state.
 
         `prepare` runs before the registration (see `registration`). Raises `ConfigurationError` if another broker has
-        this id, and the store's errors.
+        this id, the errors of `prepare`, and the store's errors.
         """
         cluster_id = await prepare_tree(self._store, self._runtime.entropy)
         self.view.image = ClusterImage(cluster_id=cluster_id)
@@ -162,9 +162,9 @@ class MetadataLoop(Generic[ControllerT]):
     # ---- requests -----------------------------------------------------------------------------------------------
 
     async def run_in_turn(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Run `work` in the loop's task; return its result when the image has its changes.
+        """Run `work` in the loop's task, then update the image, and return the result of `work`.
 
-        Raises `KafkaError`: NOT_CONTROLLER if the loop has stopped, else the error of `work`.
+        Raises `KafkaError`: NOT_CONTROLLER if the loop does not run, else the error of `work`.
         """
 
         async def job() -> T:
@@ -208,7 +208,7 @@ class MetadataLoop(Generic[ControllerT]):
             raise as_kafka_error(error) from error
 
     async def unregister_broker(self, broker_id: int) -> None:
-        """Remove the registration of a broker that is away; any broker can do so.
+        """Remove the registration of a broker that is away.
 
         Raises `KafkaError` as `registration.unregister`, and if the tree cannot be reached.
         """
@@ -222,7 +222,7 @@ class MetadataLoop(Generic[ControllerT]):
         self.view.config = config
 
     async def allocate_producer_ids(self) -> range:
-        """Return a block of producer ids, unique in the cluster. Raises the store's errors."""
+        """Return a block of unused producer ids. Raises `KafkaError` if none are left, and the store's errors."""
         path = paths.LATEST_PRODUCER_ID_BLOCK
         while True:
             node = await self._store.get(path)
@@ -291,7 +291,7 @@ class MetadataLoop(Generic[ControllerT]):
             self._joined.set()
 
     async def _elect(self) -> None:
-        """Become the controller if there is none."""
+        """Become the controller if there is none, or again if this session's controller was closed."""
         node = await self._store.get(paths.CONTROLLER)
         if node is not None and node.owner == self._store.session_id:
             if self._controller is not None:

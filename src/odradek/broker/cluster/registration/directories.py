@@ -42,7 +42,8 @@ class _OwnPartitions(NamedTuple):
     """The partitions of one broker in the metadata tree.
 
     `ids`: all partitions, with their topic ids; `led`: those that may have acknowledged records; `alone`: those without
-    another in-sync replica; `in_sync`: those where this replica is in sync; `replicated`: those with another replica.
+    another in-sync replica, or with an unknown ISR; `in_sync`: those where this replica is in sync; `replicated`: those
+    with another replica.
     """
 
     ids: Mapping[TopicPartition, UUID]
@@ -104,9 +105,10 @@ async def resolve_duplicate_logs(store: Store, runtime: Runtime, logs: LogManage
 
 
 def _known_directories(written: BrokerDirectoriesNode | None, directories: LogDirectories) -> BrokerDirectoriesNode:
-    """Return the stored directories, or the present ones if none is stored, as in Kafka's tree.
+    """Return the stored directories by id, or the present ones if none is stored, as in Kafka's tree.
 
-    Of these, new and offline ones count as missing: their path stands for their id, until a known id is found there.
+    New and offline ones of the latter have their path in place of the id, and so count as missing. If a directory that
+    is not new is found at that path, its id replaces the path.
     """
     if written is None or not written.directories:
         every = {*directories.paths_by_id.values(), *directories.offline_paths}
@@ -119,7 +121,7 @@ def _known_directories(written: BrokerDirectoriesNode | None, directories: LogDi
 
 
 def _returned_directories(node: BrokerDirectoriesNode, directories: LogDirectories) -> Mapping[str, KnownDirectory]:
-    """Return the found directories that are neither new nor stored as having the newest logs."""
+    """Return the found directories that are not new, and are not stored or stored with `is_old`."""
     up_to_date = directories.new_ids | {key for key, each in node.directories.items() if not each.is_old}
     here = directories.paths_by_id.items()
     return {key: KnownDirectory(path=path) for key, path in here if key not in up_to_date}
@@ -136,7 +138,7 @@ def _refuse_old_logs(
     logs: LogManager,
     own: _OwnPartitions,
 ) -> None:
-    """Raise `StorageError` if another directory, present or missing, may have newer records than a returned one."""
+    """Raise `StorageError` if a returned directory may have older records than another, present or missing."""
     old = _logs_in(returned, logs)
     if duplicates := old & logs.duplicates:
         raise StorageError(
@@ -153,9 +155,10 @@ def _refuse_old_logs(
 
 
 def _settle_lost_records(broker_id: int, logs: LogManager, own: _OwnPartitions, accepted: Set[TopicPartition]) -> None:
-    """Accept logs that lost records if other replicas have them, if nothing can restore them, or if an operator agreed.
+    """Accept the loss of records if an operator did, if another replica is in sync, or if the broker is no replica.
 
-    Other such logs stay unused, until another replica leads.
+    If there is no other replica, also accept the loss of records that were not synced. Other logs with lost records
+    stay unused until another replica leads, or an operator accepts the loss.
     """
     for each in logs.lost_records:
         key = each.partition

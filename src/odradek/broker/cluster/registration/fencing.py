@@ -70,7 +70,7 @@ class Fence:
         return self._is_closed
 
     def check(self) -> bool:
-        """Return whether the session is certainly alive, so that the broker may act; close the fence if not."""
+        """Return whether the fence is open and the session certainly alive; close the fence if the session is not."""
         # `alive_until` of a session never decreases, so most calls do not need the store.
         return self._clock.monotonic() < self._alive_until or self._ask()
 
@@ -118,7 +118,7 @@ class Fence:
         self._check_after(self._store.alive_until - self._clock.monotonic())
 
     def notify_again(self) -> None:
-        """Call `wake` again when a session is alive, because the last call was too late."""
+        """Let the next check call `wake` once more if the session is alive, because the fence could not be opened."""
         self._has_notified = False
 
     async def back_off(self, seconds: float) -> None:
@@ -129,7 +129,7 @@ class Fence:
         self._alive_again.clear()
 
     def _check(self) -> None:
-        """Close the fence in time, or call `wake` once when it may be opened."""
+        """Close the fence if the session may have expired; call `wake` once when it is alive again."""
         if self._ask():
             self._check_after(self._store.alive_until - self._clock.monotonic())
             return

@@ -47,7 +47,7 @@ async def prepare_nothing(_patience_s: float) -> None:
 
 
 async def in_live_session(work: Callable[[], Awaitable[T]]) -> T:
-    """Run `work`, which must be idempotent, and repeat it if the session expires meanwhile."""
+    """Run `work`, which must be idempotent; repeat it, up to four times, if the session expires meanwhile."""
     for _ in range(_MOST_SESSIONS - 1):
         with suppress(SessionExpired):
             return await work()
@@ -59,7 +59,7 @@ async def unregister(store: Store, broker_id: int) -> None:
     """Remove the registration of a broker that is away: it gets no new replicas, and keeps those it has.
 
     The notes of replicas that it has to delete (`paths.DELETED_REPLICAS`) are removed too. Raises `KafkaError`
-    BROKER_ID_NOT_REGISTERED, or INVALID_REQUEST for a broker that is alive.
+    BROKER_ID_NOT_REGISTERED, INVALID_REQUEST for a broker that is alive, or REQUEST_TIMED_OUT after repeated conflicts.
     """
     lasting = paths.broker_registration(broker_id)
     for _ in range(_MOST_ATTEMPTS):
@@ -145,7 +145,7 @@ class Registration:
         """Register a starting broker, after the session of its former process has expired.
 
         `prepare` is awaited when the id is free, before the registration; again, if another broker took the id
-        meanwhile. Raises `ConfigurationError` if another broker has the id.
+        meanwhile. Raises `ConfigurationError` if another broker has the id, or the former session does not expire.
         """
         timeout_s = _SESSIONS_WAITED_FOR * session_timeout_ms / 1000
         while True:

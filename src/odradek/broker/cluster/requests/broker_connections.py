@@ -49,7 +49,7 @@ class BrokerConnections:
     async def connection(
         self, brokers: Mapping[int, BrokerImage], broker_id: int, *, purpose: str = ""
     ) -> ClientConnection:
-        """Return the open connection to a broker for `purpose`. Raises `UnavailableError`."""
+        """Return the connection to a broker, opened if needed. Raises `UnavailableError` if it cannot be reached."""
         broker = brokers.get(broker_id)
         if broker is None:
             raise UnavailableError(f"broker {broker_id} is not in the cluster")

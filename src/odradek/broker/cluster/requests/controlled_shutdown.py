@@ -1,7 +1,7 @@
 """Controlled shutdown: before a broker stops, the controller moves its leaderships to other brokers.
 
 The broker repeats the request until it leads no partition that another replica could lead, no other broker is left, or
-`controlled.shutdown.max.retries` is reached. A change of the controller or the brokers ends the backoff.
+`controlled.shutdown.max.retries` is reached.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ class LocalController(Protocol):
         """Brokers that have requested a controlled shutdown."""
 
     async def shut_down(self, broker_id: int, broker_epoch: int) -> Sequence[TopicPartition]:
-        """Move the broker's leaderships, and return the partitions that it still leads."""
+        """Move the broker's leaderships; return the replicated partitions that it still leads."""
 
 
 class ControlledShutdown:
@@ -86,7 +86,7 @@ class ControlledShutdown:
         return bool(others if controller is None else others - controller.shutting_down)
 
     async def _request(self) -> int:
-        """Send one request, and return the number of partitions that the broker still leads."""
+        """Send one request, and return the number of replicated partitions that the broker still leads."""
         broker_id, broker_epoch = self._metadata.broker_id, self._broker_epoch()
         controller = self._local_controller()
         if controller is not None:

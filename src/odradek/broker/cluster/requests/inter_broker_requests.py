@@ -16,7 +16,7 @@ _MOST_RESPONSE_BYTES: Final = 128 << 20
 async def connect(
     runtime: Runtime, broker: BrokerImage, client_id: str, *, request_timeout_ms: int
 ) -> ClientConnection:
-    """Open a connection to a broker, without negotiating versions. Raises `UnavailableError`."""
+    """Open a connection, without negotiating versions. Raises `UnavailableError` if the broker cannot be reached."""
     address = broker.endpoints[0]
     return await open_connection(
         runtime,
@@ -38,7 +38,7 @@ def encode(api_key: ApiKey, message: Message) -> bytes:
 async def send(connection: ClientConnection, api_key: ApiKey, body: bytes, *, timeout_ms: int | None = None) -> Any:
     """Send a request and return the decoded response. `timeout_ms` replaces the connection's default.
 
-    Raises `UnavailableError`.
+    Raises `UnavailableError` if the connection is lost or the time is over.
     """
     reply = await connection.exchange(api_key, CONTROLLER_VERSIONS[api_key], (body,), timeout_ms=timeout_ms)
     return connection.decode(api_key, reply)

@@ -69,7 +69,7 @@ class ControllerChannelManager:
         self._check_local_logs_later(change.partitions)
 
     async def request_log_states(self, broker_id: int) -> None:
-        """Request the state of all logs of a broker by LeaderAndIsr. Does nothing if it is not registered."""
+        """Request the state of a registered broker's logs by LeaderAndIsr; check this broker's own logs directly."""
         replicas: dict[str, frozenset[int]] = {}
         async for topic in cooperatively(tuple(self.image.topics.values())):
             own = frozenset(number for number, each in topic.partitions.items() if broker_id in each.replicas)
@@ -112,7 +112,7 @@ class ControllerChannelManager:
         self._check_task = None
 
     def _is_current(self, broker_id: int, image: ClusterImage) -> bool:
-        """Return whether the broker still has the registration of its sender."""
+        """Return whether the broker's registration in `image` is the one that its sender was created for."""
         return image.brokers.get(broker_id) == self._senders[broker_id].broker
 
     async def all_acknowledged(self) -> None:

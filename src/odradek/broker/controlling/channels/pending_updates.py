@@ -45,7 +45,7 @@ def compute_changes(old: ClusterImage, new: ClusterImage) -> Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """A StopReplica for one replica; a broker refuses it if it knows a newer leader epoch."""
+    """A StopReplica for one replica; a broker that knows a newer leader epoch refuses it."""
 
     leader_epoch: int
     delete: bool

@@ -89,7 +89,7 @@ class RequestSender:
             delay_s = min(delay_s * 2, _LONGEST_RETRY_S)
 
     async def _send(self, batch: PendingUpdates) -> None:
-        """Send all updates, with their state in the present image. Raises `KafkaError` or `UnavailableError`."""
+        """Send all updates in their present state. Raises `KafkaError` if refused, `UnavailableError` if unanswered."""
         manager, broker = self._manager, self.broker
         image, identity = manager.image, manager.identity
         metadata = messages.update_metadata(identity, broker, image, batch)

@@ -20,7 +20,7 @@ class ControllerIdentity:
     epoch: int
 
     def header(self, broker: BrokerImage) -> dict[str, Any]:
-        """Return the first fields of every request."""
+        """Return the fields of all three requests: the sender, and the receiver's broker epoch."""
         return {"controller_id": self.broker_id, "controller_epoch": self.epoch, "broker_epoch": broker.epoch}
 
 

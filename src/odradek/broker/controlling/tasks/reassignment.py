@@ -51,7 +51,7 @@ class ReassignmentTask(ControllerTask):
         return bool(plan.steps) or gone is not None
 
     async def _advance(self) -> bool:
-        """Take the next step of each topic, once the replicas that it removes from the tree are deleted."""
+        """Take the next step of each topic. A step that removes replicas waits until brokers have deleted them."""
         view, epoch = self.view, self.epoch
         live = view.image.brokers.keys() - epoch.shutting_down
         is_changed = False

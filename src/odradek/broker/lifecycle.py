@@ -329,7 +329,7 @@ class Broker:
         asyncio.get_running_loop().call_soon(self._directory_failed, frozenset(partitions), reason)
 
     def _directory_failed(self, partitions: Set[TopicPartition], reason: StorageError) -> None:
-        """Take a failed directory's partitions offline, unless the broker stops; set `failed` if none is left (KIP-112)."""
+        """Take a failed directory offline unless the broker stops; set `failed` if it was the last (KIP-112)."""
         if self.phase is not Phase.STOPPING:
             self.partitions.logs_failed(partitions, reason)
             self.log_dir_events.notify()

@@ -43,7 +43,7 @@ loses no throughput (measured)."""
 def is_out_of_descriptors(error: BaseException) -> bool:
     """Return whether `error` means that the process can open no more files.
 
-    A library that cannot be loaded raises `ImportError` without a number.
+    A library that cannot be loaded raises `ImportError` without an `errno`.
     """
     if isinstance(error, ImportError):
         return _TOO_MANY_FILES in str(error)
@@ -74,7 +74,7 @@ class File(Protocol):
     def sync(self) -> None:
         """Return when the file's data is on the disk.
 
-        After an `OSError` the data on the disk is unknown, even if a later sync succeeds.
+        After an `OSError` it is unknown which data is on the disk, even if a later sync succeeds.
         """
 
     def close(self) -> None:
@@ -99,7 +99,7 @@ class Disk(Protocol):
     """A file system. Paths are plain strings with `/`."""
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
-        """Open for reading and appending, or for reading only. Raises `FileNotFoundError` unless `create`."""
+        """Open for reading and appending, or for reading only. A missing file is an error unless `create` is true."""
 
     def exists(self, path: str) -> bool:
         """Return whether `path` is a file or a directory."""
@@ -129,7 +129,7 @@ class Disk(Protocol):
         """Create a directory and its parents; an existing directory is not an error."""
 
     def rename(self, source: str, target: str) -> None:
-        """Rename a file within a directory atomically; an existing target is replaced."""
+        """Rename a file or a folder within a directory atomically; an existing file is replaced."""
 
     def remove(self, path: str) -> None:
         """Remove a file."""
@@ -143,8 +143,8 @@ class Disk(Protocol):
     def sync_all(self, paths: Sequence[str]) -> None:
         """Return when these files and directories are on the disk.
 
-        Syncs several at a time, goes on after errors, and ignores missing paths. After EMFILE or ENFILE no sync has
-        failed, but some were not done.
+        Syncs several at a time, ignores missing paths, goes on after errors, and then raises one of them. After EMFILE
+        or ENFILE no sync has failed, but some were not done.
         """
 
     def read_file(self, path: str) -> bytes:
@@ -154,20 +154,21 @@ class Disk(Protocol):
         """Replace the content of `path` atomically, by way of `path` + ".tmp"; return when it is on the disk."""
 
     def lock(self, path: str, note: str) -> DiskLock:
-        """Lock `path` exclusively and write "process PID (`note`)" into it, unless the disk is full.
+        """Lock `path` exclusively; write "process PID (`note`)" into it if the disk has space.
 
         Raises `BlockingIOError`, whose text names the holder, if another process holds the lock or removed the file
         meanwhile.
         """
 
     def lock_holder(self, path: str) -> str | None:
-        """Return the note of the process that holds `lock` on `path`, None if it is not locked. Changes nothing."""
+        """Return a text that names the process that has locked `path`, None if it is not locked. Changes nothing."""
 
     def run_in_threads(self, groups: Sequence[Sequence[Callable[[], T]]], *, threads: int) -> Iterator[T]:
         """Run all work, at most `threads` at a time of each group.
 
-        Yields results as they complete, raises the first error. Work that has not started when the caller stops
-        iterating is dropped. Work for which the system starts no thread runs on the caller's, after the rest. Blocks.
+        Yields results as they complete, raises the first error. Work that has not started then, or when the caller
+        stops iterating, is dropped. A group for which the system starts no thread runs on the caller's thread at the
+        end. Blocks.
         """
 
     def open_files_limit(self) -> int:
@@ -176,7 +177,8 @@ class Disk(Protocol):
     def submit(self, work: Callable[[], T], *, background: bool = False) -> "asyncio.Future[T]":
         """Run `work` on the writer thread, or on the background thread; each thread keeps the order of submission.
 
-        Needs a running loop. The future's error is `OSError` EAGAIN if the system starts no thread: `work` is not run.
+        Needs a running loop. If the system starts no thread, `work` is not run, and the future's error is `OSError`
+        EAGAIN or `MemoryError`.
         """
 
 
@@ -313,7 +315,7 @@ class SystemDisk:
 
 
 def _refuse_directory(descriptor: int, path: str) -> None:
-    """Raise the error that a read would raise, with the path in it."""
+    """Raise `IsADirectoryError` for a directory; a read would raise it without the path."""
     if stat.S_ISDIR(os.fstat(descriptor).st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
 
@@ -341,7 +343,9 @@ def _lock_against_java(descriptor: int) -> None:
 
 
 def _java_holder(found: os.stat_result) -> str | None:
-    """Return the process that holds a record lock on the file, as a JVM does; the note in the file is then outdated.
+    """Return "process PID" of the holder of a record lock on the file, or None.
+
+    A JVM takes such a lock; the note in the file is then outdated.
 
     The kernel's line is `2: POSIX  ADVISORY  WRITE 8505 fe:00:10002631 0 9223372036854775806`.
     """
@@ -355,9 +359,9 @@ def _java_holder(found: os.stat_result) -> str | None:
 
 
 def _is_locked(found: os.stat_result, note: str) -> bool:
-    """Return whether a process holds a lock on the file.
+    """Return whether a process holds an flock on the file.
 
-    It does not try to take the lock, since a broker that starts meanwhile would fail. The kernel's line is
+    This does not try to take the lock, since a broker that starts meanwhile would fail. The kernel's line is
     `1: FLOCK ADVISORY WRITE 8505 fe:00:10002631 0 EOF`: process, device, inode. Without /proc/locks, the holder is the
     process in the note, if that is alive.
     """

@@ -45,7 +45,7 @@ class Network(Protocol):
         """Listen on `host` and `port` (0: any free one). Raises `OSError` if the port is in use."""
 
     async def connect(self, factory: Callable[[], P], host: str, port: int) -> tuple[asyncio.Transport, P]:
-        """Connect. Raises `OSError` if the connection is refused."""
+        """Connect. Raises `OSError` if that fails."""
 
 
 class SystemNetwork:

@@ -22,7 +22,10 @@ class LazyThread:
         self._executor = ThreadPoolExecutor(1, name, initializer=begin)
 
     def submit(self, work: Callable[[], T]) -> "asyncio.Future[T]":
-        """Return a future of the running loop. Its error is `OSError` EAGAIN if no thread starts: `work` is not run."""
+        """Run `work` on the thread, and return a future of the running loop.
+
+        If no thread can be started, `work` is not run, and the future's error is `OSError` EAGAIN or `MemoryError`.
+        """
         loop = asyncio.get_running_loop()
         queued = [work]
         try:

@@ -26,9 +26,9 @@ def _call_soon(callback: Callable[[], None]) -> None:
 class BufferPool:
     """A pool of bytearrays whose sizes are powers of two.
 
-    It keeps at most `most_bytes` of free buffers. When `limit_bytes` are taken, a connection that begins to read gets a
-    small buffer, and one that needs a larger buffer waits. From half of the limit on, a buffer must not be sized by the
-    length in a frame's header.
+    It keeps at most `most_bytes` of returned buffers. When `limit_bytes` are taken, a connection that begins to read
+    gets a small buffer, and one that needs a larger buffer waits. From half of the limit on, a buffer must not be sized
+    by the length in a frame's header.
 
     Waiters are called by `call_soon`, never inside `give`, whose caller may be in the middle of an operation.
     """
@@ -60,16 +60,16 @@ class BufferPool:
 
     @property
     def used_bytes(self) -> int:
-        """Bytes that were taken and not yet given back."""
+        """Bytes of the buffers that were taken and not yet given back."""
         return self._used_bytes
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes of the buffers in the pool, with or without live views."""
+        """Bytes of the returned buffers that the pool keeps, with or without live views."""
         return self._waiting_bytes
 
     def take(self, least_bytes: int = SMALLEST_BUFFER_BYTES) -> bytearray:
-        """Return a buffer of at least `least_bytes` without other users; its content is arbitrary."""
+        """Return a buffer of at least `least_bytes` without live views; its content is arbitrary."""
         size = _size_class(least_bytes)
         self._used_bytes += size
         waiting = self._by_size.get(size)
@@ -89,8 +89,8 @@ class BufferPool:
     def set_reader(self, reader: "Reader") -> None:
         """Record that `reader` took a buffer to read into; release the previous reader's buffer if it is empty.
 
-        It is empty if the connection was closed: without this, 10,000 connections closed in one turn of the event loop
-        would hold a gigabyte.
+        A connection takes a buffer even to read the end of its stream: without this, 10,000 clients that disconnect in
+        one turn of the event loop would hold a gigabyte.
         """
         before, self._reader = self._reader, reader
         if before is not None and before is not reader:
@@ -102,7 +102,7 @@ class BufferPool:
 
     @property
     def first_waiter(self) -> "Waiter | None":
-        """The waiter that has waited longest."""
+        """The waiter that has waited longest; None if none waits."""
         return next(iter(self._waiting), None)
 
     def forget(self, waiter: "Waiter") -> None:
@@ -132,8 +132,8 @@ class BufferPool:
 class ResponseBuffers:
     """Buffers into which records for responses are read, reused when no view of them is alive.
 
-    A transport keeps views of unsent data. At most `most_bytes` are kept; beyond that the oldest buffer leaves the pool
-    and lives until its client has read it.
+    A transport keeps views of unsent data. At most `most_bytes` are kept; beyond that the buffer that was lent longest
+    ago is dropped, and its memory is freed when its client has read the data.
     """
 
     def __init__(self, most_bytes: int = 16 * 1024 * 1024) -> None:
@@ -147,7 +147,7 @@ class ResponseBuffers:
         return self._kept_bytes
 
     def lend(self, least_bytes: int) -> memoryview:
-        """Return a view of at least `least_bytes` without other users; the content is arbitrary."""
+        """Return a view of a buffer of at least `least_bytes` without other live views; the content is arbitrary."""
         size = _size_class(least_bytes)
         if size > self._most_bytes:
             return memoryview(bytearray(least_bytes))

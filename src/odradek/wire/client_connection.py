@@ -90,7 +90,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         return len(self._pending)
 
     def version(self, api_key: ApiKey, *, at_most: int | None = None) -> int:
-        """Return the highest common version of an API. Raise `KafkaError` UNSUPPORTED_VERSION if there is none."""
+        """Return the highest common version up to `at_most`. If none, raise `KafkaError` UNSUPPORTED_VERSION."""
         ours = schema_versions(api_key)
         lowest, highest = self._versions.get(api_key, (0, -1))
         best = min(highest, ours[-1] if at_most is None else at_most)
@@ -112,8 +112,8 @@ class ClientConnection(asyncio.BufferedProtocol):
     ) -> Any:
         """Send `message` in the highest common version up to `at_most`. Return the response as kio's dataclass.
 
-        Raise `UnavailableError` if there is no response, and `KafkaError` UNSUPPORTED_VERSION. Error codes inside the
-        response are left to the caller.
+        Raise `UnavailableError` if there is no response or it is malformed, and `KafkaError` UNSUPPORTED_VERSION if
+        there is no common version. Error codes inside the response are left to the caller.
         """
         version = self.version(api_key, at_most=at_most)
         try:
@@ -124,7 +124,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         return self.decode(api_key, reply)
 
     def decode(self, api_key: ApiKey, reply: RawResponse) -> Any:
-        """Return a response as kio's dataclass. A malformed one closes the connection with `UnavailableError`."""
+        """Return a response as kio's dataclass. If it is malformed, close and raise `UnavailableError`."""
         try:
             return decode_response(api_key, reply.version, reply.frame, reply.offset)
         except (OSError, ImportError) as error:
@@ -133,7 +133,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             raise self.malformed(api_key, error) from error
 
     def malformed(self, api_key: ApiKey, error: KafkaError) -> UnavailableError:
-        """Close because a response could not be decoded, and return the error to raise."""
+        """Close the connection because a response could not be decoded, and return the error to raise."""
         self.close(f"its {api_key.name} response is malformed ({error})")
         return self._unavailable()
 
@@ -175,7 +175,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         return correlation_id
 
     async def negotiate(self) -> None:
-        """Request the broker's versions (KIP-35), in this client's highest version first, then in the broker's."""
+        """Request the broker's API versions (KIP-35), in our highest version or, if that is refused, the broker's."""
         version = schema_versions(ApiKey.API_VERSIONS)[-1]
         message = {"client_software_name": "odradek", "client_software_version": __version__}
         for _ in range(2):
@@ -192,7 +192,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     @staticmethod
     def _lower_version(refusal: RawResponse) -> int:
-        """Return the highest ApiVersions version that the broker names in its refusal, 0 if it names none."""
+        """Return the highest ApiVersions version in a broker's refusal, 0 if it has none or cannot be decoded."""
         try:
             response = decode_response(ApiKey.API_VERSIONS, 0, refusal.frame, refusal.offset)
         except KafkaError:
@@ -291,15 +291,15 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._transport.abort() if silent else self._transport.close()
 
     def on_writable(self, callback: Callable[[], None]) -> None:
-        """Call `callback()` each time when the socket takes data again; it replaces an earlier callback."""
+        """Call `callback()` each time the socket takes data again; it replaces an earlier callback."""
         self._when_writable = callback
 
     def on_late(self, callback: Callable[[], None]) -> None:
-        """Call `callback()` each time when a response to a request sent from now on is late (`LATE_MS`)."""
+        """Call `callback()` every `LATE_MS` while a response is late, for requests sent from now on."""
         self._when_late = callback
 
     def on_close(self, callback: Callable[[object], object]) -> None:
-        """Call `callback(future)` when the connection is closed, for any reason."""
+        """Call `callback` when the connection is closed, for any reason; its argument, a future, has no meaning."""
         self._closed.add_done_callback(callback)
 
     def _overdue(self, correlation_id: int, waited_ms: int, limit_ms: int) -> None:
@@ -345,7 +345,7 @@ async def open_connection(
 ) -> ClientConnection:
     """Connect and negotiate versions. Raise `UnavailableError` on failure or after `setup_timeout_ms`.
 
-    Without `negotiate` no versions are known and only `exchange` can be used.
+    Without `negotiate` no versions are known, and only `exchange` and `post` can be used.
     """
     address = address_text(host, port)
     connection: ClientConnection | None = None
@@ -399,7 +399,7 @@ def _not_kafka(first_bytes: bytes) -> str:
 
 
 def _import_error(api_key: ApiKey, error: Exception) -> Exception:
-    """Return the error to raise if a codec cannot be imported: `UnavailableError` for lack of file descriptors."""
+    """Return `UnavailableError` if a codec cannot be imported for lack of file descriptors, else `error` itself."""
     if is_out_of_descriptors(error):
         return UnavailableError(f"{api_key.name} cannot be encoded or decoded now: {error}")
     return error

@@ -23,7 +23,7 @@ _LARGE_BYTES: Final = 64 * 1024
 
 
 class Serve(Protocol):
-    """The signature of `Service.serve`, for a wrapper of it."""
+    """The type of `Service.serve` and of functions that wrap it."""
 
     def __call__(self, connection: "Connection", frame: memoryview, *, alone: bool) -> Reply:
         """Serve one request."""
@@ -33,10 +33,10 @@ class Service(Protocol):
     """The layer above a connection that decodes and answers requests."""
 
     def serve(self, connection: "Connection", frame: memoryview, *, alone: bool) -> Reply:
-        """Serve one request and return the reply. It may keep `frame`, and must not raise.
+        """Serve one request and return the reply. The service may keep `frame`, and must not raise.
 
-        `alone`: whether no other request of the connection is unanswered; if the request requires that, and it is
-        False, return `LATER`.
+        `alone`: whether no other request of the connection is unanswered. The service returns `LATER` for a request
+        that must be served alone and is not, and after `connection.hold`; it then gets the request again.
         """
 
     def opened(self, connection: "Connection") -> bool:
@@ -49,7 +49,7 @@ class Service(Protocol):
 class Connection(asyncio.BufferedProtocol):
     """One client's connection. `peer_host` is the client's address; `session` is for the service's own use.
 
-    `read_at` is the time at which the requests being served were read, by the group's clock; 0 without one.
+    `read_at` is the time at which the requests being served were read, by `ConnectionGroup.clock`; 0 if that is None.
     """
 
     __slots__ = (
@@ -183,7 +183,10 @@ class Connection(asyncio.BufferedProtocol):
         self.continue_serving()
 
     def eof_received(self) -> bool:
-        """Serve the requests before the end of the stream: a producer with acks=0 sends and closes."""
+        """Abandon pending replies; return whether to stay open to serve the other requests that were read.
+
+        A producer with acks=0 sends its last requests and closes.
+        """
         for pending in tuple(self._in_flight):
             if not pending.settled and pending.abandon():
                 pending.complete(NO_REPLY)
@@ -219,7 +222,7 @@ class Connection(asyncio.BufferedProtocol):
         self._unsent = True
 
     def forget_request(self, *, kept_bytes: int) -> None:
-        """Count only `kept_bytes` for the one unanswered request: the rest is freed, or counted elsewhere."""
+        """Count only `kept_bytes` for the one unanswered request, if any: the rest is freed, or counted elsewhere."""
         if not self._in_flight:
             return
         (reply,) = self._in_flight
@@ -229,7 +232,7 @@ class Connection(asyncio.BufferedProtocol):
         self._budget.give_back(gone_bytes)
 
     def close(self, reason: str | None = None) -> None:
-        """Send the finished replies, then close; log `reason`, if any."""
+        """Send the replies that the cork holds back, then close; log `reason`, if any."""
         if reason is not None and not self._closing:
             self._log_closing(reason)
         self.flush()
@@ -313,7 +316,7 @@ class Connection(asyncio.BufferedProtocol):
         )
 
     def _add_in_flight(self, reply: PendingReply, size: int) -> int:
-        """Queue a reply behind those in flight. Return the memory that its request takes."""
+        """Queue a reply behind those in flight. Return the bytes of memory that its request takes."""
         request_bytes = reply.request_bytes = size + reply.decoded_bytes
         reply.on_settled = self._on_settled
         self._in_flight.append(reply)

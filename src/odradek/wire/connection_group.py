@@ -17,7 +17,7 @@ _JOINED_BYTES: Final = 16 * 1024
 
 
 class GroupedConnection(Protocol):
-    """The interface of a connection for the shared objects."""
+    """The methods of a connection that the shared objects call."""
 
     def continue_serving(self) -> None:
         """Serve the requests that had to wait."""
@@ -48,9 +48,9 @@ class ConnectionLimits:
 
 
 class RequestBudget:
-    """The limit of all unanswered requests' bytes: Kafka's `queued.max.request.bytes`; -1 is no limit.
+    """The limit of the bytes of all unanswered requests: Kafka's `queued.max.request.bytes`; -1 is no limit.
 
-    At the limit, connections wait until requests are answered. The reads of one turn may exceed it.
+    At the limit, connections wait until requests are answered. Requests served in one turn may exceed it.
     """
 
     __slots__ = ("_limit", "_used", "_waiting", "is_exhausted")
@@ -86,10 +86,10 @@ class RequestBudget:
 
 
 class Cork:
-    """A context manager inside which connections hold back their writes; each writes once at its end.
+    """A context manager: inside, connections hold back their writes; at its end, each connection writes once.
 
     Each write is a system call under uvloop, and one append often completes many replies to one client. Connections
-    write in reverse order: producers are added before the fetches they complete, which take longer to process.
+    write in reverse order: an append completes its producer's reply before the fetches, which clients process longer.
     """
 
     __slots__ = ("_connections", "_depth", "is_in")

@@ -48,7 +48,7 @@ class FrameBuffer:
         return self._end - self._start
 
     def space(self) -> memoryview:
-        """Return the space for the next bytes: never empty, valid until `filled` or `close`."""
+        """Return the space for the next bytes: never empty, valid until `filled`, `release_if_empty` or `close`."""
         buffer = self._buffer
         if buffer is None:
             return self._begin()
@@ -65,7 +65,7 @@ class FrameBuffer:
         return self._missing <= 0
 
     def next_frame(self) -> memoryview | None:
-        """Return the payload of the next complete frame, or None until more bytes arrive. Raise `FrameSizeError`."""
+        """Return the payload of the next frame, None if it is incomplete. Raise `FrameSizeError` for a wrong size."""
         start = self._start
         self._missing = start + 4 - self._end
         if self._missing > 0:
@@ -106,7 +106,7 @@ class FrameBuffer:
 
     @property
     def held_bytes(self) -> int:
-        """The size of the current buffer."""
+        """The size of the current buffer; 0 without one."""
         return 0 if self._buffer is None else len(self._buffer)
 
     @property

@@ -32,7 +32,7 @@ class MemoryUse(NamedTuple):
     """Whether the connection waits for memory."""
 
     def made_no_progress_since(self, before: "MemoryUse") -> bool:
-        """Return whether the connection held memory and made no progress by its client's fault."""
+        """Return whether the connection holds memory and, by its client's fault, made no progress since `before`."""
         arrived = self.unserved_bytes - before.unserved_bytes
         return (
             self.held_bytes > 0
@@ -44,7 +44,7 @@ class MemoryUse(NamedTuple):
 
 
 class MonitoredConnection(Protocol):
-    """The interface of a connection for `MemoryPressure`."""
+    """The methods of a connection that `MemoryPressure` calls."""
 
     def memory_use(self) -> MemoryUse:
         """Return the connection's memory and progress."""
@@ -54,7 +54,7 @@ class MonitoredConnection(Protocol):
 
 
 class MemoryPressure:
-    """The memory check of one server's connections. Responses may take `response_bytes`."""
+    """The memory check of one server's connections. `response_bytes` is the limit of all responses in memory."""
 
     def __init__(self, pool: BufferPool, response_bytes: int = 1 << 62) -> None:
         self._pool = pool
@@ -75,7 +75,7 @@ class MemoryPressure:
         self._seen.pop(connection, None)
 
     def begin(self) -> None:
-        """Start to check connections until memory is no longer exhausted."""
+        """Check the connections every `CHECK_INTERVAL_S` until memory is no longer exhausted."""
         if self._timer is None:
             self._seen = {each: each.memory_use() for each in self._connections}
             self._timer = asyncio.get_running_loop().call_later(CHECK_INTERVAL_S, self._check)
@@ -85,7 +85,7 @@ class MemoryPressure:
         self._estimate_bytes += size
 
     def response_room(self) -> int:
-        """Return how many more bytes of responses fit into memory: an estimate, or a new count if that is 0."""
+        """Return how many more bytes of responses fit into memory: an estimate, corrected by a count when it is 0."""
         left = self._response_bytes - self._estimate_bytes
         if left > 0:
             return left

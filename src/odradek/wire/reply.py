@@ -40,7 +40,7 @@ class PendingReply:
     """Set by the service; called when the reply is sent, after all earlier ones."""
 
     def abandon(self) -> bool:
-        """Stop work that only this client needs, as it has disconnected. Return whether the request has ended."""
+        """Stop work that only this client, which has disconnected, needs. Return whether no reply will follow."""
         return False
 
     def complete(self, buffers: Buffers) -> None:
@@ -58,7 +58,7 @@ class PendingReply:
 
 
 class Later(Enum):
-    """The type of `LATER`: the service must serve this request alone, and others of the connection are unanswered."""
+    """The type of `LATER`: the service cannot serve the request yet (`Service.serve`)."""
 
     LATER = "later"
 

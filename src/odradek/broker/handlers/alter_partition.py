@@ -18,7 +18,7 @@ class _Broker(HasController, HasImage, Protocol): ...
 
 
 async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
-    """Return one result per partition; NOT_CONTROLLER and STALE_BROKER_EPOCH are errors of the whole request."""
+    """Return one result per partition; NOT_CONTROLLER and STALE_BROKER_EPOCH are errors of the request."""
     names = broker.image.topic_names
     items = {
         TopicPartition(names[topic.topic_id], each.partition_index): _item(context.api_version, each)

@@ -16,7 +16,7 @@ from odradek.protocol.messages.message_codec import optional
 
 
 async def handle(broker: HasController, context: RequestContext, message: Any) -> dict[str, Any]:
-    """Return one result per partition, INVALID_REQUEST if named twice; NOT_CONTROLLER is for the whole request."""
+    """Return one result per partition, INVALID_REQUEST if named twice; NOT_CONTROLLER is the request's error."""
     del context
     any_factor = optional(message, "allow_replication_factor_change", True)
     targets: dict[TopicPartition, Replicas | None] = {}

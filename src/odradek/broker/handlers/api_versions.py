@@ -31,7 +31,7 @@ _LONGEST_NAME: Final = 100
 
 
 def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply:
-    """Return the APIs, or INVALID_REQUEST if the client's software name or version is malformed."""
+    """Return the APIs and versions, or INVALID_REQUEST if the client's software name or version is malformed."""
     header, version = context.header, context.api_version
     if context.session.admission.may_refuse:
         try:

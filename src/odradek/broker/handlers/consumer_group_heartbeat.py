@@ -28,7 +28,7 @@ _OWN_IDS_FROM: Final = 1
 def handle(
     broker: _Broker, context: RequestContext, message: Any
 ) -> dict[str, Any] | Coroutine[Any, Any, dict[str, Any]]:
-    """Return the member's epoch, and its assignment if that changed or the request is full.
+    """Return the member's epoch, and its assignment if that changed, the member joins, or the request has all fields.
 
     Returns a coroutine only if the response waits for records of the group to be committed.
     """
@@ -50,7 +50,7 @@ def handle(
 
 
 def _has_room(groups: GroupCoordinator, group_id: str, request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Return whether there is memory for a subscription that is new or larger than before."""
+    """Return whether there is memory for the request's subscription, if that is new or larger than before."""
     if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
         return True
     size = subscription_size(request.subscribed_topic_names or (), request.subscribed_topic_regex)

@@ -26,7 +26,8 @@ _UNKNOWN: Final = -1
 def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return each partition's low watermark, which is its new log start offset.
 
-    Errors: OFFSET_OUT_OF_RANGE beyond the high watermark, POLICY_VIOLATION if `cleanup.policy` lacks `delete`.
+    Errors: OFFSET_OUT_OF_RANGE beyond the high watermark, POLICY_VIOLATION if `cleanup.policy` lacks `delete`,
+    INVALID_TOPIC_EXCEPTION for internal topics.
     """
     denied = context.denied(AclOperation.DELETE, ResourceType.TOPIC, (topic.name for topic in message.topics))
     topics = []
@@ -52,7 +53,7 @@ def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, 
 
 
 def _delete(partitions: ReplicaManager, topic: str, number: int, offset: int) -> tuple[int, int]:
-    """Advance the log start offset to `offset`; return it before and after. Raises `KafkaError`."""
+    """Advance the log start offset to `offset` (-1: the high watermark); return the old and the new one."""
     partition = partitions.leader(topic, number)
     if topic in INTERNAL_TOPICS:
         raise KafkaError(ErrorCode.invalid_topic_exception, f"the cluster needs the records of {topic}")

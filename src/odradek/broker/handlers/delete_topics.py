@@ -23,7 +23,7 @@ _TOPIC_IDS_FROM = 6
 
 
 async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
-    """Return one result per topic; a topic that is named twice, or by name and id, gets INVALID_REQUEST."""
+    """Return one result per entry; a repeated entry, or one with name and id or neither, gets INVALID_REQUEST."""
     if context.api_version < _TOPIC_IDS_FROM:
         requested: list[tuple[str | None, UUID | None]] = [(name, None) for name in message.topic_names]
     else:

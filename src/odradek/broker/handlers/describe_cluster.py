@@ -20,7 +20,7 @@ _CONTROLLERS: Final = 2
 
 
 async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
-    """Return the brokers; MISMATCHED_ENDPOINT_TYPE for controllers, as they have no listeners of their own."""
+    """Return the brokers; MISMATCHED_ENDPOINT_TYPE for controllers, which have no listeners of their own."""
     endpoint_type = optional(message, "endpoint_type", _BROKERS)
     if endpoint_type != _BROKERS:
         known = endpoint_type == _CONTROLLERS

@@ -15,7 +15,7 @@ from odradek.security import AclOperation
 
 
 async def handle(broker: ConfigurableBroker, context: RequestContext, message: Any) -> dict[str, Any]:
-    """Return one result per resource, in their order; a repeated resource has one result."""
+    """Return one result per resource, in their order; one for a resource that is repeated with the same keys."""
     with_documentation = optional(message, "include_documentation", False)
     results = []
     async for resource in cooperatively(dict.fromkeys(message.resources)):

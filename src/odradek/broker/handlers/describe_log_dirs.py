@@ -18,7 +18,7 @@ class _Broker(HasLogs, HasPartitions, HasRuntime, Protocol): ...
 
 
 def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
-    """Return each directory with its requested logs (null: all); KAFKA_STORAGE_ERROR if it is offline."""
+    """Return each directory with the requested logs (null: all) in it; KAFKA_STORAGE_ERROR if it is offline."""
     del context
     asked_for = None
     if message.topics is not None:

@@ -168,7 +168,7 @@ class _Fetch(PendingReply):
         return self._context.api_version >= _FOLLOWERS_FROM and not self._params.is_from_follower
 
     def begin(self) -> Reply:
-        """Return the response if it has enough bytes, else this pending reply."""
+        """Return the response if it has enough bytes or must not wait, else this pending reply."""
         results, size, is_final = self._read()
         if self._params.counts_as_follower:  # the read after the wait must not count as a second fetch
             params = self._params._replace(counts_as_follower=False)
@@ -201,7 +201,7 @@ class _Fetch(PendingReply):
         self.expire()
 
     def overtaken(self) -> None:
-        """Complete: the session's next fetch has arrived, which reads all partitions."""
+        """Complete, without records if incremental: the session's next fetch has arrived and reads its partitions."""
         if self._fetched.incremental:
             self._release()
             self.complete(self._encode([]))
@@ -234,9 +234,9 @@ class _Fetch(PendingReply):
     def _read(self, *, again: bool = False) -> tuple[list[tuple[FetchTarget, FetchedPartition]], int, bool]:
         """Read the partitions; return `([(target, result)], bytes of records, whether the response is final)`.
 
-        A response with an error, a redirection or all bytes that fit is final: it must not wait. `again`, after the
-        wait, skips partitions without changes. While unread responses exhaust the memory, a consumer's fetch finds
-        nothing and waits.
+        A response with an error, a redirection, a divergence or all bytes that fit is final: it must not wait. `again`,
+        after the wait, skips a session's partitions without changes. While unread responses exhaust the memory, a
+        consumer's fetch finds no records and waits.
         """
         pressure = self._broker.server.memory_pressure
         room = self._most_bytes if self._params.is_from_follower else pressure.response_room()
@@ -274,7 +274,7 @@ class _Fetch(PendingReply):
         return None if replica is None else preferred(partition, replica)
 
     def _is_quiet(self, target: FetchTarget) -> bool:
-        """Return whether a session's client has all of a partition's records and offsets. Raises `KafkaError`."""
+        """Return whether an incremental response has nothing new of a partition. Raises `KafkaError` as a read does."""
         partition = self._partition(target.key)
         if self._params.is_from_follower:
             assert isinstance(partition, Partition)
@@ -289,7 +289,7 @@ class _Fetch(PendingReply):
         )
 
     def _partition(self, key: PartitionKey) -> Partition | Follower:
-        """Return a partition that this broker leads or, for a consumer, follows.
+        """Return a partition that this broker leads or, for a consumer from version 11 on, follows.
 
         Raises `KafkaError`, also without the permission to read.
         """
@@ -314,7 +314,7 @@ class _Fetch(PendingReply):
         return name
 
     def _failure(self, target: FetchTarget, code: ErrorCode) -> FetchedPartition:
-        """Count an error and return it, with the current leader if that is another broker."""
+        """Count an error and return it; from version 16 on, with the current leader if the client's is wrong or old."""
         traffic = self._broker.partitions.traffic.get(self._known_name(target.key))
         (traffic or self._broker.counters.elsewhere).failed_fetches += 1
         self._broker.counters.erred(ApiKey.FETCH, int(code))
@@ -371,10 +371,10 @@ class _Fetch(PendingReply):
 
 
 def _fetch_params(broker: HasImage, request: Any, version: int) -> FetchParams:
-    """Return the kind of reader that a request comes from.
+    """Return whether the reader is a follower or a consumer, and which records it may read.
 
-    A follower counts for the high watermark only if it is registered, and the broker epochs of request and registration
-    are equal or one is -1, unknown.
+    A follower's fetches can advance the high watermark only if it is registered, and the broker epochs of request and
+    registration are equal or one is -1, unknown.
     """
     state = request.replica_state if version >= _REPLICA_STATE_FROM else None
     replica = int(request.replica_id if state is None else state.replica_id)

@@ -24,7 +24,7 @@ _MANY_FROM: Final = 4
 async def handle(broker: HasGroups, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return the coordinator of each key.
 
-    COORDINATOR_NOT_AVAILABLE if `__consumer_offsets` cannot be created, or the group's partition has no leader.
+    COORDINATOR_NOT_AVAILABLE if `__consumer_offsets` cannot be created, or its partition has no reachable leader.
     """
     key_type = optional(message, "key_type", _GROUP)
     if context.api_version < _MANY_FROM:

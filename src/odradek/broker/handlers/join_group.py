@@ -26,10 +26,10 @@ _LONGEST_NAME: Final = 249
 
 
 async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
-    """Return the response at the end of the join phase; an error, or the response of a known member, at once.
+    """Return the response at the end of the join phase, or at once an error or the unchanged generation.
 
     INVALID_SESSION_TIMEOUT: the session timeout is outside `group.{min,max}.session.timeout.ms`.
-    GROUP_MAX_SIZE_REACHED: the group is full, or there is no memory for the member.
+    GROUP_MAX_SIZE_REACHED: the group is full, there is no memory for the member, or its protocols are too large.
     """
     request = _request(broker.runtime.entropy, context, message)
     shortest, longest = broker.config.group_min_session_timeout_ms, broker.config.group_max_session_timeout_ms
@@ -51,7 +51,7 @@ async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict
 
 
 def _may_join(broker: _Broker, message: Any, request: JoinRequest) -> bool:
-    """Return whether there is memory for the member's protocols.
+    """Return whether there is memory for the member's protocols; True for groups of other coordinators.
 
     A rejoining member may always use as many bytes as before. Protocols beyond `message.max.bytes` are refused, as they
     do not fit into a batch of `__consumer_offsets`.

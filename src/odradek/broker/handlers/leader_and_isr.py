@@ -7,6 +7,6 @@ from odradek.broker.serving.context import RequestContext
 
 
 async def handle(broker: HasMetadataLoop, context: RequestContext, message: Any) -> dict[str, Any]:
-    """Execute the command, then return one error per partition: KAFKA_STORAGE_ERROR if its log cannot be used."""
+    """Execute the command; return KAFKA_STORAGE_ERROR for each offline log, or one error for a stale command."""
     del context
     return await broker.metadata_loop.command_handler.leader_and_isr(message)

@@ -74,7 +74,7 @@ def handle(broker: HasPartitions, context: RequestContext, message: Any) -> dict
 
 
 def _end(partition: Partition, *, is_consumer: bool, read_committed: bool) -> int:
-    """Return the end offset for this client: followers and debugging consumers also see uncommitted records."""
+    """Return the end offset for this client: for followers and debugging consumers, of all written records."""
     if not is_consumer:
         return partition.log.written_offset
     return partition.last_stable_offset if read_committed else partition.high_watermark

@@ -114,7 +114,7 @@ def _not_creatable(context: RequestContext, absent: list[str]) -> frozenset[str]
 
 
 def _creatable(broker: _Broker, context: RequestContext, request: MetadataRequest) -> list[str]:
-    """Return the requested topics that do not exist and may be created automatically, at most `MOST_CREATED`."""
+    """Return requested topics that do not exist and may be created automatically, at most `MOST_CREATED`."""
     version = context.api_version
     if not broker.config.auto_create_topics_enable or not request.allow_auto_topic_creation:
         return []
@@ -202,7 +202,7 @@ def _known(image: ClusterImage, topic: TopicImage, listener: str) -> dict[str, A
 
 
 def _partition(brokers: "Any", number: int, partition: PartitionImage, listener: str) -> dict[str, Any]:
-    """Return a partition, with an error if its leader has no endpoint for this listener."""
+    """Return a partition, with an error if it has no live leader, or the leader no endpoint for this listener."""
     leader: BrokerImage | None = brokers.get(partition.leader)
     error = ErrorCode.none
     if leader is None:

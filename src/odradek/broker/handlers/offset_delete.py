@@ -37,7 +37,7 @@ async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict
 
 
 async def _delete(broker: _Broker, group_id: str, wanted: dict[TopicPartition, ErrorCode]) -> None:
-    """Delete the offsets that have no error in `wanted`, and put the results there. Raises the group's `KafkaError`."""
+    """Delete the offsets without an error in `wanted`, and set their errors there. Raises the group's `KafkaError`."""
     for partition, refused in wanted.items():
         if not refused and broker.image.partition(partition) is None:
             wanted[partition] = ErrorCode.unknown_topic_or_partition

@@ -147,7 +147,7 @@ def _nothing(number: int, error: ErrorCode) -> dict[str, Any]:
 
 
 def _failed(wanted: Any, error: ErrorCode) -> list[dict[str, Any]]:
-    """Return the group's error at each partition, as version 1 has no other field for it."""
+    """Return the group's error at each partition, as versions 0 and 1 have no other field for it."""
     return [
         {"name": topic.name, "partitions": [_nothing(number, error) for number in topic.partition_indexes]}
         for topic in wanted.topics

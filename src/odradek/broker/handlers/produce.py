@@ -118,7 +118,7 @@ def _topic_name(broker: HasImage, context: RequestContext, name: str | None, top
 
 
 class _Produce(PendingReply):
-    """One Produce request, pending until all its partitions are acknowledged or have failed."""
+    """One Produce request, pending until all partitions are acknowledged, have failed, or its timeout expires."""
 
     def __init__(
         self, broker: _Broker, context: RequestContext, acks: int, timeout_ms: int, *, transactional: bool
@@ -172,7 +172,7 @@ class _Produce(PendingReply):
         error: KafkaError,
         records: memoryview | None,
     ) -> None:
-        """Add the response for a partition whose records were not appended."""
+        """Count the error of a partition whose records were not appended, and add its response."""
         broker = self._broker
         name = broker.image.topic_names.get(topic) if isinstance(topic, UUID) else topic
         count_rejection(broker.counters, broker.partitions.traffic.get(name or ""), error, records)
@@ -199,7 +199,10 @@ class _Produce(PendingReply):
         )
 
     def learn(self, frame: memoryview) -> None:
-        """Store the request's prefix for the fast path, if it has one partition, no transaction, and acks is not 0."""
+        """Store the request's prefix for the fast path.
+
+        The request has version 7 or later, one partition, no transaction, and acks is not 0; others are ignored.
+        """
         if (
             self._last is None
             or self._acks == 0
@@ -220,7 +223,7 @@ class _Produce(PendingReply):
         self._last = None
 
     def begin(self) -> Reply:
-        """Return the response if no partition waits, else this pending reply."""
+        """Return the response if no partition waits, else this reply; it is refused after an error with acks=0."""
         if self._waiting:
             if self._waits_for_followers:
                 self._broker.purgatory.park(self, max(self._timeout_ms, 0))

@@ -43,7 +43,7 @@ _LONGEST_PREFIX: Final = 512
 
 
 class ProduceFastPath:
-    """The known prefixes of one connection. A call with a frame returns the reply, or None for the full path."""
+    """The known prefixes of one connection."""
 
     __slots__ = ("_authorizer", "_authorizer_version", "_clock", "_counters", "_ends", "_prefixes", "_purgatory")
 
@@ -57,7 +57,7 @@ class ProduceFastPath:
         self._prefixes: dict[bytes, _Prefix] = {}
 
     def __call__(self, frame: memoryview) -> Reply | None:
-        """Append the records of a request with a known prefix; return None for any other request."""
+        """Append the records of a request with a known prefix; return None for other requests and after an error."""
         if self._authorizer.version != self._authorizer_version:
             self._forget()
         for end in self._ends:
@@ -91,7 +91,7 @@ class ProduceFastPath:
         acks: int,
         timeout_ms: int,
     ) -> None:
-        """Store the prefix of a request with one partition that the full path has authorized and appended."""
+        """Store the prefix, unless it is too long, of a one-partition request that the full path has appended."""
         header = context.header
         is_flexible = header.api_version >= FLEXIBLE_FROM
         start = len(frame) - len(records) - (len(_NO_TAGS) if is_flexible else 0)
@@ -183,7 +183,7 @@ class _Answer(PendingReply):
         self._fail(timed_out(self._prefix.partition.topic_partition.partition))
 
     def acknowledged(self, error: KafkaError | None) -> None:
-        """Complete with the offsets, or with `error`."""
+        """Complete with the offsets or `error`, unless this has expired."""
         prefix = self._prefix
         if self._purgatory is not None and not self._purgatory.release(self):
             return

@@ -13,7 +13,7 @@ _MAGIC_OFFSET = 16
 def count_rejection(
     counters: BrokerCounters, traffic: TopicTraffic | None, error: KafkaError, records: memoryview | None
 ) -> None:
-    """Count `error` for a partition's `records`. `traffic` has the topic's counters, None if there are none."""
+    """Count `error` in the topic's `traffic`, if any, and, unless `records` is None, why the batch was rejected."""
     counters.erred(ApiKey.PRODUCE, int(error.code))
     traffic = traffic or counters.elsewhere
     traffic.failed_produces += 1

@@ -7,6 +7,6 @@ from odradek.broker.serving.context import RequestContext
 
 
 async def handle(broker: HasMetadataLoop, context: RequestContext, message: Any) -> dict[str, Any]:
-    """Return one error per partition; FENCED_LEADER_EPOCH if the broker knows a newer leader epoch (KIP-570)."""
+    """Execute the command; return FENCED_LEADER_EPOCH for partitions whose known leader epoch is newer (KIP-570)."""
     del context
     return await broker.metadata_loop.command_handler.stop_replica(message)

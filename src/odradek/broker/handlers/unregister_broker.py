@@ -11,7 +11,7 @@ from odradek.model import ErrorCode, KafkaError
 
 
 async def handle(broker: HasMetadataLoop, context: RequestContext, message: Any) -> dict[str, Any]:
-    """Return the error code; BROKER_ID_NOT_REGISTERED for an unknown broker."""
+    """Return the error code: BROKER_ID_NOT_REGISTERED for an unknown broker."""
     del context
     try:
         await broker.metadata_loop.unregister_broker(message.broker_id)

@@ -7,6 +7,6 @@ from odradek.broker.serving.context import RequestContext
 
 
 async def handle(broker: HasMetadataLoop, context: RequestContext, message: Any) -> dict[str, Any]:
-    """Return the error code; STALE_CONTROLLER_EPOCH or STALE_BROKER_EPOCH for a stale command."""
+    """Execute the command, or return STALE_CONTROLLER_EPOCH or STALE_BROKER_EPOCH for a stale one."""
     del context
     return {"error_code": await broker.metadata_loop.command_handler.update_metadata(message)}

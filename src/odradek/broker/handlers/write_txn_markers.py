@@ -21,9 +21,9 @@ class _Broker(HasGroups, HasPartitions, HasRuntime, Protocol): ...
 
 
 async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
-    """Return one error per partition and producer, when the markers are committed there.
+    """Return one error per producer and partition, when all markers are committed or have failed.
 
-    For instance INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED. As in Kafka, a producer's markers share them.
+    As in Kafka, markers of one producer for one partition share one error.
     """
     del context
     writes = _Writes(broker)

@@ -27,19 +27,19 @@ IsrResult = WrittenIsr | KafkaError
 
 
 class LocalController(Protocol):
-    """The controller, if this broker is elected."""
+    """The controller that runs in this broker."""
 
     async def alter_partitions(
         self, broker_id: int, broker_epoch: int, items: Mapping[TopicPartition, AlterPartitionItem]
     ) -> dict[TopicPartition, IsrResult]:
-        """Decide on the new ISR of each partition, and return the results."""
+        """Decide on the new ISR of each partition, and return the results. Raises the request's `KafkaError`."""
 
 
 class ControllerChannel(Protocol):
     """Sends requests to the controller, whichever broker it is (`cluster.requests.controller_requests`)."""
 
     def local_controller(self) -> LocalController | None:
-        """Return the controller if this broker is elected."""
+        """Return the controller if this broker is elected, else None."""
 
     async def send(self, api_key: ApiKey, message: Message) -> Any:
         """Send a request and return the response. Raises `UnavailableError`."""
@@ -56,9 +56,9 @@ class AlterPartitionRequests:
         self._controller = controller
 
     async def send(self, changes: Mapping[TopicPartition, IsrChange]) -> dict[TopicPartition, IsrResult]:
-        """Send one request, and return the results by partition; a partition without a result is undecided.
+        """Send one request, and return the results by partition; a change without a result must be sent again.
 
-        Raises `KafkaError` if the request was refused, and `UnavailableError`.
+        Raises `KafkaError` if the request was refused, and `UnavailableError` without a response.
         """
         metadata = self._metadata
         image = metadata.image

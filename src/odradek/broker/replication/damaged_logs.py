@@ -34,7 +34,7 @@ _TRUST_S: Final = 60.0
 
 
 class DamagedLogs:
-    """The damaged logs of one broker. `when_found` is called on the event loop when a log turns out to be damaged."""
+    """The damaged logs of one broker. `when_found` is called when a log is found damaged, or can now be replaced."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class DamagedLogs:
         self._has_stopped = False
 
     def suspect(self, key: TopicPartition, log: Log, segment: Segment) -> bool:
-        """Check a segment for damage on the background thread; return False if a recent check found none."""
+        """Start a check of a segment on the background thread; return False if a recent check found no damage."""
         checked_at_s = segment.checked_at_s
         if self._has_stopped or (checked_at_s is not None and self._clock.monotonic() < checked_at_s + _TRUST_S):
             return False
@@ -123,13 +123,14 @@ class DamagedLogs:
     def may_be_copied(self, key: TopicPartition, partition: PartitionImage) -> bool:
         """Return whether the partition's log is damaged, another broker leads, and this one is out of the ISR.
 
-        The leader epoch must be later than when the damage was found: that leader may be adding this broker to the ISR.
+        The leader epoch must be later than the one in which the damage was found: the leader of that epoch may still be
+        adding this broker to the ISR.
         """
         is_follower = partition.has_leader and self._broker_id not in (partition.leader, *partition.isr)
         return self.is_damaged(key) and is_follower and partition.leader_epoch > self._epochs.get(key, -1)
 
     def rename_to_stray(self, key: TopicPartition, partition: PartitionImage) -> None:
-        """Rename the log to `-stray` if `may_be_copied`. Raises `LogStorageError` if that was done before."""
+        """Rename the log to `-stray` if `may_be_copied`. Raises `LogStorageError` the second time for a partition."""
         if not self.may_be_copied(key, partition):
             return
         damage = self._logs.logs[key].damage

@@ -109,7 +109,7 @@ class Follower:
         return self.position == fetch_state._replace(log_start_offset=self.log.log_start_offset)
 
     def update_high_watermark(self, fetch_state: PartitionFetchState, answer: FetchedPartition) -> None:
-        """Apply only the offsets of a response whose records come too late: a session does not send offsets twice."""
+        """Apply the offsets of a response whose records come too late, as a session does not send offsets twice."""
         if (fetch_state.topic_id, fetch_state.leader_epoch) == (self.topic_id, self.leader_epoch):
             self._high_watermark = max(self._high_watermark, answer.high_watermark)
             self._log_start_offset = max(self._log_start_offset, answer.log_start_offset)
@@ -118,8 +118,8 @@ class Follower:
     def append_fetched(self, answer: FetchedPartition, now_ms: int) -> "asyncio.Future[KafkaError | None] | None":
         """Append a response's records, which continue the log; return None if there are none, else a future.
 
-        Its result is None when the records are written, or the error. Raises `KafkaError` CORRUPT_MESSAGE or an error
-        of the disk.
+        The future's result is None when the records are written, else the error. Raises `KafkaError` CORRUPT_MESSAGE or
+        an error of the disk.
         """
         self._high_watermark, self._log_start_offset = answer.high_watermark, answer.log_start_offset
         if answer.records:
@@ -131,7 +131,7 @@ class Follower:
         return self._unwritten
 
     def _begin_with(self, records: memoryview, now_ms: int) -> None:
-        """Start an empty log at its first batch, which may begin before the leader's log start offset."""
+        """If the log is empty, start it at the first batch, which may begin before the leader's log start offset."""
         log = self.log
         first = read_header(records).base_offset
         if not log.size and 0 <= first < log.log_end_offset:
@@ -202,7 +202,7 @@ class Follower:
         self._high_watermark = min(self._high_watermark, offset)
 
     def restart(self, offset: int, now_ms: int) -> None:
-        """Delete all records, and start the log at `offset`: the leader has none before it."""
+        """Delete all records, and start the log at `offset`, the leader's log start offset."""
         _log.warning(
             "Truncating %s fully and starting at offset %d; it ended at %d",
             self.topic_partition,
@@ -212,7 +212,7 @@ class Follower:
         self._logs.truncate_fully_and_start_at(self.topic_partition, offset, now_ms)
 
     def stop(self) -> None:
-        """Stop following; appended records are still written."""
+        """Stop following, and complete the waiting fetches. Appended records are still written."""
         self.is_over = True
         self._interrupt_readers()
         self.failed(KafkaError(ErrorCode.not_leader_or_follower))
@@ -239,7 +239,7 @@ class Follower:
         return divergence(self._end_offset_of, fetch_offset=fetch_offset, last_fetched_epoch=last_fetched_epoch)
 
     def read_error(self, error: DamagedSegmentError) -> KafkaError:
-        """Return KAFKA_STORAGE_ERROR for a read of a damaged segment: consumers then read the leader."""
+        """Return KAFKA_STORAGE_ERROR for a read of a damaged segment, after which a consumer reads the leader."""
         return KafkaError(ErrorCode.kafka_storage_error, str(error))
 
     def add_delayed_fetch(self, fetch: DelayedFetch, isolation: FetchIsolation) -> None:
@@ -251,7 +251,7 @@ class Follower:
         self._readers.pop(fetch, None)
 
     def _notify_readers(self, before: int, stable_before: int) -> None:
-        """Notify the fetches that can read more than with the old high watermark `before` or `stable_before`."""
+        """Notify the fetches that can read more than the old high watermark or last stable offset allowed."""
         log = self.log
         for reader, isolation in tuple(self._readers.items()):
             is_stable = isolation is FetchIsolation.TXN_COMMITTED

@@ -16,7 +16,7 @@ _log = logging.getLogger("odradek.broker")
 
 
 class FullDisks:
-    """The data directories of one broker without space; true if there are any."""
+    """The data directories of one broker in which writes fail for lack of space; true if there are any."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -39,7 +39,7 @@ class FullDisks:
             _log.info("Data directory %s has space for writes again", directory)
 
     def sentences(self) -> list[str]:
-        """Return a sentence for each directory with a failed write and no later success."""
+        """Return a sentence for each directory whose episode has not ended."""
         now_s = self._clock.monotonic()
         return [
             f"{directory} had no room for a write {now_s - last_s:.0f} s ago"

@@ -33,7 +33,7 @@ class OfflineLogs:
         return key in self._errors
 
     def get(self, key: TopicPartition) -> StorageError | None:
-        """Return why a log cannot be used."""
+        """Return why a log cannot be used, None if it is not offline."""
         return self._errors.get(key)
 
     def add(self, key: TopicPartition, error: StorageError) -> bool:

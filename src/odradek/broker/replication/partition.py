@@ -34,7 +34,7 @@ _log = logging.getLogger("odradek.broker")
 ACKS_ALL: Final = -1
 ACKS_LEADER: Final = 1
 _PATIENCE_MS: Final = 500
-"""The time until a follower is proposed again that the controller refused as a member of the ISR."""
+"""The time after a refusal by the controller in which no follower is proposed for the ISR."""
 _WAITER_FAILED: Final = "Failed to complete a request that waits for an append"
 Waiter = Callable[[KafkaError | None], None]
 
@@ -145,8 +145,9 @@ class Partition:
         """Validate and append `records`, whose memory must not change until they are written, in this turn or later.
 
         `from_client=False` is for the broker's own records; a client's may belong to a transaction only if
-        `transactional` is true. Raises `KafkaError`: NOT_ENOUGH_REPLICAS for acks=all, or the log's error. A duplicate
-        batch is accepted even without enough replicas: after an error its producer could send it again as a new one.
+        `transactional` is true. Raises `KafkaError`: the reason of `refuse_appends`, NOT_ENOUGH_REPLICAS for acks=all,
+        the log's error, or in its place NOT_LEADER_OR_FOLLOWER (`is_consequence_of_election`). A duplicate batch is
+        accepted even without enough replicas: after an error its producer could send it again as a new one.
         """
         try:
             self._check_may_append(acks)
@@ -178,7 +179,7 @@ class Partition:
         transaction_version: int,
         now_ms: int,
     ) -> AppendInfo:
-        """Append the marker that ends a producer's transaction, with acks=all. Raises as `append_records`."""
+        """Append the marker that ends a producer's transaction, with acks=all. Raises `KafkaError`."""
         self._check_may_append(ACKS_ALL)
         info = self.log.append_marker(
             marker,
@@ -210,7 +211,7 @@ class Partition:
             )
 
     def when_acknowledged(self, info: AppendInfo, *, acks: int, waiter: Waiter) -> None:
-        """Call `waiter` once, later: with None when `info` is as safe as `acks` requires, or with an error."""
+        """Call `waiter` once, later: with None when the append is as safe as `acks` requires, or with an error."""
         if info.duplicate:
             self.when_reached(info.last_offset + 1, acks=acks, waiter=waiter)
         else:
@@ -284,7 +285,7 @@ class Partition:
             self._isr_changed()
 
     def fetched_by(self, replica: int, offset: int, *, log_start_offset: int, broker_epoch: int = -1) -> None:
-        """Record that a follower has all records before `offset`."""
+        """Record that a follower has all records before `offset`; propose it for the ISR if it has caught up."""
         replication = self.replication
         replication.fetched(
             replica,
@@ -432,14 +433,15 @@ class Partition:
     def check_follower(self, replica: int, current_leader_epoch: int) -> None:
         """Raise `KafkaError` if `replica` is not a follower of this partition.
 
-        UNKNOWN_LEADER_EPOCH if the request has an epoch, which may be newer, else NOT_LEADER_OR_FOLLOWER.
+        UNKNOWN_LEADER_EPOCH if the request has an epoch, as its sender's metadata may be newer than this broker's, else
+        NOT_LEADER_OR_FOLLOWER.
         """
         if replica not in self.replication.remotes:
             code = ErrorCode.unknown_leader_epoch if current_leader_epoch >= 0 else ErrorCode.not_leader_or_follower
             raise KafkaError(code, f"broker {replica} has no replica of {self.topic_partition}")
 
     def read_error(self, error: DamagedSegmentError) -> KafkaError:
-        """Return the error for a read of a damaged segment: KAFKA_STORAGE_ERROR if another in-sync replica can lead.
+        """Return KAFKA_STORAGE_ERROR for a read of a damaged segment if another replica is in sync, else `error`.
 
         Clients then refresh their metadata, while they give up after CORRUPT_MESSAGE.
         """

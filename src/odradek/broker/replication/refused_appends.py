@@ -26,7 +26,7 @@ _MOST_PRODUCERS: Final = 32
 
 
 def is_consequence_of_election(error: KafkaError, leader_epoch: int, elected_ms: int, now_ms: int) -> bool:
-    """Return whether a gap in a producer's sequence is attributed to batches that the former leader refused."""
+    """Return whether `error` is a gap in a producer's sequence that the former leader's refusals may have caused."""
     is_gap = error.code is ErrorCode.out_of_order_sequence_number
     return is_gap and leader_epoch > 0 and 0 <= now_ms - elected_ms < _ELECTION_MS
 

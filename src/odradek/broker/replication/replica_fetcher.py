@@ -145,7 +145,7 @@ class ReplicaFetcher:
         self._task = asyncio.get_running_loop().create_task(self._run(), name=name)
 
     def add(self, follower: Follower) -> None:
-        """Add a partition, and fetch it at once if it was delayed."""
+        """Add a partition; fetch it at once if it is new, was delayed, or has another leader epoch."""
         key = follower.topic_partition
         known = self._session.known.get(key)
         self.followers[key] = follower
@@ -273,7 +273,7 @@ class ReplicaFetcher:
         return max(self._sent_at + interval_s - self._clock.monotonic(), 0.0)
 
     async def _receive(self, wanted: dict[TopicPartition, PartitionFetchState], response: FetchResponse) -> None:
-        """Handle a response partition by partition; return when all records are written."""
+        """Handle a response partition by partition, or raise its error; return when all records are written."""
         if response.error_code:
             self._session.reset()
             raise KafkaError(ErrorCode(response.error_code))
@@ -346,7 +346,7 @@ class ReplicaFetcher:
     async def _process_partition_data(
         self, key: TopicPartition, fetch_state: PartitionFetchState | None, answer: FetchedPartition
     ) -> "asyncio.Future[KafkaError | None] | None":
-        """Handle the result of one partition, only its offsets if the follower's position has changed.
+        """Handle one partition's result: only its offsets if the follower's position has changed since the request.
 
         Return the future of the write, if any.
         """
@@ -394,7 +394,7 @@ class ReplicaFetcher:
         self._delay_partition(key)
 
     async def _handle_offset_out_of_range(self, follower: Follower, fetch_state: PartitionFetchState) -> None:
-        """Truncate to the leader's end offset, after an unclean election, or restart the log at the leader's start."""
+        """Truncate to the leader's end offset if that is lower, or restart the log at its start offset if higher."""
         key = follower.topic_partition
         end = await self._list_offset(key, fetch_state, _LATEST)
         start = await self._list_offset(key, fetch_state, _EARLIEST) if end >= fetch_state.offset else None
@@ -410,7 +410,7 @@ class ReplicaFetcher:
             self._delay_partition(key)
 
     async def _list_offset(self, key: TopicPartition, fetch_state: PartitionFetchState, timestamp: int) -> int:
-        """Return the start or end offset of the leader's log. Raises `KafkaError`, `UnavailableError`."""
+        """Return the leader's offset for `_LATEST` or `_EARLIEST`. Raises `KafkaError`, `UnavailableError`."""
         wanted = {
             "partition_index": key.partition,
             "current_leader_epoch": fetch_state.leader_epoch,

@@ -90,7 +90,8 @@ class ReplicaManager:
     def leader(self, topic: str, partition: int) -> Partition:
         """Return the partition that this broker leads.
 
-        Raises `KafkaError` UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER or KAFKA_STORAGE_ERROR.
+        Raises `KafkaError` KAFKA_STORAGE_ERROR if its log is offline, UNKNOWN_TOPIC_OR_PARTITION if the image does not
+        have it, else NOT_LEADER_OR_FOLLOWER.
         """
         partitions = self._by_topic.get(topic)
         found = None if partitions is None else partitions.get(partition)
@@ -107,7 +108,7 @@ class ReplicaManager:
         return self.replica(topic, partition).log
 
     def current_leader(self, topic: str, partition: int) -> tuple[int, int] | None:
-        """Return `(leader id, leader epoch)` by the image, for clients with old metadata (KIP-951)."""
+        """Return `(leader id, leader epoch)` by the image, None without a leader, for clients with old metadata."""
         image = self._image.partition(TopicPartition(topic, partition))
         return None if image is None or not image.has_leader else (image.leader, image.leader_epoch)
 
@@ -194,7 +195,7 @@ class ReplicaManager:
             self._open_next_replicas()
 
     async def wait_until_applied(self) -> None:
-        """Return when every partition of the image is led or followed; later images do not prolong the wait."""
+        """Return when all replicas of the image are open or offline; later images may prolong the wait."""
         if self._to_open:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
@@ -348,7 +349,7 @@ class ReplicaManager:
         return image.leader == self._config.broker_id and not self._is_fenced
 
     def _is_follower(self, image: PartitionImage) -> bool:
-        """Return whether this broker follows the partition, also without a leader, unless its state is unknown."""
+        """Return whether this broker has a replica and is not the leader; False if the partition's state is unknown."""
         me = self._config.broker_id
         return image.is_readable and me in image.replicas and image.leader != me
 
@@ -453,7 +454,7 @@ class ReplicaManager:
                 self._logs.checkpoints.write_failed(error)
 
     async def stop(self) -> None:
-        """Write and acknowledge the pending appends, and stop leading and following. The logs stay open."""
+        """Write the pending appends, and stop leading and following. The logs stay open."""
         reason = KafkaError(ErrorCode.not_leader_or_follower)
         self._offline.stop()
         self.damaged.stop()
@@ -482,7 +483,7 @@ class ReplicaManager:
         self.writer.kill()
 
     def _stop_maintenance(self) -> MaintenanceJob | None:
-        """Stop the timer, and return the job that was being prepared."""
+        """Stop the timer, and return the job that was being prepared, if any."""
         if self._maintenance_timer is not None:
             self._maintenance_timer.cancel()
             self._maintenance_timer = None

@@ -153,7 +153,7 @@ class StrayLogs:
         return topic.topic_id in (UNNAMED, topic_id) and self._broker_id in image.replicas
 
     def _lacks(self, key: TopicPartition, topics: Mapping[str, TopicImage | None]) -> bool:
-        """Return whether `topics`, read after the notes, assign this broker no replica; else its note is outdated."""
+        """Return whether `topics`, read after the notes, assign this broker no replica; else a note is outdated."""
         topic = topics.get(key.topic)
         if topic is None or topic.topic_id != self._logs.topic_id(key) or key.partition not in topic.partitions:
             return True

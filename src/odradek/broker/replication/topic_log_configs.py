@@ -29,8 +29,8 @@ class TopicLogConfigs:
     def of(self, name: str, topic: TopicImage | None, broker: BrokerConfig) -> LogConfig:
         """Return the configuration of the logs of `topic`.
 
-        If the topic's configuration is unknown or invalid, return the broker's with an empty `cleanup.policy`, because
-        the topic's retention may be longer.
+        If the topic's configuration is unknown or invalid, `cleanup.policy` is empty, as the topic's retention may be
+        longer than the broker's.
         """
         last = self._last
         if last is not None and last.broker is broker and last.topic is topic:

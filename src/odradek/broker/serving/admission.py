@@ -60,7 +60,7 @@ class RequestVerifier(Protocol):
     """A check of requests that has to wait for another broker, for instance of a transaction (KIP-890)."""
 
     def verify(self, context: "RequestContext", frame: memoryview) -> Awaitable[None] | None:
-        """Return None if there is nothing to wait for, else an awaitable, which raises `KafkaError` to refuse.
+        """Return None if there is nothing to wait for, else an awaitable that may refuse by raising `KafkaError`.
 
         `frame` is valid during this call only.
         """
@@ -118,7 +118,7 @@ class Admission:
     # ---- whether a request is served ----------------------------------------------------------------------------
 
     def check_request(self, context: "RequestContext", message: object) -> None:
-        """Raise `KafkaError` if the asynchronous check refused the request, or its principal lacks the permission."""
+        """Raise `KafkaError` if the asynchronous check refused the request, or its principal may not send it."""
         if context.session.refusal is not None:
             raise context.session.refusal
         if self.allows_all:
@@ -151,7 +151,7 @@ class Admission:
     def denied(
         self, context: "RequestContext", operation: AclOperation, resource_type: ResourceType, names: Iterable[str]
     ) -> frozenset[str]:
-        """Return those of `names` on which the principal may not do the operation; each is decided on once."""
+        """Return those of `names` on which the principal may not do the operation; repeated names are checked once."""
         if self.allows_all:
             return _NONE
         permission = Permission(operation, resource_type)
@@ -184,7 +184,7 @@ def _action(permission: Permission, name: str) -> Action:
 
 
 def _check_declared(context: "RequestContext", permission: Permission) -> None:
-    """Assert that the API's entry in `PERMISSIONS`, which documents the API, has this permission."""
+    """Assert that the API's entry in `PERMISSIONS` has this permission."""
     assert permission in PERMISSIONS[ApiKey(context.api_key)].items, permission
 
 

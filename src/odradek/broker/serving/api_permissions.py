@@ -25,8 +25,8 @@ class Permission(NamedTuple):
 class ApiPermissions(NamedTuple):
     """The permissions of one API.
 
-    Admission refuses a request without any of the permissions in `request`, on the cluster or on the request's group,
-    before the handler is called. The handler checks `items`, for each resource that the request names.
+    Before the handler is called, admission refuses a request if its principal has none of the permissions in `request`,
+    on the cluster or on the request's group. The handler checks `items`, for each resource that the request names.
     """
 
     request: tuple[Permission, ...] = ()

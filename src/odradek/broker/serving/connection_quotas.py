@@ -15,7 +15,7 @@ _BURST_S: Final = 1.0
 
 
 class ConnectionQuotas:
-    """Counts open connections, refuses or delays new ones. `most_open`: the limit by the number of open files."""
+    """Counts open connections, refuses or delays new ones. `most_open`: how many the limit of open files allows."""
 
     def __init__(self, most_open: int) -> None:
         self._most_open = most_open
@@ -24,7 +24,7 @@ class ConnectionQuotas:
         self._next_s = 0.0
 
     def admit(self, config: BrokerConfig, ip: str) -> str | None:
-        """Count a new connection and return None, or return the limit that it exceeds, for the log."""
+        """Count a new connection and return None, or return a text about the limit that it exceeds."""
         if self._open >= config.max_connections:
             return f"{self._open} are connected, which is max.connections"
         if self._open >= self._most_open:
@@ -44,6 +44,6 @@ class ConnectionQuotas:
             del self._by_ip[ip]
 
     def delay_s(self, config: BrokerConfig, now_s: float) -> float:
-        """Return for how long a connection that is opened now must wait before it is served."""
+        """Record a new connection, and return for how many seconds it must wait before it is served."""
         self._next_s = max(self._next_s, now_s - _BURST_S) + 1 / config.max_connection_creation_rate
         return max(self._next_s - now_s, 0.0)

@@ -108,7 +108,7 @@ class RequestContext(NamedTuple):
 
 
 class WhenDone(NamedTuple):
-    """A handler's result that becomes a response, by `message(future)`, when `future` is done.
+    """A handler's result for later: when `future` is done, `message(future)` returns the response.
 
     Cheaper than a coroutine, whose task would double the time of a heartbeat or a commit.
     """

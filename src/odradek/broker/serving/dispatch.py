@@ -36,7 +36,7 @@ class Dispatcher:
     """The handlers, imported as requests come, and the tasks of requests that are not answered yet.
 
     `broker` is passed to the handlers and not used here. `is_own_command` returns whether the body of a controller's
-    command has this broker's epoch. Connections are held until `serve_clients`.
+    command has this broker's epoch. Requests wait until `serve_clients`, the controller's until `serve_controller`.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Dispatcher:
         """Run `answer` as a task, and return a reply for its result. Later requests of the connection wait for it.
 
         `handler` is the coroutine that `answer` awaits: it is closed if the task is cancelled before its first step.
-        `meter` counted the request's array items, of which small ones take fifty times their size in memory.
+        `meter` has counted the request's array items; a small item takes fifty times its size in memory.
         """
         reply = _exclusive_reply(meter)
         task = asyncio.get_running_loop().create_task(answer)
@@ -131,13 +131,13 @@ class Dispatcher:
         return reply
 
     def kill(self) -> None:
-        """Cancel the tasks of requests that are not answered yet."""
+        """Cancel the tasks of unanswered requests, and the delays and checks of `Admission`."""
         self._admission.stop()
         for task in tuple(self._tasks):
             task.cancel()
 
     async def stop(self) -> None:
-        """Cancel the tasks of requests that are not answered yet, and wait for them."""
+        """Cancel the tasks of unanswered requests, and the delays and checks of `Admission`; wait for the tasks."""
         tasks = tuple(self._tasks)
         self.kill()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -83,7 +83,7 @@ class _Response:
     def struct(
         self, entity_type: Any, request: Any, *, named: bool = True, passed_over: bool = False
     ) -> dict[str, Any]:
-        """Return the struct `entity_type` of the response for `request`: a struct of the request, or a name in a list.
+        """Return a struct of the response, as a dict. `request`: the matching struct, name or number in the request.
 
         `named`: copy the identifying fields. `passed_over`: leave the error code to inner structs.
         """
@@ -119,7 +119,7 @@ def _identity(entity_type: Any, request: Any) -> dict[str, Any]:
 
 
 def _counterpart(request: Any, name: str) -> Sequence[Any]:
-    """Return the list of the request that matches a list of the response: of the same name, or else the first one."""
+    """Return the request's list that matches the response's list `name`: the list of that name, else the first."""
     lists = {
         field.name: getattr(request, field.name)
         for field in fields(request)

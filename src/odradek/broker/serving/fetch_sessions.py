@@ -6,7 +6,7 @@ session id, epoch      meaning                                the response has
 0, -1                  a full fetch without a session         every partition
 n, 0                   close session n; else as 0, 0          every partition
 n, -1                  close session n; else as 0, -1         every partition
-n, e > 0               the e-th fetch of session n            partitions with records, errors, or a new high watermark
+n, e > 0               the e-th fetch of session n            partitions with records, errors, or new offsets
 ```
 Pure: time is the argument `now` in seconds, randomness an argument too. At most `slots` sessions exist; when all are
 in use, a new session evicts one that was unused for two minutes, or a smaller one that is older than two minutes. All
@@ -111,7 +111,7 @@ class FetchContext(NamedTuple):
 
     @property
     def session_id(self) -> int:
-        """The session id of the response."""
+        """The session id of the response; 0 without a session."""
         return NO_SESSION if self.session is None else self.session.session_id
 
 
@@ -142,8 +142,8 @@ class FetchSessions:
     ) -> FetchContext:
         """Return the partitions that a request fetches.
 
-        Raises `KafkaError` FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR,
-        after which a client sends a full fetch.
+        Raises `KafkaError` FETCH_SESSION_ID_NOT_FOUND (unknown, or too many partitions), INVALID_FETCH_SESSION_EPOCH
+        (not the next) or FETCH_SESSION_TOPIC_ID_ERROR (ids and names mixed); the client then sends a full fetch.
         """
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._forget(session_id)
@@ -210,7 +210,7 @@ class FetchSessions:
         return len(self._sessions) < self._slots or self._evict_unused(now) or self._evict_smaller(size, now)
 
     def _evict_unused(self, now: float) -> bool:
-        """Evict the session that was unused for longest, at least two minutes; return whether there was one."""
+        """Evict the session that was unused for longest, over two minutes; return whether one was evicted."""
         oldest = min(self._sessions.values(), key=lambda session: session.last_used, default=None)
         if oldest is None or now - oldest.last_used <= _EVICTION_S:
             return False
@@ -218,7 +218,7 @@ class FetchSessions:
         return True
 
     def _evict_smaller(self, size: int, now: float) -> bool:
-        """Evict the smallest session of fewer than `size` partitions and over two minutes; return if there was one."""
+        """Evict the smallest session over two minutes old, below `size` partitions; return whether one was evicted."""
         settled = [session for session in self._sessions.values() if now - session.created > _EVICTION_S]
         smallest = min(settled, key=lambda session: len(session.targets), default=None)
         if smallest is None or len(smallest.targets) >= size:

@@ -12,7 +12,7 @@ class DelayedOperation(Protocol):
     """An operation in the purgatory."""
 
     def expire(self) -> None:
-        """Complete the operation, which has been removed from the purgatory, because of its timeout."""
+        """Complete the operation because of its timeout or shutdown; the purgatory has already removed it."""
 
 
 class Purgatory:
@@ -31,7 +31,7 @@ class Purgatory:
         self._timers[operation] = self._loop.call_later(delay_ms / 1000, self._expire, operation)
 
     def release(self, operation: DelayedOperation) -> bool:
-        """Remove an operation that is complete; return False if it has expired already."""
+        """Remove an operation; return False if it is not in the purgatory, for instance because it has expired."""
         timer = self._timers.pop(operation, None)
         if timer is None:
             return False

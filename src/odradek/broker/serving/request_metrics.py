@@ -28,7 +28,7 @@ def api_name(api_key: int) -> str:
 
 
 class RequestMeter:
-    """Counts and times the requests that it passes to `serve`. `clock` is the source of `Connection.read_at`."""
+    """Counts and times the requests that it passes to `serve`. `clock` must be the source of `Connection.read_at`."""
 
     def __init__(self, serve: Serve, clock: Clock) -> None:
         self._serve = serve
@@ -64,7 +64,7 @@ class RequestMeter:
         counters.answered(sum(map(len, reply.buffers)), (now - read_at) * 1000)
 
     def idle_ratio(self) -> float:
-        """Return the share of time that the event loop was idle, over the last 10 to 20 s."""
+        """Return the share of time that the event loop was idle, over the last 10 to 20 s, longer if called rarely."""
         now, busy = self._clock(), self._busy()
         if now - self._marks[1][0] >= _IDLE_OVER_S:
             self._marks = [self._marks[1], (now, busy)]
@@ -72,7 +72,7 @@ class RequestMeter:
         return 1 - min(max((busy - busy_then) / (now - then), 0.0), 1.0) if now > then else 1.0
 
     def _named(self, head: int) -> RequestCounters:
-        """Return the counters for the first request of an API and version."""
+        """Return the counters of an API and version, as its first request arrives; unknown ones share `UNKNOWN`."""
         key, version = head >> 16, head & 0xFFFF
         api = apis().get(key)
         if api is None or (version not in api.advertised and version not in api.served):

@@ -25,11 +25,11 @@ class ResponseCache:
         self._bytes = 0
 
     def get(self, image: ClusterImage, key: Key) -> bytes | None:
-        """Return the body that was put for `key` and this image, or None."""
+        """Return the body that was stored for `key` and this image, or None."""
         return self._bodies.get(key) if image is self._image else None
 
     def put(self, image: ClusterImage, key: Key, body: bytes) -> None:
-        """Keep `body`, if there is room."""
+        """Store `body`, unless the request is too long or the cache is full."""
         if image is not self._image:
             self._image, self._bytes = image, 0
             self._bodies.clear()

@@ -205,7 +205,7 @@ class Server:
 
     @property
     def endpoints(self) -> tuple[ListenerAddress, ...]:
-        """The addresses that clients get: `advertised.listeners`, or those of the listeners, with the actual ports."""
+        """The addresses for clients: `advertised.listeners` or `listeners`, the actual ports, localhost for 0.0.0.0."""
         advertised = [parse_listener(text) for text in self._metadata.config.advertised_listeners or ()]
         endpoints = []
         for address in advertised or self._opened.values():
@@ -239,7 +239,7 @@ class Server:
         self._listeners.clear()
 
     async def close_connections(self) -> None:
-        """Send the pending responses and close all connections; reset those that do not read them within a second."""
+        """Send the finished responses and close all connections; reset those that do not read them within a second."""
         for connection in tuple(self._connections):
             connection.close()
         if self._connections:
@@ -249,7 +249,7 @@ class Server:
         self.abort_connections()
 
     def abort_connections(self) -> None:
-        """Reset all connections, also those that were accepted and are not open yet."""
+        """Reset all connections, and from now on each that opens."""
         self._is_aborted = True
         for connection in tuple(self._connections):
             connection.abort()
@@ -310,7 +310,7 @@ def _most_bytes(queued_max_request_bytes: int) -> int:
 
 
 def _reason(error: OSError) -> str:
-    """Return the system's text without the event loop's prefix."""
+    """Return why a listener cannot be opened: the system's text without the event loop's prefix."""
     if error.errno == errno.EADDRINUSE:
         return "another process has that port"
     return (error.strerror or str(error)).rpartition(": ")[2]

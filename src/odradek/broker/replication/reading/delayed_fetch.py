@@ -5,7 +5,7 @@ from typing import Protocol
 
 
 class FetchIsolation(IntEnum):
-    """The offset up to which a reader reads: followers, read_uncommitted and read_committed consumers."""
+    """The offset up to which followers, read_uncommitted consumers and read_committed consumers read."""
 
     LOG_END = 0
     HIGH_WATERMARK = 1

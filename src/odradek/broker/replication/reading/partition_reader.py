@@ -75,8 +75,8 @@ class PartitionReader:
     ) -> tuple[FetchedPartition, bool]:
         """Return `(the result, whether there are records for the reader, even if the limit excludes them)`.
 
-        Reads at most `most_bytes`, but with `at_least_one` one whole batch, however large (KIP-74). Raises
-        `KafkaError`: a wrong epoch, OFFSET_OUT_OF_RANGE, a damaged segment.
+        Reads at most `most_bytes`, but with `at_least_one` one whole batch, however large (KIP-74). Records a
+        follower's position. Raises `KafkaError`: a wrong epoch or replica, OFFSET_OUT_OF_RANGE, a damaged segment.
         """
         params = self._params
         partition.check_leader_epoch(position.current_leader_epoch)
@@ -145,7 +145,7 @@ def _answer(
 def _aborted(log: Log, offset: int, records: Buffer) -> Sequence[tuple[int, int]]:
     """Return `(producer id, first offset)` of the aborted transactions in `records`, which were read from `offset`.
 
-    The client drops that producer's records from there to its next marker.
+    The client drops a producer's records from the first offset to the producer's next marker.
     """
     if not records or not log.reader.has_aborted_transactions(offset):
         return ()

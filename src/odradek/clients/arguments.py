@@ -10,31 +10,31 @@ T = TypeVar("T")
 
 
 def partition_of(partition: TopicPartition | tuple[str, int]) -> TopicPartition:
-    """Convert a `(topic, number)` pair. Raises `TypeError`."""
+    """Convert a `(topic, number)` pair. Raises `TypeError` for anything else."""
     if isinstance(partition, tuple | list) and len(partition) == 2 and isinstance(partition[0], str):
         return TopicPartition(partition[0], whole_number("a partition", partition[1]))
     raise TypeError(f"a partition is a topic and a number, such as ('flights', 0), not {partition!r}")
 
 
 def partitions_of(partitions: Iterable[TopicPartition | tuple[str, int]]) -> list[TopicPartition]:
-    """Convert `(topic, number)` pairs. Raises `TypeError`."""
+    """Convert `(topic, number)` pairs. Raises `TypeError` for anything else."""
     return [partition_of(each) for each in _listed(partitions)]
 
 
 def by_partition(values: Mapping[Any, T]) -> dict[TopicPartition, T]:
-    """Convert the keys of `values` from `(topic, number)` pairs. Raises `TypeError`."""
+    """Convert the keys of `values` from `(topic, number)` pairs. Raises `TypeError` for other keys."""
     if not isinstance(values, Mapping):
         raise TypeError(f"values are given by partition, such as {{('flights', 0): 5}}, not as {values!r}")
     return {partition_of(partition): value for partition, value in values.items()}
 
 
 def numbers_by_partition(what: str, values: Mapping[Any, SupportsIndex]) -> dict[TopicPartition, int]:
-    """Convert keys to partitions and values to ints. Raises `TypeError`, which calls the values `what`."""
+    """Convert keys to partitions and values to ints. Raises `TypeError` with `what` for other values."""
     return {partition: whole_number(what, value) for partition, value in by_partition(values).items()}
 
 
 def names_of(names: str | Iterable[str]) -> list[str]:
-    """Return the names as a list; a string is one name. Raises `TypeError`."""
+    """Return the names as a list; a string is one name. Raises `TypeError` for a name that is not a string."""
     return instances_of(str, names)
 
 
@@ -59,7 +59,7 @@ def addresses_of(servers: str | Iterable[str]) -> str | tuple[str, ...]:
 
 
 def whole_number(what: str, number: SupportsIndex) -> int:
-    """Convert a number to an int. Raises `TypeError`, which calls the number `what`."""
+    """Convert an integer of any type to an int. Raises `TypeError` with `what` for anything else."""
     try:
         return index(number)
     except TypeError:

@@ -140,8 +140,8 @@ class Cluster:
     async def topic(self, name: str, *, timeout_ms: int) -> TopicMetadata:
         """Return a topic with its partitions, refreshing the metadata until it exists.
 
-        Raises `KafkaError` UNKNOWN_TOPIC_OR_PARTITION after `timeout_ms`, and at once for other errors of the topic;
-        `UnavailableError` if no broker responds within `timeout_ms`.
+        Raises `KafkaError` UNKNOWN_TOPIC_OR_PARTITION or LEADER_NOT_AVAILABLE after `timeout_ms`, other errors of the
+        topic at once; `UnavailableError` if no broker responds within `timeout_ms`.
         """
         known = self.metadata.topics.get(name)
         if known is not None and known.partitions:
@@ -165,10 +165,10 @@ class Cluster:
             await asyncio.sleep(pause)
 
     async def leader(self, partition: TopicPartition, *, timeout_ms: int) -> int:
-        """Return the broker id of a partition's leader, refreshing the metadata if it is unknown.
+        """Return the broker id of a partition's leader; refresh the metadata if the topic or partition is unknown.
 
         Raises the errors of `topic`, and `KafkaError` INVALID_PARTITIONS for a partition that the topic lacks, or
-        LEADER_NOT_AVAILABLE, which is retriable.
+        LEADER_NOT_AVAILABLE, which is retriable, for one without a leader.
         """
         leader = self.metadata.leader(partition)
         if leader is None:
@@ -239,7 +239,7 @@ class Cluster:
         return self._last_refresh_at + self.settings.metadata_max_age_ms / 1000
 
     def metadata_age_s(self, now: float) -> float:
-        """Return the seconds since the last refresh."""
+        """Return the seconds since the last refresh, or since `refresh_if_old` scheduled one."""
         return now - self._last_refresh_at
 
     @property
@@ -303,7 +303,7 @@ class Cluster:
         return await self.request_any(ApiKey.METADATA, message, controller=controller)
 
     async def request_any(self, api: ApiKey, message: dict[str, Any], *, controller: bool = False) -> Any:
-        """Return the response (kio's) to a request for any broker; `controller` prefers the controller."""
+        """Send a request to any broker (`controller`: to the controller, if known); return the response (kio's)."""
         try:
             connection = await (self.controller() if controller else self.least_loaded_connection())
             return await self._request_twice_if_late(connection, api, message)

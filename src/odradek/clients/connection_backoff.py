@@ -47,7 +47,7 @@ class ConnectionBackoff:
         failures.retry_at = self._runtime.clock.monotonic() + failures.backoff.failed()
 
     def connected(self, address: str) -> None:
-        """Clear the failures of an address after a successful connection."""
+        """Clear the failures of an address."""
         self._failed_addresses.pop(address, None)
         self._late_connections.pop(address, None)
 

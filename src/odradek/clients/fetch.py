@@ -65,7 +65,7 @@ async def fetch(
     positions: Mapping[TopicPartition, FetchPosition],
     limits: FetchLimits,
 ) -> dict[TopicPartition, FetchedPartition]:
-    """Fetch from `positions` without a session; return each partition's part of the response, which may be an error.
+    """Fetch from `positions` without a session; return each partition's response, which may have an error code.
 
     Leader epochs and topic ids come from the metadata. Raises `KafkaError` for an error of the whole response,
     `UnavailableError` without a response.

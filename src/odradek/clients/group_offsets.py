@@ -44,7 +44,7 @@ NO_MEMBER: Final = ConsumerGroupMetadata()
 
 
 async def find_coordinator(cluster: Cluster, group_id: str) -> int:
-    """Return the coordinator's broker id. Raises `KafkaError` COORDINATOR_NOT_AVAILABLE while there is none."""
+    """Return the coordinator's broker id. Raises `KafkaError`, such as COORDINATOR_NOT_AVAILABLE if there is none."""
     node_id = (await find_coordinators(cluster, [group_id]))[group_id]
     if isinstance(node_id, KafkaError):
         raise node_id
@@ -143,7 +143,7 @@ async def commit_each(
 async def fetch_once(
     connection: ClientConnection, group_id: str, partitions: Iterable[TopicPartition] | None
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Send one OffsetFetch for `partitions` (None: all). Raises the first `KafkaError` in its response."""
+    """Send one OffsetFetch; return the committed offsets of `partitions` (None: all). Raises its first `KafkaError`."""
     topics = None
     if partitions is not None:
         topics = [

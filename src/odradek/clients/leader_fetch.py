@@ -62,7 +62,7 @@ async def fetch_from_leaders(
     """Fetch each partition once from its leader, retrying after retriable errors for `timeout_ms`.
 
     `topic_ids` has the expected topic ids by name, None or absent if unknown. Raises `TopicRecreatedError` for another
-    id, `OffsetOutOfRangeError`, or another error of one partition.
+    id, `OffsetOutOfRangeError` (a plain `KafkaError` if ListOffsets fails), or another error of one partition.
     """
     found: dict[TopicPartition, LeaderAnswer] = {}
 

@@ -56,7 +56,6 @@ class ClusterMetadata:
     topics: Mapping[str, TopicMetadata] = field(default_factory=dict)
 
     def partition(self, partition: TopicPartition) -> PartitionMetadata | None:
-        """Return the partition, if it is known."""
         topic = self.topics.get(partition.topic)
         return topic.partitions.get(partition.partition) if topic else None
 
@@ -66,7 +65,7 @@ class ClusterMetadata:
         return found.leader if found is not None and found.leader in self.nodes else None
 
     def topic_name(self, topic_id: uuid.UUID) -> str | None:
-        """Return the name of the topic with this id, if it is known."""
+        """Return the name of the topic with this id."""
         return next((topic.name for topic in self.topics.values() if topic.topic_id == topic_id), None)
 
     def partitions_for_topic(self, topic: str) -> tuple[int, ...]:
@@ -75,7 +74,6 @@ class ClusterMetadata:
         return found.numbers if found else ()
 
     def available_partitions_for_topic(self, topic: str) -> tuple[int, ...]:
-        """Return the numbers of partitions with a live leader, ascending."""
         found = self.topics.get(topic)
         return found.available if found else ()
 

@@ -25,7 +25,7 @@ class PartitionReader:
     """An iterator over buffers of whole record batches with all records of `start` ≤ offset < `end`.
 
     Buffers are views of the responses; the next fetch is in flight while one is processed. The first batch may begin
-    before `start` and the last may end after `end`; the decoder drops those records. Control batches and, with
+    before `start` and the last may end after `end`; the caller drops those records. Control batches and, with
     `read_committed`, aborted transactions are skipped, so a range may yield no buffer.
 
     Raises `OffsetOutOfRangeError` if the log lacks a fetched offset, `TopicRecreatedError` if the topic is deleted and
@@ -50,7 +50,7 @@ class PartitionReader:
         self.topic_id = topic_id
         """The id that the topic must have; by default, its id at the first fetch."""
         self.position = start
-        """The offset of the next fetch, after all buffers so far."""
+        """The offset of the next fetch, after all fetched buffers, even those not yielded yet."""
         self.end = end
         self._cluster = cluster
         self._max_bytes = max_bytes

@@ -33,7 +33,7 @@ INVALID_METADATA_ERRORS: Final = {
 async def retrying(
     cluster: Cluster, attempt: Callable[[], Awaitable[T]], *, timeout_ms: int = DEFAULT_API_TIMEOUT_MS
 ) -> T:
-    """Return the result of `attempt`, retrying with backoff and metadata refreshes after retriable errors.
+    """Return the result of `attempt`, retrying after retriable errors with backoff, and a metadata refresh if needed.
 
     Raises the last error if it is not retriable, or after `timeout_ms`.
     """

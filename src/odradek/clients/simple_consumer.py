@@ -122,7 +122,7 @@ class SimpleConsumer:
     ) -> Fetched[tuple[ConsumerRecord, ...]]:
         """Fetch records from `offset` with one request: at most `max_bytes`, but at least one whole batch.
 
-        The broker waits up to `max_wait_ms` for `min_bytes`; at the end of the log, `records` is then empty. Defaults
+        The broker waits up to `max_wait_ms` for `min_bytes`; if no records come, `records` is empty. Defaults
         are `max_partition_fetch_bytes`, `fetch_max_wait_ms` and `fetch_min_bytes`. `topic_id`, if the caller has kept
         it, is the id of the offset's topic. Raises `OffsetOutOfRangeError`, with the log's first and end offset.
         """
@@ -175,8 +175,8 @@ class SimpleConsumer:
     ) -> AsyncIterator[ConsumerRecord]:
         """Iterate over the records of `start` ≤ offset < `end`, by default the log's end offset at the first step.
 
-        Waits for records if `end` is beyond the log's end. The next fetch is in flight while records are processed.
-        Raises the errors of `fetch`.
+        If `end` is beyond the log's end, waits for records, but for each fetch at most `default_api_timeout_ms`. The
+        next fetch is in flight while records are processed. Raises the errors of `fetch`.
         """
         where = partition_of(partition)
         end = await self._log_end(where, start) if end is None else end
@@ -306,7 +306,7 @@ class SimpleConsumer:
         return answers
 
     async def _log_end(self, partition: TopicPartition, start: int) -> int:
-        """Return the log's end offset. Raises `OffsetOutOfRangeError` if `start` is beyond it."""
+        """Return the end offset as `end_offsets` does. Raises `OffsetOutOfRangeError` if `start` is beyond the log."""
         end = (await self.end_offsets([partition]))[partition]
         if start > end:
             await self.fetch(partition, start, max_wait_ms=0)

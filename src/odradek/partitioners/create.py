@@ -23,7 +23,7 @@ def create_partitioner(
 ) -> Partitioner:
     """Return the partitioner with a name or import path, or `partitioner` itself if it is an object.
 
-    An import path is `package.module:Class` or `package.module.Class`; the class is called without arguments.
+    An import path is `package.module:NAME` or `package.module.NAME`; a class is called without arguments.
     `batch_size`, `ignore_keys` (`partitioner.ignore.keys`) and `adaptive` (`partitioner.adaptive.partitioning.enable`)
     are for the partitioner `adaptive` only. Raises `ConfigurationError` for an unknown name, a class that cannot be
     created, and an object that is not a partitioner.

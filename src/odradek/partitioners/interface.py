@@ -6,7 +6,7 @@ from typing import Protocol, runtime_checkable
 
 
 class KeyRule(StrEnum):
-    """How a partitioner uses keys: its optional attribute `key_rule`, which spares `send_arrow` a call per row."""
+    """A partitioner's optional attribute `key_rule`: how it uses keys. With it, `send_arrow` makes no call per row."""
 
     MURMUR2 = "murmur2"
     """Records with a key go to `partition_for_key`; a batch of records without a key may go to one partition."""

@@ -77,7 +77,7 @@ class Admin:
     Settings are those of `odradek.clients.settings.ClientSettings`. Calls retry retriable errors for `timeout_ms`
     (`default_api_timeout_ms` by default, 60 s), then raise `KafkaError` with the broker's reason, or
     `UnavailableError`. A change of several resources that fails for some of them changes the others, and raises a
-    `RefusedError` with the `errors` by resource (`results`).
+    `odradek.clients.admin.results.RefusedError` with the `errors` by resource.
     """
 
     def __init__(
@@ -131,7 +131,8 @@ class Admin:
     async def create_topics(self, topics: Iterable[NewTopic], *, validate_only: bool = False) -> None:
         """Create topics, or with `validate_only` only check whether they can be created.
 
-        Raises the `KafkaError` of a single topic, `RefusedTopicsError` if some of several topics are refused.
+        Raises `KafkaError` if a single topic is refused or a name is given twice, `RefusedTopicsError` if some of
+        several topics are refused.
         """
         await create_topics(
             self._cluster, instances_of(NewTopic, topics), validate_only=validate_only, timeout_ms=self._timeout_ms
@@ -140,7 +141,7 @@ class Admin:
     async def delete_topics(self, names: Iterable[str]) -> None:
         """Delete topics and their records.
 
-        Raises the `KafkaError` of a single topic, `RefusedTopicsError` if some of several topics are refused.
+        Raises `KafkaError` if a single topic is refused, `RefusedTopicsError` if some of several topics are refused.
         """
         await delete_topics(self._cluster, names_of(names), timeout_ms=self._timeout_ms)
 
@@ -166,7 +167,7 @@ class Admin:
         )
 
     async def list_topics(self, *, include_internal: bool = False) -> list[TopicDescription]:
-        """Return the descriptions of all topics, sorted by name."""
+        """Return the descriptions of all topics (internal ones only with `include_internal`), sorted by name."""
         return await list_topics(self._cluster, include_internal=include_internal, timeout_ms=self._timeout_ms)
 
     async def describe_topics(self, names: Iterable[str]) -> dict[str, TopicDescription]:
@@ -223,7 +224,7 @@ class Admin:
     async def list_partition_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, PartitionReassignment]:
-        """Return the reassignments in progress, of `partitions` or of all. Raises `KafkaError`."""
+        """Return the reassignments in progress, of `partitions` or of all, sorted by partition."""
         chosen = None if partitions is None else partitions_of(partitions)
         return await list_partition_reassignments(self._cluster, chosen, timeout_ms=self._timeout_ms)
 
@@ -259,7 +260,7 @@ class Admin:
     async def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription | KafkaError]:
         """Describe each group: its members, and committed offset, end offset and lag by partition; or return its error.
 
-        The result of a group without members and offsets is the error GROUP_ID_NOT_FOUND.
+        A group that its coordinator does not know and that has no offsets gets the error GROUP_ID_NOT_FOUND.
         """
         return await describe_groups(self._cluster, names_of(group_ids), timeout_ms=self._timeout_ms)
 
@@ -270,7 +271,8 @@ class Admin:
     async def group_waits(self, group_id: str) -> GroupWaits:
         """Return each member's epoch, the partitions that it must revoke, and those that it waits for.
 
-        A classic group has only members and a generation. Raises `KafkaError` GROUP_ID_NOT_FOUND and others.
+        Of a classic group, only its members, their assignments and its generation are known. Raises `KafkaError`
+        GROUP_ID_NOT_FOUND and others.
         """
         return await group_waits(self._cluster, group_id, timeout_ms=self._timeout_ms)
 
@@ -355,7 +357,7 @@ class Admin:
         """Abort a hanging transaction, which is open in `partition` and unknown to its coordinator.
 
         Take the epochs from `describe_producers`, 0 for an unknown coordinator epoch. Raises `KafkaError`
-        INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED if the producer has started another transaction.
+        INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED if an epoch is older than that in the partition.
         """
         await abort_transaction(
             self._cluster,
@@ -386,14 +388,14 @@ class Admin:
         )
 
     async def unregister_broker(self, broker_id: int) -> None:
-        """Unregister a broker that does not return, so that it gets no replicas (KIP-631).
+        """Unregister a broker that is permanently gone, so that it gets no replicas (KIP-631).
 
         Raises `KafkaError` BROKER_ID_NOT_REGISTERED, and INVALID_REQUEST for a broker that is alive.
         """
         await unregister_broker(self._cluster, broker_id, timeout_ms=self._timeout_ms)
 
     async def describe_log_dirs(self, broker_id: int) -> list[LogDirDescription]:
-        """Return a broker's log directories with the size of each log in bytes (KIP-113). Raises `KafkaError`."""
+        """Return a broker's log directories with the size of each log in bytes (KIP-113)."""
         return await describe_log_dirs(self._cluster, broker_id, timeout_ms=self._timeout_ms)
 
     async def describe_broker_versions(self, broker_id: int | None = None) -> BrokerVersions:
@@ -403,7 +405,7 @@ class Admin:
     async def list_config_resources(
         self, types: Iterable[ConfigResourceType] = (ConfigResourceType.TOPIC, ConfigResourceType.BROKER)
     ) -> list[ConfigResource]:
-        """Return the resources of these types that have a configuration (KIP-1142).
+        """Return the resources of these types: all topics and brokers, and groups with overrides (KIP-1142).
 
         Raises `KafkaError` UNSUPPORTED_VERSION from brokers before Kafka 4.1.
         """
@@ -416,7 +418,7 @@ class Admin:
         include_synonyms: bool = False,
         include_documentation: bool = False,
     ) -> dict[ConfigResource, list[ConfigEntry]]:
-        """Return the configuration entries of each resource. A broker's entries are requested from that broker."""
+        """Return each resource's configuration entries, sorted by name. Raises `KafkaError` if one is refused."""
         return await describe_configs(
             self._cluster,
             instances_of(ConfigResource, resources),

@@ -117,7 +117,7 @@ async def list_config_resources(
 
 
 def resource_error(resource: ConfigResource, answer: object) -> KafkaError | None:
-    """Return a response's error about a resource, if any."""
+    """Return a response's error about a resource."""
     if resource.type is ConfigResourceType.TOPIC:
         return topic_error(resource.name, answer)
     return answer_error(f"broker {resource.name}" if resource.name else "all brokers", answer)
@@ -128,7 +128,6 @@ def _has_broker(resource: ConfigResource) -> bool:
 
 
 async def _connection_for(cluster: Cluster, resource: ConfigResource) -> ClientConnection:
-    """Return a connection to the broker that the resource names, or to any broker."""
     if _has_broker(resource):
         return await cluster.connection(int(resource.name))
     return await cluster.least_loaded_connection()

@@ -109,7 +109,7 @@ class MemberDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPartition:
-    """A group's progress in a partition. Values are None without a commit, a leader, or a member that owns it."""
+    """A group's committed offset and lag in a partition; None without a commit, a leader, or an owning member."""
 
     topic: str
     partition: int
@@ -225,7 +225,7 @@ def topic_description(topic: TopicMetadata) -> TopicDescription:
 
 
 def group_description(group: Any, coordinator: BrokerDescription | None) -> GroupDescription:
-    """Convert a group of a DescribeGroups response (kio's); only consumers' assignments can be decoded."""
+    """Convert a group of a DescribeGroups response (kio's). Without type `consumer`, assignments are empty."""
     return GroupDescription(
         group_id=group.group_id,
         group_state=group.group_state,

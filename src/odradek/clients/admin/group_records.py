@@ -69,7 +69,7 @@ class GenerationReader:
         self._records = GroupRecordReader(cluster, group_id, timeout_ms=timeout_ms)
 
     async def read(self) -> int | None:
-        """Return the group's generation, or None. Raises `KafkaError`, for instance without permission."""
+        """Read new records, and return `generation`. Raises the errors of `GroupRecordReader.read`."""
         for _, key, value in await self._records.read():
             if isinstance(key, GroupMetadataKey):
                 assert value is None or isinstance(value, GroupMetadataValue)

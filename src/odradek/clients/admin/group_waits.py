@@ -30,9 +30,9 @@ class PartitionWait:
 
     partition: TopicPartition
     held_by: str | None
-    """The id of the member that still has the partition; None if it is free, and comes with the next heartbeat."""
+    """The id of the member that still has the partition; None if it is free: the next heartbeat response assigns it."""
     since_ms: int | None = None
-    """When the coordinator requested the revocation, or until then, when it computed the target assignment."""
+    """When the coordinator requested the revocation, or if it has not yet, when it computed the target assignment."""
     times_out_ms: int | None = None
     """The earliest time at which the holder is removed; a coordinator change restarts the timeout."""
 
@@ -101,7 +101,7 @@ class _Records:
         return None if value is None else int(value.generation)
 
     def pending(self) -> list[tuple[str, int, Any]]:
-        """Return `(member_id, since_ms, record value)` of each member with pending revocations."""
+        """Return `(member_id, record timestamp in ms, record value)` of each member with pending revocations."""
         return [
             (key.member_id, at_ms, value)
             for key, (at_ms, value) in self.last.items()

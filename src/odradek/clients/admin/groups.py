@@ -347,9 +347,9 @@ def _error(code: ErrorCode, group_id: str) -> KafkaError:
 
 
 def _raise_refused(group_id: str, wanted: Iterable[TopicPartition], codes: Mapping[TopicPartition, ErrorCode]) -> None:
-    """Raise the first error that concerns the group or is retriable, else `RefusedPartitionsError` with all errors.
+    """Raise the first error that concerns the group or is retriable, else `RefusedPartitionsError` with all, if any.
 
-    A partition that is missing in the response gets UNKNOWN_SERVER_ERROR.
+    UNKNOWN_TOPIC_OR_PARTITION is not retried. A partition missing in the response gets UNKNOWN_SERVER_ERROR.
     """
     answered = {partition: codes.get(partition, ErrorCode.unknown_server_error) for partition in wanted}
     refused = {partition: code for partition, code in answered.items() if code != ErrorCode.none}

@@ -1,7 +1,7 @@
 """Retries and errors of admin calls for several resources.
 
-A resource is requested again while its error is retriable. A change raises a `RefusedError` with the errors by
-resource, after the other resources were changed. A read returns errors as results or raises the first one.
+A resource is requested again while its error is retriable. A change raises a `RefusedError`. A read
+returns errors as results or raises the first one.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -31,19 +31,19 @@ class RefusedError(KafkaError, Generic[K]):
 
 
 class RefusedTopicsError(RefusedError[str]):
-    """Some topics of a request were refused, with `errors` by name; the others were changed."""
+    """A `RefusedError` with `errors` by topic name."""
 
 
 class RefusedGroupsError(RefusedError[str]):
-    """Some groups of a request were refused, with `errors` by id; the others were changed."""
+    """A `RefusedError` with `errors` by group id."""
 
 
 class RefusedMembersError(RefusedError[str]):
-    """Some members were refused, with `errors` by member id or group instance id; the others were removed."""
+    """A `RefusedError` with `errors` by member id or group instance id."""
 
 
 class RefusedPartitionsError(RefusedError[TopicPartition]):
-    """Some partitions of a request were refused, with `errors` by partition; the others were changed."""
+    """A `RefusedError` with `errors` by partition."""
 
 
 async def ask_each(

@@ -89,7 +89,7 @@ async def create_partitions(
 
 
 async def _change(cluster: Cluster, names: Iterable[str], ask: Any, timeout_ms: int) -> None:
-    """Call `ask` with retries; raise the error of a single topic, or `RefusedTopicsError` for several topics."""
+    """Call `ask` with retries. Raises the error of the topic if there is one name, else `RefusedTopicsError`."""
     results: dict[str, KafkaError | None] = await ask_each(cluster, names, ask, timeout_ms=timeout_ms)
     errors = errors_of(results)
     if errors:
@@ -188,7 +188,7 @@ def topic_error(name: str, answer: Any) -> KafkaError | None:
 
 
 def answer_error(what: str, answer: Any) -> KafkaError | None:
-    """Return the error of a part of a response, if any, with `what` and the broker's reason as its text."""
+    """Return the error of a response or of an entry in it, if any; its text is `what` and the broker's reason."""
     if answer.error_code == ErrorCode.none:
         return None
     reason = optional(answer, "error_message", None) or answer.error_code.name.upper()

@@ -72,7 +72,8 @@ class IteratingBlockingClient(BlockingClient):
     """A blocking client that is an iterator.
 
     A call to the loop costs ten times as much as a record, so `__next__` gets several records at once, by the client's
-    `_take_run`. Before the next call, the client's `_returned` gets the number of records that the application took.
+    `_take_run`. Before the next call of any method, the client's `_returned` gets the number of records that the
+    application took.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -172,7 +173,7 @@ async def _step(items: Any) -> Any:
 
 
 def _converted(client: BlockingClient, result: Any) -> Any:
-    """Convert a result for the caller's thread: asyncio's futures, and objects with coroutine methods."""
+    """Convert asyncio's futures and objects with coroutine methods for the caller's thread; return others unchanged."""
     if isinstance(result, asyncio.Future):
         return _thread_future(result)
     if isinstance(result, list) and result and isinstance(result[0], tuple) and any(map(asyncio.isfuture, result[0])):
@@ -202,7 +203,6 @@ def _thread_future(future: "asyncio.Future[Any]") -> "concurrent.futures.Future[
 
 
 def _callback_parameters(function: Callable[..., Any]) -> frozenset[str]:
-    """Return the names of the parameters annotated as callbacks that may return an awaitable."""
     parameters = inspect.signature(function).parameters.values()
     return frozenset(each.name for each in parameters if _may_await(each.annotation))
 

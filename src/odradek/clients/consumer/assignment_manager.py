@@ -48,7 +48,7 @@ class AssignmentManager:
         )
 
     def update_metadata_topics(self) -> None:
-        """Set the topics whose metadata the cluster client refreshes: those in use, or all with a pattern."""
+        """Set the topics whose metadata the cluster client refreshes: those in use, or all for a pattern."""
         if self.subscription.type is SubscriptionType.AUTO_PATTERN:
             self._cluster.set_topics(None)
             return
@@ -87,7 +87,7 @@ class AssignmentManager:
         group.raise_error()
 
     async def leave(self, reason: str) -> None:
-        """Commit positions if commits are automatic, revoke all partitions, and leave the group."""
+        """Commit positions (if automatic, and the partitions are not lost), revoke all partitions, leave the group."""
         partitions = self._subscriptions.partitions
         try:
             if partitions and self.subscription.type is not SubscriptionType.USER_ASSIGNED and self._group is not None:

@@ -21,7 +21,7 @@ _AUTO_COMMIT_TIMEOUT_MS: Final = 5_000
 class CommitRequestManager:
     """Commits the positions of one consumer for its group.
 
-    `on_commit` is called after each commit with its offsets and its duration in seconds.
+    `on_commit` is called after each successful commit with its offsets and its duration in seconds.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class CommitRequestManager:
             self._in_flight = self._cluster.spawn(self._commit_or_log(offsets), "automatic commit")
 
     async def auto_commit_sync(self, partitions: Iterable[TopicPartition]) -> None:
-        """Commit the positions of `partitions` before they are revoked, if commits are automatic."""
+        """Commit the positions of `partitions` before they are revoked, if commits are automatic; only log errors."""
         if not self._settings.enable_auto_commit:
             return
         if self._in_flight is not None:
@@ -80,7 +80,7 @@ class CommitRequestManager:
         await self._commit_or_log(self._uncommitted(partitions))
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Forget the committed offsets of revoked partitions, because another member may commit others."""
+        """Forget the committed offsets of revoked partitions, because another member may commit newer ones."""
         for partition in partitions:
             self._committed.pop(partition, None)
 

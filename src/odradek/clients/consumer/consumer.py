@@ -56,9 +56,9 @@ class Consumer:
                 print(record.key, record.value)
 
     Settings are Kafka's, with `_` for `.` (`odradek.clients.consumer.settings`). Without a `group_id`, subscribing
-    assigns every partition. A deserializer gets the bytes of a key or value. Rebalance callbacks and automatic commits
-    run in `poll` (and between records of `async for`): polling again means that earlier records are processed.
-    Raises `ConfigurationError`.
+    assigns every partition. Rebalance callbacks and automatic commits run in `poll` (and between records of
+    `async for`): process all returned records before you poll again. Raises `ConfigurationError` for unknown settings
+    and invalid values.
     """
 
     def __init__(
@@ -172,8 +172,8 @@ class Consumer:
 
         Callbacks get a tuple of partitions and may be coroutine functions. `on_partitions_assigned` gets the new
         partitions, `on_partitions_revoked` those that can still be committed, and `on_partitions_lost` those that
-        cannot; without it, `on_partitions_revoked` gets these, too. Raises `InvalidTopicError`, `ValueError`, and
-        `ConfigurationError` after `assign`.
+        cannot; if it is None, `on_partitions_revoked` gets these, too. Raises `InvalidTopicError` for an invalid name,
+        `ValueError` for topics and a pattern, neither, or an invalid pattern, `ConfigurationError` after `assign`.
         """
         if self._assignment.subscription.type is SubscriptionType.USER_ASSIGNED:
             raise ConfigurationError("partitions are assigned by hand: unsubscribe before you subscribe")
@@ -199,7 +199,7 @@ class Consumer:
             self._wake()
 
     async def unsubscribe(self) -> None:
-        """Revoke all partitions and leave the group."""
+        """Commit positions (with `enable_auto_commit`), revoke all partitions, and leave the group."""
         await self._leave("the consumer has unsubscribed")
         self._assignment.subscription = Subscription()
         self._assignment.update_metadata_topics()
@@ -223,8 +223,8 @@ class Consumer:
         """Wait for records, and return at most `max_records` (`max_poll_records` by default).
 
         Returns an empty list after `timeout_ms`; None waits without limit. Cancelling the call loses no record.
-        Rebalance callbacks and automatic commits run in this call. Raises `KafkaError` for missing permission, a
-        corrupt batch, or an offset out of range with `auto_offset_reset` none.
+        Rebalance callbacks and automatic commits run in this call. Raises the callbacks' errors, and `KafkaError` for
+        missing permission, a corrupt batch, an offset out of range with `auto_offset_reset` none, and others.
         """
         limit = self._settings.max_poll_records if max_records is None else max_records
         if limit < 1:
@@ -239,8 +239,8 @@ class Consumer:
         """Return about `max_bytes` of the next records as Arrow columns; None after `timeout_ms` without records.
 
         `columns` are names in `odradek.columns.COLUMNS`, all by default. The rows of a partition are together, in
-        order. Deserializers and interceptors are not applied. May alternate with `poll`. An error, such as a corrupt
-        batch, moves no position. Needs the extra `arrow`.
+        order. Deserializers and interceptors are not applied. Calls may alternate with `poll`. An error, such as a
+        corrupt batch, moves no position. Needs the extra `arrow`.
         """
         from odradek.columns import DEFAULT_COLUMNS, RecordColumns
 
@@ -266,7 +266,10 @@ class Consumer:
                 return intercepted[0]
 
     async def _take_run(self) -> list[ConsumerRecord]:
-        """Poll for records without moving the position, for blocking iteration; then `_returned` moves it."""
+        """Poll for records without moving the position, for blocking iteration; then `_returned` moves it.
+
+        With interceptors, returns one record, after moving the position.
+        """
         if self._interceptors:
             return [await anext(self)]
         return await self._poll(lambda: self._collector.peek(self._settings.max_poll_records), None)
@@ -278,7 +281,7 @@ class Consumer:
     # ---- positions ----------------------------------------------------------------------------------------------
 
     def seek(self, partition: TopicPartition | tuple[str, int], offset: int | OffsetAndMetadata) -> None:
-        """Set the position to `offset`; one with a leader epoch is validated against the leader's log first (KIP-320).
+        """Set the position; an offset with a leader epoch is validated against the leader's log first (KIP-320).
 
         Raises `KafkaError` for a partition that is not assigned, `ValueError` for a negative offset.
         """
@@ -299,7 +302,7 @@ class Consumer:
     async def position(self, partition: TopicPartition | tuple[str, int]) -> int:
         """Return the offset of the next record to return; wait for a lookup if it is unknown.
 
-        Raises `KafkaError` if the partition is not assigned.
+        Raises `KafkaError` if the partition is not assigned, or the lookup fails.
         """
         state = self._subscriptions[partition_of(partition)]
         if not self._is_started:
@@ -354,7 +357,7 @@ class Consumer:
         """Commit `offsets` (the next offset to read of each partition), by default all positions.
 
         Raises `KafkaError` ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID or REBALANCE_IN_PROGRESS if the group has rebalanced;
-        then another member may read the same records again.
+        then another member may read the same records again. Raises `ConfigurationError` without a group.
         """
         commits = self._commits
         if commits is None:

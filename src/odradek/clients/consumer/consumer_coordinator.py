@@ -73,14 +73,13 @@ class ConsumerCoordinator:
 
     @property
     def metadata_topics(self) -> set[str]:
-        """Return the topics whose metadata the membership needs."""
         return self._requests.metadata_topics
 
     def subscribe(self, topics: Iterable[str], pattern: "re.Pattern[str] | None" = None) -> None:
         self._perform(self._requests.subscribe(topics, pattern, self._clock.monotonic()))
 
     def poll_started(self) -> None:
-        """Stop the poll timer. Raises the error that prevents membership, if any."""
+        """Stop the poll timer. Raises the errors of `raise_error`."""
         self._perform(self.member.poll_started())
         self.raise_error()
 
@@ -149,7 +148,6 @@ class ConsumerCoordinator:
     async def committed(
         self, partitions: Iterable[TopicPartition], *, timeout_ms: int
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the group's committed offsets of `partitions`."""
         return await fetch_group_offsets(self._cluster, self.group_id, partitions, timeout_ms=timeout_ms)
 
     def close(self) -> None:

@@ -6,7 +6,7 @@ from odradek.model import ErrorCode, KafkaError, TopicPartition
 
 
 class LogTruncationError(KafkaError):
-    """Records before the position were removed by an unclean leader election, and there is no reset policy (KIP-320).
+    """An unclean leader election removed records before the position, and `auto.offset.reset` is none (KIP-320).
 
     `position` is the consumer's offset; `divergence` is the offset where the leader's log diverges from the records
     that were read, None if the leader does not know it. Seek to `divergence`, or to another offset, to continue.

@@ -35,15 +35,12 @@ class ConsumerMetrics:
         self._throttle_times_ms.add(throttle_time_ms)
 
     def committed(self, latency_s: float) -> None:
-        """Count a commit that the coordinator has stored."""
         self._commit_latencies_ms.add(latency_s * 1000)
 
     def callback_completed(self, latency_s: float) -> None:
-        """Count a rebalance callback."""
         self._callback_times_ms.add(latency_s * 1000)
 
     def poll_started(self, now: float) -> None:
-        """Record that the application has called `poll`."""
         if self.poll_started_at != _NEVER:
             self._times_between_polls_ms.add((now - self.poll_started_at) * 1000)
         self.poll_started_at = now

@@ -123,7 +123,7 @@ def consumer_settings(values: Mapping[str, object]) -> ConsumerSettings:
 
 
 def _check_consumer_protocol(settings: ConsumerSettings, values: Mapping[str, object]) -> None:
-    """Raise `ConfigurationError` for settings that only classic members have, as Kafka does."""
+    """Raise `ConfigurationError` without `group_id`, and for settings that only classic members have, as Kafka does."""
     if settings.group_id is None:
         raise ConfigurationError("group_protocol consumer needs a group_id")
     given = [name for name in _CLASSIC_ONLY if values.get(name) is not None]

@@ -47,7 +47,7 @@ class Subscription:
         )
 
     async def on_assigned(self, partitions: Iterable[TopicPartition]) -> None:
-        """Call the application's `on_partitions_assigned`."""
+        """Call the application's callback."""
         await _call(self.on_partitions_assigned, partitions)
 
     async def on_revoked(self, partitions: Iterable[TopicPartition], *, lost: bool) -> None:
@@ -62,7 +62,10 @@ def create_subscription(
     on_partitions_revoked: Callback | None,
     on_partitions_lost: Callback | None,
 ) -> Subscription:
-    """Create a subscription to topics or to a pattern. Raises `InvalidTopicError`, `ValueError`."""
+    """Create a subscription to topics or to a pattern.
+
+    Raises `InvalidTopicError` for an invalid name, `ValueError` for both, neither, or an invalid pattern.
+    """
     names = frozenset(names_of(topics))
     if (pattern is None) == (not names):
         raise ValueError("subscribe to topics or to a pattern")

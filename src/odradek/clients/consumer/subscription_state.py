@@ -1,7 +1,7 @@
 """The assigned partitions of a consumer, their positions and their buffered records; no clock and no I/O.
 
-A seek or a new assignment discards buffered records and changes a partition's `version`, so that responses to earlier
-fetches are ignored.
+A seek discards buffered records and changes a partition's `version`, so that responses to earlier fetches are ignored.
+A partition that is revoked and assigned again gets a new state.
 """
 
 import uuid
@@ -310,7 +310,7 @@ class TopicPartitionState:
         return raw.next_offset if self.buffered_bytes else self.fetch_position
 
     def _decode_next(self) -> bool:
-        """Decode the next batch into `pending`; a corrupt batch sets `error`."""
+        """Decode the next batch into `pending`; return False if there is none, or if it is corrupt (`error` is set)."""
         raw = self._next_batch()
         if raw is None:
             return False
@@ -394,11 +394,9 @@ class SubscriptionState:
 
     @property
     def partitions(self) -> frozenset[TopicPartition]:
-        """Return the assigned partitions."""
         return frozenset(self._states)
 
     def get(self, partition: TopicPartition) -> TopicPartitionState | None:
-        """Return the state of a partition; None if it is not assigned."""
         return self._states.get(partition)
 
     def __getitem__(self, partition: TopicPartition) -> TopicPartitionState:
@@ -409,13 +407,13 @@ class SubscriptionState:
         return state
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Assign exactly these partitions; those assigned before keep their state."""
+        """Assign exactly these partitions, and sort them; those assigned before keep their state."""
         wanted = sorted(partitions)
         self._states = {
             partition: self._states.get(partition) or TopicPartitionState(partition) for partition in wanted
         }
 
     def move_to_end(self, state: TopicPartitionState) -> None:
-        """Move a partition to the end of the iteration order."""
+        """Move a partition to the end of the order."""
         if self._states.pop(state.partition, None) is not None:
             self._states[state.partition] = state

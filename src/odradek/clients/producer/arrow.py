@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 class SentRows(NamedTuple):
     """The rows of a table in one record batch, in the order of their offsets.
 
-    `rows` are row numbers in the table; `offsets` is a future of the offset of each (-1 with `acks=0`), or of the
-    batch's error.
+    `rows` are row numbers in the table; `offsets` is a future of their offsets (-1 if unknown, as with `acks=0`), or of
+    the batch's error.
     """
 
     partition: TopicPartition
@@ -76,7 +76,7 @@ class _Cursor:
 
 
 class ArrowRows:
-    """The rows of one call, by partition. The rows of a partition keep their order.
+    """The rows of one `send_arrow` call, by partition. The rows of a partition keep their order.
 
     Raises `KafkaError` for an unknown partition and for a partitioner that fails.
     """
@@ -135,7 +135,10 @@ class ArrowRows:
 
 
 def checked_rows(data: Any, partition: int | None, *, max_record_bytes: int) -> "list[ProduceRows]":
-    """Check Arrow data and return its rows; `partition`, if given, is for all. Raises `TypeError`, `KafkaError`."""
+    """Check Arrow data and return its rows; `partition`, if given, is for all.
+
+    Raises `TypeError` for other data, `KafkaError` for an invalid column or row.
+    """
     from odradek.columns import ProduceRows, record_batches
 
     sources: list[ProduceRows] = []

@@ -12,7 +12,7 @@ class _Times:
 
 
 class BrokerReadiness:
-    """The brokers that partitioners skip; none with a timeout of 0."""
+    """The availability of brokers for partitioners; all are available with a timeout of 0."""
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s

@@ -53,7 +53,7 @@ class RecordPlacer:
     def on_appended(
         self, topic: str, partition: int, appended_bytes: int, metadata: ClusterMetadata, *, batch_ready: bool
     ) -> None:
-        """Notify the partitioner of an appended record. If it fails, log that and stop notifying it of loads."""
+        """Call `on_appended` of the partitioner. If it fails, log that and call no method of `LoadAware` again."""
         if self._load_aware is not None:
             try:
                 self._load_aware.on_appended(topic, partition, appended_bytes, metadata, batch_ready=batch_ready)
@@ -68,7 +68,7 @@ class RecordPlacer:
         self.on_appended(topic, partition, batch_bytes, metadata, batch_ready=True)
 
     def update_load(self, topic: str, queue_sizes: dict[int, int], *, partition_count: int) -> None:
-        """Pass a topic's queue sizes to the partitioner. If it fails, log that and stop notifying it of loads."""
+        """Call `update_load` of the partitioner. If it fails, log that and call no method of `LoadAware` again."""
         if self._load_aware is not None:
             try:
                 self._load_aware.update_load(topic, queue_sizes, partition_count=partition_count)

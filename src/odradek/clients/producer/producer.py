@@ -124,7 +124,7 @@ class Producer:
         Waits up to `max_block_ms` for metadata of a new topic and for free memory (`buffer_memory`). The future need
         not be awaited: `flush` waits, too, and failures are logged. `timestamp_ms` is now by default. Raises
         `KafkaError` for an unknown topic or partition, a record over `max_request_size`, and a failed serializer or
-        partitioner; `UnavailableError` after `max_block_ms`.
+        partitioner; `TypeError` for a key, value or header of a wrong type; `UnavailableError` after `max_block_ms`.
         """
         if not headers:
             headers = ()
@@ -152,11 +152,11 @@ class Producer:
         """Append the rows of an Arrow table or record batch as record batches; return a `SentRows` for each batch.
 
         Columns: `key` and `value` (binary or string; at least one of the two), and optionally `headers` (list of
-        structs of `key` and `value`), `timestamp` (or int64 in ms) and `partition`. The argument `partition` replaces
-        the column; `timestamp_ms`, now by default, is for rows without a timestamp. Rows without a partition go to the
-        partitioner's choice: by key as in `send`, without a key a whole batch together. The rows of a partition keep
-        their order. Batches have at most `max_batch_bytes` before compression (`max_request_size` by default).
-        Interceptors and serializers are not applied.
+        structs of `key` and `value`), `timestamp` (timestamp or int64 in ms) and `partition`. The argument `partition`
+        replaces the column; `timestamp_ms`, now by default, is for rows without a timestamp. Rows without a partition
+        go to the partitioner's choice: by key as in `send`, without a key a whole batch together. The rows of a
+        partition keep their order. Batches have at most `max_batch_bytes` before compression (`max_request_size` by
+        default). Interceptors and serializers are not applied.
 
         Waits up to `max_block_ms` for metadata, and for memory before each batch. Raises `TypeError` for other
         objects, and `KafkaError` for an invalid column or row (with its number); nothing is sent then. Raises
@@ -386,14 +386,13 @@ class Producer:
         return _on_open_loop(self._sender)
 
     def _block_deadline(self) -> float:
-        """Return the monotonic second at which `send` gives up."""
         return self._runtime.clock.monotonic() + self._settings.max_block_ms / 1000
 
     def _remaining_ms(self, deadline: float) -> int:
         return max(0, round((deadline - self._runtime.clock.monotonic()) * 1000))
 
     async def _wait_on_metadata(self, topic: str, partition: int | None, deadline: float) -> None:
-        """Wait until the metadata has the topic; refresh once for a missing partition. Raises `KafkaError`."""
+        """Wait for the topic, and refresh once for a missing partition. Raises `KafkaError` if one does not exist."""
         validate_topic_name(topic)
         found = await self._cluster.topic(topic, timeout_ms=self._settings.max_block_ms)
         if partition is None or partition in found.partitions:
@@ -416,7 +415,7 @@ class Producer:
             )
 
     async def _wait_for_memory(self, size: int, deadline: float) -> None:
-        """Wait until `size` bytes are free; the caller must append before its next await."""
+        """Wait until `size` bytes are free; the caller must append before its next await. Raises `UnavailableError`."""
         accumulator, clock = self._accumulator, self._runtime.clock
         started = clock.monotonic()
         waiter: asyncio.Future[None] = self._running_sender().loop.create_future()

@@ -13,7 +13,7 @@ from odradek.protocol.batches.records import BatchBuilder, decode_records
 
 
 class RecordMetadata(NamedTuple):
-    """The partition and offset of a record. `offset` is -1 if unknown (`acks=0`); `timestamp` is in ms."""
+    """The partition and offset of a record. `offset` is -1 if unknown (as with `acks=0`); `timestamp` is in ms."""
 
     topic: str
     partition: int
@@ -106,9 +106,9 @@ class ProducerBatch:
             write_header(self.records, header)
 
     def split(self, max_bytes: int) -> "tuple[ProducerBatch, ...]":
-        """Return batches of at most `max_bytes` and half this size, with the same records, futures and sequences.
+        """Return batches of at most `max_bytes`, and at most half of this one, with its records, futures and sequences.
 
-        The batch must be encoded and have more than one record; its records are decoded.
+        The batch must be encoded and have more than one record; its records are decoded. Sizes are uncompressed.
         """
         assert self.records is not None
         assert self.count > 1

@@ -49,7 +49,7 @@ class PartitionQueue:
         return not self.in_flight and not self.retrying
 
     def reenqueue(self, batch: ProducerBatch) -> None:
-        """Queue a batch for a retry, ordered by sequence."""
+        """Queue a batch for a retry, ordered by `number`, which is the order of sequences."""
         self.retrying.append(batch)
         self.retrying.sort(key=lambda each: each.number)
 
@@ -212,11 +212,11 @@ class RecordAccumulator:
     # ---- drain --------------------------------------------------------------------------------------------------
 
     def is_full(self, queue: PartitionQueue) -> bool:
-        """Return whether the first waiting batch is full."""
+        """Return whether the first waiting batch is full, or followed by another."""
         return len(queue.waiting) > 1 or queue.waiting[0].is_full
 
     def due_at(self, queue: PartitionQueue, *, immediate: bool) -> float:
-        """Return the monotonic second when a batch may be drained; infinite if none may before a response arrives.
+        """Return the monotonic second when a batch may be drained; infinite without one, or until a response arrives.
 
         `immediate` skips `linger.ms`, for a flush or when memory is short.
         """

@@ -87,7 +87,7 @@ class Sender:
 
     @property
     def requests_in_flight(self) -> int:
-        """Return the number of Produce requests without a response."""
+        """Return the number of unanswered Produce requests."""
         return self._requests_in_flight
 
     # ---- send ---------------------------------------------------------------------------------------------------
@@ -411,7 +411,7 @@ class Sender:
             self._timer = self.loop.call_later(max(due_at - now, 0), self.wake)
 
     def _update_partition_load_stats(self) -> None:
-        """Pass the queue length of each partition whose broker is available to the partitioner."""
+        """Pass to the partitioner the queue length of each partition whose broker is available."""
         queues, metadata = self._accumulator.queues, self._cluster.metadata
         for topic in {partition.topic for partition in queues}:
             available: Sequence[int] = metadata.available_partitions_for_topic(topic)

@@ -127,7 +127,7 @@ def producer_settings(values: Mapping[str, object]) -> ProducerSettings:
 
 
 def _idempotence_conflict(settings: ProducerSettings) -> str | None:
-    """Return the value that a setting must have for idempotence; None if idempotence is possible."""
+    """Return a requirement of idempotence that the settings violate, as text; None without one."""
     if settings.required_acks != -1:
         return f"acks=all, not {settings.acks}"
     if settings.max_in_flight_requests_per_connection > _MAX_IN_FLIGHT:

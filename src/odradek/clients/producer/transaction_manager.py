@@ -23,8 +23,6 @@ class ProducerIdAndEpoch(NamedTuple):
 
 @dataclass(slots=True)
 class _PartitionSequence:
-    """The producer id, the next sequence and the last acknowledged sequence of one partition."""
-
     producer_id_and_epoch: ProducerIdAndEpoch
     next: int = 0
     last_acked: int = -1
@@ -86,7 +84,7 @@ class TransactionManager:
             sequence.last_acked = last
 
     def waits_for_first_ack(self, partition: TopicPartition) -> bool:
-        """Return whether no current sequence of the partition is acknowledged: then only one batch may be in flight.
+        """Return whether sequences were assigned and none is acknowledged: then only one batch may be in flight.
 
         A leader without state of the producer accepts any sequence. If it refused the first batch and appended the
         second, it would refuse every retry of the first.

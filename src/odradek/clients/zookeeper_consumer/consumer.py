@@ -30,7 +30,7 @@ class ZookeeperConsumer:
     optional) or `sqlite:///PATH`. Settings are those of Kafka 0.8 with `_` for `.` (`zookeeper_consumer.settings`).
     Every consumer computes the whole assignment, so all of a group need the same, deterministic
     `partition_assignment_strategy`. `store`, an open session, replaces the URL; the consumer closes it. Raises
-    `ConfigurationError`.
+    `ConfigurationError` for unknown settings and invalid values.
     """
 
     def __init__(
@@ -109,8 +109,8 @@ class ZookeeperConsumer:
     async def commit_offsets(self) -> None:
         """Commit the offsets after the records that all streams have returned.
 
-        Raises `SessionOverError`, `KafkaError`, `StorageError`, and `UnavailableError`, also if the commit takes longer
-        than `zookeeper.session.timeout.ms`.
+        Raises `SessionOverError` if the session is over, `KafkaError` or `StorageError` if the storage refuses, and
+        `UnavailableError` without streams, or if the commit takes longer than `zookeeper.session.timeout.ms`.
         """
         if self._rebalancer is None:
             raise UnavailableError("the consumer has no streams yet: create them first")

@@ -68,7 +68,7 @@ class GroupTree:
             await self._store.delete(node)
 
     async def read(self) -> GroupView:
-        """Read the group's state, without a transaction. Malformed nodes are logged and left out."""
+        """Read the group's state, without a transaction; watch the consumer's topics. Log and skip malformed nodes."""
         consumers = await self._read_consumers()
         has_filter = any(counts.filter is not None for counts in consumers.values())
         names = frozenset(await self._store.children(paths.TOPICS)) if has_filter else frozenset()
@@ -128,7 +128,6 @@ class GroupTree:
         return {paths.name_of(path): counts for path, counts in nodes.items()}
 
     async def _read(self, places: Iterable[str], decode: Callable[[str, bytes], T]) -> dict[str, T]:
-        """Return the decoded nodes that exist, by path; malformed nodes are logged and left out."""
         wanted = list(places)
         return dict(decoded(zip(wanted, await self._store.get_many(wanted), strict=True), decode, self._consumer_id))
 
@@ -152,7 +151,7 @@ class GroupTree:
 
 
 async def create_persistent(store: Store, nodes: Iterable[str]) -> None:
-    """Create those of `nodes` that do not exist, empty; the caller names parents first."""
+    """Create empty nodes for those of `nodes` that do not exist; parents must be before their children."""
     wanted = list(dict.fromkeys(nodes))
     for path, node in zip(wanted, await store.get_many(wanted), strict=True):
         if node is None:

@@ -103,7 +103,7 @@ class Rebalancer:
             raise
 
     async def close(self) -> None:
-        """Commit (with `auto_commit_enable`), release the partitions, leave the group, and end the streams."""
+        """Implement `ZookeeperConsumer.close`."""
         self.membership.close()
         self._happened.set()
         try:
@@ -242,7 +242,7 @@ class Rebalancer:
             await self.streams[key].start_fetching(share)
 
     async def _drop_unreachable_clients(self) -> None:
-        """Close all clients if none of their bootstrap brokers is registered any more, because the brokers moved."""
+        """If no bootstrap broker is registered any more, close all clients; new ones use the registered brokers."""
         servers = await self._tree.brokers()
         if not set(servers) & set(self._servers):
             for stream in self.streams.values():
@@ -255,10 +255,7 @@ class Rebalancer:
     # ---- offsets ----------------------------------------------------------------------------------------------------
 
     async def commit_returned(self) -> None:
-        """Commit the offsets after the records that the streams have returned.
-
-        Raises as `ZookeeperConsumer.commit_offsets` documents.
-        """
+        """Implement `ZookeeperConsumer.commit_offsets`."""
         for stream in self.streams.values():
             stream.mark_consumed()
         async with self._committing:

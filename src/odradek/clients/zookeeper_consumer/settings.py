@@ -76,7 +76,7 @@ class ZookeeperConsumerSettings(ClientSettings):
 
 
 def zookeeper_consumer_settings(values: Mapping[str, object]) -> ZookeeperConsumerSettings:
-    """Create settings from keyword arguments. Raises `ConfigurationError`."""
+    """Create settings from keyword arguments. Raises `ConfigurationError` for unknown keys and invalid values."""
     if "bootstrap_servers" in values:
         raise ConfigurationError("bootstrap_servers is not a key of this consumer: it finds the brokers in the tree")
     settings = make_settings(ZookeeperConsumerSettings, values)

@@ -48,7 +48,7 @@ class KafkaStream:
         return self
 
     async def __anext__(self) -> ConsumerRecord:
-        """Return the next record. Raises `ConsumerTimeoutError`, and `StopAsyncIteration` after `close`."""
+        """Return the next record. Raises `ConsumerTimeoutError`; after `close`, its error or `StopAsyncIteration`."""
         self.mark_consumed()
         while not self._waiting:
             if self._failure is not None:

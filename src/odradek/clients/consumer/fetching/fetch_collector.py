@@ -33,7 +33,7 @@ class FetchCollector:
         """The partition of the last `peek`, and its version then."""
 
     def collect_records(self, limit: int) -> list[ConsumerRecord]:
-        """Return at most `limit` records, and move the positions. Raises the error of a partition."""
+        """Return at most `limit` records, and move the positions; raise a partition's error if it comes first."""
         records: list[ConsumerRecord] = []
         for state in self._in_turn():
             if len(records) >= limit:
@@ -51,7 +51,7 @@ class FetchCollector:
         return records
 
     def take_one(self) -> ConsumerRecord | None:
-        """Return the next record of the decoded batch, None if there is no such batch. Raises its partition's error."""
+        """Return the next decoded record; None if there is none, or if it is paused. Raises deserialization errors."""
         state = self._current
         if state is None or state.is_paused or not state.has_pending or state.error is not None:
             return None
@@ -64,7 +64,7 @@ class FetchCollector:
         return some[0]
 
     def peek(self, limit: int) -> list[ConsumerRecord]:
-        """Return at most `limit` records of one partition; `take_peeked` moves the position. Raises its error."""
+        """Return at most `limit` records of one partition, or raise its error; `take_peeked` moves the position."""
         for state in self._in_turn():
             self._raise_error(state, is_first=True)
             if state.is_paused or not state.has_buffered:
@@ -80,7 +80,7 @@ class FetchCollector:
         return []
 
     def take_peeked(self, count: int) -> None:
-        """Move the position past the first `count` records of the last `peek`, unless a seek has moved it since."""
+        """Move the position past the first `count` records of the last `peek`, unless a seek has changed it since."""
         if count == 0 or self._peeked is None:
             return
         (state, version), self._peeked = self._peeked, None
@@ -90,7 +90,10 @@ class FetchCollector:
         self._metrics.records_consumed_total += count
 
     def collect_raw(self, max_bytes: int) -> list[RawBatch]:
-        """Return undecoded batches of about `max_bytes` decompressed, at least one if any is buffered."""
+        """Return undecoded batches of about `max_bytes` decompressed, at least one if any is buffered.
+
+        Raises a partition's error if no batch is before it.
+        """
         raws: list[RawBatch] = []
         size = 0
         for state in self._in_turn():
@@ -151,7 +154,7 @@ class FetchCollector:
             self._subscriptions.move_to_end(state)
 
     def _raise_error(self, state: TopicPartitionState, *, is_first: bool) -> None:
-        """Raise the partition's error if `is_first`, and move the partition to the end of the order."""
+        """If `is_first` (nothing was taken yet), raise the partition's error, if any, and move it to the end."""
         if state.error is not None and is_first:
             error, state.error = state.error, None
             self._subscriptions.move_to_end(state)

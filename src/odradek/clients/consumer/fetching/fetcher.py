@@ -84,7 +84,7 @@ class Fetcher:
                 connection.post(ApiKey.FETCH, *encode_fetch(connection, request, self._limits))
 
     def send_fetches(self) -> None:
-        """Send a fetch to every broker that has partitions to fetch and no fetch in flight."""
+        """Send a fetch to every broker with partitions to fetch and no fetch in flight, while there is memory."""
         if self._closed:
             return
         now, metadata = self._cluster.runtime.clock.monotonic(), self._cluster.metadata
@@ -172,7 +172,6 @@ class Fetcher:
     async def _exchange(
         self, node_id: int, session: FetchSessionHandler, states: Sequence[TopicPartitionState], max_bytes: int
     ) -> Mapping[TopicPartition, FetchedPartition]:
-        """Send the session's next request and return the response's partitions."""
         most = self._settings.max_partition_fetch_bytes
         positions = {
             state.partition: FetchPosition(state.fetch_position, most, state.current_leader_epoch, state.topic_id)
@@ -214,7 +213,7 @@ class Fetcher:
             state.error = KafkaError(code, f"partition {state.partition}: {code.name.upper()}")
 
     def _handle_offset_out_of_range(self, state: TopicPartitionState, answer: FetchedPartition) -> None:
-        """Reset the position, because retention or a leader change removed the offset from the log."""
+        """Reset the position if no records are buffered: retention or a leader change removed the offset."""
         if state.has_buffered:
             # The application gets buffered records first; a later fetch gets the same error.
             state.retry_at = self._retry_at()

@@ -42,12 +42,11 @@ class OffsetFetcher:
             self._updating = self._cluster.spawn(self._update_fetch_positions(), "positions")
 
     def stop(self) -> None:
-        """Cancel the running task."""
         if self._updating is not None:
             self._updating.cancel()
 
     async def _update_fetch_positions(self) -> None:
-        """Make one attempt; the next poll retries after a retriable error, or raises another error."""
+        """Make one attempt; the next poll retries after a retriable error, and raises any other error."""
         states = [state for state in self._subscriptions if state.position is None]
         try:
             await self.update_fetch_positions(states)
@@ -63,7 +62,8 @@ class OffsetFetcher:
     async def update_fetch_positions(self, states: Iterable[TopicPartitionState]) -> None:
         """Set a position or an error for every state without a position; a concurrent seek wins.
 
-        Raises `KafkaError` or `UnavailableError` if a request failed.
+        If all records are earlier than the reset timestamp, the next call sets the end offset. Raises `KafkaError` or
+        `UnavailableError` if a request failed.
         """
         missing = [state for state in states if state.position is None and state.error is None]
         uninitialized = [state for state in missing if state.reset is None]
@@ -87,7 +87,7 @@ class OffsetFetcher:
                 raise result
 
     async def _seek_to_committed(self, uninitialized: list[TopicPartitionState]) -> None:
-        """Seek to committed offsets; request a reset of partitions without one."""
+        """Seek to committed offsets; without one, request a reset, or with `auto.offset.reset` none set an error."""
         versions = {state.partition: state.version for state in uninitialized}
         committed = {}
         if self._group is not None:

@@ -379,7 +379,7 @@ class ClassicMembershipManager:
         return [LeaveGroup(member_id=answer.member_id, reason="the consumer left while it joined")]
 
     def _partitions_to_revoke(self) -> Partitions:
-        """Return all owned partitions, or for a cooperative member only those of unsubscribed topics."""
+        """Return all owned partitions; for a cooperative member that lost none, only those of unsubscribed topics."""
         if self._is_lost or not self._is_cooperative:
             return self.owned
         return frozenset(TopicPartition(*each) for each in self.owned if each.topic not in (self._topics or ()))

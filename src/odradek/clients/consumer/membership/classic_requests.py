@@ -163,7 +163,6 @@ class ClassicGroupRequests:
         )
 
     def _subscription_metadata(self, assignor: Assignor, action: JoinGroup) -> bytes:
-        """Encode the member's subscription for JoinGroup, with the assignor's user data."""
         return encode_subscription(
             Subscription(
                 topics=self._topics,
@@ -289,7 +288,10 @@ class ClassicGroupRequests:
 
 
 def create_assignors(strategies: str | Assignor | Iterable[str | Assignor]) -> list[Assignor]:
-    """Create assignors from objects or from names, which a string separates by commas. Raises `ConfigurationError`."""
+    """Create assignors from objects and names; one string may have several names, separated by commas.
+
+    Raises `ConfigurationError` for an unknown name.
+    """
     if isinstance(strategies, str):
         strategies = [name.strip() for name in strategies.split(",")]
     chosen = strategies if isinstance(strategies, Iterable) else [strategies]

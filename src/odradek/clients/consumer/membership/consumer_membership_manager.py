@@ -180,12 +180,11 @@ class ConsumerMembershipManager:
         return []
 
     def coordinator_lost(self) -> list[Action]:
-        """Find the coordinator again, keeping the partitions."""
         self._has_coordinator, self._sent = False, None
         return self._find_coordinator() if self.state in _HEARTBEATING | {_S.LOST} else []
 
     def heartbeat_answered(self, answer: ConsumerGroupHeartbeatResponse, now: float) -> list[Action]:
-        """Handle the response to the last heartbeat; after a late join, leave again if the consumer has left."""
+        """Handle the response to the last heartbeat. If the consumer left while it joined, leave the group again."""
         if self._sent is None or answer.request.number != self._sent.number:
             is_ghost = answer.error is None and answer.request.epoch == JOINING_EPOCH and not self.is_subscribed
             reason = "the consumer left while it joined"
@@ -231,7 +230,6 @@ class ConsumerMembershipManager:
         return self._fenced(now) if is_fenced else []
 
     def _fenced(self, now: float) -> list[Action]:
-        """Revoke all partitions as lost, because other members may own them, and join again."""
         self._transition("fenced")
         self._forget()
         self._next_heartbeat_at = now

@@ -59,7 +59,6 @@ class ConsumerGroupRequests:
         return set(self._topics) if self.member.is_subscribed else set()
 
     def subscribe(self, topics: Iterable[str], pattern: "re.Pattern[str] | None", now: float) -> list[Action]:
-        """Join the group, or send the subscription if it changed."""
         regex = None if pattern is None else pattern.pattern
         wanted = tuple(sorted(set(topics))) if regex is None else ()
         if self.member.is_subscribed and (wanted, regex) == (self._topics, self._regex):
@@ -68,7 +67,6 @@ class ConsumerGroupRequests:
         return self.member.subscribe(now)
 
     def metadata_updated(self, now: float) -> list[Action]:
-        """Reconcile with assigned topics whose names are known now."""
         del now
         return self.member.metadata_updated()
 

@@ -20,7 +20,10 @@ def create_group_requests(
     strategy: str | Assignor | Iterable[str | Assignor] | None,
     on_change: Callable[[], None],
 ) -> GroupRequests:
-    """Create a member for `group.protocol`; only a classic one has assignors. Raises `ConfigurationError`."""
+    """Create the `GroupRequests` for `group.protocol`.
+
+    Raises `ConfigurationError` for an unknown assignor, and for any `strategy` with protocol `consumer`.
+    """
     if settings.group_protocol == "classic":
         assignors = create_assignors(_DEFAULT_STRATEGIES if strategy is None else strategy)
         return ClassicGroupRequests(cluster, settings, group_id, assignors, on_change)

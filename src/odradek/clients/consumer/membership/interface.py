@@ -87,7 +87,7 @@ class GroupRequests(Protocol):
         """Handle new metadata, which may change the assignment."""
 
     async def compute(self, action: Action) -> list[Action] | None:
-        """Perform an action and return those that follow; return None if the action needs a connection."""
+        """Perform an action and return those that follow; return None if it needs a connection (`send`)."""
 
     async def send(self, connection: ClientConnection, action: Action) -> list[Action]:
         """Send an action's request and return the actions that follow from the response."""

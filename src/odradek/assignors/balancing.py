@@ -62,9 +62,9 @@ def balanced_counts(groups: Groups) -> Counts:
 
 
 def level(base: Counts, have: Counts, total: int) -> Counts:
-    """Distribute `total` over members that have `base` elsewhere, evenly and with the fewest changes from `have`.
+    """Distribute `total` partitions so that the members' loads, `base` plus share, are as equal as possible.
 
-    Return each member's share. All end at one height or one above, except that members with a higher `base` get none.
+    Return the shares, with the fewest changes from `have`. Members with a `base` above the common load get none.
     """
     ascending = np.sort(base)
     sums = np.concatenate(([0], np.cumsum(ascending)))
@@ -79,7 +79,7 @@ def level(base: Counts, have: Counts, total: int) -> Counts:
 
 
 def _add_unassigned(groups: Groups, group: int, members: Counts, counts: Counts, loads: Counts) -> None:
-    """Add the group's partitions that no member keeps to the subscribers with few partitions, by rack if possible."""
+    """Add the partitions that no member keeps to the subscribers with the lowest loads, by rack if possible."""
     unassigned = int(groups.totals[group] - groups.kept[:, group].sum())
     near = members[groups.matches[members, group]]
     chosen = near if len(near) else members

@@ -44,13 +44,13 @@ def cancel_negative_cycles(counts: Counts, kept: Counts, subscribed: Flags, mism
 
 
 def _weights(members: int, groups: int) -> _Weights:
-    """Return weights such that one unit of a higher cost exceeds all lower costs of a cycle together."""
+    """Return weights such that one unit of a cost exceeds all costs of lower priority in a cycle together."""
     arcs = 2 * min(members, groups) + 2
     return _Weights(rack=arcs + 1, load=arcs * (arcs + 2) + 1)
 
 
 def _negative_cycle(give: Counts, take: Counts, load_cost: Counts, unit: int) -> list[int]:
-    """Return the nodes of a negative cycle in the order of its arcs, if any (Bellman-Ford).
+    """Return the nodes of a negative cycle in the order of its arcs; empty if there is none (Bellman-Ford).
 
     Nodes are numbered: first the members, then the groups, last the sink.
     """
@@ -87,7 +87,7 @@ def _negative_cycle(give: Counts, take: Counts, load_cost: Counts, unit: int) ->
 
 
 def _cycle(before: list[int]) -> list[int]:
-    """Return a cycle, if any, of the graph in which `before` has each node's predecessor, or -1."""
+    """Return a cycle of the graph in which `before` has each node's predecessor, or -1; empty if there is none."""
     seen_from = [_NO_NODE] * len(before)
     for start in range(len(before) - 1, -1, -1):
         node = start
@@ -103,7 +103,7 @@ def _cycle(before: list[int]) -> list[int]:
 
 
 def _apply(cycle: list[int], counts: Counts, kept: Counts, loads: Counts) -> None:
-    """Move partitions along the cycle, as many as have the same cost."""
+    """Move partitions along the cycle, in `counts` and `loads`, as long as each move reduces the cost."""
     member_count = len(counts)
     sink = member_count + counts.shape[1]
     arcs = list(zip(cycle, [*cycle[1:], cycle[0]], strict=True))

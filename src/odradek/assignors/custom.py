@@ -10,14 +10,14 @@ _OPTIONAL: Final = ("supported_protocols", "user_data", "on_assignment")
 
 
 class InvalidAssignmentError(OdradekError, ValueError):
-    """An assignment gives a partition to no member, to two, or to one that must not have it."""
+    """An assignment lacks a partition, gives it to two members or a wrong one, or names an unknown partition."""
 
 
 class CheckedAssignor(Assignor):
     """Wraps a custom assignor; `assign` raises `InvalidAssignmentError` for an invalid assignment."""
 
     def __init__(self, custom: Any, origin: str) -> None:
-        """Wrap `custom`, which needs `name` and `assign`, and all or none of the optional attributes.
+        """Wrap `custom`, which needs `name` and `assign`, and all or none of the attributes in `_OPTIONAL`.
 
         Raises `ValueError` otherwise; `origin` names the assignor in the message.
         """
@@ -64,7 +64,7 @@ def check_assignment(
 ) -> None:
     """Raise `InvalidAssignmentError` unless each partition of the subscribed topics has one subscriber as owner.
 
-    A cooperative assignor may leave out a partition that a member owns, and must before another member gets it.
+    A cooperative assignor may leave out a partition that a member owns; it must not yet assign it to another member.
     """
     owners: dict[tuple[str, int], str] = {}
     claims: dict[tuple[str, int], str] = {}

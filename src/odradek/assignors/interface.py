@@ -76,7 +76,7 @@ class Assignor(Protocol):
 
 
 def sorted_members(members: Mapping[str, MemberSubscription]) -> list[str]:
-    """Return member ids in the order of all assignors: static members by instance id, then others by member id."""
+    """Return member ids in the order that assignors use: static members by instance id, then others by member id."""
     return sorted(members, key=lambda member: _rank(member, members[member].instance_id))
 
 

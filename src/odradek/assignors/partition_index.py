@@ -20,7 +20,7 @@ _FIRST, _SECOND = itemgetter(0), itemgetter(1)
 
 
 class PartitionIndex:
-    """The sorted topics with partitions, and the number of each topic's first partition."""
+    """Numbers the partitions of all topics; `topics` is sorted, and `starts` has the number of each first partition."""
 
     def __init__(self, partitions: Mapping[str, int]) -> None:
         self.topics = sorted(topic for topic, count in partitions.items() if count > 0)
@@ -35,7 +35,7 @@ class PartitionIndex:
         return int(self.ends[-1]) if self.topics else 0
 
     def numbers_of(self, sequences: Sequence[Sequence[tuple[str, int]]]) -> tuple[Numbers, Numbers]:
-        """Return the numbers of the existing partitions in `sequences`, and the position of each one's sequence."""
+        """Return the numbers of the existing partitions in `sequences`, and for each the position of its sequence."""
         found: list[Numbers] = []
         positions: list[Numbers] = []
         plain: list[int] = []
@@ -59,7 +59,7 @@ class PartitionIndex:
         return self._existing(topics, np.fromiter(map(_SECOND, pairs), np.int64, count))
 
     def _existing(self, topics: Numbers, partitions: Numbers) -> tuple[Numbers, NDArray[np.bool_]]:
-        """Return the numbers of the existing partitions, and a mask of which exist; an unknown topic is -1."""
+        """Return the numbers of those pairs that exist, and a mask of them; `topics` are numbers, -1 if unknown."""
         if not self.topics:
             return np.zeros(0, np.int64), np.zeros(len(topics), np.bool_)
         exists = (topics >= 0) & (partitions >= 0) & (partitions < self.counts[topics])

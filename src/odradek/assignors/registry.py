@@ -33,7 +33,7 @@ def create_assignor(strategy: str | Assignor) -> Assignor:
 
     Import paths are `package.module:Class` or `package.module.Class`; the class is called without arguments. The
     `assign` of an assignor that is not built in raises `InvalidAssignmentError` for an invalid assignment. Raises
-    `ValueError` for an unknown name.
+    `ValueError` for an unknown name or an object that is not an assignor.
     """
     if not isinstance(strategy, str):
         return _checked(strategy, type(strategy).__name__)

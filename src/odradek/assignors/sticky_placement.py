@@ -100,7 +100,7 @@ def _counts_by_member(owners: Numbers, group_of_partition: Numbers, member_count
 
 
 def _release(owners: Numbers, group_of_partition: Numbers, kept: Numbers, counts: Numbers) -> None:
-    """Take from each member with too many partitions of a group the last of them."""
+    """Release the last partitions of each member that has more of a group than `counts` says, in place."""
     group_count = kept.shape[1]
     if not (kept > counts).any():
         return
@@ -115,7 +115,7 @@ def _release(owners: Numbers, group_of_partition: Numbers, kept: Numbers, counts
 
 
 def _give_out(owners: Numbers, group_of_partition: Numbers, lacking: Numbers) -> None:
-    """Give the partitions without an owner to the members that lack partitions of their group, in turn."""
+    """Give the partitions without an owner, in place, to the members that lack partitions of their group, in turn."""
     free = np.flatnonzero(owners == NO_OWNER)
     free = free[stable_order(group_of_partition[free], lacking.shape[1])]
     ends = np.cumsum(np.bincount(group_of_partition[free], minlength=lacking.shape[1]))
@@ -131,5 +131,5 @@ def _give_out(owners: Numbers, group_of_partition: Numbers, lacking: Numbers) ->
 
 
 def stable_order(keys: Numbers, bound: int) -> NDArray[np.intp]:
-    """Return the indices that stably sort `keys`, which are from 0 to `bound`; in linear time if these fit 16 bits."""
+    """Return the indices that stably sort `keys`, which are 0 to `bound`; in linear time if `bound` fits 16 bits."""
     return np.argsort(keys.astype(np.uint16) if bound < 1 << 16 else keys, kind="stable")

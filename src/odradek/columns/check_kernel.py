@@ -22,14 +22,14 @@ _LOST: Final = 1 << 62
 
 @njit
 def _int(position: int, end: int) -> tuple[int, int]:
-    """Return `(value, position after it)` of a varint; the position is `_LOST` if it has more than four bytes."""
+    """Return `(value, position after it)` of a varint; `_LOST` as position if invalid or longer than four bytes."""
     value, after = varint(position, end)
     return value, after if after - position <= 4 else _LOST
 
 
 @njit
 def _part(position: int, end: int) -> tuple[int, int]:
-    """Return `(length, position after the field)` of a length-prefixed field; a negative length is null."""
+    """Return `(length, position after it, or _LOST)` of a length-prefixed field; a negative length is null."""
     length, position = _int(position, end)
     return length, position + max(length, 0) if length <= end - position else _LOST
 

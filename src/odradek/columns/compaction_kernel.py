@@ -7,9 +7,8 @@ last three functions, through `compaction_code`, once each per buffer of batches
 buffer ── find_batches ──► one BATCH row for each batch ── index_keys ──► SLOT rows, one for each key
                                     '──── keep_records ──► the batches that stay, and one KEPT row for each of them
 ```
-Positions are addresses. Before a byte is read, it is checked to be in its record, and the record in its batch (see
-`decode_kernel`). Slots are found by double hashing. Digests are SipHash-2-4 with 128 bits (Aumasson and Bernstein,
-2012), keyed with random bytes.
+Positions are addresses, with bounds checked as in `decode_kernel`. Slots are found by double hashing. Digests are
+SipHash-2-4 with 128 bits (Aumasson and Bernstein, 2012), keyed with random bytes.
 """
 
 from typing import Any, Final
@@ -85,7 +84,7 @@ def _round(v0: Any, v1: Any, v2: Any, v3: Any) -> Any:
 
 @njit
 def digest(place: int, length: int, key0: Any, key1: Any) -> Any:
-    """Return the digest of the `length` bytes at address `place`, as two words in native byte order."""
+    """Return the SipHash of the `length` bytes at address `place`, as two words in native byte order."""
     v0, v1, v2, v3 = key0 ^ _INIT0, key1 ^ _INIT1 ^ _WIDE, key0 ^ _INIT2, key1 ^ _INIT3
     end = place + (length & ~7)
     while place < end:
@@ -137,7 +136,7 @@ def _fields(position: int, end: int) -> Any:
 
 @njit
 def _find_slot(slots: Any, first: Any, second: Any) -> Any:
-    """Return the number of a digest's slot, or of a free slot; at least one slot in sixteen must be free."""
+    """Return the number of a digest's slot or, if it has none, of a free one; one slot in sixteen must be free."""
     mask, step = _U(len(slots) - 1), second | _ONE
     number = first & mask
     while slots[number].first != _FREE and (slots[number].first != first or slots[number].second != second):
@@ -153,7 +152,7 @@ def _digest_of_key(place: int, length: int, secret: Any) -> Any:
 
 @njit
 def _flag_kept(batch: Any, latest_offset: int, slots: Any, secret: Any, flags: Any) -> tuple[int, int, int]:
-    """Flag the records that stay. Return `(their number or _MALFORMED, tombstones among them, max timestamp)`."""
+    """Flag the records to keep. Return `(their number or _MALFORMED, tombstones among them, their max timestamp)`."""
     position, end = batch.place + HEADER_SIZE, batch.place + batch.size
     last_delta = batch.last_offset - batch.base_offset
     kept, tombstones, greatest = 0, 0, -1
@@ -275,7 +274,7 @@ def index_keys(
 ) -> int:
     """Store the last offset of each key from `from_offset` on; return `DONE`, `FULL`, or the row of a malformed batch.
 
-    `result` has the number of keys and the last processed offset, and is continued. `slot_count` is a power of two.
+    `result` has the number of keys and the last processed offset, over several calls. `slot_count` is a power of two.
     """
     rows, table, words, totals = (
         carray(batches, count),
@@ -330,7 +329,7 @@ def keep_records(
     kept_rows: Any,
     result: Any,
 ) -> int:
-    """Write the batches that stay to `output`, and their rows to `kept_rows`; `result` has their count and size.
+    """Write the batches to keep to `output`, and a row of each to `kept_rows`; `result` has their count and size.
 
     Return `DONE` or the row of a malformed batch. `flags` is working memory, with an entry for each record that fits
     into a batch. A batch after `latest_offset` is copied without reading its records, unless it is `is_other`.

@@ -96,8 +96,8 @@ def decode_batches(
 
     Control batches are skipped; `batches` is as in `PartitionBatches`; `max_bytes` limits one decompressed batch.
 
-    Raises `CorruptBatchError`, and `KafkaError` RECORD_LIST_TOO_LARGE above 2 GiB, Arrow's limit of a column;
-    `iterate_columns` has no such limit.
+    Raises `CorruptBatchError`, the errors of `iterate_batches`, and RECORD_LIST_TOO_LARGE above 2 GiB, Arrow's limit of
+    a column; `iterate_columns` has no such limit.
     """
     source = PartitionBatches(buffer, topic, partition, from_offset, up_to_offset, batches)
     return decode_partitions([source], columns, check_crcs=check_crcs, max_bytes=max_bytes)
@@ -128,7 +128,7 @@ def iterate_columns(
     max_bytes: int = MAX_DECOMPRESSED_BYTES,
     chunk_bytes: int = _CHUNK_BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records of `decode_batches` in chunks of about `chunk_bytes`, decompressed one at a time.
+    """Yield the records of `decode_batches` in chunks of about `chunk_bytes` after decompression.
 
     A chunk that fits the processor's cache is decoded faster than a larger one. Empty chunks are skipped.
     """
@@ -161,7 +161,7 @@ def iterate_partitions(
 
 
 def _sections(source: PartitionBatches, max_bytes: int, *, check_crcs: bool) -> Iterator[_Section]:
-    """Yield the decompressed records of every selected batch."""
+    """Yield the decompressed records of each selected batch, except control batches."""
     buffer, _, _, from_offset, up_to_offset, batches = source
     view = memoryview(buffer)
     start = address(view)

@@ -64,7 +64,7 @@ class ColumnEncoder:
         producer_epoch: int = -1,
         base_sequence: int = -1,
     ) -> EncodedBatch:
-        """Return one batch of as many rows from `rows[start:]` as fit into `max_bytes`, but at least one.
+        """Return one batch of as many rows from `rows[start:]`, not empty, as fit into `max_bytes`, but at least one.
 
         `rows` is an int64 NumPy array of row numbers, which the caller has validated.
         """
@@ -125,7 +125,7 @@ def encode_columns(
     NumPy array of the row numbers to encode, in order; None for all. A row larger than `max_bytes` becomes its own
     batch. With a `base_sequence`, each batch continues the sequence of the previous one.
 
-    Raises `ValueError` for a header without a key, and pyarrow's errors for a column of another type.
+    Raises `ValueError` for a header without a key or an invalid row number, and pyarrow's errors for other types.
     """
     wanted = np.arange(batch.num_rows, dtype=np.int64) if rows is None else np.ascontiguousarray(rows, np.int64)
     if len(wanted) and not (wanted.min() >= 0 and wanted.max() < batch.num_rows):

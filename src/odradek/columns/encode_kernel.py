@@ -69,11 +69,11 @@ def encode(
     max_bytes: int,
     result: Any,
 ) -> int:
-    """Encode `rows[start:]` until `max_bytes` are full; return the number of encoded rows.
+    """Encode as many of `rows[start:]` as fit into `max_bytes`; return their number.
 
     `ends` are Arrow's offsets of (keys, values), `header_ends` those of headers' (keys, values), `header_lists` those
     of the header lists; an empty array is a missing column. `places` has a row for each of these five: address of the
-    data, address of the validity bitmap or 0, the bitmap's first bit. The first row is encoded even if it exceeds
+    data, address of the validity bitmap or 0, position of the first bit. The first row is encoded even if it exceeds
     `max_bytes`. If it exceeds `room`, the size of `output`, return 0 and its size in `result[0]`. Otherwise `result`
     receives the size, the first timestamp and the maximum timestamp.
     """

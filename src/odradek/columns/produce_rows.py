@@ -20,7 +20,7 @@ _LATEST: Final = (1 << 63) - 1
 def record_batches(data: Any) -> list[pa.RecordBatch]:
     """Convert a table, a record batch, or an object with Arrow's PyCapsule interface to record batches.
 
-    Small chunks are combined. Raises `TypeError` for other objects.
+    Chunks are combined. Raises `TypeError` for other objects.
     """
     if isinstance(data, pa.RecordBatch):
         return [data]

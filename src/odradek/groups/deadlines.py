@@ -44,7 +44,7 @@ class Deadlines(Generic[K]):
 
     @property
     def next_ms(self) -> int | None:
-        """Return the time of the next call of `pop_due`; None if there is no deadline."""
+        """Return when to call `pop_due` next, at the latest at the first deadline; None if there is no deadline."""
         while self._heap:
             at_ms, _, key = self._heap[0]
             if key in self._at_ms and self._queued_ms.get(key) == at_ms:

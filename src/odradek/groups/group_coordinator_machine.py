@@ -144,7 +144,7 @@ class GroupCoordinatorMachine:
             self._sizes[group_id] = size_bytes
 
     def _have_group(self, group_id: str) -> None:
-        """Create an empty classic group for offsets if no group has this id."""
+        """Create an empty classic group, for offsets, if no group has this id."""
         if group_id not in self.classic.groups and group_id not in self.consumer.groups:
             self.classic.get_or_create(group_id)
 
@@ -153,7 +153,7 @@ class GroupCoordinatorMachine:
         self._account(group_id)
 
     def _keep_if_used(self, group_id: str) -> None:
-        """Create a group if this id has offsets, which clients that are not members committed."""
+        """Create an empty classic group if the id has committed or pending offsets but no group."""
         if self.offsets.of(group_id) or self.offsets.has_open_transactions(group_id):
             self._have_group(group_id)
 
@@ -168,7 +168,7 @@ class GroupCoordinatorMachine:
     # -- election, images, failed appends ------------------------------------------------------------------------------
 
     def on_elected(self, image: ClusterImage, now: Now) -> Iterator[_Result]:
-        """Rebalance groups that have no assignment, are too large, or whose topics changed; repair consumer groups."""
+        """Rebuild the groups. Rebalance classic groups without an assignment, too large, or whose topics changed."""
         self._image = image
         self._deadlines.set((_NO_GROUP, _EXPIRE_OFFSETS, ""), now.ms + self._offset_settings().check_interval_ms)
         counts = _partition_counts(image)
@@ -252,7 +252,7 @@ class GroupCoordinatorMachine:
         return self._deletion(group_id, expired, with_group=is_over)
 
     def _answer_join(self, key: str, waiting: WaitingJoin, now: Now) -> _Result:
-        """Handle a request that waited for targets; reply an error if its member has left."""
+        """Handle again a request that waited for targets; reply UNKNOWN_MEMBER_ID if its member has left."""
         if waiting.member_id in self.consumer.groups[key].members:
             return self.handle(key, waiting.request, waiting.to, now)
         text = f"member {waiting.member_id} left group {key} before it got partitions"
@@ -267,7 +267,7 @@ class GroupCoordinatorMachine:
         return self._handlers[type(request)](key, request, to, now)
 
     def _decided(self, out: ResultBuilder) -> _Result:
-        """Return the result of a classic group; drop the group if it is unused."""
+        """Return the result of a classic group; if it has no records, drop the group if it is unused."""
         self._account(out.key)
         if not out.records:
             self._forget_if_unused(out.key)
@@ -389,7 +389,7 @@ class GroupCoordinatorMachine:
         return self._deletion(key, self.offsets.partitions(key), with_group=True, to=to)
 
     def _delete_offsets(self, key: str, request: DeleteOffsetsRequest, to: object, now: Now) -> _Result:
-        """Delete offsets (KIP-496), except of subscribed topics; none if a subscription cannot be read."""
+        """Delete offsets (KIP-496), except those of subscribed topics, or all if a subscription cannot be read."""
         del now
         group, consumer_group = self.classic.groups.get(key), self.consumer.groups.get(key)
         kept_topics: frozenset[str] | None = frozenset()

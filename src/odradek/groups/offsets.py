@@ -78,9 +78,9 @@ class Offsets:
         self._producers.setdefault(group_id, set()).add(producer_id)
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> Collection[str]:
-        """Apply a transaction's marker, and return the ids of the groups with offsets in the transaction.
+        """Commit or drop a transaction's offsets, and return the ids of their groups.
 
-        Later commits outside the transaction take precedence.
+        Commits outside the transaction take precedence if their records are later.
         """
         transaction = dict(self._transactions.get(producer_id, ()))
         for group_id, commits in transaction.items():
@@ -140,7 +140,7 @@ class Offsets:
         """Return the partitions whose offsets have expired (KIP-211).
 
         Retention starts at the commit or, if later, at `idle_since_ms`, when the last member left. Offsets of
-        `subscribed` topics do not expire. Commits of old clients may have their own expiry time.
+        `subscribed` topics and pending ones do not expire. Commits of old clients may have their own expiry time.
         """
         expired = []
         for partition, value in self.of(group_id).items():

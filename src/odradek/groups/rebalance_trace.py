@@ -42,7 +42,7 @@ class CauseKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """The cause of a rebalance. `text` is for users and has the client's reason (KIP-800); `members` are their ids."""
+    """The cause of a rebalance. `text` is for users, with the client's reason (KIP-800); `members` are member ids."""
 
     kind: CauseKind
     text: str
@@ -50,7 +50,7 @@ class Cause:
 
 
 class RebalanceOutcome(StrEnum):
-    """The end of a rebalance: all members synced, another rebalance began before that, or no member is left."""
+    """The end of a rebalance: all members have their partitions, another rebalance began, or no member is left."""
 
     STABLE = "stable"
     OVERTAKEN = "overtaken"
@@ -86,7 +86,7 @@ class RebalanceCompleted:
     waited_for: tuple[tuple[str, int], ...]
     """`(member id, ms from the cause to its join)`, the slowest members first."""
     timed_out: tuple[str, ...]
-    """Members that were removed because they did not join in time."""
+    """Members that were removed because they did not join (in consumer groups: revoke, join or sync) in time."""
     moved: tuple[TopicPartition, ...]
     """Partitions whose owner changed."""
     unowned_ms: Mapping[TopicPartition, int]
@@ -136,7 +136,7 @@ class Ownership:
         self._owned.pop(member_id, None)
 
     def replaced(self, old_id: str, new_id: str, now_ms: int) -> None:
-        """Give a restarted static member the partitions that it owned under its old id."""
+        """Move the partitions of a restarted static member from its old id to its new one."""
         owned = self._owned.pop(old_id, None)
         if owned is not None:
             self._changes.append(OwnershipChange(now_ms, old_id, False, frozenset(owned)))
@@ -147,7 +147,7 @@ class Ownership:
     def give(
         self, member_id: str, assigned: Set[TopicPartition], now_ms: int
     ) -> tuple[list[TopicPartition], dict[TopicPartition, int]]:
-        """Set a member's partitions. Return those that another member owned before, and how long each had no owner."""
+        """Set a member's partitions. Return new ones that another member had, and how long new ones had no owner."""
         self.keep(member_id, assigned, now_ms)
         owned = self._owned.setdefault(member_id, set())
         moved, unowned_ms = [], {}
@@ -165,21 +165,21 @@ class Ownership:
         return moved, unowned_ms
 
     def report(self, since_ms: int) -> tuple[dict[str, frozenset[TopicPartition]], tuple[OwnershipChange, ...]]:
-        """Return the partitions by member, and the changes since the last call, with `at_ms` relative to `since_ms`."""
+        """Return the partitions by member, and the changes since the last call with `at_ms` relative to `since_ms`."""
         changes = sorted(self._changes, key=lambda each: each.at_ms)
         self._changes.clear()
         owned = {member_id: frozenset(some) for member_id, some in self._owned.items() if some}
         return owned, tuple(each._replace(at_ms=each.at_ms - since_ms) for each in changes)
 
     def clear(self) -> None:
-        """Forget everything: the group has no members."""
+        """Forget all owners; unreported changes stay."""
         self._owned.clear()
         self._last_owner.clear()
         self._unowned_since_ms.clear()
 
 
 class RebalanceTrace:
-    """One rebalance that has not ended; `waiting` are the members that joined before it began."""
+    """One rebalance that has not ended; `waiting` are the members whose JoinGroup already waited when it began."""
 
     def __init__(self, cause: Cause, now: Now, waiting: Iterable[str]) -> None:
         self.cause = cause
@@ -197,11 +197,11 @@ class RebalanceTrace:
         self._joined_ms[member_id] = now_ms - self._started.ms
 
     def timed_out(self, member_id: str) -> None:
-        """Record that a member was removed because it did not join."""
+        """Record that a member was removed because the rebalance timeout expired."""
         self._timed_out.append(member_id)
 
     def join_phase_completed(self, now_ms: int) -> None:
-        """Record the end of the join phase: all members have joined, or the others were removed."""
+        """Record the end of the join phase."""
         self._join_ms = now_ms - self._started.ms
 
     def assigned(self, now_ms: int) -> None:
@@ -209,7 +209,7 @@ class RebalanceTrace:
         self._assign_ms = now_ms - self._started.ms - (self._join_ms or 0)
 
     def synced(self, moved: Iterable[TopicPartition], unowned_ms: Mapping[TopicPartition, int]) -> None:
-        """Record the partitions that a member got: the moved ones, and the ms that each had no owner."""
+        """Record the result of `Ownership.give` for a member."""
         self._moved += moved
         self._unowned_ms.update(unowned_ms)
 
@@ -229,7 +229,7 @@ class RebalanceTrace:
         ownership: Ownership,
         group_type: str = "classic",
     ) -> RebalanceCompleted:
-        """Return the completed rebalance. `protocol` is `(type, name)`, `members` their number."""
+        """Return the ended rebalance and the report of `ownership`; `protocol` is `(type, name)`, `members` a count."""
         owned, changes = ownership.report(self._started.ms)
         return RebalanceCompleted(
             group_id=group_id,
@@ -260,7 +260,7 @@ def _slowest(took_ms: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
 
 
 def only_ownership_changed(before: Protocols, after: Protocols) -> bool:
-    """Return whether protocol names and topics are equal, so that only owned partitions can differ."""
+    """Return whether protocol names and topics are equal; False if a subscription cannot be read."""
     try:
         return [(name, decode_subscription(data).topics) for name, data in before] == [
             (name, decode_subscription(data).topics) for name, data in after

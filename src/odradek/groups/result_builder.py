@@ -18,7 +18,7 @@ class ResultBuilder:
         self.events: list[object] = []
 
     def reply(self, to: object, value: object) -> None:
-        """Add a reply to the request of `to`; it is sent after the records are committed."""
+        """Reply `value` to `to` after the records are committed."""
         self.replies.append(Reply(to=to, value=value))
 
     def build(self) -> CoordinatorResult[GroupRecord]:

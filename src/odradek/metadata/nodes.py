@@ -243,7 +243,7 @@ class ControllerNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigNode:
-    """`/config/topics/{topic}` and `/config/brokers/{id}`: dynamic configuration."""
+    """`/config/topics/{topic}`, `/config/brokers/{id}`, `/config/groups/{group}`: dynamic configuration."""
 
     config: Mapping[str, str]
 

@@ -70,7 +70,7 @@ def broker(broker_id: int) -> str:
 
 
 def broker_directories(broker_id: int) -> str:
-    """Return the path of a broker's data directories."""
+    """Return the path of the node that lists a broker's data directories."""
     return f"{BROKER_DIRECTORIES}/{broker_id}"
 
 

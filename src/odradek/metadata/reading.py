@@ -43,12 +43,12 @@ class BrokenNodes:
 
 
 async def read_brokers(store: Reader, broken: BrokenNodes) -> dict[int, BrokerImage]:
-    """Return all live brokers by id."""
+    """Return the live brokers by id, without broken nodes."""
     return await _read_brokers(store, paths.BROKER_IDS, broken)
 
 
 async def read_registrations(store: Reader, broken: BrokenNodes) -> dict[int, BrokerImage]:
-    """Return all registered brokers by id, live or offline; their `epoch` is not valid."""
+    """Return the registered brokers by id, live or offline, without broken nodes; their `epoch` is not valid."""
     return await _read_brokers(store, paths.BROKER_REGISTRATIONS, broken)
 
 

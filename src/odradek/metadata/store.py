@@ -56,7 +56,7 @@ class NoNode(StoreError):
 
 
 class BadVersion(StoreError):
-    """The operation has another version than the node."""
+    """The node has another version than the operation requires."""
 
     def __init__(self, path: str, expected: int, actual: int) -> None:
         super().__init__(path, f"the node {path} has version {actual}, not {expected}")
@@ -128,7 +128,7 @@ class Watch(Protocol):
     """A watch, active until `cancel`."""
 
     def cancel(self) -> None:
-        """Stop calling the callback, also for changes in the past."""
+        """Stop calling the callback, also for changes that already happened."""
 
 
 class Reader(Protocol):
@@ -177,7 +177,7 @@ class Store(Reader, Protocol):
         """Run all operations in order, or none; raise the error of the first that fails."""
 
     def on_session_lost(self, callback: Callable[[], None]) -> None:
-        """Call `callback` after a session expired and a new one began; all watches stay, and fire."""
+        """Call `callback` after a session expired and a new one began; all watches stay, and call their callbacks."""
 
     def abandon(self) -> None:
         """End like a killed process, for tests: the session's nodes stay until it expires."""

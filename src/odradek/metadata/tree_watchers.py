@@ -236,7 +236,7 @@ class ControllerTreeWatcher(_BaseTreeWatcher):
         return image
 
     async def _refresh_names(self, image: ClusterImage) -> ClusterImage:
-        """Find topics that were created or deleted, or whose deletion was requested."""
+        """Mark topics that were created or deleted, or whose deletion was requested; return `image` with `deleting`."""
         names = set(await self._store.children(paths.TOPICS))
         self.requested_deletions = frozenset(await self._store.children(paths.DELETE_TOPICS))
         self.listed_deletions = await self._read_listed_deletions(names)
@@ -337,7 +337,7 @@ class BrokerTreeWatcher(_BaseTreeWatcher):
                     self.configs[name] = self.configs.get(name) if config is None else config
 
     def follow_only(self, names: Collection[str]) -> None:
-        """Stop watching the configurations of all other topics."""
+        """Stop watching the configurations of topics not in `names`, and drop them."""
         for name in [name for name in self._watches if name not in names]:
             self._watches.pop(name).cancel()
             self.configs.pop(name, None)

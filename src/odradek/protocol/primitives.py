@@ -110,7 +110,7 @@ def read_view(buffer: memoryview, offset: int, *, flexible: bool) -> tuple[memor
 
 
 def read_count(buffer: Buffer, offset: int, *, flexible: bool, nullable: bool = False) -> tuple[int, int]:
-    """Read the number of items in an array; -1 for null. The number is not compared with the buffer's size."""
+    """Read the number of items in an array; -1 for null if `nullable`. It is not compared with the buffer's size."""
     if flexible:
         count, offset = read_unsigned_varint(buffer, offset)
         count -= 1
@@ -154,7 +154,7 @@ def skip_tags(buffer: Buffer, offset: int, meter: Meter | None = None) -> int:
 
 
 def tag_ended(offset: int, end: int) -> None:
-    """Raise `MalformedMessageError` if a tagged field was read up to `offset` but ends at another `end`."""
+    """Raise `MalformedMessageError` unless `offset`, up to which a tagged field was read, is its `end`."""
     if offset != end:
         raise MalformedMessageError(f"malformed message: a tagged field ends at {end}, what is in it at {offset}")
 

@@ -92,7 +92,7 @@ class ClassicGroup:
 
     @property
     def protocol_name(self) -> str | None:
-        """Return the chosen protocol of the recorded generation."""
+        """Return the chosen protocol of the recorded generation; None if it has none."""
         return None if self.record is None else self.record.protocol
 
     def assignment(self, member_id: str) -> bytes:
@@ -163,7 +163,7 @@ class ClassicGroup:
         return self.state is State.EMPTY and not self.pending_members
 
     def subscribed_topics(self) -> frozenset[str] | None:
-        """Return the topics that members subscribe to; None if their metadata is not a readable subscription."""
+        """Return the subscribed topics; None if the protocol type is not `consumer` or a subscription is unreadable."""
         if self.protocol_type != PROTOCOL_TYPE:
             return None
         topics: set[str] = set()
@@ -177,8 +177,8 @@ class ClassicGroup:
     def assignment_matches(self, partition_counts: Mapping[str, int]) -> bool:
         """Return whether the assigned partitions are exactly those of the subscribed topics.
 
-        `partition_counts` has all existing topics. Return True if metadata or assignments cannot be read, as in other
-        protocol types than `consumer`.
+        `partition_counts` has all existing topics. Return True for other protocol types
+        than `consumer` and for unreadable metadata.
         """
         subscribed = self.subscribed_topics()
         if subscribed is None:
@@ -196,10 +196,10 @@ class ClassicGroup:
 
     @property
     def offset_expiration_condition(self) -> tuple[int, frozenset[str]] | None:
-        """Return when retention starts at the earliest, and the topics whose offsets do not expire (KIP-211).
+        """Return the earliest start of retention, and the topics whose offsets do not expire (KIP-211).
 
-        The time is in ms since 1970: that of an empty group's last record; -1 if retention starts at each commit.
-        Return None if no offset may expire.
+        The start, in ms since 1970, is the time of an empty group's last record; -1 if retention starts at each commit.
+        Return None, for no expiry, during a rebalance or if a subscription is unreadable.
         """
         if self.protocol_type is None:
             return -1, frozenset()
@@ -221,7 +221,7 @@ class ClassicGroup:
         return ErrorCode.none if member_id in self.members else ErrorCode.unknown_member_id
 
     def validate_member(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
-        """Return an error if the member is unknown, is fenced, or gives another generation."""
+        """Return an error if the member is unknown, fenced, or gives neither the generation nor its `former_epoch`."""
         error = self.validate_member_id(member_id, instance_id)
         if error is ErrorCode.none and generation not in (self.generation, self.members[member_id].former_epoch):
             return ErrorCode.illegal_generation
@@ -247,7 +247,7 @@ class ClassicGroup:
         )
 
     def trace_assignment(self, member: Member, assignment: bytes, now_ms: int) -> None:
-        """Record for the rebalance journal that a member gets its assignment."""
+        """Record for the rebalance journal that a member gets `assignment`."""
         if self.ownership is not None:
             moved, unowned_ms = self.ownership.give(member.member_id, assigned_partitions(assignment), now_ms)
             if self.trace is not None:
@@ -256,7 +256,7 @@ class ClassicGroup:
     def end_trace(
         self, outcome: RebalanceOutcome, now_ms: int, out: ResultBuilder, generation: int | None = None
     ) -> None:
-        """Add the traced rebalance, if any, to the events; `generation` defaults to the recorded one."""
+        """End the traced rebalance, if any, and add it to the events; `generation` defaults to the recorded one."""
         if self.trace is None or self.ownership is None:
             return
         completed = self.trace.completed(
@@ -289,7 +289,7 @@ class ClassicGroup:
             self.clear_deadline(PENDING_MEMBER, member_id)
 
     def has_deadline(self, kind: str) -> bool:
-        """Return whether a deadline of the group is set."""
+        """Return whether the group has a deadline of this kind."""
         return (self.group_id, kind, "") in self._deadlines
 
     def reschedule_heartbeat(self, member: Member, now_ms: int) -> None:

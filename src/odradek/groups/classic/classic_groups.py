@@ -70,7 +70,7 @@ class ClassicGroups:
         return 0 if group is None else group.size_bytes
 
     def rebuild(self, group: ClassicGroup, partition_counts: Mapping[str, int], now: Now) -> ResultBuilder:
-        """Rebuild a group from its record, and start a rebalance if it needs one."""
+        """Rebuild a group from its record; rebalance it if it has no assignment, is too large, or topics changed."""
         group.rebuild(now.ms)
         out, limit = ResultBuilder(group.group_id), group.settings.max_size
         if group.state is State.STABLE:
@@ -121,7 +121,7 @@ class ClassicGroups:
         return out
 
     def heartbeat(self, key: str, request: HeartbeatRequest, now: Now) -> ErrorCode:
-        """Restart the member's session, and return the error code."""
+        """Restart the member's session if the request is valid; return the error code."""
         group = self.groups.get(key)
         return ErrorCode.unknown_member_id if group is None else heartbeat(group, request, now)
 

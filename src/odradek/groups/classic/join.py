@@ -19,7 +19,7 @@ from odradek.protocol.consumer_protocol import PROTOCOL_TYPE
 
 
 def join(group: ClassicGroup, request: JoinRequest, to: object, now: Now, out: ResultBuilder) -> None:
-    """Add a new member, rejoin a known one, or give out a member id."""
+    """Add a new member, rejoin a known one, give out a member id, or reply with an error."""
     if not _accept_joining_member(group, request.member_id):
         _reject_join_of_full_group(group, request, to, now, out)
     elif not _supports_protocols(group, request):
@@ -41,7 +41,7 @@ def _reject(request: JoinRequest, to: object, error: ErrorCode, out: ResultBuild
 
 
 def _accept_joining_member(group: ClassicGroup, member_id: str) -> bool:
-    """Return whether `group.max.size` admits the member; in PREPARING_REBALANCE only members that joined count."""
+    """Return whether `group.max.size` admits the member; in PREPARING_REBALANCE only waiting joins count as members."""
     if group.state is State.EMPTY:
         return True
     member = group.members.get(member_id)
@@ -121,7 +121,10 @@ def _add_member(
 def _join_existing_member(
     group: ClassicGroup, member: Member, request: JoinRequest, to: object, now: Now, out: ResultBuilder
 ) -> None:
-    """Rejoin a member. Outside a join phase, start a rebalance if its protocols changed or it leads a stable group."""
+    """Rejoin a member. Outside a join phase, start a rebalance if its protocols changed or it leads a stable group.
+
+    Else reply with the current generation at once.
+    """
     is_same, leads = member.matches(request.protocols), member.member_id == group.members.leader
     if group.state is State.PREPARING_REBALANCE:
         group.await_join(member, AwaitingJoin(request, to), now.ms, out)

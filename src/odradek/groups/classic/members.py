@@ -53,10 +53,10 @@ class Member:
         return next((metadata for name, metadata in self.protocols if name == protocol_name), b"")
 
     def matches(self, protocols: tuple[tuple[str, bytes], ...]) -> bool:
-        """Return whether the member joined with the same `protocols`.
+        """Return whether `protocols` are those of the member's last join.
 
-        Only the chosen protocol of a loaded member is compared; otherwise its first join after a failover would start a
-        rebalance.
+        A loaded member has only the chosen protocol, so only this one is compared: the first join after a failover must
+        not start a rebalance.
         """
         if self.is_loaded:
             return all(protocol in protocols for protocol in self.protocols)
@@ -96,7 +96,7 @@ class GroupMembers:
         return self._members.get(member_id)
 
     def static_member_id(self, instance_id: str) -> str | None:
-        """Return the member id of an instance id, if a member has it."""
+        """Return the id of the member with this instance id, if any."""
         return self._static.get(instance_id)
 
     @property
@@ -127,7 +127,7 @@ class GroupMembers:
             self.leader = member.member_id
 
     def remove(self, member_id: str) -> None:
-        """Remove a member, if it exists; the oldest remaining member replaces it as leader."""
+        """Remove a member, if it exists; if it was the leader, the oldest remaining member becomes leader."""
         member = self._members.pop(member_id, None)
         if member is None:
             return
@@ -139,7 +139,7 @@ class GroupMembers:
             self.leader = next(iter(self._members), None)
 
     def replace(self, old_id: str, new: Member) -> None:
-        """Replace the member `old_id` by `new`, which also replaces it as leader."""
+        """Replace the member `old_id` by `new`, which becomes leader if `old_id` was."""
         assert old_id in self._members
         was_leader = self.leader == old_id
         self.remove(old_id)
@@ -162,7 +162,7 @@ class GroupMembers:
         self._supported_protocols.update({name for name, _ in member.protocols})
 
     def _remove_protocols(self, member: Member) -> None:
-        """Subtract the member's protocols; delete zeros, since clients may send new names with each join."""
+        """Subtract the member from the counters; delete zero counters: clients may send new names in each join."""
         self.size_bytes -= member.size_bytes
         for name in {name for name, _ in member.protocols}:
             self._supported_protocols[name] -= 1
@@ -182,7 +182,7 @@ class GroupMembers:
         return join
 
     def maybe_elect_new_joined_leader(self) -> bool:
-        """Elect another leader if the current one has not joined; return False if no member has."""
+        """Elect another leader if the current one has not joined; return False if no member has joined."""
         if self.leader is not None and self._members[self.leader].awaiting_join is not None:
             return True
         joined = next((member for member in self._members.values() if member.awaiting_join is not None), None)
@@ -201,7 +201,7 @@ class GroupMembers:
         return any(count == len(self._members) for count in self._supported_protocols.values())
 
     def select_protocol(self) -> str:
-        """Return the protocol with most votes; each member votes for its first one that all members support."""
+        """Return the protocol with the most votes; a member votes for its first protocol that all members support."""
         candidates = {name for name, count in self._supported_protocols.items() if count == len(self._members)}
         votes = Counter(
             next(name for name, _ in member.protocols if name in candidates) for member in self._members.values()
@@ -209,7 +209,7 @@ class GroupMembers:
         return votes.most_common(1)[0][0]
 
     def metadata(self, protocol_name: str | None, assignments: Mapping[str, bytes]) -> tuple[MemberMetadata, ...]:
-        """Return the members as a group record has them; `assignments` is by member id."""
+        """Return the members in the format of the group's record; `assignments` is by member id."""
         return tuple(
             MemberMetadata(
                 member_id=member.member_id,

@@ -56,7 +56,7 @@ def prepare_rebalance(group: ClassicGroup, cause: Cause, now: Now, out: ResultBu
 
 
 def members_changed(group: ClassicGroup, cause: Cause, now: Now, out: ResultBuilder) -> None:
-    """Start a rebalance; during a join phase, complete it if all members have joined."""
+    """Start a rebalance; if one is already in its join phase, complete that phase if all members have joined."""
     if group.state in (State.STABLE, State.COMPLETING_REBALANCE) or (group.state is State.EMPTY and group.members):
         prepare_rebalance(group, cause, now, out)
     else:
@@ -64,7 +64,7 @@ def members_changed(group: ClassicGroup, cause: Cause, now: Now, out: ResultBuil
 
 
 def maybe_complete_join_phase(group: ClassicGroup, now: Now, out: ResultBuilder) -> None:
-    """Complete the join phase if all members have joined and no initial delay is running.
+    """Complete the join phase if all members have joined and the initial delay is over, or no member is left.
 
     If only pending members are missing, wait `PENDING_MEMBERS_TIMEOUT_MS` for them.
     """
@@ -88,7 +88,7 @@ def expire_pending_members(group: ClassicGroup, now: Now, out: ResultBuilder) ->
 
 
 def expire_join_phase(group: ClassicGroup, now: Now, out: ResultBuilder) -> None:
-    """Handle the end of the initial delay or of the rebalance timeout."""
+    """Complete the join phase at its deadline; extend the initial delay if a member joined during it."""
     if group.state is not State.PREPARING_REBALANCE:
         return
     if group.new_member_added and group.remaining_initial_delay_ms:
@@ -103,7 +103,8 @@ def expire_join_phase(group: ClassicGroup, now: Now, out: ResultBuilder) -> None
 def complete_join_phase(group: ClassicGroup, now: Now, out: ResultBuilder) -> None:
     """Remove dynamic members that did not join, record the next generation, and answer the waiting joins.
 
-    Static members stay. If members are left and none of them has joined, the join phase is extended.
+    Static members stay. If none of the remaining members has joined, the join phase is extended; if no member
+    remains, the group becomes empty.
     """
     group.clear_deadline(JOIN_PHASE)
     group.clear_deadline(PENDING_MEMBERS)

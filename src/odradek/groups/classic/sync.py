@@ -12,7 +12,7 @@ from odradek.model import ErrorCode
 
 
 def sync(group: ClassicGroup, request: SyncRequest, to: object, now: Now, out: ResultBuilder) -> None:
-    """Reply with the member's assignment, as soon as the leader has sent the assignments."""
+    """Reply with the member's assignment as soon as the leader has sent it, or with an error."""
     error = _validate_sync(group, request)
     if error is not ErrorCode.none:
         out.reply(to, SyncReply(error=error))
@@ -53,7 +53,7 @@ def _assign(group: ClassicGroup, assignments: dict[str, bytes], now: Now, out: R
 
 
 def _maybe_complete(group: ClassicGroup, now: Now, out: ResultBuilder) -> None:
-    """Report the rebalance as completed if every member has its assignment."""
+    """Report the rebalance as completed if every member that joined has its assignment."""
     if not group.pending_syncs:
         group.end_trace(RebalanceOutcome.STABLE, now.ms, out)
 
@@ -70,7 +70,7 @@ def _validate_sync(group: ClassicGroup, request: SyncRequest) -> ErrorCode:
 
 
 def heartbeat(group: ClassicGroup, request: HeartbeatRequest, now: Now) -> ErrorCode:
-    """Restart the member's session; return REBALANCE_IN_PROGRESS if it must join."""
+    """Restart a valid member's session; return REBALANCE_IN_PROGRESS if the member must join again."""
     error = group.validate_member(request.member_id, request.instance_id, request.generation)
     if error is not ErrorCode.none:
         return error
@@ -96,7 +96,7 @@ def validate_commit(
 
 
 def leave(group: ClassicGroup, request: LeaveRequest, to: object, now: Now, out: ResultBuilder) -> None:
-    """Remove members. If the last one leaves, the reply waits until the empty generation is recorded."""
+    """Remove members, and reply with an error code for each."""
     answers = tuple((each, _remove_leaving_member(group, each, now, out)) for each in request.members)
     left = [each for each, error in answers if error is ErrorCode.none]
     if left:

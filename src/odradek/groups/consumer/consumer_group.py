@@ -191,7 +191,7 @@ class ConsumerGroup:
             self.regexes[key.regular_expression] = value.topics
 
     def _count(self, member: ConsumerGroupMember, change: int) -> None:
-        """Update the counters by a member; delete zeros, since clients may send new names each time."""
+        """Add `change` to the counters that a member is in; delete zero counters, since clients may send new names."""
         self.subscriptions[member.topics] += change
         if not self.subscriptions[member.topics]:
             del self.subscriptions[member.topics]
@@ -217,7 +217,7 @@ class ConsumerGroup:
 
     @property
     def state(self) -> ConsumerGroupState:
-        """Return the group's state, from the states of all members."""
+        """Return the group's state, derived from its epochs and its members."""
         if not self.members:
             return ConsumerGroupState.EMPTY
         if self.epoch > self.assignment_epoch:
@@ -234,7 +234,7 @@ class ConsumerGroup:
         return self._owners.get((topic_id, number))
 
     def static_member(self, instance_id: str) -> ConsumerGroupMember | None:
-        """Return the member with an instance id, if any."""
+        """Return the member with this instance id, if any."""
         member_id = self._static.get(instance_id)
         return None if member_id is None else self.members[member_id]
 
@@ -243,7 +243,7 @@ class ConsumerGroup:
         return any(self._classic_protocols[name] == self.classic_count for name in names)
 
     def waits_for_others(self, member: ConsumerGroupMember) -> bool:
-        """Return whether another member still has a partition of `member`'s target."""
+        """Return whether another member has, or is revoking, a partition of `member`'s target."""
         return any(
             self.owner(topic_id, number) not in (None, member.member_id)
             for topic_id, numbers in self.target(member.member_id).items()

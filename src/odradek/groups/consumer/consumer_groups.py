@@ -69,9 +69,9 @@ class ConsumerGroups:
             self._traces.pop(record.group_id, None)
 
     def rebuild(self, group: ConsumerGroup, now: Now) -> None:
-        """Drop the state that is not durable, except deadlines of members; set the missing ones.
+        """Drop waiting requests and the trace, mark topics for a check, and set missing deadlines of members.
 
-        After loading, sessions and revocations start anew; after a failed append they continue.
+        After loading, sessions and revocations start anew; after a failed append their deadlines continue.
         """
         group.needs_refresh, group.resolved_topics = True, None
         group.joins.clear()
@@ -100,7 +100,7 @@ class ConsumerGroups:
         self._deadlines.set((group.group_id, REVOCATION, member.member_id), now.ms + timeout_ms)
 
     def revoking_ms(self, group_id: str, member: ConsumerGroupMember, now: Now) -> int:
-        """Return for how many ms a member has been revoking partitions, at most since this coordinator's election."""
+        """Return for how many ms a member has been revoking partitions, at most since the election; 0 if it is not."""
         until_ms = self._deadlines.at_ms((group_id, REVOCATION, member.member_id))
         timeout_ms = max(0, member.subscription.rebalance_timeout_ms)
         return 0 if until_ms is None else max(0, now.ms - (until_ms - timeout_ms))
@@ -111,7 +111,7 @@ class ConsumerGroups:
             self._deadlines.clear((group_id, kind, member_id))
 
     def on_image(self, old: ClusterImage, new: ClusterImage) -> None:
-        """If topics or brokers changed, let the next heartbeat in each group check its topics again."""
+        """If topics or brokers changed, let the next heartbeat in each group check the group's topics again."""
         if old.topics is new.topics and old.brokers is new.brokers:
             return
         for group in self.groups.values():
@@ -130,7 +130,7 @@ class ConsumerGroups:
         before: Sequence[GroupRecord] = (),
         group: ConsumerGroup | None = None,
     ) -> CoordinatorResult[GroupRecord]:
-        """Handle a heartbeat. The reply may be a `KafkaError`.
+        """Handle a heartbeat. The reply may be a `KafkaError`; that to a new member may wait for its first target.
 
         `before` are records to write first, which delete or convert a classic group. `group` is the converted group, if
         any: then all records are one batch.
@@ -172,9 +172,9 @@ class ConsumerGroups:
         *,
         reason: str = "",
     ) -> list[RebalanceCompleted]:
-        """Set the deadlines that follow from `update`, and return the rebalances that it ends.
+        """Set and clear the deadlines that `update` changes, trace it, and return the rebalances that it ends.
 
-        `reason` is the client's reason for a rebalance that begins.
+        `reason` is the client's reason, for a rebalance that `update` begins.
         """
         key, after = group.group_id, update.after
         self._deadlines.set((key, CONSUMER_SESSION, after.member_id), now.ms + session_timeout_ms)
@@ -210,7 +210,7 @@ class ConsumerGroups:
         return preferred_assignor(group.members, assignors) if assignors else ""
 
     def take_join(self, group_id: str, now: Now) -> WaitingJoin | None:
-        """Remove and return a request whose targets are computed or whose member has left, if any."""
+        """Remove and return the first waiting request if its targets are computed or its member has left; else None."""
         group = self.groups.get(group_id)
         if group is None or not group.joins:
             return None
@@ -221,7 +221,7 @@ class ConsumerGroups:
         return group.joins.pop(0)
 
     def _assign(self, group: ConsumerGroup, image: ClusterImage, now: Now) -> CoordinatorResult[GroupRecord]:
-        """Compute the targets of the group's epoch; if that is too early, set the deadline again."""
+        """Compute the targets of the group's epoch if not done; before `next_assignment_ms` set the deadline again."""
         key = group.group_id
         if group.epoch <= group.assignment_epoch:
             return CoordinatorResult(key=key)
@@ -275,7 +275,7 @@ class ConsumerGroups:
     def removed(
         self, group: ConsumerGroup, member_ids: Sequence[str], cause: Cause, image: ClusterImage, now: Now
     ) -> list[RebalanceCompleted]:
-        """Clear the deadlines of removed members, and return the rebalances that their removal ends."""
+        """Clear the deadlines of members to remove, trace the removal, and return the rebalances that it ends."""
         for member_id in member_ids:
             self.clear_deadlines(group.group_id, member_id)
         trace = self._trace(group, image)
@@ -332,7 +332,7 @@ class ConsumerGroups:
         return topics_of_all(group.subscriptions, group.regexes)
 
     def deletion(self, group_id: str) -> list[ConsumerGroupRecord]:
-        """Return the tombstones of a group; none if it does not exist or has members."""
+        """Return the tombstones of a group; an empty list if it does not exist or has members."""
         group = self.groups.get(group_id)
         return [] if group is None or group.members else group_tombstones(group)
 
@@ -343,7 +343,6 @@ class ConsumerGroups:
 
 
 def _reason(kind: str, member: ConsumerGroupMember) -> str:
-    """Return why a member is removed after its deadline of this kind."""
     if kind == CONSUMER_SESSION:
         return "its session expired"
     within = f"within {member.subscription.rebalance_timeout_ms} ms"

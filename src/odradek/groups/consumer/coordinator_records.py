@@ -45,7 +45,7 @@ def group_tombstones(group: ConsumerGroup) -> list[ConsumerGroupRecord]:
 
 
 def epoch_record(group: ConsumerGroup, topics_hash: int, *, after: int = 0) -> ConsumerGroupRecord:
-    """Return the record of the next epoch: one more than the group's epoch and `after`."""
+    """Return the record of the next epoch: 1 more than the later of the group's epoch and `after`."""
     value = ConsumerGroupMetadataValue(epoch=max(group.epoch, after) + 1, metadata_hash=topics_hash)
     return ConsumerGroupRecord(ConsumerGroupMetadataKey(group_id=group.group_id), value)
 

@@ -12,7 +12,7 @@ from odradek.metadata.image import ClusterImage
 
 
 def repair(group: ConsumerGroup, image: ClusterImage) -> list[ConsumerGroupRecord]:
-    """Return the records that repair a loaded group; none if its records are consistent."""
+    """Return the records that repair a loaded group; empty if it has no members or its records are consistent."""
     if not group.members:
         return []
     unknown = [each.member_id for each in group.members.values() if each.subscription is NO_SUBSCRIPTION]
@@ -24,7 +24,7 @@ def repair(group: ConsumerGroup, image: ClusterImage) -> list[ConsumerGroupRecor
 
 
 def _lacks_targets(group: ConsumerGroup, image: ClusterImage) -> bool:
-    """Return whether a member has no target, or a subscribed partition is in no target or in several.
+    """Return whether members and targets differ, or a subscribed partition is in no target or in several.
 
     Return False if the next heartbeat computes the group's targets anyway.
     """

@@ -25,7 +25,7 @@ from odradek.protocol.consumer_protocol import PROTOCOL_TYPE
 
 
 class GroupTrace:
-    """The trace of one group, starting with the members and partitions of `group`."""
+    """Records the rebalances of one group, starting with the current members and partitions of `group`."""
 
     def __init__(self, group: ConsumerGroup, image: ClusterImage) -> None:
         self._group_id = group.group_id
@@ -42,7 +42,7 @@ class GroupTrace:
         self._trace: RebalanceTrace | None = None
 
     def epoch_changed(self, epoch: int, cause: Cause, now: Now) -> list[RebalanceCompleted]:
-        """Begin a rebalance and return the one it overtakes; a rebalance that has no targets yet continues instead."""
+        """Begin a rebalance and return the overtaken one, if any; one that has no targets yet continues at `epoch`."""
         if self._trace is not None and not self._is_assigned:
             self._epoch, self._behind = epoch, set(self._members)
             return []

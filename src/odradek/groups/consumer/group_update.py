@@ -83,9 +83,10 @@ def update_member(
     *,
     denied_topics: DeniedTopics,
 ) -> MemberUpdate:
-    """Return the effects of a request that changes a member to `updated`. Raises `KafkaError` if an assignor fails.
+    """Return the effects of a request that changes a member to `updated`.
 
-    `owned` are the partitions that the member reports to own, None if not reported.
+    `owned` are the partitions that the member reports to own, None if not reported. Raises `KafkaError` if an assignor
+    fails, or as `reconcile` does.
     """
     records, before = found.records, found.member
     if found.is_new or updated.subscription != before.subscription:
@@ -144,7 +145,7 @@ def assign(
 
 
 def regexes_are_due(group: ConsumerGroup, settings: ConsumerGroupSettings, now: Now) -> bool:
-    """Return whether to match regular expressions with all topics again, since ACLs may have changed."""
+    """Return whether it is time to match regular expressions with all topics again: ACLs may have changed."""
     return bool(group.regexes) and now.ms >= group.regexes_resolved_ms + settings.regex_refresh_interval_ms
 
 
@@ -171,7 +172,6 @@ class _UpdatedGroup:
         return members
 
     def _subscriptions(self) -> set[Topics]:
-        """Return the distinct subscriptions of all members."""
         if self._updated is None:
             return set(self._group.subscriptions)
         counts = self._group.subscriptions.copy()
@@ -191,7 +191,7 @@ class _UpdatedGroup:
         *,
         has_changed: bool,
     ) -> int:
-        """Return the group's epoch; if a subscription or a topic changed, record and return the next epoch."""
+        """Return the group's epoch, or the next one if a subscription or topic changed; add its record to `records`."""
         group, subscriptions = self._group, self._subscriptions()
         self._resolve_regexes(records, subscriptions, settings, now, denied)
         topics_hash = self._metadata_hash(topics_of_all(subscriptions, self._regexes))
@@ -217,7 +217,7 @@ class _UpdatedGroup:
         now: Now,
         denied: DeniedTopics,
     ) -> None:
-        """Match regular expressions with new topics; match with all topics if an expression is new or due."""
+        """Match regular expressions with new topics, or with all if the expression is new or `regexes_are_due`."""
         group, topics = self._group, self._image.topics
         known, used = group.regexes, {regex for _, regex in subscriptions if regex}
         seen = None if regexes_are_due(group, settings, now) else group.resolved_topics
@@ -253,7 +253,7 @@ class _UpdatedGroup:
     def targets(
         self, records: list[ConsumerGroupRecord], epoch: int, settings: ConsumerGroupSettings, now: Now
     ) -> dict[str, Assignment]:
-        """Compute and return the targets for an epoch; add those that changed to `records`."""
+        """Compute and return the targets for an epoch; add the changed ones and the target epoch to `records`."""
         group, members = self._group, self._members()
         previous = dict(group.targets)
         if self._replaced is not None and self._updated is not None:

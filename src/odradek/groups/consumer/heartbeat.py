@@ -15,7 +15,10 @@ from odradek.model import ErrorCode, KafkaError
 
 
 def validate(request: ConsumerGroupHeartbeatRequest, settings: ConsumerGroupSettings) -> None:
-    """Check a request's fields, as Kafka does. Raises `KafkaError`: INVALID_REQUEST and others."""
+    """Check a request's fields, as Kafka does.
+
+    Raises `KafkaError` INVALID_REQUEST, UNSUPPORTED_ASSIGNOR or INVALID_REGULAR_EXPRESSION.
+    """
     if not request.member_id:
         raise _invalid("MemberId is empty; a member makes its own id, a UUID")
     for name, value in (("InstanceId", request.instance_id), ("RackId", request.rack_id)):
@@ -65,7 +68,7 @@ def is_settled(
 
 
 def unchanged(request: ConsumerGroupHeartbeatRequest, settings: ConsumerGroupSettings) -> ConsumerGroupHeartbeatReply:
-    """Return the response to a member whose epoch and assignment stay."""
+    """Return the response to a member whose epoch and assignment do not change."""
     return ConsumerGroupHeartbeatReply(
         member_id=request.member_id,
         member_epoch=request.member_epoch,
@@ -80,7 +83,7 @@ def heartbeat(
     settings: ConsumerGroupSettings,
     now: Now,
 ) -> MemberUpdate:
-    """Return the effects of a heartbeat of a member that joins or stays. Raises `KafkaError`."""
+    """Return the effects of a member that joins or stays. Raises the errors of `find_member` and `update_member`."""
     found = find_member(group, request, settings.max_size)
     return update_member(
         group,
@@ -109,7 +112,7 @@ def reply_to(
 
 
 def _updated(member: ConsumerGroupMember, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupMember:
-    """Return the member with the fields that the request gives; client id and host always come from the request."""
+    """Return the member, no longer classic, with the client id and host and all given fields of the request."""
     changes: dict[str, Any] = {
         "client_id": request.client_id,
         "client_host": request.client_host,

@@ -37,7 +37,7 @@ class MemberLookup:
 
 
 def find_member(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, max_size: int) -> MemberLookup:
-    """Return the known or new member that sent a heartbeat. Raises `KafkaError`."""
+    """Return the known or new member that sent a heartbeat. Raises `KafkaError` if it may not join or is fenced."""
     joins = request.member_epoch == JOINING_EPOCH
     known = group.members.get(request.member_id)
     if request.instance_id is not None:
@@ -99,8 +99,8 @@ def replace_static(
 def check_epoch(member: ConsumerGroupMember, request: ConsumerGroupHeartbeatRequest) -> None:
     """Raise `KafkaError` FENCED_MEMBER_EPOCH unless the request has the member's current or previous epoch, or 0.
 
-    The previous epoch (the last response was lost) is valid if all owned partitions are assigned to the member. Kafka
-    refuses epoch 0 of a known member until its session expires.
+    With the previous epoch (after a lost response) the request must list owned partitions, all assigned to the member.
+    Kafka refuses epoch 0 of a known member until its session expires.
     """
     received = request.member_epoch
     if received in (member.epoch, JOINING_EPOCH):
@@ -133,7 +133,7 @@ def fenced_instance(holder: ConsumerGroupMember, member_id: str) -> KafkaError:
 
 
 def leaving_member(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupMember:
-    """Return the member that sent a request to leave. Raises `KafkaError` if unknown or fenced."""
+    """Return the member that sent a request to leave. Raises `KafkaError` UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
     if request.instance_id is None:
         member = group.members.get(request.member_id)
     else:
@@ -146,7 +146,7 @@ def leaving_member(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest)
 
 
 def leave_temporarily(group: ConsumerGroup, member: ConsumerGroupMember) -> list[ConsumerGroupRecord]:
-    """Return the records of a static member that leaves temporarily; it keeps its partitions."""
+    """Return the records of a static member that leaves temporarily; it keeps all partitions but those to revoke."""
     return [current_record(group, replace(member, epoch=LEAVING_STATIC_EPOCH, revoking=NO_PARTITIONS))]
 
 

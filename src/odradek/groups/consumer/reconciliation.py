@@ -38,11 +38,11 @@ def reconcile(
     owned: Assignment | None,
     is_free: Callable[[uuid.UUID, int], bool],
 ) -> ConsumerGroupMember:
-    """Return the member after its next step.
+    """Return the member after its next step towards its target.
 
     `owned` are the partitions that it reports to own; None if not reported. `is_free` returns whether no other member
-    has or is revoking a partition. Raises `KafkaError` FENCED_MEMBER_EPOCH for a member in an unknown state that does
-    not report empty `owned`.
+    has or is revoking a partition. Raises `KafkaError` FENCED_MEMBER_EPOCH if the member's state is UNKNOWN, unless it
+    reports that it owns no partition.
     """
     if member.state is MemberState.STABLE:
         if target.epoch > member.epoch:
@@ -91,7 +91,7 @@ def _advance(
 
 
 def _drop_unsubscribed(member: ConsumerGroupMember, target: Target, owned: Assignment | None) -> ConsumerGroupMember:
-    """Revoke the partitions of topics that the member no longer subscribes to."""
+    """Make the member revoke the partitions of topics that it no longer subscribes to."""
     kept = {topic_id: numbers for topic_id, numbers in member.assigned.items() if topic_id in target.subscribed}
     if len(kept) == len(member.assigned):
         return member

@@ -23,7 +23,7 @@ def _options(re2: Any) -> Any:
 
 @lru_cache(maxsize=64)
 def compile_regex(pattern: str) -> Any:
-    """Compile a regular expression of RE2's syntax. Raises `KafkaError` INVALID_REGULAR_EXPRESSION."""
+    """Compile an expression in RE2's syntax. Raises `KafkaError` INVALID_REGULAR_EXPRESSION if invalid or too long."""
     if len(pattern) > _LONGEST_REGEX:
         text = f"SubscribedTopicRegex has {len(pattern)} characters; {_LONGEST_REGEX} are allowed"
         raise KafkaError(ErrorCode.invalid_regular_expression, text)
@@ -69,7 +69,7 @@ def metadata_hash(topics: Collection[str], image: ClusterImage) -> int:
     """Return a hash of the ids, partition counts and replica racks of `topics`; 0 if none exists.
 
     It is recorded with the group's epoch, as in Kafka 4.1 (KIP-1101), so that a coordinator detects after loading
-    whether topics changed. It differs from Kafka's: a group that moves between the two is rebalanced once.
+    whether topics changed. Kafka's hash differs, so a group is rebalanced once when it moves to or from Kafka.
     """
     import hashlib  # imported here because it loads OpenSSL's digests, 3 ms of a start
 
@@ -85,7 +85,7 @@ def metadata_hash(topics: Collection[str], image: ClusterImage) -> int:
 
 
 def replica_racks(topic: str, image: ClusterImage) -> list[frozenset[str]]:
-    """Return the racks that hold replicas of each partition; empty if no broker has a rack."""
+    """Return the racks with replicas of each partition, in order; empty if no broker has a rack."""
     racks = {broker.broker_id: broker.rack for broker in image.brokers.values() if broker.rack}
     if not racks:
         return []

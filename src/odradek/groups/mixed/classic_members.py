@@ -143,7 +143,7 @@ class ClassicMembers:
         return answer(group.group_id, to, reply)
 
     def heartbeat(self, group: ConsumerGroup, request: HeartbeatRequest, now: Now) -> ErrorCode:
-        """Restart the member's session; return REBALANCE_IN_PROGRESS if the member must rejoin."""
+        """Restart a valid member's session; return REBALANCE_IN_PROGRESS if the member must rejoin."""
         try:
             member = _validate(group, request.member_id, request.instance_id, request.generation)
         except KafkaError as error:
@@ -155,7 +155,7 @@ class ClassicMembers:
         return ErrorCode.rebalance_in_progress
 
     def leave(self, group: ConsumerGroup, request: LeaveRequest, to: object, image: ClusterImage, now: Now) -> _Result:
-        """Remove classic members; a member of the consumer protocol leaves with a heartbeat."""
+        """Remove classic members; others, which leave with a heartbeat, get UNKNOWN_MEMBER_ID."""
         records: list[ConsumerGroupRecord] = []
         left: list[ConsumerGroupMember] = []
         answers = []
@@ -187,7 +187,10 @@ class ClassicMembers:
 
 
 def _subscription(group: ConsumerGroup, request: JoinRequest) -> Subscription:
-    """Return the subscription of the request's first protocol. Raises `KafkaError` INCONSISTENT_GROUP_PROTOCOL."""
+    """Return the subscription of the request's first protocol.
+
+    Raises `KafkaError` INCONSISTENT_GROUP_PROTOCOL if the protocols are not supported or not readable.
+    """
     if request.protocol_type != PROTOCOL_TYPE or not group.supports_protocols(name for name, _ in request.protocols):
         text = f"group {group.group_id} has members of the consumer protocol, or none of these protocols"
         raise KafkaError(ErrorCode.inconsistent_group_protocol, text)
@@ -270,7 +273,7 @@ def _has_to_join(group: ConsumerGroup, member: ConsumerGroupMember) -> bool:
 
 
 def _leaver(group: ConsumerGroup, each: LeavingMember) -> ConsumerGroupMember | ErrorCode:
-    """Return the leaving classic member or an error; for a static member the instance id suffices."""
+    """Return the classic member that leaves, or an error code; for a static member the instance id suffices."""
     if each.instance_id is None:
         member = group.members.get(each.member_id)
     else:

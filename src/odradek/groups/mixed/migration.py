@@ -73,7 +73,7 @@ class Migration:
         """Return the conversion of a group to the consumer protocol; the caller adds the new member in the same batch.
 
         Raises `KafkaError` GROUP_ID_NOT_FOUND if the policy forbids it, the group is too large, or its members do not
-        use the embedded protocol `consumer`.
+        use the embedded protocol `consumer` or have unreadable metadata.
         """
         settings, group_id = self._settings(classic.group_id), classic.group_id
         if settings.migration_policy not in _UPGRADES:
@@ -98,7 +98,7 @@ class Migration:
         return Upgrade(group=group, records=[GroupMetadataRecord(group_id, None), *records])
 
     def upgraded(self, classic: ClassicGroup) -> list[Reply]:
-        """Return REBALANCE_IN_PROGRESS replies to the requests that wait in a group that is converted."""
+        """End the requests that wait in a converted group, and return their replies, REBALANCE_IN_PROGRESS."""
         out = ResultBuilder(classic.group_id)
         for member in classic.members:
             classic.fail_join(member, ErrorCode.rebalance_in_progress, "" if member.is_new else member.member_id, out)
@@ -112,7 +112,8 @@ class Migration:
     ) -> ResultBuilder | None:
         """Convert a group to a classic one if the member `without` is its last one of the consumer protocol.
 
-        Return None if the group is not converted. The classic group starts a rebalance with `cause`.
+        The classic group starts a rebalance with `cause`. Return None if the group is not converted, also
+        because of the policy, too many members, or no common protocol.
         """
         group_id, settings = group.group_id, self._settings(group.group_id)
         stay = [member for member_id, member in group.members.items() if member_id != without]
@@ -144,7 +145,7 @@ class Migration:
         return out
 
     def take_downgraded(self, group_id: str) -> ClassicGroup | None:
-        """Remove and return a converted classic group when its record is applied; None if there is none."""
+        """Remove and return the classic group of a conversion whose record is being applied; None if there is none."""
         return self._downgraded.pop(group_id, None)
 
     def reset(self, group_id: str) -> None:
@@ -200,9 +201,9 @@ def _upgraded_members(
 
 
 def still_listed(subscription: Subscription, assigned: Set[TopicPartition]) -> list[TopicPartition]:
-    """Return the partitions that a member listed as owned when it joined, and that no member was assigned.
+    """Return the partitions that a member listed as owned when it joined, and that are assigned to no member.
 
-    A cooperative member may still own them; it lists those that it has when it joins the converted group.
+    A cooperative member may still own them; when it joins the converted group, it lists those that it still owns.
     """
     return [each for each in subscription.owned_partitions if each not in assigned]
 
@@ -210,7 +211,7 @@ def still_listed(subscription: Subscription, assigned: Set[TopicPartition]) -> l
 def _consumer_records(
     group: ConsumerGroup, members: Iterable[ConsumerGroupMember], generation: int
 ) -> list[ConsumerGroupRecord]:
-    """Return the group's records: members, current partitions also as targets, and `generation` as epoch."""
+    """Return the records of a converted group: its members, their partitions as targets too, `generation` as epoch."""
     members = list(members)
     group.epoch = generation - 1  # the record is of the next epoch
     records = [member_record(group, member) for member in members]

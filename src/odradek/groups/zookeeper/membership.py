@@ -148,7 +148,7 @@ class Membership:
 
     @property
     def is_interrupted(self) -> bool:
-        """Return whether the consumer closes or lost its session, so that Wait may end early."""
+        """Return whether the consumer closes or lost its session; then Wait may end early."""
         return self._is_closing or self._has_lost_session
 
     @property
@@ -159,7 +159,7 @@ class Membership:
     # -- actions -------------------------------------------------------------------------------------------------------
 
     def woken(self) -> Action | None:
-        """Return the first action, or the next one after an event; None if there is nothing to do."""
+        """Return the first action, or the action after an event; None if there is nothing to do."""
         if self.is_interrupted:
             return self._interrupt(None)
         if self._has_changed or self.state is State.DOWN:

@@ -27,7 +27,7 @@ class Pattern(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicFilter:
-    """A regular expression that whole topic names must match (white list) or not; commas separate alternatives."""
+    """A regular expression, with commas for `|`: whole topic names must match (white list) or must not (black list)."""
 
     expression: str
     is_white_list: bool = True
@@ -90,7 +90,7 @@ class ThreadCounts:
                 raise ConfigurationError(f"a topic has 1 to {MOST_THREADS:,} threads, not {count!r}")
 
     def threads_of(self, names: Collection[str], *, exclude_internal: bool) -> Mapping[str, int]:
-        """Return the number of threads by topic; `names` are all existing topics."""
+        """Return the number of threads by topic; `names`, all existing topics, are used only with a filter."""
         if self.filter is None:
             return self.topics
         return dict.fromkeys(self.filter.topics(names, exclude_internal=exclude_internal), self.threads)

@@ -66,7 +66,7 @@ def decompress(codec: Codec, data: Buffer, max_bytes: int) -> Buffer:
 
 
 def _decompress_into(module: Any, data: Buffer, bound: int, max_bytes: int) -> memoryview:
-    """Decompress `data`, at most `bound` bytes decompressed, into a buffer of at most `max_bytes`."""
+    """Decompress `data`; `bound` is an upper bound of the result, which may have at most `max_bytes`."""
     output = bytearray(min(bound, max_bytes))
     try:
         return memoryview(output)[: module.decompress_into(data, output)]
@@ -145,7 +145,7 @@ def _compress_lz4(data: Buffer, level: int) -> bytes:
 def _compress_lz4_block(block: Buffer, level: int) -> bytes:
     """Compress one independent block.
 
-    cramjam's block compressor has one level; for others the block is cut out of a frame of one block.
+    cramjam's block compressor has one level; for other levels the block is taken from a compressed frame of one block.
     """
     if level == _LZ4_LEVEL:
         return bytes(cramjam.lz4.compress_block(block, store_size=False))

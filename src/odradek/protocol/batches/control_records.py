@@ -1,6 +1,5 @@
 """Control batches: the marker that ends a producer's transaction in a partition (KIP-98).
 
-Clients do not return control records to applications.
 ```
 key      version int16 = 0 | type int16: 0 ABORT, 1 COMMIT                    big-endian
 value    version int16 = 0 | coordinator_epoch int32

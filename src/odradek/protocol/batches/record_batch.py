@@ -45,7 +45,7 @@ _CODECS: Final = tuple(Codec)
 
 
 class BatchHeader(NamedTuple):
-    """The fields of a batch header, unchanged."""
+    """The fields of a batch header, as stored in the batch."""
 
     base_offset: int
     batch_length: int
@@ -165,7 +165,7 @@ def set_max_timestamp(buffer: bytearray | memoryview, position: int, header: Bat
 
 
 def write_header(buffer: bytearray | memoryview, header: BatchHeader) -> None:
-    """Write `header` before the records in `buffer`, with computed `batch_length` and `crc`."""
+    """Write `header`, with computed `batch_length` and `crc`, to the start of `buffer`, a whole batch."""
     HEADER.pack_into(buffer, 0, *header._replace(batch_length=len(buffer) - LENGTH_OVERHEAD, crc=0))
     write_crc(buffer, 0, len(buffer))
 

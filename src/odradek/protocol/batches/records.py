@@ -5,8 +5,8 @@ record   length varint | attributes int8 | timestamp delta varlong | offset delt
          key length varint, key | value length varint, value | header count varint, headers     (a length of -1 is null)
 header   key length varint, key (UTF-8) | value length varint, value
 ```
-Deltas are relative to the batch's `base_timestamp` and `base_offset`. Encoding takes most of a producer's time: about
-0.3 µs a record. `odradek.columns` does the same without an object per record.
+Deltas are relative to the batch's `base_timestamp` and `base_offset`. Encoding takes most of a producer's time.
+`odradek.columns` does the same without an object per record.
 """
 
 from collections.abc import Iterable, Sequence

@@ -159,7 +159,7 @@ class LeaderAndIsrResponse(_Response, _LeaderAndIsr):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopReplicaPartitionState(_StopReplica):
-    """A replica to stop. A `leader_epoch` of -2, not compared, means that its topic is being deleted."""
+    """A replica to stop. A `leader_epoch` of -2, which is not compared, means that its topic is being deleted."""
 
     partition_index: i32 = field(metadata=INT32)
     leader_epoch: i32 = field(metadata=INT32, default=i32(-1))

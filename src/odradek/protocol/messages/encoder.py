@@ -7,8 +7,7 @@ where the schema allows it.
 
 A record's key or value is an object of its class; fields that the version lacks are not written.
 
-The result is Python source, one function per struct; adjacent fixed-size fields share one `struct.pack`. A Metadata
-response of 50 topics × 8 partitions takes a quarter of the time of kio's encoder.
+The result is Python source, one function per struct; adjacent fixed-size fields share one `struct.pack`.
 """
 
 import datetime

@@ -98,7 +98,7 @@ def encode_fetch_response(
     session_id: int = 0,
     node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> list[Buffer]:
-    """Encode the body as a list of buffers to send one after the other; records are not copied."""
+    """Encode the body as buffers to send in order; records are not copied."""
     flexible = version >= FLEXIBLE_FROM
     piece = bytearray(
         _HEAD.pack(throttle_time_ms, error_code, session_id) if version >= 7 else INT32.pack(throttle_time_ms)
@@ -159,7 +159,7 @@ def _partition_tags(partition: FetchedPartition) -> bytes:
 
 
 def decode_fetch_response(version: int, frame: Buffer, offset: int = 0) -> FetchResponse:
-    """Decode the body that starts at `offset` of `frame`. Raises `MalformedMessageError`."""
+    """Decode the body at `offset`. Raises `MalformedMessageError`."""
     view = memoryview(frame)
     flexible = version >= FLEXIBLE_FROM
     error_code = session_id = 0

@@ -68,7 +68,7 @@ def encode_request_header(api_key: int, version: int, correlation_id: int, clien
 
 
 def encode_response_header(api_key: int, version: int, correlation_id: int) -> bytes:
-    """Encode a response header without tagged fields."""
+    """Encode a response header that has no tagged field."""
     header = _CORRELATION.pack(correlation_id)
     return header + b"\x00" if response_is_flexible(api_key, version) else header
 

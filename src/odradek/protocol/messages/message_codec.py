@@ -24,7 +24,7 @@ D = TypeVar("D")
 
 @cache
 def request_encoder(api_key: int, version: int) -> Encoder:
-    """Return the encoder, compiled at the first call."""
+    """Return the encoder, compiled once."""
     from odradek.protocol.messages.encoder import compile_encoder
 
     return compile_encoder(load_request_schema(api_key, version))
@@ -32,7 +32,7 @@ def request_encoder(api_key: int, version: int) -> Encoder:
 
 @cache
 def response_encoder(api_key: int, version: int) -> Encoder:
-    """Return the encoder, compiled at the first call."""
+    """Return the encoder, compiled once."""
     from odradek.protocol.messages.encoder import compile_encoder
 
     return compile_encoder(load_response_schema(api_key, version))
@@ -40,7 +40,7 @@ def response_encoder(api_key: int, version: int) -> Encoder:
 
 @cache
 def request_decoder(api_key: int, version: int) -> Decoder:
-    """Return the decoder, compiled at the first call."""
+    """Return the decoder, compiled once."""
     from odradek.protocol.messages.decoder import compile_decoder
 
     return compile_decoder(load_request_schema(api_key, version))
@@ -48,7 +48,7 @@ def request_decoder(api_key: int, version: int) -> Decoder:
 
 @cache
 def metered_request_decoder(api_key: int, version: int) -> MeteredDecoder:
-    """Return the decoder for requests from clients, which limits their entries; compiled at the first call."""
+    """Return the decoder for requests from clients, which limits their entries; compiled once."""
     from odradek.protocol.messages.decoder import compile_metered_decoder
 
     return compile_metered_decoder(load_request_schema(api_key, version))
@@ -56,7 +56,7 @@ def metered_request_decoder(api_key: int, version: int) -> MeteredDecoder:
 
 @cache
 def response_decoder(api_key: int, version: int) -> Decoder:
-    """Return the decoder, compiled at the first call."""
+    """Return the decoder, compiled once."""
     from odradek.protocol.messages.decoder import compile_decoder
 
     return compile_decoder(load_response_schema(api_key, version))

@@ -94,7 +94,7 @@ def _decode(version: int, buffer: Buffer, offset: int, meter: Meter) -> Metadata
 
 
 def encode_metadata_response(version: int, message: Mapping[str, Any]) -> bytes:
-    """Encode a response's body; all keys are required except `throttle_time` and the top-level `error_code`.
+    """Encode a response's body, with throttle time 0; all keys are required except the top-level `error_code`.
 
     Raises `KeyError`, `struct.error` or `TypeError` for an invalid message.
     """

@@ -53,7 +53,7 @@ class NodeEndpoint(NamedTuple):
 
 
 class ProduceTopic(NamedTuple):
-    """Batches for one topic; `partitions` are `(partition, records)`. By version, the name or the id is None."""
+    """Batches for one topic, whose name or id is None, depending on the version; items are `(partition, records)`."""
 
     name: str | None
     topic_id: uuid.UUID | None
@@ -164,7 +164,7 @@ def encode_produce_request(
     timeout_ms: int,
     transactional_id: str | None = None,
 ) -> list[Buffer]:
-    """Encode the body as a list of buffers to send one after the other; records are not copied."""
+    """Encode the body as buffers to send in order; records are not copied."""
     flexible = version >= FLEXIBLE_FROM
     piece = bytearray(encode_string(transactional_id, flexible=flexible))
     piece += _ACKS_AND_TIMEOUT.pack(acks, timeout_ms)
@@ -233,7 +233,7 @@ def _encode_partition(version: int, body: bytearray, response: PartitionResponse
 
 
 def decode_produce_response(version: int, frame: Buffer, offset: int = 0) -> ProduceResponse:
-    """Decode the body that starts at `offset` of `frame`. Raises `MalformedMessageError`."""
+    """Decode the body at `offset`. Raises `MalformedMessageError`."""
     view = memoryview(frame)
     flexible = version >= FLEXIBLE_FROM
     endpoints: list[NodeEndpoint] = []

@@ -63,7 +63,7 @@ class Durability:
     def begin(
         self, segments: Segments, epochs: LeaderEpochs, *, written_offset: int, include_active: bool
     ) -> "FlushJob | None":
-        """Return a job to run and pass to `finish`, None if all written batches are synced. Raises `OSError`."""
+        """Return a job for `finish`, None if no segment ends beyond `recovery_point`. Raises `OSError`."""
         assert self._job is None, "one at a time"
         self._job = _make_flush_job(
             self._disk,
@@ -95,7 +95,10 @@ class Durability:
         return self._job
 
     def finish(self, job: "FlushJob") -> Exception | None:
-        """Record the synced offsets, unless the log was truncated meanwhile; return the job's error."""
+        """Record the synced offsets; return the job's error.
+
+        After a truncation record nothing, and return only a failed sync's error.
+        """
         if job.error is not None:
             job.give_back_epochs()
         if self._job is not job:
@@ -123,8 +126,8 @@ class Durability:
 class FlushJob:
     """Syncs segments with indexes and snapshots, the leader epochs, and `names`.
 
-    `run`, on any thread, raises nothing: it sets `error`, and `failed_sync` if a sync failed. On success the log is
-    synced up to `synced_offset`.
+    `run`, on any thread, raises nothing: it sets `error`, and `failed_sync` if a sync failed, except for lack of
+    descriptors. On success the log is synced up to `synced_offset`.
     """
 
     __slots__ = (
@@ -205,7 +208,7 @@ def _make_flush_job(
     include_active: bool,
     is_last: bool = False,
 ) -> FlushJob | None:
-    """Return a job for the segments written beyond `recovery_point`, None without any. Raises `OSError`.
+    """Return a job for the segments that end beyond `recovery_point`, None without any. Raises `OSError`.
 
     Writes index entries in memory; with `is_last` closes the files of older segments.
     """

@@ -142,7 +142,7 @@ class LocalLog:
         self.log_end_offset = end_offset
 
     def truncate(self, offset: int) -> None:
-        """Remove everything from `offset` on. After an error earlier records stay readable; call it again."""
+        """Remove everything from `offset` on, not below `first_base_offset`. After an error call it again."""
         self.pending.clear()
         self.needs_truncation = True
         self.log_end_offset = self.written_offset = offset

@@ -233,7 +233,7 @@ class Log:
         return self._appender.append_as_follower(records, now_ms=now_ms)
 
     def find_duplicate(self, batch: Buffer) -> AppendInfo | None:
-        """Return the first append of an idempotent producer's `batch`; None if it is new or damaged."""
+        """Return the first append of an idempotent producer's `batch`; None if it is not known or damaged."""
         return self._appender.find_duplicate(batch)
 
     def begin_epoch(self, leader_epoch: int) -> None:
@@ -290,10 +290,10 @@ class Log:
         self._local.lower_log_start_offset(offset)
 
     def truncate_to(self, offset: int) -> bool:
-        """Remove all batches from `offset` on, including pending ones, and sync; return whether there were any.
+        """Remove all batches from `offset` on, also pending ones, and sync; return False if there were none.
 
-        A batch that contains `offset` is removed whole. No write may be under way. Use `LogManager.truncate_to`, which
-        writes checkpoints first.
+        `offset` must not be below `first_base_offset`. A batch that contains it is removed whole. No write may be under
+        way. Use `LogManager.truncate_to`, which writes checkpoints first.
         """
         local = self._local
         assert not self._writer.is_writing, "truncation waits for the writer thread"
@@ -347,7 +347,7 @@ class Log:
         return self._deletion.take_deleted_files(now_ms)
 
     def roll_for_compaction(self, now_ms: int) -> None:
-        """Roll the active segment if it is older than `max.compaction.lag.ms`, so that it can be compacted."""
+        """Roll a compacted log's active segment if it is older than `max.compaction.lag.ms`. Raises `OSError`."""
         local = self._local
         active = local.segments.active
         if "compact" not in local.config.cleanup_policy or not active.size or not self._writer.is_whole:
@@ -361,7 +361,7 @@ class Log:
             local.roll_empty(now_ms)
 
     def expire_producers(self, now_ms: int) -> int:
-        """Remove producers without a batch for `producer.id.expiration.ms`; return their number."""
+        """Remove old refusals, and producers (see `ProducerState.expire`); return the producers' number."""
         self.refused.expire(now_ms)
         return self.producers.expire(now_ms, self.config.producer_id_expiration_ms)
 
@@ -384,7 +384,7 @@ class Log:
             self.abandon()
 
     def begin_close(self) -> FlushJob | None:
-        """Write everything; return the job that syncs, None without changes (see `LogWriter`)."""
+        """Write everything; return the job that syncs, or None (see `LogWriter`)."""
         return self._writer.begin_close()
 
     def close_files(self) -> None:

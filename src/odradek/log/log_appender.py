@@ -51,8 +51,8 @@ class LogAppender:
 
         `batches` has exactly one batch, is changed in place (copied, if read-only), and must not change until it is
         written. Respond to a client, also for a duplicate, when `written_offset` is beyond `last_offset`.
-        `transactional`: the caller has verified the transaction. After a `KafkaError` nothing has changed. Rules:
-        `validation` and `producer_state`.
+        `transactional`: the caller has verified the transaction. After a `KafkaError` other than `LogStorageError`
+        nothing has changed. Rules: `validation` and `producer_state`.
         """
         writer, local = self._writer, self._local
         try:
@@ -96,7 +96,7 @@ class LogAppender:
         return AppendInfo(first, last, append_time, local.log_start_offset, False)
 
     def _check_producer(self, header: BatchHeader, now_ms: int, *, has_sequence: bool) -> AppendedBatch | None:
-        """Return the append that the batch repeats, or None. Raises the error of an earlier refused batch."""
+        """Return the append that the batch repeats, or None. Raises `KafkaError` (see `producer_state`)."""
         producers = self._local.producers
         try:
             known = producers.check(header, has_sequence=has_sequence)
@@ -109,7 +109,7 @@ class LogAppender:
         return known
 
     def find_duplicate(self, batch: Buffer) -> AppendInfo | None:
-        """Return the first append of an idempotent producer's `batch`, perhaps pending; None if new or damaged.
+        """Return the first append of an idempotent producer's `batch`, perhaps pending; None if unknown or damaged.
 
         Only for batches not passed to `append`, which finds duplicates itself.
         """
@@ -139,7 +139,7 @@ class LogAppender:
         """Append the marker that ends a producer's transaction (KIP-98), even if none is open.
 
         A `duplicate` has the log's last offset, since its own is unknown: respond when everything appended is written.
-        After a `KafkaError` nothing has changed. Rules: `producer_state`.
+        After a `KafkaError` other than `LogStorageError` nothing has changed. Rules: `producer_state`.
         """
         local = self._local
         self._writer.check_may_append(now_ms)
@@ -168,7 +168,8 @@ class LogAppender:
         """Append batches fetched from the leader at `log_end_offset`, unchanged; return the number of bytes.
 
         A truncated last batch, and all from a damaged batch on, is left for the next fetch. `records` must not change
-        until it is written. Raises `KafkaError` CORRUPT_MESSAGE if the first batch is damaged.
+        until it is written. Raises `KafkaError` CORRUPT_MESSAGE if the first batch is damaged or does not continue the
+        log.
         """
         local = self._local
         self._writer.check_may_append(now_ms)

@@ -12,7 +12,7 @@ from odradek.model import Buffer, ErrorCode, KafkaError
 
 
 class LogReader:
-    """Reads one log. Methods raise `LogStorageError`, and add segments that seem damaged to `suspected`."""
+    """Reads a log. Methods raise `LogStorageError` or `DamagedSegmentError`, most after a report to `suspected`."""
 
     __slots__ = ("_local", "_suspected", "_writer")
 
@@ -34,7 +34,7 @@ class LogReader:
 
         Only batches before `up_to_offset` (None: `written_offset`) are returned. A first batch larger than `max_bytes`
         is returned whole with `at_least_one`, else not at all. `lend` provides buffers for large results. Raises
-        `KafkaError` OFFSET_OUT_OF_RANGE.
+        `KafkaError` OFFSET_OUT_OF_RANGE before `log_start_offset` or beyond `log_end_offset`.
         """
         local = self._local
         if not local.log_start_offset <= offset <= local.log_end_offset:
@@ -64,9 +64,9 @@ class LogReader:
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """The first offset of the earliest transaction that is open or has an uncommitted marker, or None.
+        """The first offset of the earliest transaction without a marker below the high watermark, or None.
 
-        The high watermark is that passed to `producers.committed`.
+        It is at least the log start offset.
         """
         local = self._local
         first = local.producers.first_unstable_offset

@@ -31,8 +31,8 @@ _logger = logging.getLogger("odradek.log")
 class LogWriter:
     """The write and flush jobs of one log. Methods raise `LogStorageError`.
 
-    `failure` says why the log stopped, None while it runs. `on_failure` is called when the log stops, and for each read
-    error that means a failed disk.
+    `failure` says why the log stopped, None while it runs. `on_failure` is called when the log stops, and for each
+    read or flush error that means a failed disk.
     """
 
     __slots__ = ("_local", "_lost", "_write", "failure", "on_failure", "refused")
@@ -140,7 +140,7 @@ class LogWriter:
     # ---- syncing ------------------------------------------------------------------------------------------------
 
     def begin_flush(self, *, now_ms: int | None = None, include_active: bool = False) -> FlushJob | None:
-        """Return a job that syncs written batches; None if all are synced, or while a job is under way.
+        """Return a job that syncs written batches; None without unsynced segments, during a job, or after an error.
 
         Pass it to `finish_flush` after its run. The active segment is synced only with `include_active`.
         """
@@ -159,7 +159,7 @@ class LogWriter:
             return None
 
     def finish_flush(self, job: FlushJob) -> None:
-        """Record the synced offsets. If a sync failed, stop the log and raise `LogStorageError`."""
+        """Record the synced offsets. If a sync failed or the error is not passing, stop the log and raise."""
         error, directory = self._local.durability.finish(job), self._local.directory
         if error is not None and is_passing(error) and not job.failed_sync:
             _logger.warning("Failed to flush %s, will retry: %s", directory, describe(error))
@@ -167,7 +167,7 @@ class LogWriter:
             self.stop(f"Failed to sync {directory}: {describe(error)}", error)
 
     def begin_close(self) -> FlushJob | None:
-        """Write everything; return the job that syncs, None without changes since a clean opening."""
+        """Write everything; return the job that syncs, None if nothing has changed since a clean shutdown."""
         local = self._local
         assert self._write is None, "closing waits for the writer thread"
         self.check_may_append(local.last_append_ms)
@@ -194,7 +194,7 @@ class LogWriter:
         return self.failure is None and not self._local.needs_truncation
 
     def check_may_append(self, now_ms: int) -> None:
-        """Raise `LogStorageError` if the log has stopped or cannot be truncated after a lost write."""
+        """Raise `LogStorageError` if the log has stopped, or lost batches are not yet reported and truncated."""
         if self.failure is not None:
             raise LogStorageError(self.failure)
         if self._lost is not None:
@@ -203,7 +203,7 @@ class LogWriter:
             self.truncate_lost_batches(now_ms)
 
     def truncate_lost_batches(self, now_ms: int) -> None:
-        """Truncate the log to `written_offset`; after an error the next append tries again."""
+        """Truncate the log to `written_offset`, record lost batches as refused; appends retry a passing error."""
         local = self._local
         if self._write is not None:
             raise LogStorageError(f"{local.directory} cannot be appended to until a write has ended", is_passing=True)

@@ -86,8 +86,8 @@ class WritePart:
 class WriteJob:
     """Writes all batches up to `end_offset`; with `sync` also syncs them, `names`, and older `.log` files (`behind`).
 
-    `run`, on any thread, raises nothing: it sets `error`, and `failed_sync` if a sync failed. `rolls`: it creates a
-    segment.
+    `run`, on any thread, raises nothing: it sets `error`, and `failed_sync` if a sync failed for another reason than
+    too few descriptors. `rolls`: it creates a segment.
     """
 
     __slots__ = ("_disk", "behind", "end_offset", "error", "failed_sync", "names", "parts", "rolls", "size", "sync")

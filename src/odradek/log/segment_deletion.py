@@ -21,7 +21,10 @@ _logger = logging.getLogger("odradek.log")
 
 
 class SegmentDeletion:
-    """Deletes segments of one log. A raised `LogStorageError` means that the log has stopped."""
+    """Deletes and replaces segments of one log.
+
+    After a `LogStorageError` the log has stopped, unless only a compacted file could not be read.
+    """
 
     __slots__ = ("_files", "_local", "_writer")
 
@@ -79,7 +82,7 @@ class SegmentDeletion:
             _logger.warning("Failed to remove old snapshots of %s, will retry: %s", local.directory, error)
 
     def replace_segments(self, cleaned: CleanedSegment, now_ms: int) -> bool:
-        """Replace the sources of `cleaned`; return False if they have changed, or for lack of descriptors."""
+        """Replace the sources of `cleaned`; return False if they have changed, or descriptors are short."""
         local, sources = self._local, cleaned.sources
         first = local.segments.find(sources[0].base_offset)
         old = local.segments[first : first + len(sources)]

@@ -71,14 +71,14 @@ class MemoryTree:
             self.commit([Delete(path=path) for path in owned], session)
 
     def expire(self, session: int) -> None:
-        """Expire a session; its store begins a new one at once."""
+        """Expire a session; its store begins a new one, now or with the next `reconnect`."""
         store = self._sessions.get(session)
         self.end_session(session)
         if store is not None:
             store.session_expired()
 
     def commit(self, operations: Sequence[Operation], session: int) -> list[Result]:
-        """Run all operations or none, and fire the watches of every connected session."""
+        """Run all operations or none, and fire the changed nodes' watches of connected sessions."""
         self._last_transaction += 1
         self._undo.clear()
         done = False
@@ -145,7 +145,7 @@ class MemoryStore(SingleOperations):
             loop.call_later(self._session_timeout_s, self._expire_if_disconnected, self._session, self._last_contact)
 
     def reconnect(self) -> None:
-        """Connect again, with the same session or, if that has expired, with a new one."""
+        """Connect again, with the same session or, if it has expired, a new one; fire all watches."""
         self._last_contact = None
         if self._has_expired:
             self.session_expired()

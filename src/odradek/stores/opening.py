@@ -26,8 +26,8 @@ def open_store(
 
     `url` is `sqlite:///PATH` (four slashes: absolute), `zookeeper://HOST:PORT[,…]/CHROOT`, or `memory:`, a new tree. A
     session without contact keeps its ephemeral nodes for `session_timeout_ms`. A call waits `connection_timeout_ms`
-    (None: the session time-out) for a ZooKeeper server. Raises `ConfigurationError` for another URL, `StorageError` if
-    the file is not a tree or cannot be opened.
+    (None: the session time-out) for a ZooKeeper server. Raises `ConfigurationError` for another URL or without
+    kazoo, `StorageError` if the file is not a tree or cannot be opened.
     """
     if url == "memory:":
         return MemoryStore(MemoryTree())
@@ -37,9 +37,9 @@ def open_store(
 
 
 def open_reader(url: str, runtime: Runtime) -> Reader:
-    """Open the tree at `url` for reading. Creates only a session, in ZooKeeper.
+    """Open the tree at `url` for reading. Creates nothing, except a session in ZooKeeper.
 
-    Raises the errors of `open_store`.
+    Raises the errors of `open_store`, and `ConfigurationError` for `memory:`.
     """
     if url == "memory:":
         raise ConfigurationError("a tree in memory cannot be read by another process")

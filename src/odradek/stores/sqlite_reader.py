@@ -72,7 +72,7 @@ class SqliteReader:
     async def _attempt(self, work: Callable[[], T]) -> T:
         """Run `work`, with retries while another process locks the database.
 
-        Raises `UnavailableError` after `_BUSY_TIMEOUT_S`, `StorageError` for other errors.
+        Raises `UnavailableError` after `_BUSY_TIMEOUT_S`, `StorageError` for other database errors or once closed.
         """
         deadline = self._clock.monotonic() + _BUSY_TIMEOUT_S
         delay_s = 0.001

@@ -73,7 +73,7 @@ class SqliteTree:
     """One connection to the file. Methods raise `sqlite3.Error`; those that change rows must run inside `write`."""
 
     def __init__(self, path: str, *, reads_only: bool = False) -> None:
-        """Open or create the tree; with `reads_only` it must exist, and `write` fails."""
+        """Open or create the tree; with `reads_only` it must exist, and `write` fails. Raises `StorageError`."""
         self.path = path
         self._identity: tuple[int, int] | None = None
         if reads_only and not os.path.exists(path):
@@ -127,7 +127,7 @@ class SqliteTree:
             raise FileNotFoundError("the file was replaced by another one while it was in use")
 
     def write(self, work: Callable[[], T]) -> T:
-        """Run `work` in a transaction; commit if it returns, roll back if it raises."""
+        """Run `work` in a transaction; commit if it returns, roll back if it raises. See `check_identity`."""
         self.check_identity()
         self._connection.execute("BEGIN IMMEDIATE")
         try:
@@ -192,7 +192,7 @@ class SqliteTree:
         return 0 if row is None else int(row[0])
 
     def changes_since(self, number: int) -> tuple[int, list[Change] | None]:
-        """Return the newest change's number and the changes after `number`, or None if some of these were pruned."""
+        """Return the newest change's number, and the changes after `number`, None for these if some were pruned."""
         rows = self._connection.execute(
             "SELECT number, path, existence FROM changes WHERE number > ? ORDER BY number", (number,)
         ).fetchall()

@@ -56,7 +56,7 @@ class Watches:
         return _Watch(self._children, path, callback)
 
     def fire(self, changes: Iterable[Change]) -> None:
-        """Fire the watches of changed nodes."""
+        """Fire the data watches of changed nodes, and their parents' child watches if `existence`."""
         for path, existence in changes:
             for watch in self._data.get(path, ()):
                 watch.fire()

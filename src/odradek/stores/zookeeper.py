@@ -125,7 +125,7 @@ class ZookeeperStore(SingleOperations):
 
     @property
     def session_id(self) -> int:
-        """The session's id, 0 before the first call."""
+        """The session's id, 0 before the first connection."""
         return self._session
 
     @property
@@ -314,7 +314,7 @@ class ZookeeperStore(SingleOperations):
         self._client.close()
 
     def _drop_client(self) -> None:
-        """Close the connection without ending the session, as kazoo does if it loses one while stopped."""
+        """Close the connection without ending the session: kazoo sees a lost connection of a stopped client."""
         self._client._stopped.set()
         with suppress(OSError, AttributeError):  # there is no connection
             self._client._connection._socket.shutdown(socket.SHUT_RDWR)
@@ -329,7 +329,7 @@ class ZookeeperStore(SingleOperations):
             self._client.start_async()
 
     async def _connected(self) -> None:
-        """Wait for a connection. Raises `UnavailableError`, or `SessionExpired` if a new session began meanwhile."""
+        """Connect and enter the chroot. Raises `UnavailableError`, or `SessionExpired` if a new session began."""
         self._start()
         session = self._session
         if not self._is_connected.is_set():
@@ -350,7 +350,7 @@ class ZookeeperStore(SingleOperations):
         self._enter_chroot()
 
     async def _wait_for_connection(self) -> None:
-        """Wait for a connection, log a warning after `_WARN_AFTER_S`. Raises `UnavailableError`."""
+        """Wait for a connection; before the first one warn after `_WARN_AFTER_S`. Raises `UnavailableError`."""
         assert self._loop is not None, "there is a loop as soon as there is a client"
         warning = self._loop.call_later(_WARN_AFTER_S, self._warn)
         try:
@@ -370,7 +370,7 @@ class ZookeeperStore(SingleOperations):
             )
 
     async def _find_chroot(self) -> None:
-        """Raise `StorageError` if the chroot does not exist."""
+        """Enter the chroot. Raises `StorageError` if it does not exist."""
         if self._chroot and await self._attempt(lambda: self._client.exists_async(self._chroot)) is None:
             raise StorageError(f"ZooKeeper at {self._hosts} has no node {self._chroot}")
         self._enter_chroot()
@@ -395,7 +395,7 @@ class ZookeeperStore(SingleOperations):
                 raise SessionExpired from None
 
     async def _attempt(self, start: Callable[[], Any]) -> Any:
-        """Run one write, without retries."""
+        """Run an operation without retries. Raises `UnavailableError`, `SessionExpired`."""
         try:
             return await self._await(start())
         except _LOST_CONNECTION:
@@ -446,7 +446,7 @@ class ZookeeperStore(SingleOperations):
             self._watches.fire_all()
 
     def _update_session(self) -> None:
-        """Update the session id; for a new session, fire all watches and call the `on_session_lost` callbacks."""
+        """Update the session id; if it replaces another, fire all watches and call `on_session_lost` callbacks."""
         client_id = self._client.client_id
         if client_id is None or client_id[0] == self._session:
             return

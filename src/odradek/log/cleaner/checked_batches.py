@@ -12,7 +12,7 @@ from odradek.runtime import File
 
 
 class Run(NamedTuple):
-    """Adjacent uncompressed, non-transactional batches: `row_count` rows of a `CompiledRecordFilter`.
+    """Adjacent uncompressed, non-transactional batches: rows from `first_row` on in a `CompiledRecordFilter`.
 
     `size` is in bytes; the offsets are those of the first and the last batch.
     """
@@ -45,9 +45,9 @@ class Chunk(NamedTuple):
 
 
 def read_chunks(file: File, source: Source, *, position: int, read_bytes: int) -> Iterator[Chunk]:
-    """Yield the batches of `source` from `position` on, at least `read_bytes` at a time.
+    """Yield the batches of `source` from `position` on, at least `read_bytes` at a time until the end.
 
-    Raises the errors of `scan_file`, and `DamagedFileError` for a wrong checksum or offset.
+    Raises `OSError`, and `DamagedFileError` for a batch that is invalid or incomplete.
     """
     batches: list[FoundBatch] = []
     taken, lowest = 0, source.base_offset

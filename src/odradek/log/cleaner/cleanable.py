@@ -18,7 +18,7 @@ from odradek.model.values import dataclass
 class LogToClean:
     """The clean and dirty part of one log, in `segments`.
 
-    `delay_ms` is the time beyond `max.compaction.lag.ms`, 0 before.
+    `delay_ms` is the time by which its oldest dirty segment exceeds `max.compaction.lag.ms`, or 0.
     """
 
     first_dirty_offset: int
@@ -77,7 +77,7 @@ def _first_dirty_offset(log: Log, cleaned_offset: int | None) -> int:
 
 
 def plan(log: Log, to_clean: LogToClean, *, now_ms: int, io_bytes: int) -> CompactionPlan:
-    """Return the compaction plan for a due log. Raises `OSError` and `CorruptBatchError`."""
+    """Return the compaction plan for a due log. Raises `OSError`, `LogStorageError`, `CorruptBatchError`."""
     first_dirty, segments = to_clean.first_dirty_offset, to_clean.segments
     holder = next(segment for segment in segments if segment.next_offset > first_dirty)
     return CompactionPlan(

@@ -37,7 +37,7 @@ class CleanedTransactions:
         return header.producer_id in self._aborted
 
     def can_be_removed(self, header: BatchHeader, marker: EndTransactionMarker | None) -> bool:
-        """Return whether a control batch can be removed; `marker` is None if it has no marker."""
+        """Return whether a control batch can be removed; without a `marker` only if it has no record."""
         self._open(header.last_offset)
         if marker is None:
             return not header.record_count

@@ -52,7 +52,7 @@ _LONGEST_RETENTION_MS: Final = 1 << 61
 
 
 class LastBatch(NamedTuple):
-    """A producer's last batch, which stays: its last offset, or -1 for a marker with `epoch`."""
+    """A producer's last batch, which stays: it ends at `offset` or, if that is -1, is the marker of `epoch`."""
 
     offset: int
     epoch: int
@@ -62,7 +62,7 @@ class LastBatch(NamedTuple):
 class CompactionPlan:
     """The input of a compaction, as of `now_ms`. `sources` are the log's first segments.
 
-    Keys are indexed from `first_dirty_offset` on, whose batch begins at `first_position` of its segment.
+    Keys are indexed from `first_dirty_offset` on; its batch begins at byte `first_position` of its segment.
     """
 
     directory: str
@@ -89,7 +89,7 @@ class CompactionStats:
 
 
 class _Entry(NamedTuple):
-    """A batch to write: `data`, or the kept records of `section`; with `keep_empty` also without records."""
+    """A batch to write: `data`, or the kept records of a `section`; without any only if `keep_empty`."""
 
     header: BatchHeader
     data: Buffer
@@ -113,7 +113,7 @@ class Compaction:
         self._horizon_ms = plan.now_ms + min(plan.config.delete_retention_ms, _LONGEST_RETENTION_MS)
 
     def steps(self) -> Iterator[int | CleanedSegment]:
-        """Yield the bytes of each step, or a finished segment, which the caller swaps in before the next step.
+        """Yield after each step: the bytes read and written, or a new segment, which the caller now swaps in.
 
         Raises `DamagedFileError`, `CorruptBatchError` and `OSError`. Unless all steps have run, call `discard`.
         """
@@ -167,7 +167,7 @@ class Compaction:
             position = 0
 
     def _with_keys(self, chunk: Chunk, transactions: CleanedTransactions) -> Iterator[tuple[list[Piece], int, int]]:
-        """Yield `(pieces to index, last offset, bytes)` of a chunk, in parts if decompression enlarges it."""
+        """Yield `(records to index, last offset, bytes)`, once per chunk, more often if decompression enlarges it."""
         pieces: list[Piece] = []
         size = chunk.size
         extra = 0
@@ -205,7 +205,7 @@ class Compaction:
     # ---- writing anew -------------------------------------------------------------------------------------------
 
     def _clean(self, sources: deque[Source], transactions: CleanedTransactions) -> Iterator[int | CleanedSegment]:
-        """Write one segment from as many of `sources` as fit."""
+        """Write one segment from as many of `sources` as fit; yield what `steps` yields."""
         plan = self.plan
         pool = FilePool(self._disk, _OPEN_FILES)
         base_offset = sources[0].base_offset

@@ -186,7 +186,7 @@ def _at_least(buffer: Bytes, size: int) -> Bytes:
 
 
 def _most_records(piece: Piece) -> int:
-    """Return the most records that a piece can have; its declared count may be wrong."""
+    """Return the most records that `piece` can have; the batch header's count may be wrong."""
     if isinstance(piece, Run):
         return max(min(piece.record_count, piece.size // MIN_RECORD_BYTES), 0)
     return max(min(piece.header.record_count, len(piece.data) // MIN_RECORD_BYTES), 0)

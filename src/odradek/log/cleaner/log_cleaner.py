@@ -68,7 +68,7 @@ class CleanerSettings:
 
 @dataclass(slots=True, kw_only=True)
 class CleanerStats:
-    """Metrics: the first four of the last compaction, the others of all; `*_ms` in ms."""
+    """Metrics: four of the last compaction, three of the last measurement of all logs, and totals."""
 
     clean_ms: int = 0
     read_bytes: int = 0
@@ -151,7 +151,7 @@ class LogCleaner:
     def truncate_checkpoint(self, partition: TopicPartition, offset: int) -> bool:
         """Cancel a log's compaction before its truncation to `offset`; return whether its checkpoint was lowered.
 
-        If so, write the checkpoint first.
+        If so, the caller writes it before the truncation.
         """
         self._cancel(partition)
         is_lower = self.offsets.get(partition, 0) > offset
@@ -179,7 +179,7 @@ class LogCleaner:
             job.is_cancelled = True
 
     def compacted_offset(self, partition: TopicPartition) -> int | None:
-        """Return a log's checkpoint; None without one or without compaction."""
+        """Return a log's checkpoint; None without one, or if the topic is not compacted."""
         log = self._logs[partition]
         return self.offsets.get(partition) if "compact" in log.config.cleanup_policy else None
 
@@ -236,7 +236,7 @@ class LogCleaner:
         now_ms: int,
         dirty_bytes: dict[TopicPartition, int],
     ) -> LogToClean | None:
-        """Measure a log and add its size to `dirty_bytes`; return None if it must be skipped now."""
+        """Measure a log, set its `dirty_bytes`; return None if it cannot be compacted now."""
         log = self._logs.get(partition)
         if log is None or stable_offset is None or log.failure is not None or log.config.discard_writes:
             return None
@@ -301,7 +301,7 @@ class LogCleaner:
     def clean(
         self, clock: Callable[[], int], settings: CleanerSettings, *, stable_offsets: Mapping[TopicPartition, int]
     ) -> int:
-        """Compact all due logs on this thread; return their number. `clock` returns ms."""
+        """Compact all due logs on this thread; return the number of jobs, also failed ones. `clock` returns ms."""
         count = 0
         while (job := self.begin(clock(), settings, stable_offsets=stable_offsets)) is not None:
             job.run()
@@ -350,7 +350,7 @@ class LogCleaner:
 def _new_filter(size: int, settings: CleanerSettings, secret: bytes) -> RecordFilter:
     """Return the faster filter for a compaction of `size` bytes.
 
-    Imports numpy only here, which is a quarter of a broker's start time and memory.
+    Imports numpy only here: it takes a quarter of a broker's start time and memory.
     """
     from odradek.log.cleaner.offset_map import OffsetMap
 
@@ -371,7 +371,7 @@ class _CompiledCode:
         self._is_missing = False
 
     def get(self) -> "CompactionCode | None":
-        """Return the compiled code, None if it is missing or not ready."""
+        """Return the compiled code, None if it is missing, broken or not ready."""
         if not self._is_missing:
             try:
                 from odradek.columns.compaction_code import compaction_code

@@ -26,9 +26,9 @@ _TIMES: Final = range(-(1 << 62), 1 << 62)
 
 
 class Kept(NamedTuple):
-    """The kept records of a section, encoded in `data`; None means all of them, unchanged.
+    """The kept records of a section, encoded in `data`, which is None if all stay unchanged.
 
-    With `has_new_horizon` timestamps are relative to the horizon.
+    With `has_new_horizon` timestamps are relative to the new delete horizon.
     """
 
     record_count: int
@@ -55,7 +55,7 @@ class KeptRun(NamedTuple):
 
 
 class KeyOffsets(Protocol):
-    """The indexed keys; `latest_offset`, the last offset indexed, may be raised by callers."""
+    """The indexed keys; callers may increase `latest_offset`, the last indexed offset."""
 
     latest_offset: int
 
@@ -87,7 +87,7 @@ class RecordFilter(Protocol):
 
 
 class PlainRecordFilter:
-    """A `RecordFilter` in Python, about 2 µs per record; it reads no `Run`."""
+    """A `RecordFilter` in Python, about 2 µs per record; its chunks have no `Run`."""
 
     def __init__(self, offsets: "OffsetMap") -> None:
         self.offsets = offsets
@@ -133,7 +133,7 @@ def _sections(pieces: Sequence[Piece]) -> list[Section]:
 
 
 def set_horizon(section: Section, horizon_ms: int) -> Kept:
-    """Return all records of a section, relative to a new delete horizon. Raises `CorruptBatchError`."""
+    """Return all records of a section, with timestamps relative to a new delete horizon. Raises `CorruptBatchError`."""
     return _with_horizon(section.header, section.data, list(_walk(section)), horizon_ms)
 
 

@@ -38,7 +38,7 @@ class CheckpointWriter:
         return CheckpointPlan(self.planned, files, is_whole)
 
     def write(self, plan: CheckpointPlan) -> None:
-        """Write the changed files, each atomically and synced. Raises `CheckpointError`."""
+        """Write changed files, unless a later plan has, each atomically and synced. Raises `CheckpointError`."""
         with self._lock:
             for path, offsets in plan.files.items():
                 if self._is_stopped or self._numbers.get(path, 0) > plan.number:

@@ -296,7 +296,7 @@ def refuse_duplicates(logs: Iterable[FoundLog]) -> dict[TopicPartition, StorageE
 def choose_duplicate(
     disk: Disk, found: Collection[FoundLog], topic_id: uuid.UUID | None
 ) -> tuple[FoundLog | None, list[FoundLog]]:
-    """Return the one log with the topic's id and the others, if those have another id; else None and none.
+    """Return the only log with `topic_id` and the other logs, if all those have other ids; else (None, []).
 
     Raises `OSError`.
     """

@@ -83,7 +83,7 @@ class KraftMetadata:
 
 
 def read_kraft_metadata(disk: Disk, directory: str) -> KraftMetadata:
-    """Return the KRaft metadata in a data directory, empty if there is none. Raises `DamagedFileError`."""
+    """Return the KRaft metadata in a data directory, empty if there is none. Raises `DamagedFileError`, `OSError`."""
     metadata = KraftMetadata()
     folder = f"{directory}/{FOLDER}"
     if not disk.is_directory(folder):

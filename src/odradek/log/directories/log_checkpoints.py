@@ -48,7 +48,7 @@ class LogCheckpoints:
         self._outdated.update(dict.fromkeys(partitions, self._writer.planned))
 
     def update_outdated(self, partition: TopicPartition) -> None:
-        """Write the files if they contain an outdated entry of `partition`."""
+        """Write the files if they may contain an outdated entry of `partition`."""
         if self._outdated.get(partition, -1) >= self._writer.written:
             self.write_all()
         self._outdated.pop(partition, None)
@@ -62,7 +62,7 @@ class LogCheckpoints:
             raise
 
     def plan(self) -> CheckpointPlan:
-        """Return the current content of all files. Fails only if descriptors are short."""
+        """Return the current content of all files. Fails only after a passing error."""
         files: dict[str, Mapping[TopicPartition, int]] = {}
         for directory in self._directories.usable:
             try:

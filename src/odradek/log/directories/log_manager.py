@@ -243,8 +243,8 @@ class LogManager:
     ) -> None:
         """Set the logs that this broker had before its start: `partitions`, and all partitions of `topics`.
 
-        If one is missing, it is not created while a directory is offline or with a `reason`, else in one of the
-        absolute `paths`, if usable. Until this call all logs are expected.
+        A missing one is not created while a directory is offline or with a `reason`; otherwise in a usable one of the
+        absolute `paths`, or in any without one. Until this call all logs are expected.
         """
         self._missing.set(partitions, topics, reason=reason, paths=paths)
 
@@ -354,7 +354,7 @@ class LogManager:
         raise OfflineDirectoryError("; ".join(map(str, self.directories.offline.values())))
 
     def truncate_to(self, partition: TopicPartition, offset: int) -> None:
-        """Truncate a log, after writing the checkpoints that would be wrong after a crash."""
+        """Truncate a log, after writing checkpoints if a crash would make them wrong (see `Log.truncate_to`)."""
         log = self._logs[partition]
         kept = max((base for base in log.segment_base_offsets if base < offset), default=log.first_base_offset)
         is_compacted_beyond = self.cleaner.truncate_checkpoint(partition, offset)

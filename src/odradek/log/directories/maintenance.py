@@ -92,7 +92,7 @@ class LogMaintenance:
     ) -> tuple[MaintenanceJob, Iterator[None]] | None:
         """Return a job and an iterator that adds one log's work per step; other tasks can run between steps.
 
-        Returns None if a job is under way. Run the job after any step, but before `close`.
+        Returns None if a job is under way. Run the job after any number of steps, before the logs are closed.
         """
         if self._job is not None:
             return None
@@ -128,7 +128,7 @@ class LogMaintenance:
             job.flushes.append((log, flush))
 
     def finish(self, job: MaintenanceJob) -> CheckpointPlan | None:
-        """Record the results of a finished job; return the checkpoints to write, None if planning failed."""
+        """Record the results of a finished job; return the checkpoints to write, None after an error or `abandon`."""
         if self._job is not job:
             return None
         self._job = None

@@ -47,7 +47,7 @@ class MissingLogs:
     def directories_for(self, partition: TopicPartition, paths: Mapping[str, str]) -> list[str]:
         """Return the directories in which the log may be created; `paths` maps usable directories to absolute paths.
 
-        An expected log is created where it was: a replaced disk that comes back causes no duplicate.
+        An expected log is created in the `paths` of `set`, if usable: elsewhere it could become a duplicate.
         """
         places = [each for each, path in paths.items() if path in self._paths] if self._expects(partition) else []
         return places or list(paths)

@@ -138,7 +138,7 @@ class CheckpointEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Property:
-    """A line of `meta.properties` or `partition.metadata`."""
+    """A key and value of `meta.properties`, `partition.metadata` or `.kafka_cleanshutdown`."""
 
     name: str
     value: str
@@ -253,7 +253,7 @@ def _inspect(disk: Disk, path: str, *, records: bool) -> Iterator[Row]:
 
 
 def inspect_batches(disk: Disk, path: str, *, records: bool) -> Iterator[Batch | LoggedRecord]:
-    """Yield the batches of a `.log` file, with `records` also theirs. Raises `DamagedFileError` and `OSError`."""
+    """Yield a `.log` file's batches, valid ones with their `records`. Raises `DamagedFileError` and `OSError`."""
     file = disk.open(path, read_only=True)
     try:
         for position, header, data in scan_file(file, path, file.size()):

@@ -24,7 +24,7 @@ class Finding:
 
 @dataclass(slots=True, kw_only=True)
 class Totals:
-    """The numbers of checked things and damaged files."""
+    """The numbers of checked logs, segments, batches, records and bytes, and of damaged files."""
 
     logs: int = 0
     segments: int = 0
@@ -60,7 +60,7 @@ class LogContext:
     log_start_offset: int = 0
 
     def is_settled(self, offset: int) -> bool:
-        """Return whether files up to `offset` must be complete."""
+        """Return whether all files of batches up to `offset` must be valid."""
         return self.state.is_clean or offset <= self.recovery_point
 
 
@@ -93,7 +93,7 @@ class Report:
         self._found.append(Finding(path=path, byte=byte, reason=reason, is_damage=False))
 
     def damage(self, path: str, reason: str, byte: int | None = None) -> None:
-        """Add a damaged file, once per file."""
+        """Add damage, and count it as a damaged file."""
         self.totals.damaged_files += 1
         self._found.append(Finding(path=path, byte=byte, reason=reason))
 

@@ -66,7 +66,7 @@ class LogCheck(FileCheck):
         self._records = records
 
     def batch(self, found: FoundBatch) -> bool:
-        """Check a batch; return whether its header is valid."""
+        """Check a batch; return whether it is valid."""
         position, header, data = found
         if not verify_crc(data, 0, header):
             self.fail(position, f"has a batch with a wrong checksum, at offset {header.base_offset}")
@@ -172,7 +172,7 @@ class OffsetIndexCheck(FileCheck):
                 self._awaited = entry
 
     def end(self, size: int, *, may_be_ahead: bool) -> None:
-        """Check the end of the segment at `size` bytes. With `may_be_ahead` (a live log) entries may lack batches."""
+        """Check the end of the segment at `size` bytes. With `may_be_ahead` (a live log) entries may be beyond it."""
         if self._awaited is not None and not may_be_ahead:
             self._disagree(self._awaited)
         for entry in self._entries[self._next :]:
@@ -213,7 +213,7 @@ class TimeIndexCheck(FileCheck):
             self.found(error)
 
     def batch(self, header: BatchHeader, *, is_trusted: bool) -> None:
-        """Check the next batch; after one without `is_trusted`, the largest timestamp is unknown."""
+        """Check the next batch; after one without `is_trusted`, no more entries are checked."""
         self._is_lost = self._is_lost or not is_trusted
         if self._is_lost:
             return
@@ -234,7 +234,7 @@ class TimeIndexCheck(FileCheck):
     def end(self, *, may_be_ahead: bool, is_finished: bool) -> None:
         """Check the end of the segment. With `is_finished` the largest timestamp must be indexed.
 
-        With `may_be_ahead` (a live log) entries may lack batches.
+        With `may_be_ahead` (a live log) entries may be beyond it.
         """
         if self._is_lost:
             return

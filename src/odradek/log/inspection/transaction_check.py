@@ -64,7 +64,7 @@ class TransactionCheck(FileCheck):
     def end(self, *, is_complete: bool, may_be_ahead: bool) -> None:
         """Check the end of the segment. With `is_complete` no entry may be missing.
 
-        With `may_be_ahead` (a live log) entries may lack markers.
+        With `may_be_ahead` (a live log) entries may precede their markers.
         """
         if is_complete and self._lacking is not None:
             self.fail(self._size, f"lacks {self._lacking}")
@@ -76,7 +76,7 @@ class TransactionCheck(FileCheck):
 
 
 def begin_segment(chain: Chain, base_offset: int, snapshot: bytes | None) -> None:
-    """Set `chain.producers` from the segment's snapshot if they are unknown; None stays if it is invalid."""
+    """Set unknown `chain.producers` from a valid snapshot; without a snapshot, to an empty state at offset 0."""
     if chain.producers is not None:
         return
     if snapshot is not None:

@@ -102,13 +102,13 @@ class ProducerState:
         self._open = {key: self.entries[key] for key in sorted(starts, key=starts.__getitem__)}
         """The producers with open transactions, the oldest first."""
         self._ended: deque[tuple[int, int]] = deque()
-        """`(first offset, marker's offset)` of transactions with an uncommitted marker, ordered by marker."""
+        """`(first offset, marker's offset)` of transactions with a marker beyond the high watermark, by marker."""
 
     # ---- transactions -------------------------------------------------------------------------------------------
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """The first offset of the earliest transaction that is open or has an uncommitted marker, or None."""
+        """The first offset of the earliest transaction without a marker below the high watermark, or None."""
         first = next(iter(self._open.values())).transaction_start if self._open else None
         if not self._ended:
             return first

@@ -67,7 +67,7 @@ class RefusedBatches:
         return len(self._refusals)
 
     def note_batch(self, batch: Buffer, error: KafkaError, now_ms: int) -> bool:
-        """Record that a client's `batch` was refused with `error`; return False unless its producer is idempotent."""
+        """Record that a client's `batch` was refused with `error`; return False if damaged or not idempotent."""
         if len(batch) < HEADER_SIZE:
             return False
         header = read_header(batch)

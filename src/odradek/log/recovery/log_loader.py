@@ -57,7 +57,7 @@ NOTHING_TRUNCATED: Final = TruncatedBytes(0, 0)
 class LoadedLog:
     """A loaded log with closed files and at least one segment, the last of which is active.
 
-    `is_clean`: the files are as a clean shutdown left them.
+    `is_clean`: no segment was recovered or created.
     """
 
     segments: list[Segment]
@@ -80,7 +80,7 @@ def load(
     cleaned_offset: int = 0,
     watch: Watcher = lambda size: None,
 ) -> LoadedLog:
-    """Load the log in `directory`, created if missing, and recover it.
+    """Load the log in `directory`, created if missing; recover it unless it is `clean` and its end is valid.
 
     `watch` is called with the size of each read of recovery.
     """
@@ -136,7 +136,7 @@ def load(
 def _load_synced(
     pool: FilePool, directory: str, segments: list[Segment], now_ms: int, *, clean: bool, recovery_point: int
 ) -> int:
-    """Load the end offsets and timestamps of synced, valid segments; return their number. Others need recovery."""
+    """Load ends of synced segments, rebuild their wrong indexes; return their number. Later ones need recovery."""
     for number, segment in enumerate(segments[:-1]):
         following = segments[number + 1].base_offset
         if not clean and following > recovery_point:
@@ -200,7 +200,7 @@ def load_producers(
 
 
 def _add_recent_batches(state: ProducerState, segments: Sequence[Segment], end: int) -> None:
-    """Add each producer's last five batches before `end`, because a snapshot has only the last one.
+    """Add producers' last five batches, if near `end`, because a snapshot has only the last one.
 
     Kafka's broker does not, and so may append a retried batch twice.
     """
@@ -235,7 +235,7 @@ def remove_snapshots(
     before: int | None = None,
     of: Container[int] = (),
 ) -> None:
-    """Remove snapshots before `before`, after `after` (synced), and at offsets in `of`."""
+    """Remove snapshots before `before`, after `after` and at offsets in `of`; `after` syncs the directory."""
     gone = [
         offset
         for offset in _snapshots(pool, directory)
@@ -248,7 +248,7 @@ def remove_snapshots(
 
 
 def _remove_stray_snapshots(pool: FilePool, directory: str, segments: list[Segment], *, synced_offset: int) -> None:
-    """Remove unneeded snapshots, and invalid ones from `synced_offset` on, which may be unsynced."""
+    """Remove snapshots at no base offset, except the last, and invalid ones from `synced_offset` on."""
     bases = {segment.base_offset for segment in segments}
     offsets = _snapshots(pool, directory)
     for offset in offsets:
@@ -320,7 +320,7 @@ def _load_epochs(pool: FilePool, directory: str, synced: list[Segment]) -> Leade
 def _has_latest_epoch(epochs: LeaderEpochs, segments: list[Segment], log_start_offset: int) -> bool:
     """Return whether `epochs` has the last batch's epoch, without which followers keep divergent records.
 
-    Kafka's broker drops epochs newer than its controller's.
+    It may be missing: Kafka's broker drops epochs newer than its controller's.
     """
     last = next((segment for segment in reversed(segments) if segment.size), None)
     if last is None:
@@ -357,7 +357,7 @@ def _recover(
     watch: Watcher,
     cleaned_offset: int,
 ) -> TruncatedBytes:
-    """Recover the segments from number `first` on; truncate the log at the first error. Updates `producers`."""
+    """Recover the segments from number `first` on; truncate at the first error. Updates `epochs`, `producers`."""
     epochs.truncate_from_end(segments[first].base_offset)
     expected = segments[first].base_offset
     for number in range(first, len(segments)):

@@ -84,7 +84,7 @@ class DamageCheck:
         )
 
     def run(self) -> DamagedFileError | None:
-        """Return the first damage in the file, or None. Raises `OSError`."""
+        """Return the first damage in the file, None without any or at a message of format 0 or 1. Raises `OSError`."""
         segment, path = self.segment, self.segment.log.path
         file = self.disk.open(path, read_only=True)
         lowest = segment.base_offset

@@ -46,9 +46,9 @@ class FilePool:
         return PooledFile(self, path)
 
     def run_in_threads(self, groups: Sequence[Sequence[Callable[[], T]]], *, threads: int) -> Iterator[T]:
-        """Run `groups` of work on up to `threads` threads each, so few that the pool closes no file.
+        """Run each of `groups` on up to `threads` threads, and yield the results.
 
-        Each thread opens two segments at most.
+        Fewer threads are used if the pool would close files; the work may open two segments at a time.
         """
         for file in tuple(self._open):
             file.close()

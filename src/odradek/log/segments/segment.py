@@ -204,7 +204,7 @@ class Segment:
         self._since_entry = end.since_entry
 
     def first_timestamp(self) -> int:
-        """Return the timestamp of the first batch, -1 without one."""
+        """Return the largest timestamp of the first batch, -1 without one."""
         if self._first_timestamp is None:
             self._first_timestamp = self._read_first_timestamp()
         return self._first_timestamp
@@ -225,7 +225,7 @@ class Segment:
             entries.flush()
 
     def rewrite_indexes(self) -> None:
-        """Rewrite the index files, not atomically: after a crash the segment is recovered again."""
+        """Make the next flush rewrite the index files, not atomically: after a crash recovery runs again."""
         for entries in self._indexes():
             entries.rewrite()
 
@@ -289,7 +289,7 @@ class Segment:
         )
 
     def rebuild_indexes(self, reason: str) -> bool:
-        """Rebuild both indexes after a wrong entry; return whether that changed any. Later calls do nothing."""
+        """Rebuild both indexes after a wrong entry, only once if no batch is pending; return whether any changed."""
         if self._is_rebuilt:
             return False
         self._is_rebuilt = True
@@ -321,7 +321,7 @@ class Segment:
         return True
 
     def confirm_times(self) -> None:
-        """Check `max_timestamp` if it is only from the time index, and rebuild wrong indexes. Raises nothing.
+        """Check `max_timestamp` if it is only from the time index, and rebuild wrong indexes; log errors.
 
         Repeated calls check again only while batches are pending.
         """
@@ -346,7 +346,7 @@ class Segment:
         """Return up to `max_bytes` in positions `[position, end)`; the last batch may be truncated.
 
         A larger first batch is returned whole with `at_least_one`, else not at all. Raises `DamagedSegmentError` if the
-        first batch's checksum is wrong; later ones are not checked (1 µs each): clients check them and fetch again.
+        first batch is damaged; later ones are not checked (1 µs each): clients check them and fetch again.
         """
         if not at_least_one and max_bytes < end - position:
             # Usually other partitions have filled the response, and the rest is too small for a batch.
@@ -424,7 +424,7 @@ class Segment:
         self._are_times_confirmed = False
 
     def has_valid_indexes(self, end_offset: int) -> bool:
-        """Return whether both index files of a finished segment exist and are valid."""
+        """Return whether both index files exist, and they and the transaction index are valid."""
         index_bytes, time_index_bytes = self.stored_index_bytes()
         return (
             self.pool.disk.exists(self.offset_index.entries.file.path)
@@ -442,7 +442,7 @@ class Segment:
         return self.aborted.is_valid(size, self.base_offset, end_offset)
 
     def offset_beyond_end(self) -> int | None:
-        """Return the last indexed offset if the file was truncated before its position, or None."""
+        """Return the last indexed offset if the file ends before its position; None otherwise or for a wrong index."""
         last, index_bytes = self.offset_index.entries.last, self.stored_index_bytes()[0]
         if last is None or last[1] < self.size or index_bytes % ENTRY.size:
             return None

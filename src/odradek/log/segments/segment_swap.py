@@ -51,7 +51,7 @@ class CleanedSegment(NamedTuple):
 
 
 def swap(disk: Disk, directory: str, base_offset: int, remove_old_segments: Callable[[], None]) -> None:
-    """Do steps 2 to 4; `remove_old_segments` is step 3. After an `OSError` the log needs recovery."""
+    """Do steps 2 to 4 above; `remove_old_segments` is step 3. After an `OSError` the log needs recovery."""
     paths = [path for kind in _KINDS if disk.exists((path := offset_file(directory, base_offset, kind)) + CLEANED)]
     for path in reversed(paths):
         disk.rename(path + CLEANED, path + SWAP)

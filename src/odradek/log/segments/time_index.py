@@ -51,7 +51,7 @@ class TimeIndex:
         return (last[0], self._base_offset + last[1]) if last else (NO_TIMESTAMP, self._base_offset)
 
     def entry_below(self, timestamp: int) -> tuple[int, int]:
-        """Return `(timestamp, offset)` of the last entry before `timestamp`; all records up to it are earlier, too."""
+        """Return `(timestamp, offset)` of the last entry before `timestamp`, -1 and the base offset without one."""
         number = self.entries.find(timestamp - 1, 0)
         if number < 0:
             return NO_TIMESTAMP, self._base_offset

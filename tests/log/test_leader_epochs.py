@@ -58,6 +58,12 @@ def test_truncation_removes_epochs_but_not_the_current_one_at_the_start() -> Non
     assert (epochs.entries, epochs.latest) == ([], -1)
 
 
+def test_truncation_at_the_start_of_an_epoch_removes_the_earlier_ones() -> None:
+    epochs = epochs_of((2, 10), (3, 20), (7, 35))
+    epochs.truncate_from_start(20)
+    assert (epochs.entries, epochs.is_dirty) == ([EpochStart(3, 20), EpochStart(7, 35)], True)
+
+
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(1, 5)), max_size=30), st.integers(0, 200))
 def test_the_epoch_of_an_offset_is_that_of_the_leader_that_wrote_it(leaders: list[tuple[int, int]], start: int) -> None:
     epochs = LeaderEpochs()

@@ -12,6 +12,7 @@ from odradek.columns import compaction_code
 from odradek.log.cleaner import log_cleaner
 from odradek.log.cleaner.compaction import Compaction
 from odradek.log.cleaner.log_cleaner import CleanerSettings, Throttle
+from odradek.log.segments.time_index import TimeIndex
 from odradek.model import TopicPartition
 from odradek.protocol.batches.records import encode_batch
 from odradek.testing.simulation.disk import MemoryDisk
@@ -137,6 +138,28 @@ def test_an_error_while_segments_are_swapped_stops_the_log_and_recovery_complete
     room.restart(clean=False)
     assert room.texts() == [(1, "a", "2")]
     assert room.append(("a", "3")) == 2
+
+
+def test_a_compacted_segment_that_cannot_be_read_stops_the_log_and_nothing_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without a stop, the log would be compacted again and again, and nobody would hear of the disk."""
+    room = Room()
+    room.append(("a", "1"), ("a", "2"))
+    room.roll()
+    last_entry = TimeIndex.last_entry
+
+    def fail(index: TimeIndex) -> tuple[int, int]:
+        if index.entries.file.path.endswith(".cleaned"):
+            raise OSError(errno.EIO, "Input/output error")
+        return last_entry(index)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(TimeIndex, "last_entry", fail)
+        room.compact()
+    assert "Input/output error" in str(room.log.failure)
+    room.restart(clean=False)
+    assert [text[0] for text in room.texts()] == [0, 1]
 
 
 def test_truncation_ends_a_compaction_and_lowers_the_checkpoint() -> None:

@@ -143,6 +143,7 @@ class LocalLog:
 
     def truncate(self, offset: int) -> None:
         """Remove everything from `offset` on, not below `first_base_offset`. After an error call it again."""
+        assert offset >= self.first_base_offset, "a log that begins later is truncated fully"
         self.pending.clear()
         self.needs_truncation = True
         self.log_end_offset = self.written_offset = offset

@@ -5,8 +5,9 @@ Files are renamed to `*.deleted` and removed after `file.delete.delay.ms`, becau
 
 import logging
 from collections.abc import Container, Sequence
+from contextlib import closing
 
-from odradek.log.errors import LogStorageError, is_passing
+from odradek.log.errors import is_passing
 from odradek.log.local_log import LocalLog
 from odradek.log.log_writer import LogWriter
 from odradek.log.names import CLEANED, DELETED
@@ -21,10 +22,7 @@ _logger = logging.getLogger("odradek.log")
 
 
 class SegmentDeletion:
-    """Deletes and replaces segments of one log.
-
-    After a `LogStorageError` the log has stopped, unless only a compacted file could not be read.
-    """
+    """Deletes and replaces segments of one log. After a `LogStorageError` the log has stopped."""
 
     __slots__ = ("_files", "_local", "_writer")
 
@@ -110,16 +108,16 @@ class SegmentDeletion:
 
     def _times_of_cleaned(self, base_offset: int) -> tuple[int, int] | None:
         local = self._local
-        cleaned = Segment.open(local.pool, local.directory, base_offset, local.config, now_ms=0, suffix=CLEANED)
         try:
-            return cleaned.time_index.last_entry()
+            with closing(
+                Segment.open(local.pool, local.directory, base_offset, local.config, now_ms=0, suffix=CLEANED)
+            ) as cleaned:
+                return cleaned.time_index.last_entry()
         except OSError as error:
             if not is_out_of_descriptors(error):
-                raise LogStorageError(f"Failed to swap in {cleaned.log.path}: {error}") from error
-            _logger.warning("Failed to swap in %s, will retry: %s", cleaned.log.path, error)
+                self._writer.stop(f"Failed to swap in compacted segments of {local.directory}: {error}", error)
+            _logger.warning("Failed to swap in compacted segments of %s, will retry: %s", local.directory, error)
             return None
-        finally:
-            cleaned.close()
 
     def take_deleted_files(self, now_ms: int) -> list[str]:
         """Return the files that are due, for the caller to remove."""

@@ -86,8 +86,11 @@ class LeaderEpochs:
     def truncate_from_start(self, start_offset: int) -> None:
         """Remove epochs that ended at or before `start_offset`; the epoch of that offset then begins there."""
         number = bisect_right(self.entries, start_offset, key=lambda entry: entry.start_offset)
-        if number and self.entries[number - 1].start_offset < start_offset:
-            self.entries[:number] = [EpochStart(self.entries[number - 1].epoch, start_offset)]
+        if number == 0:
+            return
+        first = EpochStart(self.entries[number - 1].epoch, start_offset)
+        if self.entries[:number] != [first]:
+            self.entries[:number] = [first]
             self.is_dirty = True
 
     def encode(self) -> bytes:

@@ -328,8 +328,8 @@ class Segment:
         if self._are_times_confirmed:
             return
         self._are_times_confirmed = self.size == self.written_size
-        timestamp, offset = self.time_index.last_entry()
         try:
+            timestamp, offset = self.time_index.last_entry()
             start = self.find(offset)
             true = next((header.max_timestamp for _, header in self.scan(start)), None)
             is_told = timestamp < 0 or true == timestamp or (true is None and self.size != self.written_size)

@@ -39,7 +39,7 @@ class Case:
     """The racks with a replica of each partition, by topic."""
 
     def checked(self) -> "Case":
-        """Return the case itself. Raises `LabError`, which names the invalid member or topic."""
+        """Return the case itself. Raises `LabError` for what is invalid, `InvalidTopicError` for a topic's name."""
         if not self.topics:
             raise LabError("the case has no topic: name one with its number of partitions, such as --topic t=12")
         for topic, count in self.topics.items():
@@ -85,7 +85,7 @@ class Case:
         return sum(self.topics.values())
 
     def owners(self) -> dict[TopicPartition, str]:
-        """Return the owner of each partition; if several members claim it, one of the newest generation."""
+        """Return the owner of each partition; if several members claim it, the first one of the newest generation."""
         found: dict[TopicPartition, str] = {}
         for name, member in self.members.items():
             for partition in member.owned:

@@ -49,7 +49,7 @@ class _Member(Protocol):
 
     @property
     def owned(self) -> set[int]:
-        """The numbers of the partitions that it reads."""
+        """The numbers of the partitions that the consumer owns."""
 
     async def start(self) -> None:
         """Join the group and read."""
@@ -164,7 +164,7 @@ _SETTINGS: Final[dict[Generation, dict[str, Any]]] = {
 def measure(generation: Generation, change: Change, *, members: int, partitions: int, seed: int = 0) -> Measured:
     """Run one change in a group of `members` that share one topic; return its cost and timeline.
 
-    Raises `TimeoutError` if the group does not settle.
+    Raises `TimeoutError` if the group does not settle within `_LIMIT_S`.
     """
     config = {
         "group.initial.rebalance.delay.ms": "0",
@@ -192,7 +192,7 @@ def measure(generation: Generation, change: Change, *, members: int, partitions:
 
 
 class _Run:
-    """One group in one world."""
+    """One group on one simulated cluster."""
 
     def __init__(self, world: World, generation: Generation, members: int, partitions: int) -> None:
         self._world = world
@@ -278,7 +278,7 @@ class _Run:
         return sum(each.requests for (api, _), each in meter.counters.items() if api in _GROUP_REQUESTS)
 
     async def _settle(self) -> tuple[float, int, float]:
-        """Wait until the group settles. Return partition-seconds without owner, stopped members, last change (s)."""
+        """Wait until the group settles. Return partition-seconds without owner, stopped members, last change's time."""
         stopped_partition_s, stopped = 0.0, set()
         before = [(member, member.owned) for member in self._living]
         last_change_s = self._world.now_s
@@ -314,7 +314,7 @@ def measure_all(
     seed: int = 0,
     measured: Callable[[Cost], None] = lambda cost: None,
 ) -> Costs:
-    """Return the cost of each change for each group size and generation; call `measured` with each at once."""
+    """Return the cost of each change for each group size and generation; call `measured` after each."""
     found = []
     for change in changes:
         for size in members:

@@ -10,7 +10,7 @@ async def read_case(admin: Admin, group_id: str) -> tuple[Case, str]:
     """Return the case of a group and the name of its assignor, which is empty while the group rebalances.
 
     A member's topics are those of its subscription and of its assignment: topics of a regular expression are only in
-    the assignment. Raises `LabError` for a group without members, and `KafkaError`.
+    the assignment. Raises `LabError` for a group that has no members or is not of consumers, and `KafkaError`.
     """
     group = await admin.describe_group(group_id)
     if group.protocol_type not in ("", PROTOCOL_TYPE):

@@ -33,7 +33,7 @@ def case_of_texts(
     threads: Sequence[str] = (),
     base: Case | None = None,
 ) -> Case:
-    """Return the case that the texts describe, added to `base`. Raises `LabError`.
+    """Return the case that the texts describe, added to `base`. Raises `LabError` or `InvalidTopicError`.
 
     A number N among `members` stands for N members c0, c1, …; texts of `racks` and `threads` without `=` are for all
     members.
@@ -183,7 +183,7 @@ def _changed(member: Member, change: Mapping[str, object]) -> Member:
 
 
 def _ranges(partitions: Sequence[tuple[str, int]]) -> Iterator[tuple[str, int, int]]:
-    """Yield `(topic, first, last)` of each run of consecutive partitions."""
+    """Yield `(topic, first, last)` of each run of consecutive numbers in sorted `partitions`."""
     start = 0
     for index in range(1, len(partitions) + 1):
         topic, number = partitions[index - 1]

@@ -62,7 +62,7 @@ class Run:
 
 
 def run_strategy(case: Case, strategy: str) -> Run:
-    """Run `strategy` on the case until it settles. Raises `LabError` if the strategy is unknown or fails."""
+    """Run `strategy` until no partition moves, at most 10 times. Raises `LabError` if it is unknown or fails."""
     assignor = create(strategy)
     with _failures(strategy):
         if assignor.name in _THREADED:

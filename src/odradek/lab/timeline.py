@@ -30,7 +30,8 @@ class Mark:
 class Timeline:
     """The owners of partitions over time.
 
-    A gap is a span without an owner. The times before a partition's first owner, and after its last one, are no gaps.
+    A gap is a span without an owner. The time before a partition's first owner is no gap, nor is the time after its
+    last one, except in a replay if the owner lost it in the last rebalance.
     """
 
     title: str
@@ -68,7 +69,7 @@ class Timeline:
 
 
 class TimelineBuilder:
-    """Builds spans from changes of owners. A time earlier than the previous one counts as the previous one."""
+    """Builds spans from changes of owners. A partition's time before its previous one counts as the previous one."""
 
     def __init__(self) -> None:
         self._open: dict[TopicPartition, tuple[str | None, int]] = {}

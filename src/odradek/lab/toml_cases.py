@@ -29,7 +29,7 @@ _TYPES: Final = {"rack": str, "owned": str, "instance_id": str, "generation": in
 
 
 class _KeyError(Exception):
-    """An invalid key of the file: `path` has its tables and its name."""
+    """An invalid key of the file: `path` has the names of its tables and its own."""
 
     def __init__(self, path: Sequence[str], message: str) -> None:
         self.path = path
@@ -37,7 +37,7 @@ class _KeyError(Exception):
 
 
 def parse_case(text: str, name: str) -> tuple[Case, str | None]:
-    """Return the case of a file's text, and its strategy, if any. Raises `LabError`, which begins with `NAME:LINE`."""
+    """Return the case of a file's text, and its strategy, if any. Raises `LabError`, which begins with NAME[:LINE]."""
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -124,7 +124,7 @@ def _check_keys(values: Mapping[str, Any], known: Sequence[str], path: Sequence[
 
 
 def _line(text: str, path: Sequence[str]) -> int:
-    """Return the line of a key, found by looking for each part of its path after the line of the part before."""
+    """Return the line of a key: search each part of `path` from the line of the part before; skip missing parts."""
     lines = text.splitlines()
     found = 0
     for part in path:

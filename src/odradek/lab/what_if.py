@@ -126,7 +126,7 @@ class Pauses:
 
 
 def pauses(history: Sequence[Mapping[str, Any]], causes: Sequence[str]) -> Pauses | None:
-    """Return the medians of past rebalances with one of the causes, else of all; None if there are none.
+    """Return the medians of past stable rebalances with one of the causes, else of all; None if there are none.
 
     `history` has objects of the rebalance journal, as `Admin.rebalance_history` returns them.
     """
@@ -195,7 +195,7 @@ def _without_topics(case: Case, names: Sequence[str]) -> Case:
 
 
 def _without_racks(case: Case, names: Sequence[str]) -> Case:
-    """Return the case without the members and replicas on these racks."""
+    """Return the case without the members and replicas on these racks. Raises `LabError` for an unknown rack."""
     gone = set(names)
     known = {member.rack for member in case.members.values() if member.rack}
     known |= {rack for some in case.replica_racks.values() for racks in some for rack in racks}
@@ -210,7 +210,7 @@ def _without_racks(case: Case, names: Sequence[str]) -> Case:
 
 
 def _new_members(text: str, members: Mapping[str, Member], every: tuple[str, ...]) -> dict[str, Member]:
-    """Return the new members of `text`; `members` have the names that are taken, also by members that leave."""
+    """Return the new members of `text`. `members` has all taken names, also those of members that leave."""
     if text.isdecimal():
         if not (len(text) < 8 and 1 <= int(text) <= MAX_MEMBERS):
             raise LabError(f"{text} is not a number of new members: use from 1 to {MAX_MEMBERS:,}")

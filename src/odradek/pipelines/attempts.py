@@ -43,19 +43,19 @@ class Attempt(Protocol):
     """A query that has started; `runner` restarts it if it fails."""
 
     def poll(self) -> tuple[Figures, bool]:
-        """Return the counts of this attempt, and whether its query runs. Raise `AttemptFailedError` once."""
+        """Return this attempt's counts, and whether its query runs. Raise `AttemptFailedError` once if it failed."""
 
     def wait(self, seconds: float) -> None:
         """Wait until the query has ended, at most `seconds`."""
 
     def stop(self) -> None:
-        """Stop the query, without its unfinished batch, and commit its progress."""
+        """Stop the query, without its unfinished batch, and commit its progress. Raise as `poll` does."""
 
 
 class QueryAttempt:
     """An attempt with a Spark query. For one thread; the caller holds the checkpoint's lock.
 
-    The constructor raises `AttemptFailedError`.
+    The constructor raises `AttemptFailedError` if the query does not start.
     """
 
     def __init__(self, spark: Any, pipeline: AnyPipeline, runtime: Runtime) -> None:
@@ -180,7 +180,7 @@ class QueryAttempt:
 
 
 class Backfill:
-    """The end offsets of a back-fill, looked up once: of the first records at or after `source.until`."""
+    """Where a back-fill ends, looked up once: the first record at or after `source.until`, or the log end."""
 
     def __init__(self, pipeline: QueryPipeline) -> None:
         self._ends: dict[TopicPartition, int] = {}
@@ -199,7 +199,7 @@ class Backfill:
             lookup.close()
 
     def is_complete(self, offsets: Mapping[TopicPartition, int]) -> bool:
-        """Return whether a query whose next offsets are `offsets` has read all; always False without `until`."""
+        """Return whether a query with the next offsets `offsets` has reached all ends; always False without `until`."""
         return bool(self._ends) and all(offsets.get(each, 0) >= end for each, end in self._ends.items())
 
 

@@ -22,7 +22,7 @@ _FINAL: Final = frozenset({"BadRowError", "ConfigurationError", "DataLossError",
 
 
 class PipelineError(OdradekError):
-    """Pipelines failed. `failures` are their errors by pipeline name or file position."""
+    """Pipelines failed. `failures` are their errors by the pipeline's name or by `FILE:LINE`."""
 
     def __init__(self, failures: Mapping[str, OdradekError]) -> None:
         super().__init__("; ".join(f"{name}: {failure}" for name, failure in failures.items()))
@@ -39,7 +39,7 @@ def spark_errors() -> tuple[type[Exception], ...]:
 
 @contextmanager
 def errors_about(key: str) -> Iterator[None]:
-    """Turn errors of Spark and of the data source into a `TomlKeyError` about `key`."""
+    """Turn errors of Spark, and Odradek's that are not retriable, into a `TomlKeyError` about `key`."""
     try:
         yield
     except TomlKeyError:
@@ -54,7 +54,7 @@ def errors_about(key: str) -> Iterator[None]:
 
 
 def sentence_of(text: str) -> str:
-    """Return the line of Spark's text that names the cause, often a Python traceback inside of a Java one."""
+    """Return a sentence on the cause in Spark's text: of the last Python traceback in it, else the first line."""
     if missing := _NO_PACKAGE.search(text):
         return (
             f"the Python of Spark's workers has no package {missing[1]}: install 'odradek[spark]' there, or set "

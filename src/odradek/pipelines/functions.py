@@ -34,7 +34,7 @@ def load_function(name: str, directory: Path, key: str) -> Callable[..., Any]:
 
 
 def call_query_function(name: str, directory: Path, views: Mapping[str, Any]) -> Any:
-    """Call a function with the views as keyword arguments; return its DataFrame. Raise `TomlKeyError`."""
+    """Call a function with the views as keyword arguments; return its DataFrame. Raise `TomlKeyError` if it fails."""
     function = load_function(name, directory, "function")
     try:
         frame = function(**views)

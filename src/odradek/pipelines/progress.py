@@ -103,7 +103,7 @@ def add_reports(figures: Figures, reports: Sequence[Any], *, after_batch: int) -
 
 
 def _count(observed: Any, name: str) -> int:
-    """Return a count of an observation, whose row over Spark Connect has `values` in the order of a `schema`."""
+    """Return count `name` of an observation, 0 if missing. Spark Connect gives `values` in the order of a `schema`."""
     schema = getattr(observed, "schema", None)
     if schema is None:
         return getattr(observed, name, None) or 0
@@ -112,7 +112,7 @@ def _count(observed: Any, name: str) -> int:
 
 
 def lag_of(report: Any) -> int | None:
-    """Return the number of offsets after the report's batch, in all sources; None if a source reports no offsets."""
+    """Return the offsets from the batch's end to the log ends, over all sources; None if a source reports none."""
     lag = 0
     for source in report.sources:
         if {source.endOffset, source.latestOffset} & {None, "null"}:
@@ -124,7 +124,7 @@ def lag_of(report: Any) -> int | None:
 
 
 def offsets_of(report: Any) -> dict[TopicPartition, int]:
-    """Return the next offset of every partition; the lowest one if several streams read the partition."""
+    """Return the next offset to read of every partition, the lowest one of all streams that read it."""
     offsets: dict[TopicPartition, int] = {}
     for source in report.sources:
         if source.endOffset in {None, "null"}:

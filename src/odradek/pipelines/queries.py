@@ -38,7 +38,7 @@ _STATUS_SECONDS: Final = 0.05
 
 
 def start_query(spark: Any, pipeline: QueryPipeline) -> Any:
-    """Start a query. Raise `TomlKeyError`, which names the key of the file."""
+    """Start a query. Raise `TomlKeyError` about a key of the file, or Spark's error."""
     session = new_session(spark, pipeline)
     frame = build_query(session, pipeline)
     check_sink(session, pipeline, frame)
@@ -68,7 +68,10 @@ def build_query(session: Any, pipeline: QueryPipeline) -> Any:
 
 
 def start_mirror(spark: Any, pipeline: MirrorPipeline, disk: Disk) -> Any:
-    """Start a query that copies records. The target's topics must exist: `mirror.MirrorTopics` creates them."""
+    """Start a query that copies records. The target's topics must exist: `mirror.MirrorTopics` creates them.
+
+    Raise `TomlKeyError` about a key of the file, such as `groups` over Spark Connect, or Spark's error.
+    """
     from pyspark.sql import functions
 
     session = new_session(spark, pipeline)
@@ -118,7 +121,7 @@ def _start(writer: Any, pipeline: Pipeline) -> Any:
 
 
 def _wait_for_sources(query: Any) -> None:
-    """Wait until the query's sources have started or it has ended, at most `_SOURCES_SECONDS`.
+    """Wait until the query's sources have started or the query has ended, at most `_SOURCES_SECONDS`.
 
     Spark fails a source whose Python does not start within 10 s; many pipelines that start at once would exceed that.
     """
@@ -177,7 +180,7 @@ def records_of(session: Any, source: Source, topics: Topics, *, headers: bool) -
 
 
 def _view(session: Any, pipeline: QueryPipeline, stream: Stream) -> Any:
-    """Return the stream's records: keys as text; values as text or, with a schema, as columns."""
+    """Return the stream's records: keys as text; values as text or, if the stream has fields, as columns."""
     from pyspark.sql import functions
 
     columns = [functions.col("key").cast("string"), "topic", "partition", "offset", "timestamp"]
@@ -214,7 +217,7 @@ def _in_time_range(records: Any, source: Source) -> Any:
 
 
 def _bad_rows(pipeline: QueryPipeline) -> Destination | None:
-    """Return the destination of bad rows; None if they stay in the query."""
+    """Return the destination of bad rows; None if they stay in the query with null fields."""
     if pipeline.on_bad_row == "null":
         return None
     if pipeline.on_bad_row == "fail":
@@ -228,7 +231,7 @@ def _bad_rows(pipeline: QueryPipeline) -> Destination | None:
 
 
 def check_pipeline(spark: Any, pipeline: AnyPipeline) -> str | None:
-    """Let Spark analyse a pipeline without running it; return its query's columns, None for a mirror.
+    """Let Spark analyse a pipeline without running it; return its columns and types as text, None for a mirror.
 
     Raise `TomlKeyError`.
     """

@@ -72,7 +72,7 @@ class PipelineRun:
         return self._runtime.clock
 
     def poll(self) -> Status:
-        """Update the counts, commit progress, and restart a failed query when its pause is over."""
+        """Update the counts, commit progress, and restart a failed query after its backoff. Return the status."""
         if not self._status.active:
             return self._status
         if self._attempt is not None:
@@ -221,7 +221,7 @@ def run_pipelines(
 
 
 def _stop(run: PipelineRun) -> None:
-    """Stop a run, ignoring errors. A second Ctrl-C ends its wait."""
+    """Stop a run. Spark's errors and a second Ctrl-C, which ends the wait, are only logged."""
     expected: tuple[type[BaseException], ...] = (*spark_errors(), KeyboardInterrupt)
     try:
         run.stop()

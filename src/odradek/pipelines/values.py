@@ -28,7 +28,7 @@ def parse_values(records: Any, stream: Stream, columns: list[Any], bad_rows: Des
     """Return the records with `columns` and the fields of their values.
 
     Records that do not parse go to `bad_rows`; if that is None, they stay with null fields. A field with the name of
-    one of `columns` becomes `value_NAME`. Raise `ConfigurationError` for a type without fields.
+    one of `columns` becomes `value_NAME`. Raise `ConfigurationError` for an invalid schema, or two fields of one name.
     """
     from pyspark.sql import functions as sql
 
@@ -66,7 +66,7 @@ def parse_values(records: Any, stream: Stream, columns: list[Any], bad_rows: Des
 
 
 def _names(stream: Stream, fields: list[Any], shown: list[str]) -> dict[str, str]:
-    """Return the column name of every field."""
+    """Return the column name of every field. Raise `ConfigurationError` if two are equal."""
     taken = {name.lower() for name in shown}
     names = {each.name: f"value_{each.name}" if each.name.lower() in taken else each.name for each in fields}
     columns = [name.lower() for name in names.values()]
@@ -76,7 +76,7 @@ def _names(stream: Stream, fields: list[Any], shown: list[str]) -> dict[str, str
 
 
 def _encoded(stream: Stream) -> tuple[list[Any], Any, Any, Any]:
-    """Return the tuple of `_json` for Avro or Protobuf. Raise `ConfigurationError` for an invalid schema."""
+    """Return for Avro or Protobuf what `_json` returns. Raise `ConfigurationError` for an invalid schema."""
     from pyspark.sql import functions as sql
 
     decoder = _decoder(stream)
@@ -97,7 +97,7 @@ def _decoder(stream: Stream) -> Decoder:
 
 
 def _json(stream: Stream) -> tuple[list[Any], Any, Any, Any]:
-    """Return the fields, the column `_parsed`, and columns for its value and for the reason if it is bad."""
+    """Return the fields, then columns: `_parsed`, the parsed value in it, and the reason why the record is bad."""
     from pyspark.sql import functions as sql
 
     fields = _fields(stream)
@@ -117,7 +117,7 @@ def _fields(stream: Stream) -> list[Any]:
 
 
 def _delimited(column: str) -> Any:
-    """Return the text to parse: the value in a list, before the end mark."""
+    """Return a column's text to parse: a JSON list of the value and the end mark."""
     from pyspark.sql import functions as sql
 
     return sql.concat(sql.lit('{"value":['), sql.col(column).cast("string"), sql.lit(f',{{"{_END}":true}}]}}'))

@@ -92,7 +92,7 @@ class ReadOptions:
     starting: Boundary
     ending: Boundary
     starting_timestamp_falls_back: bool
-    """Whether to read from its end, and not fail, a partition without a record at or after the starting timestamp."""
+    """Whether a partition without a record at or after the starting timestamp is read from its end; else reads fail."""
     fail_on_data_loss: bool
     max_offsets_per_trigger: int | None
     min_offsets_per_trigger: int | None
@@ -169,7 +169,7 @@ _FIXED_BY_SPARK: Final = {
 
 
 def parse_read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
-    """Parse the options of a read. Raise `ConfigurationError`, which names the option."""
+    """Parse the options of a read. Raise `ConfigurationError`, which names the option, or `InvalidTopicError`."""
     given = _lowered(options, _READ_OPTIONS)
     strategy = _strategy(given)
     ending: Boundary = Edge.LATEST
@@ -214,7 +214,7 @@ def parse_read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOp
 
 
 def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
-    """Parse the options of a write. Raise `ConfigurationError`, which names the option."""
+    """Parse the options of a write. Raise `ConfigurationError`, which names the option, or `InvalidTopicError`."""
     given = _lowered(options, _WRITE_OPTIONS)
     topic = given.get("topic")
     if topic is not None:

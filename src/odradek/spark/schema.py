@@ -49,7 +49,7 @@ def source_schema(*, include_headers: bool) -> Any:
 
 
 def check_source_schema(schema: Any, *, include_headers: bool) -> None:
-    """Raise `ConfigurationError` unless `schema` is made of the source's columns, in any order."""
+    """Raise `ConfigurationError` unless `schema` has one or more columns of the source, in any order, all nullable."""
     offered = {field.name: field.dataType for field in source_schema(include_headers=include_headers)}
     if not schema.fields:
         raise ConfigurationError("the schema has no column")

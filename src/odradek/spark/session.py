@@ -101,7 +101,7 @@ def local_session(
 
 
 def stop_session(spark: Any) -> None:
-    """Stop Spark and its JVM, and wait for their end, so that another session can be started."""
+    """Stop Spark and its JVM, and wait for their end, so that another can be started; end a Spark Connect session."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark import SparkContext
 
@@ -146,7 +146,7 @@ _interrupts: _Interrupts | None = None
 
 @contextmanager
 def deferred_interrupts() -> Iterator[Callable[[], None]]:
-    """Defer Ctrl-C and SIGTERM until the block calls the yielded function, which then raises `KeyboardInterrupt`.
+    """Defer Ctrl-C and SIGTERM until the block calls the yielded function, which raises `KeyboardInterrupt` for them.
 
     An interrupted call into the JVM breaks py4j's connection, which is needed to stop queries in order. Only
     `run_interruptible` is interrupted at once. Outside of the main thread this does nothing.

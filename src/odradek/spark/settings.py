@@ -72,7 +72,7 @@ def client_settings(cls: type[S], bootstrap_servers: str, client: Mapping[str, s
     """Return the settings in `client`, which are `kafka.*` options without their prefix.
 
     A key that only Kafka's Java clients use is logged as a warning, once per process and never `in_task`. Raise
-    `ConfigurationError` for an unknown key, naming similar ones, or for a value out of range.
+    `ConfigurationError` for an unknown or unsupported key, or a value out of range.
     """
     known = definitions(cls)
     values: dict[str, object] = {"bootstrap_servers": bootstrap_servers}
@@ -107,7 +107,7 @@ def _warn_once(key: str) -> None:
 
 
 def member_keywords(bootstrap_servers: str, client: Mapping[str, str], group: Mapping[str, str]) -> dict[str, Any]:
-    """Return keyword arguments for a consumer that is a member of a group. Raise `ConfigurationError`."""
+    """Return keyword arguments for a consumer in a group. Raise `ConfigurationError` for an invalid value."""
     from odradek.clients.consumer.settings import ConsumerSettings, consumer_settings
 
     known = definitions(ConsumerSettings)

@@ -1,7 +1,7 @@
 """The data source that PySpark loads: `spark.read.format("odradek")`, and the same for write, readStream, writeStream.
 
 PySpark creates an `OdradekDataSource` in a short-lived process per step (schema, plan, commit), so each method imports
-what only it needs. Errors are `ConfigurationError`s.
+what only it needs. Errors are `ConfigurationError`s, and `InvalidTopicError` for a topic's name.
 """
 
 from functools import partial

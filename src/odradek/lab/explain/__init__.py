@@ -31,7 +31,7 @@ _RULES: Final[dict[str, Callable[[Case, Run, TopicPartition], Explanation]]] = {
 
 
 def explain(case: Case, strategy: str, partition: TopicPartition) -> Explanation:
-    """Explain which member gets the partition. Raises `LabError` for a partition that does not exist."""
+    """Explain which member gets the partition. Raises `LabError` for an unknown partition or a strategy that fails."""
     count = case.topics.get(partition.topic)
     if count is None:
         raise LabError(f"there is no topic {partition.topic}: the topics are {', '.join(sorted(case.topics)[:10])}")

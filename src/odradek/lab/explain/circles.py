@@ -44,7 +44,7 @@ def explain_roundrobin(case: Case, run: Run, partition: TopicPartition) -> Expla
 
 
 def _owner(subscribers: list[int], start: int, number: int) -> tuple[int, int]:
-    """Return the positions in the circle of the owners of a topic's partitions `number` and `number - 1`."""
+    """Return the circle positions of the owners of partitions `number` and `number - 1`, dealt out from `start` on."""
     entry = next((index for index, place in enumerate(subscribers) if place >= start), 0)
     return (
         subscribers[(entry + number) % len(subscribers)],

@@ -44,7 +44,7 @@ def explain_cooperative_sticky(case: Case, run: Run, partition: TopicPartition) 
 
 
 class _Placement:
-    """The placement of `partition` and of those interchangeable with it, by equal subscribers and racks."""
+    """The placement of `partition` and of its interchangeable ones: those with equal subscribers and replica racks."""
 
     def __init__(self, case: Case, partition: TopicPartition) -> None:
         self._case = case
@@ -161,7 +161,7 @@ class _Placement:
         return found
 
     def _kept(self) -> dict[str, list[TopicPartition]]:
-        """Return the interchangeable partitions that each subscriber owned by the newest claim, in order."""
+        """Return for each subscriber the interchangeable partitions, sorted, whose newest claim it alone has."""
         kept: dict[str, list[TopicPartition]] = {member: [] for member in self._subscribers}
         for partition, claims in sorted(self._claims().items()):
             newest = max(claims.values())
@@ -175,7 +175,7 @@ class _Placement:
 
 
 def _rack_sets(case: Case) -> dict[TopicPartition, frozenset[str]] | None:
-    """Return the members' racks with a replica of each partition; None if racks do not matter."""
+    """Return for each partition the racks that have both a member and a replica; None if racks do not matter."""
     used = {member.rack for member in case.members.values() if member.rack}
     if not used or not case.replica_racks:
         return None

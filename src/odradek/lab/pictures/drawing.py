@@ -283,7 +283,7 @@ def _time_ticks(axes: Any, panel: LanePanel, axis: Axis) -> None:
 
 
 def _duration(length_ms: int) -> str:
-    """Return a duration as text, in its largest whole unit."""
+    """Return a duration as text, in the largest unit that is not longer, with three digits."""
     for unit_ms, unit in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s")):
         if length_ms >= unit_ms:
             return f"{length_ms / unit_ms:.3g} {unit}"

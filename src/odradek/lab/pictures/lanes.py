@@ -62,7 +62,7 @@ def axis_of(timeline: Timeline) -> Axis:
 
 
 def lane_panel(timeline: Timeline, panels: int) -> LanePanel:
-    """Return the rows of a timeline; `panels` is the number of timelines in the picture."""
+    """Return a timeline's panel in a picture of `panels`: rows of lanes, or of counts with more than `MOST_LANES`."""
     by_member: dict[str | None, list[Span]] = {}
     for span in timeline.spans:
         by_member.setdefault(span.member, []).append(span)

@@ -40,7 +40,7 @@ Owners = Mapping[TopicPartition, str]
 
 @singledispatch
 def chart_of(result: object) -> Chart:
-    """Return the chart of a result of the lab. Raises `TypeError` for another object."""
+    """Return the chart of a result of the lab. Raises `LabError` for an empty one, `TypeError` for another object."""
     raise TypeError(f"there is no picture of a {type(result).__name__}")
 
 
@@ -55,7 +55,7 @@ def _(timeline: Timeline) -> Chart:
 
 
 def assignment_chart(run: Run, before: Owners | None = None) -> Blocks | Bars:
-    """Return the chart of an assignment; partitions with another owner than in `before` are marked."""
+    """Return the chart of an assignment; a box is marked by `*` if its partition had another owner in `before`."""
     shares = run.settled if run.threads is None else run.threads
     noun = "members" if run.threads is None else "threads"
     title = f"{run.strategy}: {sum(map(len, shares.values())):,} partitions, {len(shares):,} {noun}"
@@ -80,7 +80,7 @@ def assignment_chart(run: Run, before: Owners | None = None) -> Blocks | Bars:
 
 @chart_of.register
 def comparison_chart(comparison: Comparison) -> Bars:
-    """Return the chart of strategies side by side."""
+    """Return the chart of strategies side by side. Raises `LabError` if all refused the case."""
     rows = comparison.rows[:MOST_ROWS]
     if not rows:
         raise LabError("no strategy could share out this case, so there is no picture of them")
@@ -183,7 +183,7 @@ def costs_chart(made: Costs) -> Bars | Lines:
 
 
 def _growth(costs: Sequence[Cost], sizes: Sequence[int]) -> Lines:
-    """Return the herd effect: the costs of a change in each generation, over the size of the group."""
+    """Return the chart of the herd effect: the costs of each change in each generation over the group size."""
     generations = list(dict.fromkeys(cost.generation for cost in costs))
     changes = list(dict.fromkeys(cost.change for cost in costs))
     by_key = {(cost.change, cost.generation, cost.members): cost for cost in costs}
@@ -221,7 +221,7 @@ def timelines_chart(title: str, timelines: Sequence[Timeline]) -> Lanes:
 
 
 def _histogram(title: str, groups: Mapping[str, Mapping[str, Sized]], noun: str) -> Bars:
-    """Return the chart of how many members have how many partitions."""
+    """Return the chart of how many members or threads have how many partitions."""
     counters = {name: Counter(map(len, shares.values())) for name, shares in groups.items()}
     counts = sorted({count for counter in counters.values() for count in counter})
     width = max(1, -(-(counts[-1] - counts[0] + 1) // _BARS_OF_COUNTS)) if counts else 1

@@ -41,7 +41,10 @@ class _Layout:
 
 
 def axes_of(sweep: Sweep) -> tuple[str, str]:
-    """Return the axes x and y of the pictures: those of the sweep's file, else the two with the most values."""
+    """Return the axes x and y of the pictures: those of the sweep's file, else the two with the most values.
+
+    The strategy comes after all axes with several values, except `seed`, which is last.
+    """
     by_length = sorted(sweep.axes, key=lambda axis: (axis == "seed", -len(sweep.axes[axis])))
     several = [axis for axis in by_length if len(sweep.axes[axis]) > 1 and axis != "seed"]
     free = [axis for axis in (*several, "strategy", *by_length) if axis not in (sweep.x, sweep.y)]

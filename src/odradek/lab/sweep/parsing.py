@@ -56,7 +56,7 @@ _FRACTIONS: Final = ("skew", "subscribed")
 
 
 def load_sweep(path: Path) -> Sweep:
-    """Return the sweep of a file. Raises `ConfigurationError`, which begins with the file's name."""
+    """Return the sweep of a file. Raises `ConfigurationError`, which begins with the file's name, and `OSError`."""
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
         return parse_sweep(values, directory=path.parent, default_out=path.stem)

@@ -94,12 +94,12 @@ class Sweep:
 
 
 def batch_of(mean_parts: float) -> int:
-    """Return how many scenarios take about two seconds if a group has `mean_parts` members and partitions in all."""
+    """Return how many scenarios take about two seconds, 1 to 5,000; `mean_parts`: a group's members and partitions."""
     return max(1, min(_MOST_IN_A_BATCH, int(_BATCH_S / (_SCENARIO_S + _PART_S * mean_parts))))
 
 
 def _stride(count: int) -> int:
-    """Return the step between positions: near the golden ratio, and coprime to `count`, so that each index occurs."""
+    """Return the step between positions: about 0.618 × `count`, and coprime to it, so that each index occurs once."""
     stride = max(1, round(count * 0.618_033_988_75))
     while gcd(stride, count) != 1:
         stride += 1

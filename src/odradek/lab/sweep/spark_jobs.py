@@ -34,7 +34,7 @@ def compute_batches(
 ) -> None:
     """Compute and save `batches`; call `on_done` with the number of scenarios after each job is saved.
 
-    Raises `LabError` if Spark fails, and `KeyboardInterrupt` for Ctrl-C and SIGTERM, after all jobs have ended; saved
+    Raises, after all jobs have ended, `LabError` if Spark fails, and `KeyboardInterrupt` for Ctrl-C and SIGTERM. Saved
     batches stay.
     """
     context = spark.sparkContext
@@ -70,7 +70,7 @@ def _quiet() -> Iterator[None]:
 def sweep_session(master: str, settings: Mapping[str, str], log: Path) -> Any:
     """Return a Spark session on `master`, with Spark keys `settings` and its output in the file `log`.
 
-    Raises `LabError` if Spark does not start.
+    Raises `LabError` if Spark does not start, and `UnavailableError` without Java.
     """
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException

@@ -10,7 +10,7 @@ _QUOTES: Final = ('"""', "'''")
 
 
 def key_lines(text: str) -> dict[str, int]:
-    """Return the line number, from 1, of every table header and key by dotted name, without keys of inline tables."""
+    """Return the line number, from 1, of each table header and key by its dotted name, except in inline tables."""
     lines: dict[str, int] = {}
     table, closing = "", None
     for number, line in enumerate(text.splitlines(), 1):
@@ -37,7 +37,7 @@ def line_of(lines: Mapping[str, int], key: str) -> int | None:
 
 
 def line_in_value(text: str, line: int, line_of_value: int) -> int:
-    """Return the line number in the text of line `line_of_value` of the value whose key is on line `line`."""
+    """Return the line of `text` that is line `line_of_value` (from 1) of a value whose key is on line `line`."""
     rows = text.splitlines()
     first = line
     if rows[line - 1].partition("=")[2].strip().strip("\"'") == "":

@@ -43,7 +43,7 @@ class PipelineFile:
     pipeline: AnyPipeline
 
     def place(self, error: OdradekError) -> str:
-        """Return `FILE:LINE` of an error, or `FILE` if it is about no key."""
+        """Return `FILE:LINE` of the key that an error is about, or `FILE` if there is none."""
         return _place(self.path, self.text, error)
 
 

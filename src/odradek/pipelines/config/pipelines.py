@@ -17,7 +17,7 @@ def is_url(location: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topics:
-    """Topics by `names`, or a `pattern` for whole names; one of the two is empty."""
+    """Topics given by `names`, or by a `pattern` of whole names; the other one is empty."""
 
     names: tuple[str, ...]
     pattern: str
@@ -40,7 +40,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trigger:
-    """When the next batch begins. `interval` is a duration in Spark's notation."""
+    """When batches begin: every `interval` (Spark's notation), or only for the present records (`available_now`)."""
 
     interval: str
     available_now: bool
@@ -50,7 +50,7 @@ class Trigger:
 class Restart:
     """When a failed pipeline restarts: after `backoff_s`, doubled each time up to `max_backoff_s`.
 
-    `limit` is the number of restarts in a row without a committed batch.
+    `limit` is the most restarts in a row without a committed batch; 0: none.
     """
 
     limit: int

@@ -63,7 +63,7 @@ def compact(spark: Any, disk: Disk, directory: str, target_file_bytes: int, *, n
 
 
 def finish_compaction(disk: Disk, directory: str) -> None:
-    """Complete a compaction that has a journal, or remove its merged files if it has none. Raise `OSError`."""
+    """Complete an unfinished compaction with a journal; remove the merged files of one without. Raise `OSError`."""
     work = f"{directory}/{WORK}"
     if not disk.exists(work):
         return
@@ -82,7 +82,7 @@ def finish_compaction(disk: Disk, directory: str) -> None:
 
 
 def _small_groups(disk: Disk, directory: str, target_file_bytes: int) -> Iterator[Sequence[_Entry]]:
-    """Yield groups of two or more small files of one folder that fit into one file."""
+    """Yield groups of two or more small files of one folder whose sum is at most `target_file_bytes`."""
     folders: dict[str, list[_Entry]] = {}
     for _, entries in _commit_log(disk, directory):
         for entry in entries:

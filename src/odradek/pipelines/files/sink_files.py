@@ -41,21 +41,21 @@ _log = logging.getLogger("odradek.pipelines")
 
 
 class _Claim(NamedTuple):
-    """The content of a claim file: the checkpoint's id, and the unlisted files at the last start."""
+    """The content of DIRECTORY/_odradek: the checkpoint's id, and the files not in the commit log at the last start."""
 
     checkpoint: str
     kept: frozenset[str]
 
 
 class _CommitLog(NamedTuple):
-    """The names of all committed files, and the number of the last batch, -1 if there is none."""
+    """The names of all files in the commit log, and the number of its last batch, -1 if there is none."""
 
     files: frozenset[str]
     last_batch: int
 
 
 def lock_checkpoint(disk: Disk, checkpoint: str) -> DiskLock:
-    """Lock the checkpoint. Raise `StorageError` if another process holds it."""
+    """Lock the checkpoint. Raise `StorageError` if another process holds it or it cannot be written."""
     try:
         disk.make_directories(checkpoint)
         return disk.lock(f"{checkpoint}/{LOCK}", "odradek pipeline")
@@ -71,7 +71,8 @@ def prepare_directory(
     """Claim `directory` for the checkpoint, and remove the files that earlier attempts did not commit.
 
     The caller holds the checkpoint's lock. Raise `ConfigurationError` if the directory belongs to another checkpoint,
-    because Spark would skip this checkpoint's batches as done. Raise `StorageError` if the disk fails.
+    because Spark would skip this checkpoint's batches as done. Raise `StorageError` if the disk fails, or `_odradek` or
+    `odradek_sink` is damaged.
     """
     try:
         _prepare(disk, entropy, checkpoint, directory, options, name)
@@ -130,7 +131,7 @@ def _prepare(
 def _of_killed_attempt(
     disk: Disk, offsets: str, directory: str, files: Sequence[tuple[str, str]]
 ) -> list[tuple[str, str]]:
-    """Return the `files` written since the file `offsets` of a batch; none if it is missing or another job writes."""
+    """Return those `files` not older than the file `offsets`; none if it is missing or `directory` has another job."""
     if _has_other_job(disk.list(directory), {_CLAIM, f"{_CLAIM}.tmp", _COMMIT_LOG}) or not disk.exists(offsets):
         return []
     began_at = disk.modified_at(offsets)
@@ -171,7 +172,7 @@ def _write_claim(disk: Disk, directory: str, claim: _Claim) -> None:
 
 
 def _data_files(disk: Disk, directory: str) -> Iterator[tuple[str, str]]:
-    """Yield (folder, name) of each file named as Spark names its files, also in partition folders."""
+    """Yield (folder, name) of files named by Spark, also in partition folders, but not in those of other jobs."""
     pending = [directory]
     while pending:
         folder = pending.pop()
@@ -195,7 +196,7 @@ def _has_other_job(names: Iterable[str], own: Collection[str] = ()) -> bool:
 
 
 def _read_commit_log(disk: Disk, checkpoint: str, directory: str) -> _CommitLog | None:
-    """Return the sink's commit log; None if it is incomplete or of another version."""
+    """Return the sink's commit log; None, with a warning, if it is incomplete, unreadable or of another version."""
     log = f"{directory}/{_COMMIT_LOG}"
     batches: dict[int, str] = {}
     compacted = -1

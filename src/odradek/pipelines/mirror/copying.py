@@ -1,4 +1,4 @@
-"""Copies a batch of a mirror with `groups`, and stores which target offsets its source offsets became.
+"""Copies the batches of a mirror with `groups`, and stores each batch's source and target offsets.
 
 Spark calls `BatchCopier` for every batch, in a thread of the driver. Spark's checkpoint has the offsets that the batch
 reads (`CHECKPOINT/offsets/N`); the target offsets are those by which the target's logs grew during the write.
@@ -33,7 +33,7 @@ class BatchCopier:
         self._syncs = OffsetSyncs.load(disk, pipeline.checkpoint)
 
     def __call__(self, batch: Any, batch_id: int) -> None:
-        """Write the batch. If this raises `OdradekError`, a restart writes the batch again."""
+        """Write the batch, and save its offsets. If this raises, a restart writes the batch again."""
         ranges = batch_ranges(self._disk, self._checkpoint, batch_id)
         moved = {partition for partition, (start, end) in ranges.items() if end > start}
         before = self._ends(moved)
@@ -44,7 +44,7 @@ class BatchCopier:
             self._syncs.save(self._disk, self._checkpoint)
 
     def _ends(self, partitions: set[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the target's log end offsets by source partition."""
+        """Return the log end offset of each source partition's copy at the target."""
         if not partitions:
             return {}
         there = {TopicPartition(self._prefix + each.topic, each.partition): each for each in partitions}
@@ -63,7 +63,7 @@ class BatchCopier:
 def batch_ranges(disk: Disk, checkpoint: str, batch_id: int) -> dict[TopicPartition, tuple[int, int]]:
     """Return the (start, end) offsets that a batch reads, from Spark's checkpoint. Raise `StorageError`.
 
-    A partition that the previous batch did not have is read from 0.
+    The start is 0 for a partition that the previous batch did not have, also if its log begins later.
     """
     end = _offset(disk, checkpoint, batch_id)
     start: _Offsets = end.start if end.start is not None else {}

@@ -24,7 +24,7 @@ _Range = tuple[int, int, int, int]
 
 
 class OffsetSyncs:
-    """The ranges of all partitions. Pure, except `load` and `save`."""
+    """The source and target ranges of all partitions. Pure, except `load` and `save`."""
 
     def __init__(self) -> None:
         self._ranges: dict[TopicPartition, list[_Range]] = {}
@@ -47,9 +47,9 @@ class OffsetSyncs:
         del ranges[:-MOST_RANGES]
 
     def translate(self, partition: TopicPartition, offset: int) -> int | None:
-        """Return the target's offset for a committed offset; None if it is before all known ranges.
+        """Return the target's offset for a committed offset; None if no known range begins at or before it.
 
-        An offset that is not mirrored yet translates to the end of the last range.
+        An offset after a range, such as one that is not mirrored yet, translates to the end of that range.
         """
         ranges = self._ranges.get(partition, [])
         index = bisect_right(ranges, offset, key=lambda each: each[0]) - 1
@@ -71,7 +71,7 @@ class OffsetSyncs:
 
     @classmethod
     def load(cls, disk: Disk, checkpoint: str) -> "OffsetSyncs":
-        """Read the file of a checkpoint; a missing file has no ranges. Raise `StorageError` if it is damaged."""
+        """Read the file of a checkpoint; without a file there are no ranges. Raise `StorageError` if it is damaged."""
         syncs, path = cls(), f"{checkpoint}/{FILE}"
         if not disk.exists(path):
             return syncs
@@ -93,11 +93,11 @@ def _is_one_to_one(each: _Range) -> bool:
 
 
 def _cut(last: _Range, source_end: int) -> _Range:
-    """Return the part of a range before `source_end`. If it is not one to one, its target part is empty."""
+    """Return the part of `last` before `source_end`, with an empty target range if `last` is not one to one."""
     kept = source_end - last[0] if _is_one_to_one(last) else 0
     return (last[0], source_end, last[2], last[2] + kept)
 
 
 def _continues(last: _Range, added: _Range) -> bool:
-    """Return whether both ranges are one to one, and the second continues the first."""
+    """Return whether both ranges are one to one, and `added` begins where `last` ends, at source and target."""
     return last[1] == added[0] and last[3] == added[2] and _is_one_to_one(last) and _is_one_to_one(added)

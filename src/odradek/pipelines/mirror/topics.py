@@ -34,7 +34,7 @@ _NOT_COPIED: Final = frozenset(
 
 
 def topics_strategy(topics: Topics) -> Subscribe | SubscribePattern:
-    """Return the source's strategy that selects `topics`."""
+    """Return the strategy with which a source reads `topics`."""
     return Subscribe(topics=topics.names) if topics.names else SubscribePattern(pattern=topics.pattern)
 
 
@@ -61,7 +61,10 @@ class MirrorTopics:
         """The source configurations that were last copied, by topic."""
 
     def ensure(self) -> None:
-        """Create missing topics and partitions. Raise `ConfigurationError` for a target topic with more partitions."""
+        """Create missing topics and partitions at the target. Raise `OdradekError`.
+
+        `ConfigurationError`: a target topic has more partitions, or the mirror would read its own copies.
+        """
         counts: dict[str, int] = {}
         for partition in self._lookup.partitions(self._strategy):
             counts[partition.topic] = counts.get(partition.topic, 0) + 1
@@ -130,7 +133,7 @@ class MirrorTopics:
                     await target.create_partitions(self._prefix + topic, count)
 
     async def _refuse_own_copies(self, target: Admin, topics: Iterable[str]) -> None:
-        """Raise `ConfigurationError` if the mirror would copy its own copies for ever; cluster ids are compared."""
+        """Raise `ConfigurationError` if both cluster ids are equal and the mirror would read a copy that it wrote."""
         copies = [self._prefix + topic for topic in topics]
         own = [copy for copy in copies if selects(self._strategy, copy)]
         if not own:
@@ -144,7 +147,7 @@ class MirrorTopics:
             )
 
     async def _configs(self, topics: list[str]) -> dict[str, dict[str, str]]:
-        """Return the dynamic configuration of each source topic, without `_NOT_COPIED`."""
+        """Return the dynamic configuration of each source topic, without the keys `_NOT_COPIED`."""
         async with Admin(**self._source) as source:
             return await _dynamic_configs(source, topics)
 

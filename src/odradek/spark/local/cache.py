@@ -21,7 +21,7 @@ def cache_directory(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def cached_script(kind: str, path: str, text: str) -> Path:
-    """Return an executable file `path` with this text, in a folder of its own.
+    """Return the executable file <cache>/KIND-<hash of text>/PATH with this text; write it if it is missing.
 
     Raise `OSError`, also if the file belongs to another user, and `ValueError` for a text that UTF-8 cannot encode.
     """

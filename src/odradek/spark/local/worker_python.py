@@ -32,7 +32,10 @@ _chosen: Final[set[str]] = set()
 
 
 def choose_python(key: str, program: str | None) -> bool:
-    """Set the variable `key` unless the user has; for None, unset our value. Return whether its value is `program`."""
+    """Set the environment variable `key` to `program` unless the user has set it; for None, unset only a value of ours.
+
+    Return whether the variable's value is `program`; for None, False.
+    """
     if os.environ.get(key) in _chosen:
         del os.environ[key]
     if program is not None and key not in os.environ:
@@ -42,13 +45,13 @@ def choose_python(key: str, program: str | None) -> bool:
 
 
 def restore_worker_python() -> None:
-    """Write the script again if it is in use: a cleaner of caches may have removed it, and each query starts it."""
+    """Write the script again if `PYSPARK_PYTHON` names it: each query starts it, and it may have been deleted."""
     if os.environ.get("PYSPARK_PYTHON") in _chosen:
         worker_python()
 
 
 def worker_python() -> str:
-    """Return the program for `PYSPARK_PYTHON`: a script that starts this Python, or this Python if none can be used."""
+    """Return the program for `PYSPARK_PYTHON`: a script that starts this Python, else this Python itself."""
     import pyspark
 
     installed = Path(pyspark.__file__).resolve().parent

@@ -57,7 +57,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
 
 
 def plan(options: ReadOptions, lookup: Lookup) -> Plan:
-    """Return the offset ranges to read. Raise `ConfigurationError` for topics or partitions that do not exist."""
+    """Return the offset ranges to read. Raise `OdradekError`, such as `ConfigurationError` for a missing topic."""
     partitions = find_partitions(lookup, options.strategy)
     start = starting_offsets(lookup, options, partitions)
     end = ending_offsets(lookup, options, partitions)

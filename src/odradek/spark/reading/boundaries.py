@@ -29,7 +29,8 @@ def starting_offsets(
 ) -> dict[TopicPartition, int]:
     """Return the first offset to read of every partition.
 
-    Raise `ConfigurationError` for a partition without an entry, or without a record at or after its timestamp.
+    Raise `ConfigurationError` if the option's entries are not exactly these partitions, or if a partition has no record
+    at or after its timestamp and `startingOffsetsByTimestampStrategy` is not `latest`.
     """
     found = _resolve(lookup, options.starting, partitions, "startingOffsets")
     late = [partition for partition, offset in found.items() if offset < 0]
@@ -44,7 +45,10 @@ def starting_offsets(
 def ending_offsets(
     lookup: Lookup, options: ReadOptions, partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """Return the end offset of every partition: the log end if no record is at or after the ending timestamp."""
+    """Return the end offset of every partition: the log end if no record is at or after the ending timestamp.
+
+    Raise `ConfigurationError` if the option's entries are not exactly these partitions.
+    """
     found = _resolve(lookup, options.ending, partitions, "endingOffsets")
     late = [partition for partition, offset in found.items() if offset < 0]
     return found | lookup.offsets(dict.fromkeys(late, Edge.LATEST.value))

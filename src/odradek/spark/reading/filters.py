@@ -81,7 +81,7 @@ def _from(range_: OffsetRange, first: int) -> OffsetRange:
 
 
 def _column(condition: datasource.Filter) -> str | None:
-    """Return the column that a condition compares with values of its own type; None if it cannot narrow a read."""
+    """Return the column of a supported comparison with values of the column's type; None for other conditions."""
     comparison = condition.child if isinstance(condition, datasource.Not) else condition
     if type(comparison) not in _COMPARISONS or len(comparison.attribute) != 1:
         return None
@@ -98,7 +98,7 @@ def _meets(condition: datasource.Filter, value: Any) -> bool:
 
 
 def _edges(condition: datasource.Filter) -> tuple[int, int] | None:
-    """Return the range of offsets (end exclusive) that meet the condition; None if they are not one range."""
+    """Return the range of offsets (end exclusive) that meet the condition; None for `In` and `Not`."""
     value: Any = getattr(condition, "value", None)
     most = 1 << 63
     match condition:
@@ -116,7 +116,7 @@ def _edges(condition: datasource.Filter) -> tuple[int, int] | None:
 
 
 def _earliest_ms(condition: datasource.Filter) -> int | None:
-    """Return the first ms that meets a condition on the timestamp; None if the condition has no lower bound."""
+    """Return the lowest timestamp (ms) that meets a condition; None without a lower bound or without time zone."""
     value: Any = getattr(condition, "value", None)
     if not isinstance(value, datetime) or value.tzinfo is None:
         return None

@@ -73,14 +73,14 @@ class GroupStreamReader(StreamReader):
         """The group's committed offsets that this query has fetched or committed."""
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Return an offset without partitions: the first trigger looks up the group's offsets. Raise `OdradekError`."""
+        """Return an offset without partitions: the first trigger looks up those of the group. Raise `OdradekError`."""
         find_partitions(self._lookup, self._options.strategy)
         return encode_offset(StreamOffset(offsets={}, is_initial=True))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Commit the batch that ended at `start`, take part in a rebalance, and return the end of the next batch.
 
-        Return `start` if nothing is new in the query's partitions.
+        Return `start` if the query's partitions have nothing new, or less than `minOffsetsPerTrigger`.
         """
         since = decode_offset(start)
         self._finish(since)
@@ -99,7 +99,7 @@ class GroupStreamReader(StreamReader):
         return encode_offset(StreamOffset(offsets=ends, start=begin))
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Do nothing: `latestOffset` has committed."""
+        """Do nothing: `latestOffset` commits."""
 
     def stop(self) -> None:
         """Leave the group, and close the connections."""
@@ -109,9 +109,9 @@ class GroupStreamReader(StreamReader):
         super().stop()
 
     def _finish(self, since: StreamOffset) -> None:
-        """Set positions that are still at the last batch's start to its end, and commit the changes.
+        """Set each position that is at the last batch's start to that batch's end, and commit the changed positions.
 
-        After a restart, positions that another query has advanced stay.
+        Other positions stay: after a restart, another query may have advanced them. A failed commit is only logged.
         """
         for partition, end in since.offsets.items():
             if since.start is not None and self._positions.get(partition) == since.start.get(partition, -1):

@@ -113,8 +113,8 @@ def plan_micro_batch(start: Offsets, end: Offsets, earliest: Offsets) -> Plan:
     """Return the ranges between two offsets of a stream.
 
     A partition missing in `start` was added: it is read from its log start offset, and it is a loss if that is not 0. A
-    partition missing in `end` was deleted: a loss. `earliest` has the log start offset of every partition of `end` that
-    still exists.
+    loss is also a partition that is missing in `end` or `earliest` (deleted), that ends before its start, or whose log
+    start offset is after its start. `earliest` has the log start offset of every partition of `end` that still exists.
     """
     ranges, losses = [], []
     gone = sorted(set(start) - set(end))
@@ -192,8 +192,8 @@ def split_ranges(
 def group_ranges(ranges: Sequence[OffsetRange]) -> list[tuple[OffsetRange, ...]]:
     """Return the ranges of each task: small neighbouring ranges share one.
 
-    A task costs about as much as 10,000 records, and more tasks than cores gain nothing. So ranges share a task up to a
-    32nd of all offsets, at least 1,000 and at most 10,000.
+    A task costs about as much as 10,000 records, and more tasks than cores gain nothing. So ranges share a task if they
+    have together at most a 32nd of all offsets; this limit is at least 1,000 and at most 10,000 offsets.
     """
     most = min(max(sum(each.size for each in ranges) // _TASKS, _FEW_OFFSETS), _MANY_OFFSETS)
     groups: list[tuple[OffsetRange, ...]] = []
@@ -211,7 +211,7 @@ def group_ranges(ranges: Sequence[OffsetRange]) -> list[tuple[OffsetRange, ...]]
 def advance(start: StreamOffset, end: Offsets) -> StreamOffset:
     """Return the next offset of a query, or `start` itself if nothing is new, so that Spark starts no batch.
 
-    Batch 0 always follows the initial offset: its end stores where the query begins.
+    After the initial offset always return a new one: the end of batch 0 stores where the query begins.
     """
     if start.is_initial:
         return StreamOffset(offsets=end, start=start.offsets)
@@ -224,7 +224,7 @@ def cap_offsets(end: Offsets, target: Offsets) -> dict[TopicPartition, int]:
 
 
 def raise_target(target: Offsets, start: Offsets) -> dict[TopicPartition, int]:
-    """Return `target` raised to the offsets of `start`, which were looked up later (AvailableNow with `latest`)."""
+    """Return `target` raised to at least `start`, which is newer with `startingOffsets=latest` (AvailableNow)."""
     return {**target, **{partition: max(offset, target.get(partition, offset)) for partition, offset in start.items()}}
 
 
@@ -267,7 +267,7 @@ def _non_empty(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
 
 
 def _parts(size: int, total: int, parts: int) -> int:
-    """Return how many of `parts` pieces a range of `size` out of `total` gets; half rounds up."""
+    """Return how many of `parts` pieces a range of `size` out of `total` gets, at least 1; half rounds up."""
     return max(1, math.floor(parts * size / total + 0.5)) if total else 1
 
 

@@ -155,7 +155,7 @@ class _FetchedTogether:
         return tuple(self._left.values())
 
     async def next(self) -> list[tuple[OffsetRange, memoryview]]:
-        """Return the next buffers with their ranges; an empty list at the end. Raise as `PartitionReader` does."""
+        """Return the next buffers with their ranges; an empty list at the end. Raise `OdradekError`."""
         clock = self._cluster.runtime.clock
         deadline = clock.monotonic() + self._timeout_ms / 1000
         while self._left:
@@ -170,7 +170,7 @@ class _FetchedTogether:
         return []
 
     async def _fetch(self) -> list[tuple[OffsetRange, memoryview]]:
-        """Fetch once from each leader; advance `left` past the fetched offsets."""
+        """Fetch once from each leader; return the buffers, and advance `left` past the fetched offsets."""
         answers = await fetch_from_leaders(
             self._cluster,
             {each.partition: FetchPosition(each.start, self._most_bytes) for each in self.left},
@@ -202,7 +202,7 @@ def _settings(options: ReadOptions) -> ScanSettings:
 async def _one_fetched(
     cluster: Cluster, options: ReadOptions, range_: OffsetRange
 ) -> AsyncGenerator[tuple[int, memoryview], None]:
-    """Yield the first offset to use and raw record batches of a range; the next fetch is already in flight.
+    """Yield raw record batches of a range, each with the first offset to use, while the next fetch is in flight.
 
     Raise `DataLossError` for lost records if `failOnDataLoss` is on; else continue at the log start offset.
     """
@@ -235,7 +235,10 @@ async def _one_fetched(
 async def _after_loss(
     cluster: Cluster, options: ReadOptions, range_: OffsetRange, position: int, error: KafkaError
 ) -> int:
-    """Return the log start offset, or the range's end if it is not after `position`. Raise `DataLossError`."""
+    """Return where to read on after `error`: the log start offset, or the range's end if `position` is not before it.
+
+    Raise `DataLossError` if `failOnDataLoss` is on.
+    """
     if options.fail_on_data_loss:
         raise DataLossError(f"{error}; set failOnDataLoss=false to read the rest") from error
     _log.warning("Lost records of %s: %s", range_.partition, error)

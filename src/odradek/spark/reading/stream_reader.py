@@ -80,7 +80,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Return the end of the next batch, or `start` if nothing is new."""
+        """Return the end of the next batch, or `start` if nothing is new or less than `minOffsetsPerTrigger`."""
         since = decode_offset(start)
         latest = self._reported = self._latest()
         if self._target is not None:
@@ -102,7 +102,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return None if self._reported is None else encode_offset(StreamOffset(offsets=self._reported))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Return a Spark partition per task of a batch. Raise `DataLossError`."""
+        """Return a Spark partition per task of a batch. Raise `DataLossError`, only if `failOnDataLoss` is on."""
         until = decode_offset(end)
         since = decode_offset(start).offsets if until.start is None else until.start
         there = set(self._lookup.partitions(self._options.strategy))
@@ -135,7 +135,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             self._opened = None
 
     def _must_wait(self, start: Offsets, latest: Offsets) -> bool:
-        """Return whether to wait for `minOffsetsPerTrigger`. As in the JVM connector, the first batch never waits."""
+        """Return whether to wait for `minOffsetsPerTrigger`: never for a run's first batch, as in the JVM connector."""
         least, now = self._options.min_offsets_per_trigger, self._clock.monotonic()
         if least is None:
             return False

@@ -13,7 +13,7 @@ _log = logging.getLogger("odradek.spark")
 
 
 class ScanPartition(InputPartition):  # type: ignore[misc]
-    """The pickled input of a task. It has all that the task needs: the reader itself was pickled earlier."""
+    """The pickled input of a task, with all that the task needs: the reader was pickled before the plan was made."""
 
     def __init__(self, task: ScanTask) -> None:
         super().__init__(task)

@@ -51,11 +51,11 @@ class AvroDecoder:
 
     @property
     def fields(self) -> pa.StructType:
-        """The fields of the record. Raise `ConfigurationError` for an invalid schema, or one that is not a record's."""
+        """The fields of the record. Raise `ConfigurationError` for a schema that is invalid or unsupported."""
         return _compiled(self.schema)[1]
 
     def __call__(self, value: bytes) -> dict[str, Any]:
-        """Return the fields of one record. Raise `ValueError`."""
+        """Return the fields of one record. Raise `ValueError` if `value` is not exactly one record of the schema."""
         from fastavro import schemaless_reader
 
         body = io.BytesIO(without_framing(value, self.framing))
@@ -108,7 +108,7 @@ class _ArrowTypes:
         self._named: dict[str, Any] = {}
 
     def of(self, schema: Any, inside: tuple[str, ...], namespace: str = "") -> pa.DataType:
-        """Return the Arrow type of a schema; `inside` are the records around it. Raise `ConfigurationError`."""
+        """Return the Arrow type of a schema inside of these records. Raise `ConfigurationError` if Spark has none."""
         if isinstance(schema, list):
             return self._union(schema, inside, namespace)
         if isinstance(schema, str):

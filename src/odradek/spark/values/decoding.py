@@ -26,7 +26,7 @@ class Decoder(Protocol):
 
 
 def decoded(column: Any, decoder: Decoder) -> Any:
-    """Return a Spark column: the struct of `decode_arrays` for each value. Raise `ConfigurationError`."""
+    """Return a Spark column with a struct (value, reason) for each value. Raise `ConfigurationError` as `fields`."""
     from pyspark.sql.functions import arrow_udf
     from pyspark.sql.types import StringType, StructField, StructType
 
@@ -39,7 +39,7 @@ def decoded(column: Any, decoder: Decoder) -> Any:
 
 
 def spark_fields(decoder: Decoder) -> list[Any]:
-    """Return the decoder's fields as Spark's `StructField`s. Raise `ConfigurationError`."""
+    """Return `decoder.fields` as Spark's `StructField`s. Raise `ConfigurationError` as `fields` does."""
     from pyspark.sql.pandas.types import from_arrow_type
 
     return list(from_arrow_type(decoder.fields).fields)
@@ -58,7 +58,7 @@ def decode_arrays(arrays: Iterator[pa.Array], decoder: Decoder) -> Iterator[pa.A
 
 
 def without_framing(value: bytes, framing: str | None) -> bytes:
-    """Return a value without the prefix of `framing`. Raise `ValueError` if it has none."""
+    """Return a value without the prefix that `framing`, unless None, adds. Raise `ValueError` if it is missing."""
     if framing is None:
         return value
     if len(value) < _CONFLUENT_BYTES or value[0] != 0:

@@ -28,7 +28,7 @@ _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProtobufDecoder:
-    """Decodes messages by their full name. `descriptors` is a file's content; `framing` is None or `confluent`."""
+    """Decodes messages of the full name `message`, by a descriptor file's content. `framing` is None or `confluent`."""
 
     descriptors: bytes
     message: str
@@ -36,11 +36,11 @@ class ProtobufDecoder:
 
     @property
     def fields(self) -> pa.StructType:
-        """The fields of the message. Raise `ConfigurationError` if the file does not have it."""
+        """The fields of the message. Raise `ConfigurationError` if the file lacks it or Spark has no such type."""
         return _compiled(self.descriptors, self.message)[1]
 
     def __call__(self, value: bytes) -> dict[str, Any]:
-        """Return the fields of one message. Raise `ValueError`."""
+        """Return the fields of one message. Raise `ValueError` if `value` is not such a message."""
         from google.protobuf.message import DecodeError
 
         body = without_framing(value, self.framing)
@@ -164,7 +164,7 @@ def _single_reader(field: Any) -> _Reader:
 
 
 def _without_indexes(body: bytes) -> bytes:
-    """Return a message without Confluent's message indexes before it: a count, then that many zigzag varints."""
+    """Return a message without Confluent's message indexes before it: a count and that many indexes, zigzag varints."""
     count, at = _varint(body, 0)
     for _ in range(count):
         _, at = _varint(body, at)

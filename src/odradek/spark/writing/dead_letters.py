@@ -42,7 +42,7 @@ class BadRowError(OdradekError):
 def without_dead_letters(frame: Any, letter: Any, destination: Destination) -> Any:
     """Return the rows of `frame` where the struct column `letter` is null; the others go to `destination`.
 
-    Rows are written when Spark runs the query.
+    They are written when Spark runs the query.
     """
     from pyspark.sql.functions import arrow_udf
     from pyspark.sql.types import BooleanType
@@ -55,7 +55,7 @@ def without_dead_letters(frame: Any, letter: Any, destination: Destination) -> A
 
 
 def split_dead_letters(letters: Iterator[pa.Array], destination: Destination) -> Iterator[pa.Array]:
-    """Yield for each array of structs which rows are null; pass the other rows, some at a time, to `destination`."""
+    """Yield for each array of structs an array of booleans, True for null; pass the other structs to `destination`."""
     waiting: list[pa.RecordBatch] = []
     for array in letters:
         if array.null_count < len(array):
@@ -75,13 +75,13 @@ class LettersDirectory:
     path: str
 
     def __call__(self, letters: pa.Table) -> None:
-        """Write one file per stream and partition."""
+        """Write one file per stream, topic and partition."""
         _write(letters, Path(self.path))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LettersTopic:
-    """Writes letters to the topic of `options`, each with its key, value, headers and timestamp."""
+    """Writes letters to the topic of `options`: key, value, timestamp, and headers with the record's origin added."""
 
     options: WriteOptions
 

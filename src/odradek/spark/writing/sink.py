@@ -38,7 +38,7 @@ class WriteResult(NamedTuple):
 def write(batches: Iterator["pa.RecordBatch"], options: WriteOptions) -> WriteResult:
     """Write every row, in order within its partition, and return when all are acknowledged.
 
-    Raise `OdradekError` for the first error that does not pass within `delivery.timeout.ms`.
+    Raise `OdradekError` for the first batch that is refused, or not acknowledged within `delivery.timeout.ms`.
     """
     loop = uvloop.new_event_loop()
     writer = _Writer(options)
@@ -65,7 +65,7 @@ class _Writer:
         self._is_started = False
 
     async def write(self, batch: "pa.RecordBatch") -> None:
-        """Send a batch. Raise the error of an earlier batch that has failed."""
+        """Send a batch. Raise `ConfigurationError` for a row without a valid partition, or an earlier batch's error."""
         if not self._is_started:
             await self._producer.start()
             self._is_started = True
@@ -88,7 +88,7 @@ class _Writer:
         await self._producer.close(timeout_ms=0)
 
     def _place(self, batch: "pa.RecordBatch", rows: Any, topic: str, numbers: Sequence[int]) -> Any:
-        """Return each row's partition: its column `partition`, else by key, else a random one per Arrow batch."""
+        """Return the partition of each of `rows`: column `partition`, else by key, else a random one for the batch."""
         from odradek.columns import key_partitions
 
         count = len(numbers)
@@ -138,7 +138,7 @@ def _column(batch: "pa.RecordBatch", name: str) -> Any:
 
 
 def _by_topic(batch: "pa.RecordBatch", topic: str | None) -> Iterator[tuple[str, Any]]:
-    """Yield each topic with its row numbers, ascending."""
+    """Yield each topic with its row numbers, ascending. Raise `ConfigurationError` for a row without topic."""
     if topic is not None:
         yield topic, np.arange(batch.num_rows, dtype=np.int64)
         return

@@ -1,6 +1,7 @@
 """A leader's ISR changes are sent to the controller, whenever they arise (M1)."""
 
 import asyncio
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -10,7 +11,7 @@ from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.replication.alter_partition_manager import AlterPartitionManager
 from odradek.broker.replication.alter_partition_requests import WrittenIsr
 from odradek.config import BrokerConfig
-from odradek.model import TopicPartition
+from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.replication import IsrChange
 from odradek.testing import Simulation
 
@@ -58,5 +59,27 @@ def test_an_isr_change_that_arrives_as_the_previous_request_ends_is_sent(seed, t
         assert first.isr == second.isr == (1, 2)
         assert sorted(asked) == [first.topic_partition, second.topic_partition]
         sets.stop()
+
+    simulation.run(main())
+
+
+def test_isr_changes_that_a_controller_refuses_as_not_the_controller_are_sent_again_with_backoff(seed):
+    simulation = Simulation(seed)
+    sent_at: list[float] = []
+
+    async def send(changes: dict[TopicPartition, IsrChange]) -> dict[TopicPartition, KafkaError]:
+        sent_at.append(asyncio.get_running_loop().time())
+        return {key: KafkaError(ErrorCode.not_controller) for key in changes}
+
+    async def main() -> None:
+        metadata, clock = MetadataCache(BrokerConfig()), simulation.runtime().clock
+        channel: Any = SimpleNamespace(back_off=asyncio.sleep)
+        manager: Any = AlterPartitionManager(metadata, clock, channel, check_fence=lambda: True)
+        manager._requests = SimpleNamespace(send=send)
+        manager.submit(LedPartition(0), CHANGE)
+        await asyncio.sleep(3)
+        pauses = [later - earlier for earlier, later in pairwise(sent_at)]
+        assert pauses == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.8, 1.0])
+        manager.stop()
 
     simulation.run(main())

@@ -106,7 +106,7 @@ class AlterPartitionManager:
         self._begin_to_send()  # a change may have been submitted after the task ended and before this callback
 
     async def _send(self) -> None:
-        """Send requests until no change is pending; retry with backoff, and at once after a controller election."""
+        """Send requests until no change is pending. After an error, retry with backoff, or at once if a controller is elected."""
         delay_s = 0.0
         while self._pending_isr:
             await (self._controller.back_off(delay_s) if delay_s else asyncio.sleep(0))
@@ -127,11 +127,10 @@ class AlterPartitionManager:
             written = {key for key, result in results.items() if isinstance(result, WrittenIsr)}
             self.expansions += len(written & growing)
             self.shrinks += len(written - growing)
-            for key, (partition, change) in pending.items():
-                if not self._settle(partition, change, results.get(key)):
-                    self._pending_isr.setdefault(key, (partition, change))
-            is_done = all(key in results for key in pending)
-            delay_s = 0.0 if is_done else min(max(delay_s * 2, _FIRST_RETRY_S), _LONGEST_RETRY_S)
+            unsettled = [each for each in pending.items() if not self._settle(*each[1], results.get(each[0]))]
+            for key, each in unsettled:
+                self._pending_isr.setdefault(key, each)
+            delay_s = min(max(delay_s * 2, _FIRST_RETRY_S), _LONGEST_RETRY_S) if unsettled else 0.0
 
     def _settle(self, partition: Partition, change: IsrChange, result: "WrittenIsr | KafkaError | None") -> bool:
         """Handle the result of a change; return False if it has to be sent again."""

@@ -6,6 +6,8 @@
         async for record in consumer: ...
 
 `SimpleConsumer` is for applications that keep their own offsets; `blocking` has the same clients without asyncio.
+All clients share `cluster` (metadata and connections, which wait by `connection_backoff`), `retry` (requests that are
+sent again, after a `backoff`), and the requests in `fetch`, `offsets` and `group_offsets`.
 Names are imported at their first use, because importing the protocol's modules is slow.
 """
 

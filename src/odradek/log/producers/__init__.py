@@ -1,1 +1,4 @@
-"""The state of idempotent producers and their transactions, and its snapshots."""
+"""The idempotent producers of a log: `producer_state` has their sequences and transactions, `producer_snapshot` its files.
+
+`refused_batches` has the batches that were refused with a retriable error, so that later ones get the same error.
+"""

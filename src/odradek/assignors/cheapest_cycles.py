@@ -103,7 +103,10 @@ def _cycle(before: list[int]) -> list[int]:
 
 
 def _apply(cycle: list[int], counts: Counts, kept: Counts, loads: Counts) -> None:
-    """Move partitions along the cycle, in `counts` and `loads`, as long as each move reduces the cost."""
+    """Move partitions along a cycle of negative cost, as many as possible before one of its costs changes.
+
+    Updates `counts` and `loads`.
+    """
     member_count = len(counts)
     sink = member_count + counts.shape[1]
     arcs = list(zip(cycle, [*cycle[1:], cycle[0]], strict=True))

@@ -61,7 +61,7 @@ class Runs(Sequence[TopicPartition]):
 
 
 class LazyAssignment(Mapping[str, Sequence[TopicPartition]]):
-    """A mapping from members to partitions; `place` computes a member's partitions at the first access."""
+    """A mapping from members to partitions. `place(member)` computes its partitions at the first access."""
 
     def __init__(self, members: Sequence[str], place: Callable[[str], Sequence[TopicPartition]]) -> None:
         self._place = place

@@ -97,7 +97,7 @@ class HasLogs(Protocol):
 
 
 class HasMetadataLoop(Protocol):
-    """A broker's membership of the cluster."""
+    """A broker's metadata loop."""
 
     @property
     def metadata_loop(self) -> "MetadataLoop[Controller]":

@@ -41,7 +41,10 @@ class _Bytes(NamedTuple):
 
 
 class ColumnEncoder:
-    """Encodes rows of one Arrow record batch, with the columns and errors of `encode_columns`."""
+    """Encodes rows of one Arrow record batch, which has the columns that `encode_columns` takes.
+
+    The constructor raises the errors of `encode_columns`. The caller checks the row numbers.
+    """
 
     def __init__(self, batch: pa.RecordBatch, *, default_timestamp_ms: int) -> None:
         self._timestamps = _timestamps(batch, default_timestamp_ms)

@@ -165,7 +165,10 @@ def _assignment_in(image: ClusterImage, key: TopicPartition) -> Assignment:
 def _checked(
     key: TopicPartition, before: Assignment, target: Replicas | None, live: Collection[int], *, any_factor: bool
 ) -> Assignment:
-    """Return the assignment with this target (`None`: the original replicas). Raises `KafkaError` if it is invalid."""
+    """Return the assignment with a new target; `None` cancels the reassignment.
+
+    Raises `KafkaError` if the target is invalid, or nothing is being reassigned.
+    """
     where = f"{key.topic}-{key.partition}"
     if target is None:
         if not before.in_progress:

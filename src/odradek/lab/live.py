@@ -7,10 +7,11 @@ from odradek.protocol.consumer_protocol import PROTOCOL_TYPE
 
 
 async def read_case(admin: Admin, group_id: str) -> tuple[Case, str]:
-    """Return the case of a group and the name of its assignor, which is empty while the group rebalances.
+    """Describe a group. Return it as a case, with its assignor's name, which is empty while a classic group rebalances.
 
-    A member's topics are those of its subscription and of its assignment: topics of a regular expression are only in
-    the assignment. Raises `LabError` for a group that has no members or is not of consumers, and `KafkaError`.
+    A member's topics are the subscribed and the assigned ones, because those of a regular expression are only in the
+    assignment. Raises `LabError` if the group has no members, shows no subscriptions, or is not one of consumers.
+    Raises `KafkaError` if the cluster refuses to describe it.
     """
     group = await admin.describe_group(group_id)
     if group.protocol_type not in ("", PROTOCOL_TYPE):

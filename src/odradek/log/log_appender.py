@@ -197,7 +197,10 @@ class LogAppender:
         self._local.epochs.begin(leader_epoch, self._local.log_end_offset)
 
     def _epoch_too_old(self, leader_epoch: int) -> LogStorageError:
-        """Return the error for a leader epoch older than the log's: recovery would remove such batches."""
+        """Return the error for an append with an older leader epoch than the log's last one.
+
+        Such a batch must not be written: recovery would truncate the log there.
+        """
         return LogStorageError(
             f"{self._local.directory} has records of leader epoch {self._local.epochs.latest}, and the leader's epoch "
             f"is {leader_epoch}: another cluster wrote to it; `odradek metadata adopt` takes its epochs over"

@@ -183,7 +183,7 @@ class Disk(Protocol):
 
 
 class SystemDisk:
-    """The operating system's file system, and two threads that start with their first use."""
+    """The operating system's file system. `submit` starts a writer thread and a background thread when needed."""
 
     def __init__(self) -> None:
         self._writer = LazyThread("odradek-writer", begin=_lower_priority)

@@ -69,7 +69,7 @@ class SqliteSession:
         return True
 
     def renew_if_due(self) -> None:
-        """Renew the lease once a third of it has passed. Raises `SessionGoneError`."""
+        """Renew the lease once a third of it has passed. Raises `SessionGoneError` if it has expired."""
         if self._now_ms() < self.lease_ms - self._timeout_ms + self._timeout_ms // _RENEWALS_PER_LEASE:
             return
 

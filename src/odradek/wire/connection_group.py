@@ -114,7 +114,7 @@ class Cork:
                 connection.flush()
 
     def add(self, connection: GroupedConnection) -> None:
-        """Flush `connection` when the outermost `with` block ends. Call it once per connection and block."""
+        """Flush `connection` when the outermost `with` block of this cork ends. Call it once per connection."""
         self._connections.append(connection)
 
 

@@ -372,7 +372,7 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
         )
 
     def _records_lost(self, error: KafkaError) -> None:
-        """Load the machine again after appended records were lost; unload it if this broker has resigned."""
+        """Load the machine again after a commit of records failed, or unload it if this broker no longer leads."""
         if error.code in RESIGNED:
             self.unload()
         else:

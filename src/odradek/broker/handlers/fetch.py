@@ -196,12 +196,12 @@ class _Fetch(PendingReply):
             self.interrupted()
 
     def interrupted(self) -> None:
-        """Complete: enough bytes are available, or a partition's leader or epoch has changed."""
+        """Send the response now: enough bytes are available, or waiting is pointless, as after an election."""
         self._release()
         self.expire()
 
     def overtaken(self) -> None:
-        """Complete, without records if incremental: the session's next fetch has arrived and reads its partitions."""
+        """Send the response: the next fetch of its session has arrived. If incremental, it has no records."""
         if self._fetched.incremental:
             self._release()
             self.complete(self._encode([]))

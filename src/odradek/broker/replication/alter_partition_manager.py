@@ -106,7 +106,7 @@ class AlterPartitionManager:
         self._begin_to_send()  # a change may have been submitted after the task ended and before this callback
 
     async def _send(self) -> None:
-        """Send requests until no change is pending. After an error, retry with backoff, or at once if a controller is elected."""
+        """Send requests until no change is pending. After an error, retry with backoff, or at an election."""
         delay_s = 0.0
         while self._pending_isr:
             await (self._controller.back_off(delay_s) if delay_s else asyncio.sleep(0))

@@ -381,9 +381,9 @@ class Consumer:
         return {partition: found.get(partition) for partition in wanted}
 
     def metrics(self) -> dict[str, float]:
-        """Return metrics by Kafka's names in snake_case; averages are since the start, not of the last 30 s.
+        """Return metrics by name, mostly Kafka's in snake_case. Averages and maxima are since the start, not of 30 s.
 
-        Each partition with a known end offset has `TOPIC-PARTITION.records_lag`.
+        A partition with a known lag has `TOPIC-PARTITION.records_lag`.
         """
         now = self._clock.monotonic()
         return self._metrics.snapshot(self._subscriptions, is_committed_only=self._is_committed_only, now=now)

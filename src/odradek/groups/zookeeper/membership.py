@@ -38,7 +38,10 @@ class State(StrEnum):
 
 
 class RebalanceFailedError(OdradekError):
-    """`rebalance.max.retries` attempts of a rebalance failed. The consumer owns nothing, and continues to retry."""
+    """All `rebalance.max.retries` attempts of a rebalance failed, and the consumer owns no partition.
+
+    If `start` raises this error, the consumer has left the group; later it is only logged, and the consumer retries.
+    """
 
 
 @dataclass(frozen=True, slots=True)

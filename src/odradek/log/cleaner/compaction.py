@@ -52,7 +52,10 @@ _LONGEST_RETENTION_MS: Final = 1 << 61
 
 
 class LastBatch(NamedTuple):
-    """A producer's last batch, which stays: it ends at `offset` or, if that is -1, is the marker of `epoch`."""
+    """The last data batch of a producer, which compaction keeps; it ends at `offset`.
+
+    If `offset` is -1, there is no such batch, and the transaction markers of `epoch` are kept instead.
+    """
 
     offset: int
     epoch: int

@@ -28,7 +28,10 @@ class Chain:
 
 
 class FileCheck:
-    """The result for one file: the first error (`damage`), the number of `others`, and a possible error (`warning`)."""
+    """The check of one file and its result.
+
+    `damage` is the first error, `others` the number of further ones, and `warning` something that may be an error.
+    """
 
     def __init__(self, path: str) -> None:
         self.path = path

@@ -1,4 +1,5 @@
-"""The idempotent producers of a log: `producer_state` has their sequences and transactions, `producer_snapshot` its files.
+"""The idempotent producers of a log.
 
-`refused_batches` has the batches that were refused with a retriable error, so that later ones get the same error.
+`producer_state` has their sequence numbers and transactions, and `producer_snapshot` its files. `refused_batches` has
+the batches that were refused with a retriable error, so that later ones get the same error.
 """

@@ -82,7 +82,10 @@ def finish_compaction(disk: Disk, directory: str) -> None:
 
 
 def _small_groups(disk: Disk, directory: str, target_file_bytes: int) -> Iterator[Sequence[_Entry]]:
-    """Yield groups of two or more small files of one folder whose sum is at most `target_file_bytes`."""
+    """Yield groups of files to merge: two or more of one folder, at most `target_file_bytes` together.
+
+    Files of half of `target_file_bytes` and more are left out.
+    """
     folders: dict[str, list[_Entry]] = {}
     for _, entries in _commit_log(disk, directory):
         for entry in entries:

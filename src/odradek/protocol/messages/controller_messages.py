@@ -270,7 +270,7 @@ class UpdateMetadataRequest(_Request, _UpdateMetadata):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateMetadataResponse(_Response, _UpdateMetadata):
-    """The response; `error_code` is STALE_CONTROLLER_EPOCH or STALE_BROKER_EPOCH if the request was refused."""
+    """The response. A stale request gets the `error_code` STALE_CONTROLLER_EPOCH or STALE_BROKER_EPOCH."""
 
     error_code: ErrorCode = field(metadata=ERROR_CODE)
 

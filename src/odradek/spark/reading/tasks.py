@@ -22,10 +22,10 @@ class ScanPartition(InputPartition):  # type: ignore[misc]
 def scan_partitions(
     plan: Plan, options: ReadOptions, columns: Sequence[str], brokers: tuple[str, ...]
 ) -> list[InputPartition]:
-    """Return a Spark partition per task. Raise `DataLossError` if records are lost and `failOnDataLoss` is on.
+    """Return a Spark partition per task. Raises `DataLossError` if records are lost and `failOnDataLoss` is on.
 
-    Small ranges share a task unless `minPartitions` or `maxRecordsPerPartition` is set. `brokers` are the HOST:PORT of
-    the driver's metadata.
+    Small ranges share a task unless `minPartitions` or `maxRecordsPerPartition` is set. Tasks first connect to
+    `brokers`, the addresses (HOST:PORT) that the driver knows.
     """
     _report(plan.losses, options)
     pieces: list[OffsetRange] = split_ranges(

@@ -376,7 +376,7 @@ class _Fault:
 
 
 class _MemoryFile:
-    """An open file; after its process is killed, its methods raise `PowerCutError`."""
+    """An open file. After a kill or a power cut, all methods except `close` raise `PowerCutError`."""
 
     def __init__(self, disk: MemoryDisk, path: str, content: Content, generation: int) -> None:
         self._disk = disk

@@ -38,7 +38,7 @@ def encode(api_key: ApiKey, message: Message) -> bytes:
 async def send(connection: ClientConnection, api_key: ApiKey, body: bytes, *, timeout_ms: int | None = None) -> Any:
     """Send a request and return the decoded response. `timeout_ms` replaces the connection's default.
 
-    Raises `UnavailableError` if the connection is lost or the time is over.
+    Raises `UnavailableError` if the connection is lost, or the response is late or malformed.
     """
     reply = await connection.exchange(api_key, CONTROLLER_VERSIONS[api_key], (body,), timeout_ms=timeout_ms)
     return connection.decode(api_key, reply)

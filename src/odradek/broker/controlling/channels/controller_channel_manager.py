@@ -154,7 +154,7 @@ class ControllerChannelManager:
         return sorted(each for each in brokers if each != self.identity.broker_id and each not in self._senders)
 
     def stop_following(self, broker_id: int, partitions: Iterable[TopicPartition]) -> None:
-        """Send StopReplica without deletion to a broker that shuts down."""
+        """Request that a broker that shuts down stops following `partitions`, without deleting them (StopReplica)."""
         sender = self._senders.get(broker_id)
         if sender is not None:
             for key in partitions:

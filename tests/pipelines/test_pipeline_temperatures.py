@@ -15,11 +15,13 @@ from typing import Any, Final
 import pyarrow.dataset as ds
 import pytest
 
+from odradek.pipelines import attempts
 from odradek.pipelines.attempts import AttemptFailedError, QueryAttempt
-from odradek.pipelines.config import AnyPipeline, parse_pipeline
+from odradek.pipelines.config import AnyPipeline, QueryPipeline, parse_pipeline
 from odradek.pipelines.progress import Figures
 from odradek.pipelines.runner import run_pipelines
 from odradek.pipelines.status import State
+from odradek.testing.conditions import eventually
 from odradek.testing.servers.odradek_process import ServedBroker
 
 FOUND: Final = importlib.util.find_spec("vega_datasets")
@@ -159,6 +161,7 @@ def test_two_cities_in_three_pipelines(
     assert [each.state for each in statuses] == [State.DONE] * 3
     mirror, archive, live = statuses
     assert live.restarts == 1
+    assert live.figures.batches > 2
     assert archive.figures.records_in == len(given[sf]) + 5
     assert (archive.figures.bad_rows, archive.figures.tombstones) == (1, 1)
     assert mirror.figures.records_out == len(given[sf]) + len(given[seattle]) + 10
@@ -172,17 +175,23 @@ def test_two_cities_in_three_pipelines(
 
 
 def _fail_once(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """Stop a pipeline's query in the middle of its work, as a lost broker or worker would."""
-    poll = QueryAttempt.poll
-    failed: list[str] = []
+    """Stop a pipeline's first query after a batch of several, as a lost broker or worker would."""
+    start, poll = attempts.start_query, QueryAttempt.poll
+    stopped: list[Any] = []
+
+    def start_and_stop(spark: Any, pipeline: QueryPipeline) -> Any:
+        query = start(spark, pipeline)
+        if pipeline.name == name and not stopped:
+            eventually(lambda: query.recentProgress, within_s=120, what=f"the first batch of {name}")
+            query.stop()
+            stopped.append(query)
+        return query
 
     def failing(self: QueryAttempt) -> tuple[Figures, bool]:
-        figures, active = poll(self)
-        if active and not failed and self._pipeline.name == name:
-            failed.append(name)
-            self._query.stop()
+        if self._query in stopped:
             self._close()
             raise AttemptFailedError("a worker was lost", details="", is_final=False)
-        return figures, active
+        return poll(self)
 
+    monkeypatch.setattr(attempts, "start_query", start_and_stop)
     monkeypatch.setattr(QueryAttempt, "poll", failing)

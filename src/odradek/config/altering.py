@@ -54,7 +54,7 @@ def altered(
 ) -> dict[str, str]:
     """Return `own` with `alterations`, which `check_alterations` has accepted.
 
-    APPEND and SUBTRACT change a list; if `own` does not set it, they start from its effective value, `inherited(name)`.
+    APPEND and SUBTRACT change a list. For a key that `own` does not set, they start from `inherited(name)`.
     Raises `KafkaError` INVALID_CONFIG for APPEND or SUBTRACT on another type, and for values longer than
     `LONGEST_VALUE`.
     """

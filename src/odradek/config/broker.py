@@ -447,16 +447,20 @@ class BrokerConfig:
 
     @property
     def most_request_entries(self) -> int:
-        """Limit of array items in a request: one for every 2 KiB of `queued.max.request.bytes`.
+        """Limit of array items in a request: one per 2 KiB of `queued.max.request.bytes`, at least 10,000.
 
-        An item takes about 1 KiB while it is decoded, processed and encoded, however small it was on the wire.
+        An item takes about 1 KiB while it is decoded, processed and encoded, however small it was on the wire. If that
+        key is -1, the limit is 131,072.
         """
         limit_bytes = self.queued_max_request_bytes
         return 131_072 if limit_bytes < 0 else max(limit_bytes // 2048, 10_000)
 
     @property
     def most_session_partitions(self) -> int:
-        """Limit of partitions in all fetch sessions: one per 512 queued bytes, at least 10,000."""
+        """Limit of partitions in all fetch sessions: one per 512 bytes of `queued.max.request.bytes`, at least 10,000.
+
+        If that key is -1, there is no limit.
+        """
         limit_bytes = self.queued_max_request_bytes
         return 1 << 62 if limit_bytes < 0 else max(limit_bytes // 512, 10_000)
 
@@ -467,14 +471,14 @@ class BrokerConfig:
 
     @classmethod
     def parse(cls, properties: Mapping[str, str]) -> "BrokerConfig":
-        """Return the configuration of `properties`. Raises `ConfigurationError`, which suggests similar keys."""
+        """Return the configuration of `properties`. Raises `ConfigurationError` for unknown keys or invalid values."""
         check_not_replaced(properties)
         meant, others = divided(properties, definitions(cls))
         check_static(others, definitions(cls))
         return cls(**parse_all(definitions(cls), meant), explicit=frozenset(meant), unimplemented=others)  # type: ignore[arg-type]
 
     def get(self, name: str) -> Value:
-        """Return the value of a key by Kafka's name. Raises `KeyError`."""
+        """Return the value of a key by Kafka's name. Raises `KeyError` for an unknown key."""
         value: Value = getattr(self, definitions(type(self))[name].attribute)
         return value
 

@@ -17,7 +17,7 @@ from odradek.model.values import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigSynonym:
-    """One setting of a key, or of a broker's key that it falls back to."""
+    """One setting of a key, or of a broker's key that the key falls back to."""
 
     name: str
     value: str | None

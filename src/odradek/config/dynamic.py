@@ -85,7 +85,7 @@ def broker_config_in_force(
 ) -> tuple[BrokerConfig, list[str]]:
     """Return the effective configuration, and a sentence for each invalid part of the overrides that was left out.
 
-    `for_all` and `own` come from the metadata tree, where a tool may have written anything.
+    The overrides `for_all` brokers and the broker's `own` come from the metadata tree, where tools may write anything.
     """
     config = static
     ignored: list[str] = []

@@ -22,7 +22,7 @@ class ListenerAddress(NamedTuple):
 
 
 def parse_host_port(text: str) -> tuple[str, int]:
-    """Parse `HOST:PORT`; an empty host is every interface, as in Kafka. Raises `ConfigurationError`."""
+    """Parse `HOST:PORT`, where an empty host means every interface. Raises `ConfigurationError` for other text."""
     host, colon, port = text.strip().rpartition(":")
     if "://" in text:
         raise ConfigurationError(f"an address is HOST:PORT without a protocol, not {text!r}")
@@ -36,7 +36,7 @@ def parse_host_port(text: str) -> tuple[str, int]:
 
 
 def parse_listener(text: str) -> ListenerAddress:
-    """Parse `NAME://HOST:PORT`, or `HOST:PORT` for PLAINTEXT. Raises `ConfigurationError`."""
+    """Parse `NAME://HOST:PORT`, or `HOST:PORT` for PLAINTEXT. Raises `ConfigurationError` for other text."""
     name, separator, address = text.strip().rpartition("://")
     if separator and not name.replace("_", "").replace("-", "").isalnum():
         raise ConfigurationError(f"a listener is NAME://HOST:PORT, not {text!r}")
@@ -46,7 +46,7 @@ def parse_listener(text: str) -> ListenerAddress:
 
 @lru_cache(maxsize=8)
 def parse_ip_counts(text: str) -> Mapping[str, int]:
-    """Parse `ADDRESS:NUMBER,…`, IPv4 or IPv6 with or without brackets. Raises `ConfigurationError`."""
+    """Parse `ADDRESS:NUMBER,…`, IPv6 with or without brackets. Raises `ConfigurationError` for other text."""
     found: dict[str, int] = {}
     for item in filter(None, map(str.strip, text.split(","))):
         address, _, count = item.rpartition(":")

@@ -15,7 +15,8 @@ _log = logging.getLogger("odradek.config")
 def load(properties_file: str | None, overrides: Mapping[str, str]) -> BrokerConfig:
     """Return the configuration in a Java properties file, overridden by `overrides` (Kafka's names and texts).
 
-    Raises `ConfigurationError`, also if the file cannot be read. Logs a warning for Kafka's keys that are ignored.
+    Raises `ConfigurationError` for invalid content or an unreadable file. Logs a warning for Kafka's keys that are
+    ignored.
     """
     properties = _read(properties_file) if properties_file is not None else {}
     properties.update(overrides)

@@ -29,7 +29,7 @@ _KINDS: Final[dict[type, str]] = {
 
 
 class TomlTable:
-    """A table of a TOML file. Methods raise `TomlKeyError`, whose one-line message names the key."""
+    """A table at the dotted path `place` of a TOML file. Methods raise `TomlKeyError`, which names the key."""
 
     def __init__(self, values: Mapping[str, Any], place: str = "") -> None:
         self._values = values

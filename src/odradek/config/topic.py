@@ -274,7 +274,7 @@ class TopicConfig:
         return definitions(cls)
 
     def get(self, name: str) -> Value:
-        """Return the value of a key by Kafka's name. Raises `KeyError`."""
+        """Return the value of a key by Kafka's name. Raises `KeyError` for an unknown key."""
         value: Value = getattr(self, definitions(type(self))[name].attribute)
         return value
 

@@ -267,7 +267,7 @@ transaction.state.log.segment.bytes int 104857600 1.. read-only
 transaction.two.phase.commit.enable boolean false any read-only
 transactional.id.expiration.ms int 604800000 1.. read-only
 """
-"""Key, type, default, limits and update mode of each; `""` is an empty text or list."""
+"""Name, type, default, limits and update mode of each key; `""` means an empty text or list."""
 
 _NO_TIERED_STORAGE: Final = "there is no tiered storage; leave it unset"
 _NO_PLUGINS: Final = "classes for the JVM cannot be loaded; leave it unset"

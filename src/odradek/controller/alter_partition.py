@@ -2,8 +2,8 @@
 
     the request has a newer epoch than the controller's image   NOT_CONTROLLER: another broker is the controller
     the request's leader epoch is older                         FENCED_LEADER_EPOCH
-    another broker leads; the ISR lacks the leader              INVALID_REQUEST
-    a member is not a replica                                   INVALID_REQUEST
+    another broker leads, or the ISR lacks the leader           INVALID_REQUEST
+    a joining member is not a replica                           INVALID_REQUEST
     recovering again, or recovering with other members          INVALID_REQUEST (KIP-704)
     the partition has this state already                        nothing is written, as after a lost response
     the state has changed since the leader read it              INVALID_UPDATE_VERSION

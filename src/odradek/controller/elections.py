@@ -30,9 +30,9 @@ def elect(
 ) -> tuple[int, tuple[int, ...]] | None:
     """Return the leader and the ISR that `partition` should have, or `None` if it has them.
 
-    Brokers in `without_log` are registered, but their log is offline. They leave the ISR if it has others, because a
-    member that returns after a crash waits until no registered broker is in the ISR with it
-    (`broker.cluster.registration.unclean_registration`).
+    Brokers `shutting_down` lead only if no other can. Brokers in `without_log` are registered, but their log is
+    offline. They leave the ISR if it has other members, because a broker that restarts after a crash does not register
+    while it shares an ISR with a registered broker (`broker.cluster.registration.unclean_registration`).
     """
     in_sync = tuple(replica for replica in partition.isr if replica in live)
     if partition.leader in in_sync:
@@ -51,7 +51,7 @@ def elect(
 
 
 def _first_staying(candidates: Sequence[int], shutting_down: Collection[int]) -> int:
-    """Return the first candidate that does not shut down; the first of all if each does."""
+    """Return the first candidate that does not shut down, or the first of all if each does."""
     return next((replica for replica in candidates if replica not in shutting_down), candidates[0])
 
 
@@ -66,8 +66,8 @@ def elections(
 ) -> Iterator[StateChange]:
     """Yield the elections that are necessary in `topics` with the image's live brokers.
 
-    Brokers that are `shutting_down` keep their leaderships; clean elections prefer other brokers. `offline` replicas,
-    by broker, count as dead. Partitions without a readable state are skipped.
+    Brokers that are `shutting_down` keep their leaderships, but elections prefer other brokers. `offline` replicas, by
+    broker, count as dead. Partitions without a readable state are skipped.
     """
     registered = image.brokers.keys()
     for topic in topics:

@@ -19,7 +19,7 @@ _FIXED = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewPartitions:
-    """A request for a topic to have `count` partitions; `assignment` lists the replicas of the new ones, in order."""
+    """A request for `count` partitions in all. `assignment` lists the replicas of the new ones; if None, place them."""
 
     topic: str
     count: int

@@ -5,8 +5,8 @@ Partitions are placed one after the other:
 - each follower: a broker of a rack without a replica of this partition, then with the fewest replicas of this topic,
   then the fewest pairs with this leader (so that a dead broker's partitions move to many others), then the fewest
   replicas of the cluster.
-Ties go to the lowest id. As in KRaft, brokers that are away become replicas only where the live ones are too few, and
-never leaders.
+Ties go to the lowest id. As in KRaft, brokers that cannot lead now (`away`) become replicas only where the others are
+too few, and never leaders.
 """
 
 from collections import Counter
@@ -52,8 +52,8 @@ def place(
 ) -> dict[int, Replicas]:
     """Return the replicas of `partitions` new partitions, numbered from 0, and add them to `load`.
 
-    `racks` maps all brokers to their racks, `existing` the topic's existing partitions, `away` the brokers that cannot
-    lead now. The caller has checked that there are at least `replication_factor` brokers, and one that is not away.
+    `racks` maps all brokers to their racks. `existing` has the replicas of the topic's other partitions, `away` the
+    brokers that cannot lead now. The caller has checked that at least `replication_factor` brokers exist, one not away.
     """
     live = [broker for broker in racks if broker not in away]
     assert live

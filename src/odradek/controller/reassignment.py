@@ -89,7 +89,7 @@ class StopReplicas:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReassignmentStep:
-    """One transaction of a reassignment. The live brokers in `stop` delete their replicas before it is written."""
+    """One transaction of a reassignment. Before it is written, the live brokers in `stop` delete their replicas."""
 
     topic: str
     operations: tuple[Operation, ...]
@@ -138,7 +138,7 @@ def plan_reassignments(
     """Plan the reassignment of partitions to these replicas; `None` cancels the reassignment in progress.
 
     An unchanged target needs no step. Errors are INVALID_REPLICA_ASSIGNMENT, UNKNOWN_TOPIC_OR_PARTITION,
-    NO_REASSIGNMENT_IN_PROGRESS and, unless its change is allowed (KIP-860), INVALID_REPLICATION_FACTOR.
+    NO_REASSIGNMENT_IN_PROGRESS and, unless `allow_replication_factor_change` (KIP-860), INVALID_REPLICATION_FACTOR.
     """
     errors: dict[TopicPartition, KafkaError] = {}
     begun: dict[str, dict[int, Assignment]] = {}
@@ -275,7 +275,7 @@ def _move(
 
 
 def _renewed(topic: TopicImage, number: int, controller_epoch: int) -> StateChange:
-    """Return the same leader and ISR in the next leader epoch: replicas ignore states without a newer one."""
+    """Return a change of only the leader epoch, because replicas ignore a state without a newer one."""
     partition = topic.partitions[number]
     key = TopicPartition(topic.name, number)
     return new_leadership(key, partition, partition.leader, partition.isr, controller_epoch=controller_epoch)

@@ -16,7 +16,7 @@ Assignments = Mapping[TopicPartition, Replicas]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainPlan:
-    """New replicas by partition that empty one broker; for partitions in `stuck`, no other broker is left."""
+    """New replicas by partition that empty one broker. Partitions in `stuck` stay, as no other broker is left."""
 
     targets: Assignments
     stuck: tuple[TopicPartition, ...]
@@ -27,8 +27,8 @@ def generate_assignment(
 ) -> Assignments:
     """Return replicas for all partitions of `topics` on the brokers of `racks`, as if the topics were created now.
 
-    `assigned` are all partitions of the cluster, including `topics`. Replication factors stay; the caller has checked
-    that there are enough brokers.
+    `assigned` has the replicas of all partitions of the cluster. Replication factors stay; the caller has checked that
+    there are enough brokers.
     """
     load = ClusterLoad()
     load.add(replicas for key, replicas in assigned.items() if key.topic not in topics)

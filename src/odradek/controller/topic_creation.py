@@ -56,7 +56,7 @@ class TopicPlan:
     config: Mapping[str, str]
 
     def operations(self, *, config_exists: bool) -> list[Operation]:
-        """Return the operations that create the topic; `config_exists`: whether its configuration has a node."""
+        """Return the operations that create the topic; `config_exists` is whether it has a configuration node."""
         path, data = paths.topic_config(self.name), ConfigNode(config=self.config).encode()
         return [
             SetData(path=path, data=data) if config_exists else Create(path=path, data=data),
@@ -152,7 +152,7 @@ def _check_numbers(wanted: NewTopic, brokers: Mapping[int, BrokerImage], config:
 
 
 def check_replication_factor(replication_factor: int, brokers: Collection[int]) -> None:
-    """Raise `KafkaError` INVALID_REPLICATION_FACTOR if fewer brokers than that are registered, alive or not."""
+    """Raise `KafkaError` INVALID_REPLICATION_FACTOR if there are fewer registered `brokers`, alive or not."""
     if replication_factor > len(brokers):
         registered = f"the {len(brokers)} that are registered"
         message = f"the replication factor {replication_factor} needs more brokers than {registered}"

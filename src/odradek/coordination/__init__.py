@@ -5,8 +5,8 @@ A coordinator owns one partition of an internal topic. Its `Machine` takes reque
 each, and sends the replies when all records appended so far are committed.
 
 **Durable state changes in `apply` and `end_transaction` only**, which are called both for new records and for records
-read when the coordinator loads. A machine's other state, such as sessions and waiting requests, is lost when another
-broker becomes coordinator, or when records could not be written.
+read when the coordinator loads. Other state, such as sessions and waiting requests, is lost when another broker becomes
+coordinator, or when records could not be written.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ NO_PRODUCER: Final = -1
 
 
 class Now(NamedTuple):
-    """The time at which a machine is called."""
+    """The time at which a `Machine` is called."""
 
     ms: int
     """Monotonic, for deadlines; it stands still while no records can be appended."""
@@ -65,7 +65,7 @@ class CoordinatorResult(Generic[RecordT]):
     is_atomic: bool = True
     """Whether the records must be in one batch, even if it would be too large."""
     is_only_records: bool = False
-    """Whether the machine changes only by the records, so that the key needs no reset if their append fails."""
+    """Whether only the records change state, so that the key needs no `reset` if they cannot be appended."""
 
 
 class Machine(Protocol[RequestT_contra, RecordT]):
@@ -89,7 +89,7 @@ class Machine(Protocol[RequestT_contra, RecordT]):
         """Return whether a request never writes records, and so can be handled while none can be appended."""
 
     def expire(self, now: Now) -> CoordinatorResult[RecordT] | None:
-        """Handle one due deadline; return None if none is due."""
+        """Handle one deadline that has passed; return None if none has."""
 
     def on_elected(self, image: ClusterImage, now: Now) -> Iterator[CoordinatorResult[RecordT]]:
         """Yield a result per key that needs one, after all records are loaded and before the first request."""
@@ -105,7 +105,7 @@ class Machine(Protocol[RequestT_contra, RecordT]):
         """
 
     def apply(self, record: RecordT, offset: int, producer_id: int) -> None:
-        """Apply a record to durable state; `producer_id` is its open transaction's, or `NO_PRODUCER`."""
+        """Apply a record to durable state; `producer_id` is that of its open transaction, or `NO_PRODUCER`."""
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
         """Apply the marker of a producer's transaction to durable state."""
@@ -118,7 +118,7 @@ class RecordCodec(Protocol[RecordT]):
         """Return key and value; a value of None is a tombstone."""
 
     def decode(self, key: bytes | None, value: bytes | None) -> RecordT | None:
-        """Return the record, or None for a type that this release does not know. Raises `MalformedMessageError`."""
+        """Return the record, or None for an unknown type. Raises `MalformedMessageError` for invalid bytes."""
 
 
 def partition_for(key: str, partition_count: int) -> int:

@@ -21,7 +21,7 @@ UNNAMED: Final = UUID(int=0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerImage:
-    """A live broker. `epoch` increases with each registration of the broker."""
+    """A registered broker. `epoch` increases with each registration; it is valid only for a live broker."""
 
     broker_id: int
     endpoints: tuple[ListenerAddress, ...]

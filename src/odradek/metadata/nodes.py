@@ -38,7 +38,7 @@ def encode_topic_id(topic_id: UUID) -> str:
 
 
 def decode_topic_id(text: str) -> UUID:
-    """Decode a topic id in Kafka's format. Raises `ValueError`."""
+    """Decode a topic id in Kafka's format. Raises `ValueError` for other text."""
     try:
         return UUID(bytes=base64.b64decode(text + "==", altchars=b"-_", validate=True))
     except (binascii.Error, ValueError):
@@ -315,7 +315,7 @@ class LogDirEventNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteTopicsNode:
-    """`/admin/delete_topics`: topics to delete, in the node's data, where old tools list them."""
+    """`/admin/delete_topics`: the topics to delete that old tools list in the node's data."""
 
     topics: tuple[str, ...]
 
@@ -402,7 +402,7 @@ def encode_integer(value: int) -> bytes:
 
 
 def decode_integer(path: str, data: bytes) -> int:
-    """Decode a decimal integer. Raises `BrokenNodeError`."""
+    """Decode a decimal integer. Raises `BrokenNodeError` for other data."""
     try:
         number = int(data[:32])
     except ValueError:

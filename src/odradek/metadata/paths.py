@@ -105,7 +105,7 @@ def topic_config(name: str) -> str:
 
 
 def broker_config(broker_id: int | None) -> str:
-    """Return the path of a broker's dynamic configuration; None is the default of all brokers."""
+    """Return the path of a broker's dynamic configuration; None means the default of all brokers."""
     return f"{BROKER_CONFIGS}/{ALL_BROKERS if broker_id is None else broker_id}"
 
 

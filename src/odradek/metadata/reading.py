@@ -1,6 +1,6 @@
 """Reads the parts of a `ClusterImage` from the metadata tree: brokers, controller, topics, configurations.
 
-A broken node is logged once and never treated as missing, so its topic is not deleted.
+Each version of a broken node is logged once. A topic with a broken node is not treated as deleted.
 """
 
 import logging
@@ -116,7 +116,7 @@ async def read_topic_configs(
 async def read_configs(
     store: Reader, where: Mapping[K, str], broken: BrokenNodes, known: Mapping[K, Mapping[str, str]]
 ) -> dict[K, Mapping[str, str]]:
-    """Return the non-empty configurations at the paths `where`; that of a broken node is taken from `known`."""
+    """Return the non-empty configurations at the paths `where`, for a broken node the one in `known`."""
     nodes = await store.get_many(where.values())
     configs = {each: _config(path, node, broken) for (each, path), node in zip(where.items(), nodes, strict=True)}
     present = {each: known.get(each, {}) if config is None else config for each, config in configs.items()}

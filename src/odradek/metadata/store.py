@@ -25,7 +25,10 @@ ANY_VERSION = -1
 
 
 class Node(NamedTuple):
-    """A node as read. `owner` is an ephemeral node's session id, else 0; `created` increases with each new node."""
+    """A node as read. `owner` is an ephemeral node's session id, else 0.
+
+    `created` is the increasing number of the transaction that created the node.
+    """
 
     data: bytes
     version: int
@@ -49,7 +52,7 @@ class NodeExists(StoreError):
 
 
 class NoNode(StoreError):
-    """The node to set, delete or check does not exist, or the parent of a node to create."""
+    """The node does not exist, or the parent of a node to create does not."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path, f"there is no node {path}")
@@ -141,7 +144,7 @@ class Reader(Protocol):
         """Return the nodes in the order of `paths`, in few round trips; not atomically."""
 
     async def children(self, path: str) -> list[str]:
-        """Return the sorted names of the node's children. Raises `NoNode`."""
+        """Return the sorted names of the node's children. Raises `NoNode` for a missing node."""
 
     def watch_data(self, path: str, callback: Callable[[], None]) -> Watch:
         """Call `callback` when the node is created, set or deleted; the node need not exist."""

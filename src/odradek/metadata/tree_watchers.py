@@ -1,9 +1,10 @@
 """Keeps a `ClusterImage` up to date: watches record which nodes changed, and only these are read again.
 
 A watch is set before its node is read, so no change is missed. The controller watches the tree
-(`ControllerTreeWatcher`), except partition states, which it reads after writing them: a broker that writes a state
-before its registration (`broker.cluster.registration.unclean_registration`) also writes the topic's node. Other brokers
-get topics by the controller's requests, and watch only configurations and the controller (`BrokerTreeWatcher`).
+(`ControllerTreeWatcher`), except partition states, which it reads after its own writes. A broker that writes a state
+before its registration (`broker.cluster.registration.unclean_registration`) therefore also writes the topic's node.
+Other brokers get topics by the controller's requests, and watch only configurations and the controller
+(`BrokerTreeWatcher`).
 """
 
 import asyncio
@@ -152,8 +153,8 @@ class _BaseTreeWatcher:
 class ControllerTreeWatcher(_BaseTreeWatcher):
     """The controller's watches. `wake` is called when `refresh` has changes to read.
 
-    `on_controller` is called first if the controller or its epoch changed, since a `refresh` may be running. If
-    `deletes`, topics below `/admin/delete_topics` are moved from the image's `topics` to `deleting` at once.
+    `on_controller` is called as soon as the controller or its epoch changes, even during a `refresh`. If `deletes`,
+    topics below `/admin/delete_topics` are moved from the image's `topics` to `deleting` at once.
     """
 
     def __init__(
@@ -168,7 +169,7 @@ class ControllerTreeWatcher(_BaseTreeWatcher):
         self.requested_deletions: frozenset[str] = frozenset()
         """The names below `/admin/delete_topics`, also of topics that do not exist."""
         self.listed_deletions: tuple[tuple[str, ...], int] | None = None
-        """The existing topics in the data of `/admin/delete_topics`, where old tools list them, and its version."""
+        """The existing topics that old tools listed in the data of `/admin/delete_topics`, and the node's version."""
         self._deletes = deletes
         self._topics: dict[str, dict[str, Watch]] = {}
         self._brokers_changed = True
@@ -295,9 +296,9 @@ def _with_known_config(topic: TopicImage, before: TopicImage | None) -> TopicIma
 
 
 class BrokerTreeWatcher(_BaseTreeWatcher):
-    """The watches of a broker that is not the controller; `read_configs` adds those on topic configurations.
+    """The watches of a broker that is not the controller; `read_configs` adds watches on topic configurations.
 
-    The controller's requests may change the image during `refresh`, which therefore only reads; `patch` updates it.
+    `refresh` only reads, since the controller's requests may change the image meanwhile; `patch` updates the image.
     """
 
     def __init__(self, store: Store, *, wake: Callable[[], None], on_controller: Callable[[], None] = _ignore) -> None:

@@ -166,9 +166,9 @@ class Disk(Protocol):
     def run_in_threads(self, groups: Sequence[Sequence[Callable[[], T]]], *, threads: int) -> Iterator[T]:
         """Run all work, at most `threads` at a time of each group.
 
-        Yields results as they complete, raises the first error. Work that has not started then, or when the caller
-        stops iterating, is dropped. A group for which the system starts no thread runs on the caller's thread at the
-        end. Blocks.
+        Yields results as they complete, raises the first error. After an error, or when the caller stops iterating,
+        work that has not started is dropped. A group for which the system starts no thread runs on the caller's thread
+        at the end. Blocks.
         """
 
     def open_files_limit(self) -> int:

@@ -13,7 +13,7 @@ P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenOptions:
-    """Options of a listening socket and its connections; a buffer size of -1 is the kernel's default."""
+    """Options of a listening socket and its connections; a buffer size of -1 means the kernel's default."""
 
     backlog: int = 1024
     """Limit of connections that the kernel queues until they are accepted."""

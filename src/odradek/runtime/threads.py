@@ -15,7 +15,7 @@ _NO_THREAD: Final = "the system starts no thread"
 
 
 class LazyThread:
-    """One thread that runs the submitted work in order, and starts with the first."""
+    """One thread that runs the submitted work in order. It is started by the first `submit`."""
 
     def __init__(self, name: str, *, begin: Callable[[], None] | None = None) -> None:
         """`begin` is called on the thread before anything else."""

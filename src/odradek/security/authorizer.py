@@ -90,7 +90,7 @@ class Authorizer(Protocol):
     def authorize_by_resource_type(
         self, context: AuthorizableRequestContext, operation: AclOperation, resource_type: ResourceType
     ) -> AuthorizationResult:
-        """Return whether the principal may do `operation` on at least one resource of the type (KIP-679)."""
+        """Return ALLOWED if the principal may do `operation` on at least one resource of the type (KIP-679)."""
 
 
 class AllowAllAuthorizer:

@@ -39,7 +39,7 @@ def open_store(
 def open_reader(url: str, runtime: Runtime) -> Reader:
     """Open the tree at `url` for reading. Creates nothing, except a session in ZooKeeper.
 
-    Raises the errors of `open_store`, and `ConfigurationError` for `memory:`.
+    Raises `ConfigurationError` for `memory:`, an invalid URL or without kazoo, `StorageError` for an unreadable tree.
     """
     if url == "memory:":
         raise ConfigurationError("a tree in memory cannot be read by another process")

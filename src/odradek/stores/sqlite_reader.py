@@ -1,4 +1,4 @@
-"""Reading a SQLite tree, without a session and without any write, even when it is opened.
+"""Read access to a SQLite tree without a session. Nothing is written, not even when the tree is opened.
 
 Changes are polled every `POLL_INTERVAL_S`, which takes about 10 µs without changes. Operations wait for the locks of
 other processes without blocking the loop.
@@ -25,7 +25,7 @@ _log = logging.getLogger("odradek.stores")
 
 
 class SqliteReader:
-    """Implements `Reader` for `tree` and closes it."""
+    """Implements `Reader` for `tree`; `close` also closes the tree."""
 
     def __init__(self, tree: SqliteTree, clock: Clock) -> None:
         self._tree = tree

@@ -24,7 +24,7 @@ from odradek.stores.sqlite_tree import Session, SqliteTree
 
 _RENEWALS_PER_LEASE: Final = 3
 _MAX_LOCK_ATTEMPTS: Final = 100
-"""The limit of attempts to lock a new file, which others may remove first."""
+"""The limit of attempts to lock a new file, which other processes may remove first."""
 _log = logging.getLogger("odradek.stores")
 
 
@@ -69,7 +69,7 @@ class SqliteSession:
         return True
 
     def renew_if_due(self) -> None:
-        """Renew the lease once a third of it has passed. Raises `SessionGoneError` if it has expired."""
+        """Renew the lease once a third of it has passed. Raises `SessionGoneError` if the session was expired."""
         if self._now_ms() < self.lease_ms - self._timeout_ms + self._timeout_ms // _RENEWALS_PER_LEASE:
             return
 
@@ -117,7 +117,7 @@ class SqliteSession:
         return session_id, lock, lease_ms
 
     def _take_lock(self) -> tuple[int, DiskLock]:
-        """Return a new session's number and lock; another number if the file is removed before it is locked."""
+        """Return a new session's number and lock. Try another number if the file is removed before it is locked."""
         for _ in range(_MAX_LOCK_ATTEMPTS):
             session_id = self._runtime.entropy.getrandbits(62) + 1
             with suppress(BlockingIOError):

@@ -127,7 +127,7 @@ class SqliteTree:
             raise FileNotFoundError("the file was replaced by another one while it was in use")
 
     def write(self, work: Callable[[], T]) -> T:
-        """Run `work` in a transaction; commit if it returns, roll back if it raises. See `check_identity`."""
+        """Run `work` in a transaction; roll back if it raises. Raises `FileNotFoundError` if the file was replaced."""
         self.check_identity()
         self._connection.execute("BEGIN IMMEDIATE")
         try:
@@ -192,7 +192,7 @@ class SqliteTree:
         return 0 if row is None else int(row[0])
 
     def changes_since(self, number: int) -> tuple[int, list[Change] | None]:
-        """Return the newest change's number, and the changes after `number`, None for these if some were pruned."""
+        """Return the newest change's number, and the changes after `number` or, if some were pruned, None."""
         rows = self._connection.execute(
             "SELECT number, path, existence FROM changes WHERE number > ? ORDER BY number", (number,)
         ).fetchall()

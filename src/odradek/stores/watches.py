@@ -8,7 +8,7 @@ from odradek.stores.semantics import Change
 
 
 class _Watch:
-    """One callback of one path; `_due` while a call is scheduled."""
+    """One callback of one path. `_due` is whether a call is scheduled."""
 
     __slots__ = ("_callback", "_due", "_path", "_table")
 
@@ -29,7 +29,7 @@ class _Watch:
             del self._table[self._path]
 
     def fire(self) -> None:
-        """Schedule the callback for the loop's next iteration, unless it is scheduled."""
+        """Schedule the callback for the loop's next iteration, unless it is scheduled already."""
         if not self._due:
             self._due = True
             asyncio.get_running_loop().call_soon(self._call)

@@ -60,7 +60,7 @@ _log = logging.getLogger("odradek.stores")
 def parse_zookeeper_url(url: str) -> tuple[str, str]:
     """Parse `zookeeper://HOST[:PORT][,HOST[:PORT]…][/CHROOT]` into `(hosts, chroot)`; the chroot may be "".
 
-    Raises `ConfigurationError`.
+    Raises `ConfigurationError` for another text.
     """
     servers, slash, chroot = url.removeprefix("zookeeper://").partition("/")
     hosts = []
@@ -329,7 +329,7 @@ class ZookeeperStore(SingleOperations):
             self._client.start_async()
 
     async def _connected(self) -> None:
-        """Connect and enter the chroot. Raises `UnavailableError`, or `SessionExpired` if a new session began."""
+        """Connect and enter the chroot. Raises `UnavailableError` if that fails, `SessionExpired` for a new session."""
         self._start()
         session = self._session
         if not self._is_connected.is_set():
@@ -350,7 +350,7 @@ class ZookeeperStore(SingleOperations):
         self._enter_chroot()
 
     async def _wait_for_connection(self) -> None:
-        """Wait for a connection; before the first one warn after `_WARN_AFTER_S`. Raises `UnavailableError`."""
+        """Wait for a connection, else raise `UnavailableError`. Before the first one, warn after `_WARN_AFTER_S`."""
         assert self._loop is not None, "there is a loop as soon as there is a client"
         warning = self._loop.call_later(_WARN_AFTER_S, self._warn)
         try:
@@ -395,7 +395,7 @@ class ZookeeperStore(SingleOperations):
                 raise SessionExpired from None
 
     async def _attempt(self, start: Callable[[], Any]) -> Any:
-        """Run an operation without retries. Raises `UnavailableError`, `SessionExpired`."""
+        """Run an operation once. Raises `UnavailableError` without a connection, `SessionExpired` without a session."""
         try:
             return await self._await(start())
         except _LOST_CONNECTION:

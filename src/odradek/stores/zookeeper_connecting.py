@@ -58,7 +58,7 @@ def retry_unexpected_errors(client: KazooClient) -> None:
 def drop_late_connections(client: KazooClient) -> None:
     """Make `client` drop a connection that is established after it was stopped.
 
-    Its thread would never end: stopping shuts down the socket, which a connection in progress does not have yet.
+    The client's thread would never end: stopping shuts down the socket, which does not exist while connecting.
     """
     connect = client._connection._connect
 

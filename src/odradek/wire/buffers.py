@@ -1,8 +1,8 @@
 """Pools of read buffers, so that a busy broker reuses memory pages.
 
 A fresh page costs 3.6 ms per MiB, a reused one 0.08 (DESIGN 3). A buffer may be given back while views of it are still
-alive, for example until the records of a produce request are written: Python refuses to resize a bytearray that has
-views, and by that `take` finds and skips such a buffer.
+alive, for example until the records of a produce request are written. `take` skips such a buffer: Python refuses to
+resize a bytearray that has views.
 """
 
 import asyncio
@@ -97,7 +97,7 @@ class BufferPool:
             before.release_if_empty()
 
     def wait(self, waiter: "Waiter") -> None:
-        """Call `waiter.has_memory()` in a later iteration of the event loop when there is memory, oldest first."""
+        """Call `waiter.has_memory()` in a later turn of the event loop when there is memory, oldest waiter first."""
         self._waiting[waiter] = None
 
     @property

@@ -29,7 +29,7 @@ _log = logging.getLogger("odradek.clients")
 _LENGTH: Final = struct.Struct(">i")
 _UNSUPPORTED_VERSION: Final = struct.pack(">h", ErrorCode.unsupported_version.value)
 LATE_MS: Final = 1_000
-"""A response is late if it takes this much longer than the request lets the broker wait; also the check's interval."""
+"""A response is late if it takes this much longer than the request lets the broker wait. Also the check interval."""
 _BUFFER_BYTES: Final = 64 << 10
 _WRITE_HIGH_BYTES: Final = 64 << 10
 """asyncio's default. With more unsent than this the connection is not `writable`."""
@@ -62,7 +62,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.address = address
         self.closed = False
         self.writable = True
-        """Whether the socket takes data at once; otherwise data waits in memory."""
+        """False from more than `_WRITE_HIGH_BYTES` unsent bytes in memory until a quarter of that is left."""
         self._when_writable: Callable[[], None] | None = None
         self.is_late = False
         """Whether a response is late and none has arrived since."""
@@ -291,7 +291,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._transport.abort() if silent else self._transport.close()
 
     def on_writable(self, callback: Callable[[], None]) -> None:
-        """Call `callback()` each time the socket takes data again; it replaces an earlier callback."""
+        """Call `callback()` each time the socket takes data again. Replaces an earlier callback."""
         self._when_writable = callback
 
     def on_late(self, callback: Callable[[], None]) -> None:

@@ -36,7 +36,7 @@ class Service(Protocol):
         """Serve one request and return the reply. The service may keep `frame`, and must not raise.
 
         `alone`: whether no other request of the connection is unanswered. The service returns `LATER` for a request
-        that must be served alone and is not, and after `connection.hold`; it then gets the request again.
+        that must be served alone and is not, and after `connection.hold`; `serve` is then called again with it.
         """
 
     def opened(self, connection: "Connection") -> bool:
@@ -49,7 +49,7 @@ class Service(Protocol):
 class Connection(asyncio.BufferedProtocol):
     """One client's connection. `peer_host` is the client's address; `session` is for the service's own use.
 
-    `read_at` is the time at which the requests being served were read, by `ConnectionGroup.clock`; 0 if that is None.
+    `read_at` is the time at which the requests being served were read, by `ConnectionGroup.clock`; 0 without a clock.
     """
 
     __slots__ = (
@@ -436,7 +436,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._closing:
             self.abort()
             return
-        self._log_closing("request memory is exhausted, and the client neither completed a request nor read responses")
+        self._log_closing("memory is exhausted, and the client neither completed a request nor read responses")
         self.abort()
 
     # Turns and idleness

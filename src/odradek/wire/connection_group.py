@@ -40,7 +40,7 @@ class ConnectionLimits:
     most_in_flight_bytes: int = 8 * 1024 * 1024
     """Bytes of unanswered requests above which no more are served; a single request may be larger."""
     turn_bytes: int = 1024 * 1024
-    """Read budget per turn of the event loop; measured: without one, a fast producer delays others by 350 ms."""
+    """Read budget per turn of the event loop. Without one, a fast producer delays others by 350 ms (measured)."""
     turn_requests: int = 256
     """Limit of requests served per turn, so that pipelined small requests cannot occupy the event loop."""
     write_high_bytes: int = 64 * 1024
@@ -48,9 +48,9 @@ class ConnectionLimits:
 
 
 class RequestBudget:
-    """The limit of the bytes of all unanswered requests: Kafka's `queued.max.request.bytes`; -1 is no limit.
+    """The limit of the bytes of all unanswered requests: Kafka's `queued.max.request.bytes`; -1 means no limit.
 
-    At the limit, connections wait until requests are answered. Requests served in one turn may exceed it.
+    At the limit, connections wait until requests are answered. Requests served in one turn may exceed the limit.
     """
 
     __slots__ = ("_limit", "_used", "_waiting", "is_exhausted")
@@ -89,7 +89,7 @@ class Cork:
     """A context manager: inside, connections hold back their writes; at its end, each connection writes once.
 
     Each write is a system call under uvloop, and one append often completes many replies to one client. Connections
-    write in reverse order: an append completes its producer's reply before the fetches, which clients process longer.
+    write in reverse order: an append completes the fetches last, but clients process their responses longer.
     """
 
     __slots__ = ("_connections", "_depth", "is_in")

@@ -14,8 +14,8 @@ from typing import Final, Protocol
 TIME_SLICE_S: Final = 0.0005
 """The time per turn for arriving requests, and for the connections of each queue."""
 SHARED_REQUESTS: Final = 32
-"""Requests of one connection that are served in a row while others wait. With fewer, small replies cost a system call
-each; most clients have at most 5 unanswered requests."""
+"""Requests of one connection that are served in a row while others wait. With a lower limit, each small reply would
+cost a system call; most clients have at most 5 unanswered requests."""
 
 
 class ReadyConnection(Protocol):
@@ -50,7 +50,7 @@ class ConnectionScheduler:
         return now >= self._until
 
     def wait(self, connection: ReadyConnection, served_in_a_row: int) -> None:
-        """Call `connection.serve_next` in a later turn. `served_in_a_row`: requests since its buffer was last empty."""
+        """Call `connection.serve_next` later. `served_in_a_row` counts requests since its buffer was last empty."""
         (self._interrupted if served_in_a_row < SHARED_REQUESTS else self._backlogged).append(connection)
         self._schedule()
 

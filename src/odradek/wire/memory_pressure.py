@@ -2,7 +2,7 @@
 
 Incomplete requests are in the pool's buffers, unread responses in the transports; both are limited. At a limit, all
 connections are checked every few seconds. Those that hold memory because of their client and made no progress since the
-last check are closed; if there are none, the connection that has waited longest for memory is closed.
+last check are closed. If there are none, the connection that has waited longest for memory is closed.
 """
 
 import asyncio
@@ -81,11 +81,11 @@ class MemoryPressure:
             self._timer = asyncio.get_running_loop().call_later(CHECK_INTERVAL_S, self._check)
 
     def answered(self, size: int) -> None:
-        """Add the size of a response that is about to be sent to the estimate; small ones need not be added."""
+        """Add `size` bytes of responses, unsent or about to be sent, to the estimate; small ones need not be added."""
         self._estimate_bytes += size
 
     def response_room(self) -> int:
-        """Return how many more bytes of responses fit into memory: an estimate, corrected by a count when it is 0."""
+        """Return an estimate of how many more response bytes fit into memory; at 0 the responses are counted anew."""
         left = self._response_bytes - self._estimate_bytes
         if left > 0:
             return left

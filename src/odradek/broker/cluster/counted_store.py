@@ -1,7 +1,7 @@
-"""The broker's `Store`: counts operations on the metadata tree; other tasks run after `multi` and `get_many`.
+"""The broker's `Store`, which counts operations, and lets other tasks run after `multi` and `get_many`.
 
-A store in this process never waits: without these pauses, writing a thousand nodes would block all other tasks, and the
-broker's own session could expire.
+A store in this process never waits. Without the pauses here, writing a thousand nodes would block all other tasks, and
+the broker's own session could expire.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from odradek.metadata.store import Node, Operation, Result, SingleOperations, St
 GET: Final = "Get"
 CHILDREN: Final = "Children"
 MULTI: Final = "Multi"
-"""Names in `counts`, besides `Create`, `SetData`, `Delete` and `Check`, the operations of a `Multi`."""
+"""Keys of `counts`. The others are the classes of the operations in a `multi`: Create, SetData, Delete, Check."""
 
 
 class CountedStore(SingleOperations):

@@ -16,7 +16,7 @@ from odradek.metadata.store import Store
 from odradek.model import OdradekError
 
 _PAUSE_S: Final = 0.5
-"""The pause after a notification: when a disk fails, its logs fail one by one, and share the next notification."""
+"""The pause after a notification. The logs of a failed disk fail one by one, and share the next notification."""
 _LONGEST_PAUSE_S: Final = 5.0
 _log = logging.getLogger("odradek.broker")
 
@@ -39,7 +39,7 @@ class LogDirEvents:
             self._task = asyncio.get_running_loop().create_task(self._notify(), name=name)
 
     async def _notify(self) -> None:
-        """Write a node while a notification is pending; repeat a failed write. A second node does no harm."""
+        """Write a node while a notification is pending. Repeat a failed write, because a second node does no harm."""
         pause_s = _PAUSE_S
         try:
             while self._is_pending:

@@ -16,7 +16,10 @@ async def alter_partitions(
     broker_epoch: int,
     items: Mapping[TopicPartition, AlterPartitionItem],
 ) -> dict[TopicPartition, IsrResult]:
-    """Write the changes; return each partition's new ISR or error. Raises `KafkaError` for an old `broker_epoch`."""
+    """Write the changes that the leader `broker_id` requests; return each partition's ISR or error.
+
+    Raises `KafkaError` unless `broker_epoch` is the leader's current one.
+    """
     image = view.image
     check_broker_epoch(image, broker_id, broker_epoch)
     results: dict[TopicPartition, IsrResult] = {}

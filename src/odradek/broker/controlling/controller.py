@@ -39,7 +39,7 @@ from odradek.runtime import Runtime
 
 T = TypeVar("T")
 _DELETION_S: Final = 30.0
-"""Time for which DeleteTopics waits for brokers that do not answer; their sessions expire long before."""
+"""Time for which DeleteTopics waits for brokers that do not answer. A dead broker's session expires long before."""
 _ACKNOWLEDGEMENT_S: Final = 2.0
 """Time for which CreateTopics waits for registered brokers that do not answer."""
 
@@ -51,7 +51,7 @@ TASKS: Final[tuple[type[ControllerTask], ...]] = (
     ReassignmentTask,
     PreferredLeaderBalancer,
 )
-"""The tasks in the order in which they run. A change of one is read again before the next one runs."""
+"""The tasks in the order in which they run. A task's changes of the tree are read before the next task runs."""
 
 
 class Controller:
@@ -95,7 +95,7 @@ class Controller:
         return False
 
     def close(self) -> None:
-        """Stop the tasks and the channels to the other brokers; waiting jobs get NOT_CONTROLLER."""
+        """Stop the tasks and the channels to the other brokers. Waiting jobs fail with NOT_CONTROLLER."""
         self._is_closed = True
         self.epoch.channels.close()
         for task in self._tasks:
@@ -106,7 +106,7 @@ class Controller:
     async def do(self, work: Callable[[ControllerEpoch], Awaitable[T]]) -> T:
         """Run `work` in the metadata loop, then update the image, and return the result of `work`.
 
-        Raises `KafkaError` if this broker is not the controller, or the tree cannot be reached, or as `work`.
+        Raises `KafkaError` if this broker is not the controller or cannot reach the tree, and the errors of `work`.
         """
 
         def active_epoch() -> ControllerEpoch:
@@ -121,7 +121,7 @@ class Controller:
         """Create topics, each completely or not at all, and return the results in order.
 
         When this returns, the image has the topics, and so have the other brokers that responded in time. Raises
-        `KafkaError` as `do`.
+        `KafkaError` if this broker is not the controller or the tree cannot be reached.
         """
         view, entropy = self.view, self._entropy
         created = await self.do(
@@ -131,10 +131,10 @@ class Controller:
         return created
 
     async def delete_topics(self, wanted: Sequence[str | UUID]) -> list[TopicDeletion]:
-        """Delete topics by name or id; when this returns, neither the image nor the tree has them.
+        """Delete topics by name or id. When this returns, neither the image nor the tree has them.
 
-        If a live broker does not delete its replicas in time, the topic's result is REQUEST_TIMED_OUT, and its
-        deletion goes on. Raises `KafkaError` as `do`.
+        If a live broker does not delete its replicas in time, the topic's result is REQUEST_TIMED_OUT, and the
+        deletion goes on. Raises `KafkaError` if this broker is not the controller or the tree cannot be reached.
         """
         view = self.view
         deletions = await self.do(lambda epoch: topic_jobs.delete_topics(epoch, view, wanted))
@@ -156,7 +156,7 @@ class Controller:
         """Add partitions to topics, all or none per topic, and return each topic's error or None.
 
         When this returns, the image has the partitions, with leaders, and so have the other brokers that responded in
-        time. Raises `KafkaError` as `do`.
+        time. Raises `KafkaError` if this broker is not the controller or the tree cannot be reached.
         """
         view = self.view
         results = await self.do(
@@ -176,7 +176,8 @@ class Controller:
     ) -> dict[TopicPartition, IsrResult]:
         """Change ISRs as the leader `broker_id` requests, and return each partition's ISR or error.
 
-        When this returns, the image has the changes. Raises `KafkaError` as `do`, and STALE_BROKER_EPOCH.
+        When this returns, the image has the changes. Raises `KafkaError` if `broker_epoch` is old, this broker is not
+        the controller, or the tree cannot be reached.
         """
         view = self.view
         return await self.do(
@@ -186,8 +187,8 @@ class Controller:
     async def shut_down(self, broker_id: int, broker_epoch: int) -> tuple[TopicPartition, ...]:
         """Move leaderships off a broker that shuts down; return the replicated partitions that it still leads.
 
-        From now on it is elected only where no other broker can lead. Raises `KafkaError` as `do` and
-        `odradek.controller.shut_down`.
+        From now on the broker is elected only where no other can lead. Raises `KafkaError` if it is not registered with
+        `broker_epoch` (-1: any), this broker is not the controller, or the tree cannot be reached.
         """
         view = self.view
 

@@ -1,7 +1,7 @@
 """Writes the decisions of `odradek.controller` to the tree, within one controller epoch.
 
-Every write includes a check of `/controller_epoch`: after another election it changes nothing. Work on many nodes is
-written in steps of `STEP_OPERATIONS`, and may end after any of them.
+Every write includes a check of `/controller_epoch`, which fails after another election. Work on many nodes is written
+in transactions of about `STEP_OPERATIONS` operations, and may end after any of them.
 """
 
 import logging
@@ -37,7 +37,7 @@ _log = logging.getLogger("odradek.broker")
 
 
 class ControllerEpoch:
-    """One controller epoch. Its methods raise `ControllerMovedError` when it is over, and the store's errors."""
+    """One controller epoch. The methods raise `ControllerMovedError` after its end, and the store's errors."""
 
     def __init__(
         self, store: Store, entropy: Entropy, channels: ControllerChannelManager, *, epoch: int, epoch_version: int
@@ -72,7 +72,7 @@ class ControllerEpoch:
             raise KafkaError(ErrorCode.topic_already_exists, f"the topic {plan.name} exists") from None
 
     async def add_partitions(self, name: str, added: Mapping[int, Replicas]) -> None:
-        """Write new partitions into a topic's node. Raises `KafkaError` if it was changed or deleted meanwhile."""
+        """Write new partitions into a topic's node. Raises `KafkaError` if the node has changed or is gone."""
         path = paths.topic(name)
         node = await self._store.get(path)
         if node is None:
@@ -132,7 +132,7 @@ class ControllerEpoch:
         """Create the nodes that request the deletion of topics.
 
         With `listed_version`, also clear the parent node's data, in which an old tool listed the topics. Raises
-        `BadVersion` if that node has another version.
+        `BadVersion` if the parent node has another version.
         """
         known = set(await self._store.children(paths.DELETE_TOPICS))
         operations: list[Operation] = [Create(path=paths.delete_topic(name)) for name in names if name not in known]

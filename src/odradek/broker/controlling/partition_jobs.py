@@ -29,8 +29,8 @@ async def alter_reassignments(
 ) -> dict[TopicPartition, KafkaError]:
     """Begin reassignments, or cancel them with the target `None`, and return the errors.
 
-    Entries of `/admin/reassign_partitions` for these partitions are removed. Raises `KafkaError` REQUEST_TIMED_OUT
-    after a concurrent change of the tree.
+    For partitions without an error, the entries of `/admin/reassign_partitions` are removed. Raises `KafkaError`
+    REQUEST_TIMED_OUT after a concurrent change of the tree.
     """
     plan = plan_reassignments(
         view.image,

@@ -64,7 +64,7 @@ async def create_topics(
 async def create_partitions(
     epoch: ControllerEpoch, view: ClusterView, wanted: Sequence[NewPartitions], *, validate_only: bool
 ) -> list[KafkaError | None]:
-    """Add partitions to topics, and return each one's error or None, in the order of `wanted`."""
+    """Add partitions to topics, and return each topic's error or None, in the order of `wanted`."""
     image, load = view.image, view.load.copy()
     brokers, away = await _registered_brokers(epoch, view)
     room = PartitionLimit()

@@ -76,7 +76,7 @@ class ControllerCommandHandler:
         return {"topics": [self._errors(topic) for topic in message.topic_states]}
 
     async def stop_replica(self, message: Any) -> dict[str, Any]:
-        """Stop replicas, and delete them if requested. One with a newer leader epoch stays: FENCED_LEADER_EPOCH."""
+        """Stop replicas, and delete them if requested. Replicas with a newer leader epoch get FENCED_LEADER_EPOCH."""
         view = self._view
         try:
             await self._validate_controller(message)
@@ -100,7 +100,7 @@ class ControllerCommandHandler:
         }
 
     async def _validate_controller(self, message: Any) -> None:
-        """Raise `KafkaError` as `_check_epochs`; first read `/controller` if the sender may be a newer controller."""
+        """Raise `KafkaError` for a wrong sender or broker epoch. Read `/controller` first if it may have changed."""
         sender = message.controller_id, message.controller_epoch
         if sender != self._known_controller and message.controller_epoch >= self._known_controller[1]:
             try:

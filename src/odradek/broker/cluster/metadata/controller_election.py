@@ -1,4 +1,4 @@
-"""The election of the controller: how a broker claims `/controller`, and the `Election` that it creates from this.
+"""The election of the controller: how a broker claims `/controller`, and the arguments of the new controller.
 
 Every broker tries to become the controller. The controller itself is in `broker.controlling`.
 """
@@ -36,7 +36,7 @@ class ElectedController(Protocol):
         """Pass the previous and the present image to the tasks and channels. Called after each refresh."""
 
     async def run_tasks(self) -> bool:
-        """Run the due tasks, and return whether the tree was changed, so that more may be due."""
+        """Run the tasks, and return whether the tree was changed, so that they may have more to do."""
 
     def close(self) -> None:
         """Stop all work, because this broker has resigned or another one was elected."""

@@ -1,7 +1,7 @@
 """Computes the next cluster image from the present one and an UpdateMetadata, LeaderAndIsr or StopReplica.
 
 Partition states with an older leader epoch or, in the same epoch, an older version are ignored. A topic with another id
-is another topic. The requests have no configurations; `configs` has those of topics with replicas here.
+is another topic. The requests have no configurations; `configs` has those of topics with replicas on this broker.
 """
 
 from collections.abc import Iterator, Mapping
@@ -72,7 +72,7 @@ def replicas_to_stop(image: ClusterImage, message: Any) -> Iterator[tuple[TopicP
 
 
 def without_replicas(image: ClusterImage, stopped: set[TopicPartition], broker_id: int) -> ClusterImage:
-    """Return the image without the broker's replicas of these partitions; those that it led have no leader."""
+    """Return the image without the broker's `stopped` replicas; partitions that it led have no leader."""
     changed: dict[str, TopicImage | None] = {}
     for key in stopped:
         topic = changed.get(key.topic) or image.topics.get(key.topic)
@@ -151,7 +151,7 @@ def _from_leader_and_isr(state: Any, topic: TopicImage | None) -> PartitionImage
 
 
 def _known_recovery_state(state: Any, known: PartitionImage | None) -> int:
-    """Return the known recovery state if it is of the same version, else RECOVERED: UpdateMetadata has none."""
+    """Return the recovery state of `known` if the version is the same, else RECOVERED. UpdateMetadata has none."""
     is_same = known is not None and (known.leader_epoch, known.state_version) == (state.leader_epoch, state.zk_version)
     return known.leader_recovery_state if known is not None and is_same else RECOVERED
 

@@ -50,7 +50,7 @@ _log = logging.getLogger("odradek.broker")
 class MetadataLoop(Generic[ControllerT]):
     """One broker's metadata loop. `on_image(old, new)` is called on the event loop after every change.
 
-    The loop opens `fence` when it has read the image in a live session. `new_controller` creates the controller when
+    The loop opens `fence` when it has the full image in a live session. `new_controller` creates the controller when
     this broker is elected; the loop closes it when the broker resigns. The image has no topics that are being deleted.
     """
 
@@ -177,7 +177,7 @@ class MetadataLoop(Generic[ControllerT]):
         return await self._jobs.submit(job)
 
     async def change_configs(self, changes: Sequence[ConfigChange]) -> list[KafkaError | None]:
-        """Change configurations, on any broker, and return each one's error or None.
+        """Change configurations, on any broker, and return each change's error or None.
 
         When this returns, the image has the changes. Raises `KafkaError` if the tree cannot be reached.
         """
@@ -210,7 +210,7 @@ class MetadataLoop(Generic[ControllerT]):
     async def unregister_broker(self, broker_id: int) -> None:
         """Remove the registration of a broker that is away.
 
-        Raises `KafkaError` as `registration.unregister`, and if the tree cannot be reached.
+        Raises `KafkaError` if the broker is alive or not registered, or the tree cannot be reached.
         """
         try:
             await unregister(self._store, broker_id)

@@ -1,6 +1,6 @@
 """The registration of a broker in the metadata tree.
 
-`broker_session` renews the `registration` with each session. Before it, `directories` compares the data directories
-with those stored in the tree, and `unclean_registration` waits after an unclean shutdown. `fencing` stops the broker
-from acting when its session may have expired.
+`broker_session` renews the `registration` with each session. Before the first one, `directories` compares the data
+directories with those stored in the tree, and `unclean_registration` waits after an unclean shutdown. `fencing` stops
+the broker from acting when its session may have expired.
 """

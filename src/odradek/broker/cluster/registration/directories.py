@@ -107,8 +107,8 @@ async def resolve_duplicate_logs(store: Store, runtime: Runtime, logs: LogManage
 def _known_directories(written: BrokerDirectoriesNode | None, directories: LogDirectories) -> BrokerDirectoriesNode:
     """Return the stored directories by id, or the present ones if none is stored, as in Kafka's tree.
 
-    New and offline ones of the latter have their path in place of the id, and so count as missing. If a directory that
-    is not new is found at that path, its id replaces the path.
+    If none is stored, new and offline directories have their path in place of the id, and so count as missing. If a
+    directory that is not new is found at that path, its id replaces the path.
     """
     if written is None or not written.directories:
         every = {*directories.paths_by_id.values(), *directories.offline_paths}
@@ -207,7 +207,7 @@ def _named(directories: Mapping[str, KnownDirectory]) -> str:
 
 
 async def forget_directories(store: Store, broker_id: int, ids: Collection[str]) -> list[str]:
-    """Mark a broker's directories as lost, by their ids, and return their paths. Its next start does not expect them.
+    """Mark a broker's directories as lost, by their ids, and return their paths. Later starts do not expect them.
 
     Raise `StorageError` for an id that the tree does not have.
     """

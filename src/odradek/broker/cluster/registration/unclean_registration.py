@@ -74,7 +74,7 @@ async def leave_isrs(store: Store, broker_id: int, partitions: Collection[TopicP
 
     If another member is alive, the controller removes the broker, and this function waits. Otherwise this function
     writes, because the controller would do so only after the broker has registered and could be elected. Raises
-    `UnavailableError` after too many concurrent writes, or as `wait_until_out_of_isrs`.
+    `UnavailableError` after too many concurrent writes, or if no controller removes the broker in time.
     """
     for _ in range(_MOST_ATTEMPTS):
         await wait_until_out_of_isrs(store, broker_id, timeout_s=timeout_s)

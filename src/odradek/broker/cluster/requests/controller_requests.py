@@ -52,7 +52,7 @@ class ControllerRequests(Generic[ControllerT_co]):
     async def connection(self, api_key: ApiKey) -> ClientConnection:
         """Return the connection to the controller for this API; it is closed when another controller is elected.
 
-        Raises `UnavailableError` as `send` does.
+        Raises `UnavailableError` if there is no controller, or it cannot be reached.
         """
         image = self._metadata.image
         if image.controller_id == NO_CONTROLLER:

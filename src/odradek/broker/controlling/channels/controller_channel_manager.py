@@ -25,7 +25,7 @@ _log = logging.getLogger("odradek.broker")
 
 
 class ControllerChannelManager:
-    """The channels of one controller epoch. `on_response` is called when a response may make a task due."""
+    """The channels of one controller epoch. `on_response` is called when a response may give the tasks work."""
 
     def __init__(
         self,
@@ -133,8 +133,8 @@ class ControllerChannelManager:
     def ensure_stopped(self, stops: Iterable[StopReplicas]) -> bool:
         """Return whether all live brokers have deleted these replicas, and send StopReplica to those that have not.
 
-        The tasks run again when such a broker has answered or died. Call it right before the replicas are removed from
-        the tree: when it returns True, it forgets the responses.
+        The tasks run again when such a broker has answered or died. If this returns True, the replicas on this broker
+        are deleted too, and the responses forgotten: remove the replicas from the tree at once.
         """
         wanted = [(broker_id, each) for each in stops for broker_id in each.brokers]
         missing = [(broker_id, each) for broker_id, each in wanted if not self._has_stopped(broker_id, each)]

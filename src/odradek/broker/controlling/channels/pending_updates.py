@@ -1,4 +1,4 @@
-"""The changes that one broker has not received. Only names are kept, so that it gets the latest state.
+"""The changes that one broker has not received. Changed partitions are kept by name, to send their latest state.
 
 everything      the broker has registered, or the controller is new: send the full state
 brokers         the set of live brokers has changed

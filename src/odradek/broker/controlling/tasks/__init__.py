@@ -27,7 +27,7 @@ class ControllerTask(ABC):
 
     @abstractmethod
     async def run(self) -> bool:
-        """Do what `view.image` requires, and return whether the tree was changed, so that more may be due.
+        """Do what `view.image` requires, and return whether the tree was changed, so that there may be more to do.
 
         An implementation marks its changes at `view.watcher`, which reads them again. Raises `ControllerMovedError`,
         and the store's errors.

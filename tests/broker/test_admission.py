@@ -256,6 +256,11 @@ def test_produce_appends_to_the_topics_that_the_principal_may_write(play: Play) 
         answer = await ask(setting.client, ApiKey.PRODUCE, 9, request)
         assert [each.partitions[0].error_code for each in answer.topics] == [ErrorCode.topic_authorization_failed, 0]
         assert [each.partitions[0].log_start_offset for each in answer.topics] == [-1, 0]
+        for acks in (2, 100):
+            answer = await ask(setting.client, ApiKey.PRODUCE, 9, request | {"acks": acks})
+            errors = [ErrorCode.topic_authorization_failed, ErrorCode.invalid_required_acks]
+            assert [each.partitions[0].error_code for each in answer.topics] == errors
+            assert [each.partitions[0].log_start_offset for each in answer.topics] == [-1, -1]
         setting.rules.deny(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, "tx")
         refused = await setting.client.produce("public", world.batch(b"c"), transactional_id="tx")
         assert refused.error_code == ErrorCode.transactional_id_authorization_failed

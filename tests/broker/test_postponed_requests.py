@@ -107,7 +107,7 @@ def test_a_request_waits_for_its_asynchronous_check_and_is_refused_with_its_erro
     [
         *((ApiKey.METADATA, version) for version in apis()[ApiKey.METADATA].served),
         *((ApiKey.API_VERSIONS, version) for version in apis()[ApiKey.API_VERSIONS].served),
-        (ApiKey.FETCH, apis()[ApiKey.FETCH].served[-1]),
+        *((ApiKey.FETCH, version) for version in apis()[ApiKey.FETCH].served),
         (ApiKey.LIST_OFFSETS, apis()[ApiKey.LIST_OFFSETS].served[-1]),
     ],
     ids=lambda each: each.name if isinstance(each, ApiKey) else str(each),
@@ -122,8 +122,11 @@ def test_a_refused_request_gets_the_error_on_its_connection_although_an_answer_w
         topic_id = (await client.create_topic(TOPIC)).topic_id
         request = requests(topic_id)[api]
         if api == ApiKey.METADATA:
-            named = {"topic_id": topic_id, "name": None} if version >= 12 else {"topic_id": UUID(int=0), "name": TOPIC}
-            request = {**request, "topics": [named]}
+            by_name, by_id = {"topic_id": UUID(int=0), "name": TOPIC}, {"topic_id": topic_id, "name": None}
+            request = {
+                **request,
+                "topics": [by_name] if version < 10 else [by_id] if version > 11 else [by_name, by_id],
+            }
         for error in (None, KafkaError(ErrorCode.invalid_txn_state), None):
             answer = asyncio.ensure_future(ask(client, api, version, request))
             await asyncio.sleep(5)

@@ -11,7 +11,7 @@ from odradek.model import ErrorCode, KafkaError
 
 
 async def handle(broker: HasController, context: RequestContext, message: Any) -> dict[str, Any]:
-    """Return the partitions that the broker still leads; BROKER_NOT_AVAILABLE if it is not registered."""
+    """Return the replicated partitions that the broker still leads; BROKER_NOT_AVAILABLE if it is not registered."""
     del context
     try:
         if message.broker_epoch < 0:

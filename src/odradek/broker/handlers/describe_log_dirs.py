@@ -11,7 +11,7 @@ from odradek.broker.parts import HasLogs, HasPartitions, HasRuntime
 from odradek.broker.replication.replica_manager import ReplicaManager
 from odradek.broker.serving.context import RequestContext
 from odradek.log import Log
-from odradek.model import ErrorCode, TopicPartition
+from odradek.model import ErrorCode, KafkaError, TopicPartition
 
 
 class _Broker(HasLogs, HasPartitions, HasRuntime, Protocol): ...
@@ -28,6 +28,12 @@ def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, 
         if asked_for is None or topic_partition in asked_for:
             by_directory[log.directory.rpartition("/")[0]][topic_partition] = log
     return {"results": [_directory(broker, directory, logs) for directory, logs in sorted(by_directory.items())]}
+
+
+def refuse(message: Any, error: KafkaError) -> dict[str, Any]:
+    """Return `error` for the request. Before version 3, clients know it by the empty list of directories."""
+    del message
+    return {"error_code": error.code, "results": []}
 
 
 def _directory(broker: _Broker, directory: str, logs: Mapping[TopicPartition, Log]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from odradek.security import AclOperation, ResourceType
 
 
 def handle(broker: HasPartitions, context: RequestContext, message: Any) -> dict[str, Any]:
-    """Return one description per partition, even if it is repeated."""
+    """Return one description per partition, also for a partition that is named twice."""
     wanted: dict[str, dict[int, None]] = {}
     for topic in message.topics:
         wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))

@@ -20,7 +20,7 @@ Results = dict[TopicPartition, KafkaError | None]
 
 
 async def handle(broker: HasController, context: RequestContext, message: Any) -> dict[str, Any]:
-    """Return one result per partition. An error of the request is in each: version 0 has no other field for it."""
+    """Return one result per partition. An error of the request is in all, as version 0 has no other field for it."""
     del context
     wanted: list[TopicPartition] | None = None
     if message.topic_partitions is not None:

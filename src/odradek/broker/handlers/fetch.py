@@ -33,7 +33,7 @@ from odradek.broker.replication.reading.replica_selector import ClientMetadata
 from odradek.broker.serving.admission import authorization_error
 from odradek.broker.serving.context import RequestContext, decoded_bytes
 from odradek.broker.serving.fetch_sessions import FINAL_EPOCH, FetchContext, FetchTarget, PartitionKey
-from odradek.broker.serving.responses import gathered_frame
+from odradek.broker.serving.responses import gathered_frame, message_frame, refusal
 from odradek.metrics.counters import TopicTraffic
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey
@@ -85,9 +85,12 @@ def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply
     body = bytes(frame[context.header.body_offset :])
     meter = Meter(broker.config.most_request_entries)
     request = decode_request(ApiKey.FETCH, version, body, meter=meter)
-    try:
-        if context.session.admission.may_refuse:
+    if context.session.admission.may_refuse:
+        try:
             context.check_request(request)
+        except KafkaError as error:
+            return message_frame(context.header, refusal(context.header, request, error))
+    try:
         fetched = broker.fetch_sessions.open(
             optional(request, "session_id", 0),
             optional(request, "session_epoch", FINAL_EPOCH),
@@ -291,7 +294,7 @@ class _Fetch(PendingReply):
     def _partition(self, key: PartitionKey) -> Partition | Follower:
         """Return a partition that this broker leads or, for a consumer from version 11 on, follows.
 
-        Raises `KafkaError`, also without the permission to read.
+        Raises `KafkaError` if it does neither, or the principal may not read.
         """
         topic = self._topic_name(key)
         if self._is_refused or topic in self._denied:

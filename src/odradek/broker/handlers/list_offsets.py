@@ -3,12 +3,12 @@
 ```
 timestamp -1  latest: the high watermark, for read-committed the last stable offset      -2  earliest
           -3  the record with the largest timestamp (KIP-734, version 7)                 -4  earliest on this disk
-          -5  latest in tiered storage       -6  earliest not yet there (KIP-405, KIP-1150); no tiered storage, so -1
+          -5  latest in tiered storage (KIP-1005)   -6  earliest not yet there (KIP-1023)   here both give offset -1
 ```
 The high watermark of a new leader may be lower than the one that its predecessor returned. Until it has reached the
 start of the new epoch, consumers get OFFSET_NOT_AVAILABLE for the latest offset, and retry (KIP-207).
 
-Versions: 2 isolation level, 4 leader epochs (KIP-320), 5 OFFSET_NOT_AVAILABLE, 8 and 9 tiered storage, 10 a timeout.
+Versions: 2 isolation level, 4 leader epochs (KIP-320), 5 OFFSET_NOT_AVAILABLE, 8, 9, 11 tiered storage, 10 a timeout.
 """
 
 from collections import Counter
@@ -74,7 +74,7 @@ def handle(broker: HasPartitions, context: RequestContext, message: Any) -> dict
 
 
 def _end(partition: Partition, *, is_consumer: bool, read_committed: bool) -> int:
-    """Return the end offset for this client: for followers and debugging consumers, of all written records."""
+    """Return the end offset that the client may see: followers and debugging consumers see all written records."""
     if not is_consumer:
         return partition.log.written_offset
     return partition.last_stable_offset if read_committed else partition.high_watermark

@@ -80,7 +80,8 @@ def _refuse(broker: _Broker, context: RequestContext, body: bytes, error: KafkaE
         "cluster_id": None,
         "controller_id": -1,
         "topics": [
-            {**_unknown(topic.name, error.code, topic.topic_id), "topic_authorized_operations": NOT_ASKED_FOR}
+            _unknown(topic.name if version >= _TOPIC_IDS_FROM else topic.name or "", error.code, topic.topic_id)
+            | {"topic_authorized_operations": NOT_ASKED_FOR}
             for topic in topics
         ],
         "cluster_authorized_operations": NOT_ASKED_FOR,

@@ -10,6 +10,7 @@ A transactional id is refused unless `transaction.partition.verification.enable`
 transaction coordinator yet that would commit or abort the batch.
 """
 
+from collections.abc import Container
 from functools import partial
 from typing import Final, Protocol
 from uuid import UUID
@@ -53,10 +54,6 @@ _NOT_LED: Final = frozenset(
     }
 )
 """Errors for a partition that this broker does not lead, and may lead soon."""
-_UNAUTHORIZED: Final = frozenset(
-    {ErrorCode.topic_authorization_failed, ErrorCode.transactional_id_authorization_failed}
-)
-"""Errors after which the response has no log start offset: the principal may not read it."""
 _NO_COORDINATOR: Final = KafkaError(
     ErrorCode.transactional_id_authorization_failed,
     "this release has no coordinator that knows of the transaction; see transaction.partition.verification.enable",
@@ -76,22 +73,16 @@ def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply
     denied = context.denied(AclOperation.WRITE, ResourceType.TOPIC, (name for name in named if name is not None))
     for name, topic_id, partitions in request.topics:
         responses = produce.add_topic(name, topic_id)
+        topic = _topic_name(broker, context, name, topic_id)
+        topic_refusal = refusal or _topic_refusal(context, topic, denied, acks=request.acks)
         for number, records in partitions:
             try:
-                if refusal is not None:
-                    raise refusal
-                topic = _topic_name(broker, context, name, topic_id)
-                if topic is None:
-                    raise KafkaError(ErrorCode.unknown_topic_id)
-                if topic in denied:
-                    raise authorization_error(ResourceType.TOPIC)
-                if topic in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT_ID:
-                    raise KafkaError(
-                        ErrorCode.invalid_topic_exception, f"clients can't append to the internal topic {topic}"
-                    )
+                if topic is None or topic_refusal is not None:
+                    raise topic_refusal or KafkaError(ErrorCode.unknown_topic_id)
                 produce.append(responses, topic, number, records)
             except KafkaError as error:
-                produce.fail(responses, name or topic_id, number, error, records)
+                is_readable = topic_refusal is None
+                produce.fail(responses, name or topic_id, number, error, records, is_readable=is_readable)
     produce.learn(frame)
     return produce.begin()
 
@@ -104,10 +95,21 @@ def _refusal(broker: HasConfig, context: RequestContext, request: ProduceRequest
             context.check(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     except KafkaError as error:
         return error
-    if not -1 <= request.acks <= 1:
-        return KafkaError(ErrorCode.invalid_required_acks, f"acks is -1, 0 or 1, not {request.acks}")
     is_unverified = request.transactional_id is not None and broker.config.transaction_partition_verification_enable
     return _NO_COORDINATOR if is_unverified else None
+
+
+def _topic_refusal(
+    context: RequestContext, topic: str | None, denied: Container[str], *, acks: int
+) -> KafkaError | None:
+    """Return the error of a topic, which the response has for each of its partitions, or None."""
+    if topic in denied:
+        return authorization_error(ResourceType.TOPIC)
+    if topic is not None and not -1 <= acks <= 1:
+        return KafkaError(ErrorCode.invalid_required_acks, f"acks is -1, 0 or 1, not {acks}")
+    if topic in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT_ID:
+        return KafkaError(ErrorCode.invalid_topic_exception, f"clients can't append to the internal topic {topic}")
+    return None
 
 
 def _topic_name(broker: HasImage, context: RequestContext, name: str | None, topic_id: UUID | None) -> str | None:
@@ -145,7 +147,7 @@ class _Produce(PendingReply):
         return responses
 
     def append(self, responses: list[PartitionResponse], topic: str, number: int, records: memoryview | None) -> None:
-        """Append to one partition. Raises `KafkaError`."""
+        """Append to one partition. Raises `KafkaError` if `records` are refused."""
         partition = self._broker.partitions.leader(topic, number)
         if not records:
             raise KafkaError(ErrorCode.invalid_record, "a partition's records must be exactly one batch")
@@ -171,13 +173,18 @@ class _Produce(PendingReply):
         number: int,
         error: KafkaError,
         records: memoryview | None,
+        *,
+        is_readable: bool,
     ) -> None:
-        """Count the error of a partition whose records were not appended, and add its response."""
+        """Count the error of a partition whose records were not appended, and add its response.
+
+        Without `is_readable` the response does not show where the log begins: the principal may not know it.
+        """
         broker = self._broker
         name = broker.image.topic_names.get(topic) if isinstance(topic, UUID) else topic
         count_rejection(broker.counters, broker.partitions.traffic.get(name or ""), error, records)
         partition = None
-        if name is not None and error.code not in _UNAUTHORIZED:
+        if name is not None and is_readable:
             partition = broker.partitions.leader_or_none(name, number)
         if partition is None and records and topic is not None and error.code in _NOT_LED:
             broker.partitions.refused.note((topic, number), records, error, self._now_ms)

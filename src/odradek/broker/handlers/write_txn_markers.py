@@ -1,6 +1,6 @@
 """WriteTxnMarkers: append a transaction's commit or abort marker to its partitions (KIP-98).
 
-Coordinators send the request, and administrators, to end a transaction that no coordinator knows any more (KIP-664).
+Coordinators send the request. Administrators send it to end a transaction that no coordinator knows (KIP-664).
 Version 2: the marker's transaction version (KIP-1228), which decides which producer epochs are valid
 (`log.producers.producer_state`).
 """

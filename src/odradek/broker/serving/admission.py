@@ -53,7 +53,7 @@ class Quotas(Protocol):
     """The quotas of clients (KIP-13, KIP-124)."""
 
     def throttle_time_s(self, context: "RequestContext", cost_bytes: int) -> float:
-        """Charge a request to its client's quota, and return for how many seconds the request must wait, or 0."""
+        """Charge `cost_bytes` to the client's quota, and return for how many seconds the request must wait, or 0."""
 
 
 class RequestVerifier(Protocol):
@@ -78,7 +78,7 @@ class Admission:
         self.may_postpone = quotas is not None or verifier is not None
         """Whether `is_due` has to be called."""
         self.may_refuse = not self.allows_all or self.may_postpone
-        """Whether the other methods can refuse anything. If not, hot paths need not call them."""
+        """Whether methods other than `is_due` can refuse anything. If not, hot paths need not call them."""
         self._quotas = quotas
         self._verifier = verifier
         self._tasks: set[asyncio.Task[KafkaError | None]] = set()

@@ -1,6 +1,6 @@
 """The operations that each API authorizes, as Kafka's `KafkaApis` and its documentation list them.
 
-An API without an entry is not served. A handler may authorize only what its API's entry lists.
+Every served API has an entry. A handler may authorize only what its API's entry lists.
 """
 
 from collections.abc import Mapping

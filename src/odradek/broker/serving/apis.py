@@ -13,7 +13,7 @@ from odradek.protocol.api import ApiKey, schema_versions
 
 
 class Api(NamedTuple):
-    """One API. The handler of a `raw` API takes and returns frames."""
+    """One API. `served` and `advertised` are versions. The handler of a `raw` API takes and returns frames."""
 
     key: ApiKey
     module: str

@@ -1,6 +1,6 @@
 """Limits on the number of connections, in total and per IP address, and on the rate of new ones.
 
-Pure: time is an argument. A connection beyond `max.connections` (which Kafka leaves in the kernel's queue) or
+Pure: time is an argument. A connection beyond `max.connections` (Kafka leaves it in the kernel's queue) or
 `max.connections.per.ip` is closed at once. Beyond `max.connection.creation.rate`, a connection is accepted, and its
 first request is delayed.
 """
@@ -11,11 +11,11 @@ from typing import Final
 from odradek.config import BrokerConfig, parse_ip_counts
 
 _BURST_S: Final = 1.0
-"""After a quiet time, as many connections may come at once as the rate allows in this time."""
+"""The longest burst: after a pause, as many connections are served at once as the rate allows in this time."""
 
 
 class ConnectionQuotas:
-    """Counts open connections, refuses or delays new ones. `most_open`: how many the limit of open files allows."""
+    """Counts open connections, and refuses or delays new ones. The limit of open files allows `most_open`."""
 
     def __init__(self, most_open: int) -> None:
         self._most_open = most_open

@@ -30,7 +30,7 @@ class Session:
     client_software: str = ""
     """Name and version, if the client sent them in ApiVersions (KIP-511)."""
     fast_path: Callable[[memoryview], Reply | None] | None = None
-    """Called with a frame before that is decoded; returns None unless it knows the frame's first bytes."""
+    """Called with a frame before its body is decoded. Returns None if the handler has to serve the frame."""
     postponed: "asyncio.Task[KafkaError | None] | None" = None
     """The delay or the check that the next request waits for (`Admission.is_due`)."""
     refusal: KafkaError | None = None

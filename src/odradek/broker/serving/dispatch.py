@@ -1,8 +1,8 @@
 """The dispatcher: it calls the handler of a request's API, and makes a reply of the handler's result.
 
 A handler is imported with its codecs when its API is first requested. A malformed request, a bug in a handler, or an
-import without a free file descriptor closes that connection and logs one line; no exception of a handler leaves this
-module. The next request repeats a failed import.
+import without a free file descriptor is logged and closes the request's connection. No exception of a handler leaves
+this module. The next request repeats a failed import.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.serving.admission import Admission
 from odradek.broker.serving.apis import HANDLERS, HIDDEN, Api, apis
 from odradek.broker.serving.context import RequestContext, Session, WhenDone, decoded_bytes
-from odradek.broker.serving.responses import message_frame
+from odradek.broker.serving.responses import message_frame, refusal
 from odradek.metrics.counters import BrokerCounters
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey
@@ -36,7 +36,7 @@ class Dispatcher:
     """The handlers, imported as requests come, and the tasks of requests that are not answered yet.
 
     `broker` is passed to the handlers and not used here. `is_own_command` returns whether the body of a controller's
-    command has this broker's epoch. Requests wait until `serve_clients`, the controller's until `serve_controller`.
+    command has this broker's epoch. Requests wait until `serve_clients` is called, commands until `serve_controller`.
     """
 
     def __init__(
@@ -187,7 +187,7 @@ class Dispatcher:
                 try:
                     context.check_request(message)
                 except KafkaError as error:
-                    refused = refuse(message, error) if refuse else _error_response(key, version, message, error)
+                    refused = refuse(message, error) if refuse else refusal(context.header, message, error)
                     return encode(context, refused)
             answer = handle(broker, context, message)
             if isinstance(answer, WhenDone):
@@ -234,12 +234,6 @@ def _settle(context: RequestContext, reply: PendingReply, result: Callable[[], B
             reply.complete(NO_REPLY)
     else:
         reply.complete(buffers)
-
-
-def _error_response(key: ApiKey, version: int, message: Any, error: KafkaError) -> dict[str, Any]:
-    from odradek.broker.serving.error_responses import error_response
-
-    return error_response(key, version, message, error.code, str(error))
 
 
 def _unserved(api: Api | None, header: RequestHeader, session: Session) -> str:

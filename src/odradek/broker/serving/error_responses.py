@@ -62,7 +62,7 @@ _BLANK: Final[dict[str, Any]] = {
 
 
 def error_response(api_key: ApiKey, version: int, request: Any, error: ErrorCode, sentence: str) -> dict[str, Any]:
-    """Return the response with `error` to a decoded `request`, and with `sentence` if it has a field for a message."""
+    """Return the response to a decoded `request` with `error`, and `sentence` in its `error_message` field, if any."""
     response_type = load_response_schema(api_key, version)
     response = _Response(error, sentence)
     if api_key not in _WITHIN or error in _OF_THE_SESSION:
@@ -73,7 +73,7 @@ def error_response(api_key: ApiKey, version: int, request: Any, error: ErrorCode
 
 
 class _Response:
-    """Builds a response. `has_error_code` tells whether the error code is in it."""
+    """Builds a response. `has_error_code`: whether the response has the error code."""
 
     def __init__(self, error: ErrorCode, sentence: str) -> None:
         self.has_error_code = False

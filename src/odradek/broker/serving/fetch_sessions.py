@@ -49,7 +49,7 @@ class PartitionKey(NamedTuple):
 
 @dataclass(slots=True)
 class FetchTarget:
-    """A client's fetch of one partition; -1 is unknown.
+    """A client's fetch of one partition; -1 means unknown.
 
     `last_fetched_epoch` is the epoch of the client's last record, `follower_start_offset` the start of a follower's
     log. `high_watermark` and `log_start_offset` are those of the last response.
@@ -79,7 +79,7 @@ class FetchSession:
     """The session's fetch that is not answered yet."""
 
     def update(self, wanted: Iterable[FetchTarget], forgotten: Iterable[PartitionKey]) -> None:
-        """Apply the changes of a request."""
+        """Add or change the `wanted` partitions, and remove the `forgotten` ones."""
         for target in wanted:
             known = self.targets.get(target.key)
             if known is None:

@@ -2,8 +2,9 @@
 
 import struct
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
+from odradek.model import KafkaError
 from odradek.protocol.messages.headers import RequestHeader, response_is_flexible
 from odradek.protocol.messages.message_codec import encode_response
 from odradek.wire import Buffers
@@ -25,6 +26,13 @@ def gathered_frame(header: RequestHeader, pieces: Sequence[bytes | bytearray | m
     if response_is_flexible(header.api_key, header.api_version):
         return (_FLEXIBLE.pack(size + 5, header.correlation_id), *pieces)
     return (_PLAIN.pack(size + 4, header.correlation_id), *pieces)
+
+
+def refusal(header: RequestHeader, request: Any, error: KafkaError) -> dict[str, Any]:
+    """Return a response that reports `error` for everything in `request`, the decoded message."""
+    from odradek.broker.serving.error_responses import error_response  # its imports are slow, and rarely needed
+
+    return error_response(header.api_key, header.api_version, request, error.code, str(error))
 
 
 def message_frame(header: RequestHeader, message: dict[str, object]) -> Buffers:

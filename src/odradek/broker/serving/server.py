@@ -152,7 +152,7 @@ class Server:
                 raise ConfigurationError(f"advertised.listeners has {text}, and listeners has no such name")
 
     async def _listen(self, wanted: ListenerAddress, remembered_port: int) -> int:
-        """Open one listener and return its port; a host with IPv4 and IPv6 addresses gets the same port on both."""
+        """Open one listener and return its port, one for IPv4 and IPv6. For port 0, try `remembered_port` first."""
         self.counters.setdefault(wanted.name, ListenerCounters())
         service = _ListenerService(self, wanted.name)
         network, config = self._runtime.network, self._metadata.config

@@ -315,6 +315,26 @@ def test_a_broker_that_is_dead_does_not_hold_up_a_deletion(play) -> None:
     play(scenario)
 
 
+def test_a_former_controller_forgets_the_deletions_that_its_successor_finishes(play) -> None:
+    async def scenario(world) -> None:
+        brokers = await three(world)
+        world.simulation.network.partition(["broker-0"], ["broker-1"])
+        deletion = asyncio.create_task(brokers[0].delete_topics(["t"]))
+        await world.pass_time(5)
+        assert brokers[0].image.deleting == {"t"}
+        world.tree.expire(brokers[0].store.session_id)
+        with pytest.raises(KafkaError) as failed:
+            await deletion
+        assert failed.value.code is ErrorCode.not_controller
+        world.simulation.network.heal()
+        await world.until(lambda: brokers[0].image.controller_id in {1, 2})
+        await world.until(lambda: not any("t" in each.image.topics or each.image.deleting for each in brokers))
+        assert await world.everything() == ["/brokers/topics"]
+        await stop(*brokers)
+
+    play(scenario)
+
+
 def test_a_deletion_that_a_live_broker_does_not_answer_is_late(play) -> None:
     async def scenario(world) -> None:
         brokers = await three(world)

@@ -42,10 +42,10 @@ def test_the_first_replica_in_sync_and_alive_leads(leader, isr, live, unclean, d
         ((1, 2), {1, 2}, (2, (1, 2))),
         ((1,), {1, 2}, (1, (1,))),
         ((3,), {1, 2}, (2, (2,))),
-        ((3,), {1}, (1, (1,))),
+        ((3,), {1}, (-1, (3,))),
     ],
 )
-def test_a_broker_that_shuts_down_leads_only_if_no_other_can(isr, live, decided) -> None:
+def test_a_broker_that_shuts_down_leads_only_if_no_other_is_in_sync(isr, live, decided) -> None:
     assert elect(partition(3, isr), live, unclean=True, shutting_down={1}) == decided
 
 

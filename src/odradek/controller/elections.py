@@ -30,9 +30,9 @@ def elect(
 ) -> tuple[int, tuple[int, ...]] | None:
     """Return the leader and the ISR that `partition` should have, or `None` if it has them.
 
-    Brokers `shutting_down` lead only if no other can. Brokers in `without_log` are registered, but their log is
-    offline. They leave the ISR if it has other members, because a broker that restarts after a crash does not register
-    while it shares an ISR with a registered broker (`broker.cluster.registration.unclean_registration`).
+    Brokers `shutting_down` lead only if they are in sync and no other is. Brokers in `without_log` are registered, but
+    their log is offline. They leave the ISR if it has other members, because a broker that restarts after a crash does
+    not register while it shares an ISR with a registered broker (`broker.cluster.registration.unclean_registration`).
     """
     in_sync = tuple(replica for replica in partition.isr if replica in live)
     if partition.leader in in_sync:
@@ -41,9 +41,9 @@ def elect(
         # A tool may have written an ISR with members that are not replicas; they still have the records.
         candidates = [replica for replica in partition.replicas if replica in in_sync] or list(in_sync)
         decided = _first_staying(candidates, shutting_down), in_sync
-    elif unclean and (alive := [replica for replica in partition.replicas if replica in live]):
-        leader = _first_staying(alive, shutting_down)
-        decided = leader, (leader,)
+    elif unclean and (staying := [each for each in partition.replicas if each in live and each not in shutting_down]):
+        # A leader that leaves at once would gain nothing, and cost the records of the replicas that return.
+        decided = staying[0], (staying[0],)
     else:
         waited_for = tuple(replica for replica in partition.isr if replica not in without_log)
         decided = NO_LEADER, waited_for or partition.isr

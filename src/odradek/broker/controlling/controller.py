@@ -141,13 +141,15 @@ class Controller:
         names = {each.name for each in deletions if each.error is None}
         try:
             async with asyncio.timeout(_DELETION_S):
-                await view.wait_until(lambda: view.image.deleting.isdisjoint(names))
+                await view.wait_until(lambda: self._is_closed or view.image.deleting.isdisjoint(names))
         except TimeoutError:
             late = KafkaError(ErrorCode.request_timed_out, "a broker has not deleted its replicas yet")
             deletions = [
                 replace(each, error=late) if each.error is None and each.name in view.image.deleting else each
                 for each in deletions
             ]
+        if self._is_closed:
+            raise KafkaError(ErrorCode.not_controller, "this broker is no longer the controller")
         return deletions
 
     async def create_partitions(

@@ -5,6 +5,7 @@ The controller watches the whole tree. The other brokers watch only what the con
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 from odradek.config import BrokerConfig
 from odradek.controller import ClusterLoad
@@ -70,6 +71,8 @@ class ClusterView:
             self._tree = None
             self.broker_watcher.start()
             self.broker_watcher.mark_all_changed()
+            if self.image.deleting:  # which only the controller's watcher keeps up to date
+                self.publish(replace(self.image, deleting=frozenset()))
 
     def on_controller_changed(self) -> None:
         """Make the metadata loop read the controller, and try to become it."""

@@ -162,6 +162,33 @@ def test_a_compacted_segment_that_cannot_be_read_stops_the_log_and_nothing_is_lo
     assert [text[0] for text in room.texts()] == [0, 1]
 
 
+@pytest.mark.parametrize(
+    ("number", "at_once"), [(errno.ENOMEM, 0), (errno.EMFILE, 0), (errno.ENOENT, 1)], ids=["memory", "files", "absent"]
+)
+def test_a_compacted_segment_that_cannot_be_read_for_now_is_compacted_again(
+    monkeypatch: pytest.MonkeyPatch, number: int, at_once: int
+) -> None:
+    """Later if resources are short; at once if another compaction of the log has removed the file."""
+    room = Room()
+    room.append(("a", "1"), ("a", "2"))
+    room.roll()
+    last_entry = TimeIndex.last_entry
+    failures = iter([OSError(number, "not now")])
+
+    def fail_once(index: TimeIndex) -> tuple[int, int]:
+        if index.entries.file.path.endswith(".cleaned") and (failure := next(failures, None)) is not None:
+            raise failure
+        return last_entry(index)
+
+    monkeypatch.setattr(TimeIndex, "last_entry", fail_once)
+    room.compact()
+    assert room.log.failure is None
+    assert len(room.texts()) == 2 - at_once
+    room.now_ms += 600_000
+    room.compact()
+    assert len(room.texts()) == 1
+
+
 def test_truncation_ends_a_compaction_and_lowers_the_checkpoint() -> None:
     room = Room()
     for value in range(6):

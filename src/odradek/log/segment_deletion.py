@@ -80,7 +80,10 @@ class SegmentDeletion:
             _logger.warning("Failed to remove old snapshots of %s, will retry: %s", local.directory, error)
 
     def replace_segments(self, cleaned: CleanedSegment, now_ms: int) -> bool:
-        """Replace the sources of `cleaned`; return False if they have changed, or descriptors are short."""
+        """Replace the sources of `cleaned`; return False if they, or `cleaned`, have changed.
+
+        Raises `OSError` if resources are short; nothing is replaced then. Raises `LogStorageError` if the log stops.
+        """
         local, sources = self._local, cleaned.sources
         first = local.segments.find(sources[0].base_offset)
         old = local.segments[first : first + len(sources)]
@@ -113,14 +116,15 @@ class SegmentDeletion:
                 Segment.open(local.pool, local.directory, base_offset, local.config, now_ms=0, suffix=CLEANED)
             ) as cleaned:
                 return cleaned.time_index.last_entry()
+        except FileNotFoundError:
+            return None  # another compaction of the log has removed it; it is not part of the log yet
         except OSError as error:
-            if not is_out_of_descriptors(error):
-                self._writer.stop(f"Failed to swap in compacted segments of {local.directory}: {error}", error)
-            _logger.warning("Failed to swap in compacted segments of %s, will retry: %s", local.directory, error)
-            return None
+            if is_passing(error):
+                raise
+            self._writer.stop(f"Failed to swap in compacted segments of {local.directory}: {error}", error)
 
     def take_deleted_files(self, now_ms: int) -> list[str]:
-        """Return the files that are due, for the caller to remove."""
+        """Return files of deleted segments after `file.delete.delay.ms`, for the caller to remove."""
         return self._files.take_due(now_ms)
 
 
@@ -140,7 +144,7 @@ class DeletedFiles:
                     self._files.append((due_ms, path + DELETED))
 
     def take_due(self, now_ms: int) -> list[str]:
-        """Return the files that are due, for the caller to remove."""
+        """Return the files whose `due_ms` has passed, for the caller to remove."""
         due = [path for due_ms, path in self._files if due_ms <= now_ms]
         self._files = [(due_ms, path) for due_ms, path in self._files if due_ms > now_ms]
         return due

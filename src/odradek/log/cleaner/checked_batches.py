@@ -12,9 +12,9 @@ from odradek.runtime import File
 
 
 class Run(NamedTuple):
-    """Adjacent uncompressed, non-transactional batches: rows from `first_row` on in a `CompiledRecordFilter`.
+    """Adjacent uncompressed, non-transactional batches, in the rows of a `CompiledRecordFilter` from `first_row` on.
 
-    `size` is in bytes; the offsets are those of the first and the last batch.
+    `size` is in bytes; `base_offset` is that of the first batch, `last_offset` that of the last.
     """
 
     first_row: int

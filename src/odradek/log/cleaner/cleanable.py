@@ -77,7 +77,10 @@ def _first_dirty_offset(log: Log, cleaned_offset: int | None) -> int:
 
 
 def plan(log: Log, to_clean: LogToClean, *, now_ms: int, io_bytes: int) -> CompactionPlan:
-    """Return the compaction plan for a due log. Raises `OSError`, `LogStorageError`, `CorruptBatchError`."""
+    """Return the compaction plan for a log, with reads of `io_bytes`.
+
+    Raises `OSError`, `LogStorageError` or `CorruptBatchError` if a file cannot be read.
+    """
     first_dirty, segments = to_clean.first_dirty_offset, to_clean.segments
     holder = next(segment for segment in segments if segment.next_offset > first_dirty)
     return CompactionPlan(

@@ -1,7 +1,7 @@
 """Decides which transactional batches and markers compaction can remove.
 
-Records of an aborted transaction are removed at once; its marker and index entry when a later compaction finds none of
-its batches.
+Records of an aborted transaction are removed at once. Its marker and index entry can be removed when a later compaction
+finds none of its batches.
 """
 
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ class CleanedTransactions:
         self._with_batches: set[int] = set()
         """Producers with a batch of the open transaction, perhaps one removed now."""
         self.to_index: list[AbortedTransaction] = []
-        """Aborted transactions whose markers stay, for the index; the caller clears the list."""
+        """Aborted transactions whose markers stay, for the transaction index; the caller clears the list."""
 
     def _open(self, up_to_offset: int) -> None:
         while self._coming and self._coming[-1].first_offset <= up_to_offset:

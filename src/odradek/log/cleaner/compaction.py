@@ -63,9 +63,10 @@ class LastBatch(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionPlan:
-    """The input of a compaction, as of `now_ms`. `sources` are the log's first segments.
+    """The input of a compaction, as of `now_ms`. `sources` are the log's first segments, read `io_bytes` at a time.
 
-    Keys are indexed from `first_dirty_offset` on; its batch begins at byte `first_position` of its segment.
+    Keys are indexed from `first_dirty_offset` on; the batch with that offset begins at byte `first_position` of its
+    segment. `last_batches` has producer ids as keys.
     """
 
     directory: str
@@ -92,7 +93,7 @@ class CompactionStats:
 
 
 class _Entry(NamedTuple):
-    """A batch to write: `data`, or the kept records of a `section`; without any only if `keep_empty`."""
+    """A batch to write: `data`, or the kept records of `section`. With `keep_empty` it is written even without any."""
 
     header: BatchHeader
     data: Buffer
@@ -118,7 +119,8 @@ class Compaction:
     def steps(self) -> Iterator[int | CleanedSegment]:
         """Yield after each step: the bytes read and written, or a new segment, which the caller now swaps in.
 
-        Raises `DamagedFileError`, `CorruptBatchError` and `OSError`. Unless all steps have run, call `discard`.
+        Raises `DamagedFileError`, `CorruptBatchError` or `OSError` if a file cannot be read or written. Unless all
+        steps have run, call `discard`.
         """
         self._filter = self._new_filter()
         self._remove_left_overs()

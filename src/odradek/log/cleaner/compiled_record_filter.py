@@ -69,7 +69,7 @@ class CompiledRecordFilter:
                 lowest = chunk.last.next_offset
                 yield chunk
             if not used:
-                # The batch is larger than the buffer, or damaged; then these calls raise the error.
+                # The batch is larger than the buffer, or damaged; these calls raise the error of a damaged one.
                 batch = next(scan_file(file, source.path, source.size, position=position, read_bytes=len(data)))
                 check(batch, source, lowest)
                 self._input = _at_least(self._input, batch.header.size)

@@ -1,12 +1,12 @@
-"""The log cleaner: selects the next log, compacts it in slices, and retries failed ones.
+"""The log cleaner: selects the next log, compacts it in slices, and retries after passing errors.
 
 ```
 begin ──► job.run ──► finish_slice ──┬─► job.run …
                                      └─► done
 ```
-`job.run` runs on any thread, the others on the event loop's. After a passing error a log is retried; after any other it
-is uncleanable until the broker restarts. Truncation or deletion of a log cancels its compaction; retention waits for
-it, as in Kafka.
+`job.run` runs on any thread, `begin` and `finish_slice` on the event loop's. After an error that is not passing, a log
+is uncleanable until the broker restarts. Truncation or deletion of a log cancels its compaction. Retention of a log
+waits until its compaction has ended, as in Kafka.
 """
 
 import logging
@@ -142,7 +142,7 @@ class LogCleaner:
         self._dirty_bytes: dict[TopicPartition, int] = {}
         self._retry_at_ms: dict[TopicPartition, int] = {}
 
-    # ---- what others tell, and ask ------------------------------------------------------------------------------
+    # ---- checkpoints and cancellation ---------------------------------------------------------------------------
 
     def is_busy_with(self, partition: TopicPartition) -> bool:
         """Return whether the partition's log is being compacted."""
@@ -151,7 +151,7 @@ class LogCleaner:
     def truncate_checkpoint(self, partition: TopicPartition, offset: int) -> bool:
         """Cancel a log's compaction before its truncation to `offset`; return whether its checkpoint was lowered.
 
-        If so, the caller writes it before the truncation.
+        If so, the caller writes the checkpoint before the truncation.
         """
         self._cancel(partition)
         is_lower = self.offsets.get(partition, 0) > offset
@@ -203,9 +203,9 @@ class LogCleaner:
     def begin_in_steps(
         self, now_ms: int, settings: CleanerSettings, *, stable_offset: Callable[[TopicPartition], int | None]
     ) -> Iterator[CompactionJob | None]:
-        """Yield None after measuring each log, so that other tasks can run; then yield the job of `begin`, if any.
+        """Yield None after measuring each log, so that other tasks can run; then yield a job for the dirtiest due log.
 
-        One caller at a time.
+        If no log is due, no job is yielded. End the iteration before the next call.
         """
         if len(self._jobs) >= settings.threads:
             return
@@ -316,6 +316,9 @@ class LogCleaner:
             job.is_cancelled = not job.log.replace_segments(job.cleaned, now_ms)
         except LogStorageError:
             job.is_cancelled = True  # the log has logged it, and stopped
+        except OSError as error:
+            job.error = error
+            job.compaction.discard()
 
     def _succeeded(self, job: CompactionJob, now_ms: int) -> None:
         metrics, stats, compaction = self.stats, job.compaction.stats, job.compaction
@@ -348,9 +351,9 @@ class LogCleaner:
 
 
 def _new_filter(size: int, settings: CleanerSettings, secret: bytes) -> RecordFilter:
-    """Return the faster filter for a compaction of `size` bytes.
+    """Return the compiled filter for a compaction of at least `worthwhile_bytes`, if it is ready, else the plain one.
 
-    Imports numpy only here: it takes a quarter of a broker's start time and memory.
+    Imports numpy only here, because it takes a quarter of a broker's start time and memory.
     """
     from odradek.log.cleaner.offset_map import OffsetMap
 

@@ -27,7 +27,8 @@ _FEWEST_SLOTS: Final = 1024
 class OffsetMap:
     """A map of keys to offsets. `latest_offset` is the last indexed offset, also of a record without a key.
 
-    `secret`, 16 random bytes, keys the digests; `size` is the number of keys.
+    `secret`, 16 random bytes, keys the digests; `size` is the number of keys; `load_factor` the largest used share of
+    slots.
     """
 
     def __init__(self, max_bytes: int, load_factor: float, *, secret: bytes) -> None:

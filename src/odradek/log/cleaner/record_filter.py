@@ -1,8 +1,8 @@
 """Decides which records compaction keeps; `compiled_record_filter` does the same in compiled code.
 
 A record stays if it is beyond the last indexed offset, or has a key that no later record has. A tombstone (null value)
-is removed after its batch's delete horizon, which the first compaction that keeps a tombstone in it sets (KIP-534). The
-horizon replaces the base timestamp, so all timestamp deltas change; the rest of a record is copied.
+is removed after the delete horizon of its batch. The first compaction that keeps a tombstone of a batch sets the
+horizon (KIP-534). It replaces the base timestamp, so all timestamp deltas change; the rest of a record is copied.
 """
 
 from collections.abc import Iterator, Sequence
@@ -48,7 +48,7 @@ class KeptBatch(NamedTuple):
 
 
 class KeptRun(NamedTuple):
-    """The kept batches of a run, end to end in `data`, which is valid until the next call."""
+    """The kept batches of a run, end to end in `data`, which is valid until the next `keep_records`."""
 
     data: Buffer
     batches: Sequence[KeptBatch]

@@ -141,9 +141,10 @@ def test_waiting_members_of_a_classic_group_join_the_group_that_it_becomes() -> 
     assert [old.count, new.count] == [2, 2]
 
 
-def test_a_member_that_has_only_got_its_id_joins_the_group_that_becomes_a_consumer_group() -> None:
+@pytest.mark.parametrize("policy", ["disabled", "bidirectional"])
+def test_a_member_that_has_only_got_its_id_joins_the_group_that_becomes_a_consumer_group(policy: str) -> None:
     """Until it joins with the id, the classic group has no member and no protocol type (KIP-394)."""
-    at = coordinator()
+    at = coordinator(migration_policy=policy)
     old, new = ClassicClient("a", ["t"]), Member("one", ["t"])
     old.step(at)
     assert list(at.log.machine.classic.groups[GROUP].pending_members) == [old.member_id]

@@ -77,7 +77,7 @@ class GroupCoordinatorMachine:
         self.classic = ClassicGroups(settings, self._deadlines)
         self._migration = Migration(self.classic, consumer_settings)
         self.consumer = ConsumerGroups(consumer_settings, self._deadlines, self._migration.downgrade)
-        """The groups of the consumer protocol; a group id has a group of one kind."""
+        """The groups of the consumer protocol. A group id has either a classic or a consumer group."""
         self._classic_members = ClassicMembers(self.consumer, self._migration, consumer_settings, self._deadlines)
         self._sizes: dict[str, int] = {}
         self._image = ClusterImage()
@@ -168,7 +168,7 @@ class GroupCoordinatorMachine:
     # -- election, images, failed appends ------------------------------------------------------------------------------
 
     def on_elected(self, image: ClusterImage, now: Now) -> Iterator[_Result]:
-        """Rebuild the groups. Rebalance classic groups without an assignment, too large, or whose topics changed."""
+        """Rebuild and repair the groups. Rebalance classic ones if unassigned, too large, or their topics changed."""
         self._image = image
         self._deadlines.set((_NO_GROUP, _EXPIRE_OFFSETS, ""), now.ms + self._offset_settings().check_interval_ms)
         counts = _partition_counts(image)
@@ -267,7 +267,7 @@ class GroupCoordinatorMachine:
         return self._handlers[type(request)](key, request, to, now)
 
     def _decided(self, out: ResultBuilder) -> _Result:
-        """Return the result of a classic group; if it has no records, drop the group if it is unused."""
+        """Return a classic group's result. If the result has no records and the group is unused, drop the group."""
         self._account(out.key)
         if not out.records:
             self._forget_if_unused(out.key)
@@ -350,7 +350,7 @@ class GroupCoordinatorMachine:
         classic = self.classic.groups.get(key)
         if classic is None or classic.is_unused:
             return self.consumer.heartbeat(key, request, to, self._image, now)
-        if classic.is_deletable:
+        if classic.state is State.EMPTY:  # ids that were handed out do not count, as in Kafka
             before = (GroupMetadataRecord(key, None),)
             return self.consumer.heartbeat(key, request, to, self._image, now, before=before)
         if request.member_epoch != JOINING_EPOCH:

@@ -321,7 +321,7 @@ def divided(properties: Mapping[str, str], known: Mapping[str, Definition]) -> t
 
 def check_static(properties: Mapping[str, str], known: Iterable[str]) -> None:
     """Raise `ConfigurationError` for keys that Kafka does not have, and for invalid or unsupported values."""
-    keys = unimplemented_keys() if properties.keys() - IGNORED_KEYS.keys() else {}
+    keys = unimplemented_keys() if properties else {}
     for name, text in properties.items():
         if name in keys:
             keys[name].definition.parse(text)

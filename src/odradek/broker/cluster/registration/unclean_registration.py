@@ -64,9 +64,10 @@ async def wait_until_out_of_isrs(store: Reader, broker_id: int, *, timeout_s: fl
                         )  # fmt: skip
                 topics = sorted({place.topic for place in in_sync})
     except TimeoutError:
-        raise UnavailableError(
-            f"broker {broker_id} was not shut down cleanly, and no controller takes it out of the ISR of {in_sync[0]}"
-        ) from None
+        reason = (
+            f"no controller takes it out of the ISR of {in_sync[0]}" if in_sync else "the metadata tree is too slow"
+        )
+        raise UnavailableError(f"broker {broker_id} was not shut down cleanly, and {reason}") from None
 
 
 async def leave_isrs(store: Store, broker_id: int, partitions: Collection[TopicPartition], *, timeout_s: float) -> None:

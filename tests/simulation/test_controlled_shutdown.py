@@ -1,8 +1,12 @@
 """A broker that stops moves the leadership of its partitions first, so that clients wait for no session timeout."""
 
+import asyncio
+import errno
+
 import pytest
 
 from odradek.broker.lifecycle import Broker
+from odradek.broker.parts import Phase
 from odradek.controller import NewTopic
 from odradek.metadata.image import ClusterImage, PartitionImage
 from odradek.testing.world import World, until
@@ -121,3 +125,25 @@ def test_a_controlled_shutdown_retries_as_configured_for_partitions_without_anot
         assert least_s <= world.now_s - began <= most_s
 
     World(seed, config, brokers=3).play(scenario)
+
+
+def test_a_directory_that_fails_during_a_controlled_shutdown_is_taken_offline(seed: int) -> None:
+    async def scenario(world: World) -> None:
+        controller = await controller_of(world)
+        leader, follower = sorted({0, 1, 2} - {controller.broker_id})
+        await create(world, controller, {0: (leader, follower)})
+        await world.kill(follower)
+        await until(lambda: partitions(controller.image)[0].isr == (leader,))
+        broker, disk = world.running[leader], world.simulation.disk(world.hosts[leader])
+        stopping = asyncio.ensure_future(world.stop(leader))
+        await until(lambda: broker.phase is Phase.LEAVING)
+        disk.fail_next("append", errno.EIO, path_end="t-0/00000000000000000000.log")
+        async with world.producer("writer") as producer:
+            sending = asyncio.ensure_future(producer.send("t", b"1", partition=0))
+            await until(broker.failed.is_set)
+            assert broker.partitions.offline_count == 1
+            assert not stopping.done()
+            sending.cancel()
+        await stopping
+
+    World(seed, brokers=3).play(scenario)

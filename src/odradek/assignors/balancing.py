@@ -20,7 +20,7 @@ Flags = NDArray[np.bool_]
 
 _MAX_EXACT_CELLS: Final = 1 << 16
 """Limit of members times groups for the search of the optimum: a step takes milliseconds at this size, and larger
-inputs are balanced well without."""
+inputs are balanced well without the search."""
 
 
 @dataclass(slots=True, kw_only=True)

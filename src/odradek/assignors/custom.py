@@ -64,7 +64,7 @@ def check_assignment(
 ) -> None:
     """Raise `InvalidAssignmentError` unless each partition of the subscribed topics has one subscriber as owner.
 
-    A cooperative assignor may leave out a partition that a member owns; it must not yet assign it to another member.
+    A cooperative assignor may leave out a partition that a member owns, but must not assign it to another member yet.
     """
     owners: dict[tuple[str, int], str] = {}
     claims: dict[tuple[str, int], str] = {}

@@ -60,7 +60,7 @@ class Assignor(Protocol):
     name: str
     """The name of the protocol in JoinGroup."""
     supported_protocols: Collection[RebalanceProtocol] = (RebalanceProtocol.EAGER,)
-    """A consumer is cooperative if all its assignors support it."""
+    """A consumer is cooperative if all its assignors support `COOPERATIVE`."""
 
     def user_data(self, topics: Collection[str]) -> bytes | None:
         """Return the user data of this member's subscription to `topics`, for the leader's assignor."""

@@ -20,7 +20,7 @@ _FIRST, _SECOND = itemgetter(0), itemgetter(1)
 
 
 class PartitionIndex:
-    """Numbers the partitions of all topics; `topics` is sorted, and `starts` has the number of each first partition."""
+    """Numbers the partitions of all topics; `topics` is sorted, `starts` has the number of each topic's partition 0."""
 
     def __init__(self, partitions: Mapping[str, int]) -> None:
         self.topics = sorted(topic for topic, count in partitions.items() if count > 0)
@@ -59,7 +59,7 @@ class PartitionIndex:
         return self._existing(topics, np.fromiter(map(_SECOND, pairs), np.int64, count))
 
     def _existing(self, topics: Numbers, partitions: Numbers) -> tuple[Numbers, NDArray[np.bool_]]:
-        """Return the numbers of those pairs that exist, and a mask of them; `topics` are numbers, -1 if unknown."""
+        """Return the numbers of the existing pairs, and a mask of these pairs; `topics` are numbers, -1 if unknown."""
         if not self.topics:
             return np.zeros(0, np.int64), np.zeros(len(topics), np.bool_)
         exists = (topics >= 0) & (partitions >= 0) & (partitions < self.counts[topics])
@@ -81,7 +81,7 @@ class PartitionIndex:
 
 
 class IndexedPartitions(Sequence[TopicPartition]):
-    """A sequence of topic-partitions, stored as sorted numbers; equals a list or tuple of the same ones."""
+    """A sequence of topic-partitions, stored as sorted numbers; equals a list or tuple of the same partitions."""
 
     __slots__ = ("numbers", "partition_index")
 

@@ -12,7 +12,7 @@ from odradek.model import TopicPartition
 
 
 class Runs(Sequence[TopicPartition]):
-    """A sequence of topic-partitions, stored as `(topic, numbers)` ranges; equals a list or tuple of the same ones."""
+    """A sequence of topic-partitions, stored as `(topic, numbers)` ranges; equals a list or tuple of the partitions."""
 
     __slots__ = ("_ends", "_runs")
 

@@ -1,7 +1,7 @@
 """The assignor `roundrobin`: partitions, sorted by (topic, number), go to the members in turn.
 
-Members that do not subscribe to a topic are skipped: each topic starts with its first subscriber at or after the
-position where the previous topic ended.
+Members that do not subscribe to a topic are skipped: each topic starts with its first subscriber after the member that
+got the last partition of the previous topic.
 """
 
 from bisect import bisect_left

@@ -1,6 +1,6 @@
 """The assignors of generation 1, whose members are threads `"{consumer id}-{number}"` (SPEC 4).
 
-Each consumer runs them itself on what it read from the metadata tree, so only the input may determine the result.
+Each consumer runs the assignor on what it has read from the metadata tree, so equal inputs must give equal results.
 """
 
 from typing import Final

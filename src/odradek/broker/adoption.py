@@ -1,7 +1,7 @@
 """Adopts a data directory of Apache Kafka: writes its topics into the metadata tree and leaves its files unchanged.
 
 A broker that is then started on the directory leads the partitions in the next leader epoch. Kafka's own files stay, so
-that Kafka can use the directory again, with its own metadata and the logs of that time (decision 7).
+that Kafka can use the directory again, with its own metadata and the logs as they are then (decision 7).
 
 ```
 meta.properties            node.id, cluster.id     → the broker's id; /cluster/id
@@ -200,7 +200,7 @@ async def _compared(store: Store, topic: AdoptedTopic, broker_id: int) -> Adopte
 
 
 async def _write(store: Store, topic: AdoptedTopic, broker_id: int) -> None:
-    """Create a new topic in one transaction; for a known topic, write only leader epochs that Kafka has raised."""
+    """Create a new topic in one transaction. For a known topic, write only missing states and higher leader epochs."""
     states = {TopicPartition(topic.name, number): epoch for number, epoch in topic.epochs.items()}
     found = await store.get_many(map(paths.partition_state, states))
     operations: list[Operation] = [] if not topic.is_new else await _creation(store, topic, broker_id)

@@ -1,7 +1,7 @@
 """Runs the log cleaner: slices of compaction on the disk's background thread, with pauses that limit its I/O.
 
-Each of `log.cleaner.threads` workers takes the dirtiest log that is due, or waits `log.cleaner.backoff.ms`. All share
-the one background thread with syncs and deletions.
+Each of `log.cleaner.threads` workers compacts the dirtiest log that needs it, or waits `log.cleaner.backoff.ms` if
+none does. All workers share one background thread with flushes and deletions.
 """
 
 import asyncio

@@ -64,7 +64,7 @@ class AlterResource:
 
 
 async def describe(broker: ConfigurableBroker, resource_type: int, name: str) -> Iterable[ConfigEntry]:
-    """Return a resource's keys and values. Raise `KafkaError` if it is unknown, of another broker, or invalid."""
+    """Return a resource's keys and values. Raise `KafkaError` if it is unknown, another broker, or misconfigured."""
     try:
         if resource_type == ConfigResourceType.TOPIC:
             return describe_topic(broker.config, await _topic_config(broker, name))

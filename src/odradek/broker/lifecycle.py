@@ -1,9 +1,10 @@
 """The `Broker`: it creates all parts, and starts and stops them in order.
 
 ```
-start   lock the data directories · open the ports (clients wait) · the tree · load the logs · check the directories ·
-        join the cluster, which gives the first image and the partitions · groups · serve clients
-stop    controlled shutdown · close the ports · answer waiting requests · groups · write what is pending ·
+start   lock the data directories · open the ports (clients wait) · prepare the tree · load the logs ·
+        check the directories · join the cluster, which gives the first image and the partitions · start the groups ·
+        serve clients
+stop    controlled shutdown · close the ports · answer waiting requests · stop the groups · write pending records ·
         leave the cluster · close the logs
 kill    none of this: the broker stops as after kill -9, but the process continues
 ```
@@ -70,7 +71,7 @@ class Broker:
     """One broker. The caller closes `store`, after the broker has stopped.
 
     `note` is in the error of a second broker on the same data directory. `most_connections` limits connections in
-    addition to `max.connections`. The constructor needs a running event loop.
+    addition to `max.connections`. Without `admission`, all is allowed. The constructor needs a running event loop.
     """
 
     def __init__(
@@ -271,7 +272,7 @@ class Broker:
         await resolve_duplicate_logs(self.store, self.runtime, self.logs)
 
     async def _prepare_registration(self, timeout_s: float) -> None:
-        """Check the directories, and leave ISRs of partitions whose records may be lost, before registering."""
+        """Check the directories. After an unclean shutdown, wait until this broker is in no ISR with a live broker."""
         if not self._has_checked_directories:
             await check_directories(self.store, self.broker_id, self.logs, timeout_s=timeout_s)
             self.logs.write_meta_properties()
@@ -360,8 +361,8 @@ class Broker:
     async def create_topics(self, wanted: Sequence[NewTopic], *, validate_only: bool = False) -> list[TopicCreation]:
         """Create topics, each completely or not at all, and return the results in the order of `wanted`.
 
-        When this returns, they accept records. Raises `KafkaError` if this broker is not the controller, or the tree
-        cannot be reached.
+        When this returns, the topics accept records. Raises `KafkaError` if this broker is not the controller, or the
+        tree cannot be reached.
         """
         created = await self.controller.create_topics(wanted, validate_only=validate_only) if wanted else []
         await self.partitions.wait_until_applied()
@@ -372,8 +373,8 @@ class Broker:
     ) -> list[KafkaError | None]:
         """Add partitions to topics, all or none per topic; return each one's error or None, in the order of `wanted`.
 
-        When this returns, they accept records. Raises `KafkaError` if this broker is not the controller, or the tree
-        cannot be reached.
+        When this returns, the partitions accept records. Raises `KafkaError` if this broker is not the controller, or
+        the tree cannot be reached.
         """
         results = await self.controller.create_partitions(wanted, validate_only=validate_only) if wanted else []
         await self.partitions.wait_until_applied()

@@ -18,7 +18,7 @@ class ProducerIds:
         self._allocating = asyncio.Lock()
 
     async def take(self) -> int:
-        """Return an unused producer id. Raise the errors of `allocate_block`."""
+        """Return an unused producer id. Raise `OdradekError` if no block can be allocated."""
         async with self._allocating:
             while (producer_id := next(self._left, None)) is None:
                 self._left = iter(await self._allocate_block())

@@ -72,7 +72,7 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, COMMANDS[name]) for name in self.list_commands(ctx)])
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command, and turn its errors into lines and exit codes (see the module)."""
+        """Run the command; turn an error into one line on stderr and an exit code."""
         _open_standard_files()
         try:
             result = super().invoke(ctx)

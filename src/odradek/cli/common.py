@@ -55,7 +55,7 @@ def client_settings(
     """Return keyword arguments for a client with the settings `cls`.
 
     `bootstrap_server` overrides `properties` (`KEY=VALUE`), which override the file `command_config`. Raises
-    `ConfigurationError` for a file that cannot be read, and for keys that no client has.
+    `ConfigurationError` for an unreadable file, a key of the file that no client has, and a property that `cls` lacks.
     """
     from odradek.clients.consumer.settings import ConsumerSettings
     from odradek.clients.producer.settings import ProducerSettings

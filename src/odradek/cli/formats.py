@@ -32,7 +32,7 @@ class NewRecord(NamedTuple):
 
 
 def unescape(text: str) -> bytes:
-    r"""Return `\n`, `\t`, `\xHH` … as bytes. Raises `click.BadParameter`."""
+    r"""Return `\n`, `\t`, `\xHH` … as bytes. Raises `click.BadParameter` for another escape."""
     made = bytearray()
     rest = iter(text)
     for character in rest:

@@ -127,7 +127,7 @@ def _is_in_use(disk: Disk, file: str) -> bool:
 
 
 def _files(disk: Disk, path: str) -> Iterator[str]:
-    """Return the files to dump. Raises `ConfigurationError` for a path that holds none."""
+    """Yield the files to dump. Raises `ConfigurationError` for a path that holds none."""
     if not disk.is_directory(path):
         if disk.exists(path) and not is_known_file(path):
             raise ConfigurationError(f"{path} has not the name of a log's file, such as 00000000000000000000.log")

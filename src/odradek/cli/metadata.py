@@ -43,8 +43,8 @@ def forget_directory(*, ids: Sequence[str], metadata: str, broker_id: int) -> No
     """Declare data directories of a broker lost for good, with all their records.
 
     A broker that misses a directory reports its directory.id. If no other replica has a partition's records, the broker
-    neither creates the partition again nor uses an older log of it. After this command, its next start does so: the
-    partition is empty then, or has the records of the older log.
+    neither creates the partition again nor uses an older log of it. After this command, the broker's next start creates
+    the partition again, empty, or uses the older log.
     """
     for path in asyncio.run(_with_store(metadata, lambda store: forget_directories(store, broker_id, ids))):
         click.echo(f"broker {broker_id} has given up all that was in {path}; start it again")

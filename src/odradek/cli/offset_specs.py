@@ -52,7 +52,7 @@ class PlannedOffset:
 
 
 def read_plan(file: IO[bytes], groups: Sequence[str] | None) -> list[PlannedOffset]:
-    """Return the lines of a CSV file, which may be for `groups` only (None: for any group).
+    """Return the lines of a CSV file. Lines may name only groups in `groups`; None allows any group.
 
     A line without a group needs exactly one group in `groups`. Raises `ConfigurationError`, which names invalid lines.
     """

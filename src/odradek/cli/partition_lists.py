@@ -27,7 +27,7 @@ def broker_list(text: str) -> tuple[int, ...]:
 
 
 def read_assignment(file: IO[bytes]) -> Assignment:
-    """Return the replicas by partition in a file of `kafka-reassign-partitions`. Raises `ConfigurationError`."""
+    """Return the replicas in a file of `kafka-reassign-partitions`. Raises `ConfigurationError` if it is invalid."""
     name, data = getattr(file, "name", "stdin"), file.read()
     try:
         replicas = ReassignPartitionsNode.decode(name, data).replicas
@@ -44,7 +44,7 @@ def read_assignment(file: IO[bytes]) -> Assignment:
 
 
 def read_partitions(file: IO[bytes]) -> list[TopicPartition]:
-    """Return the partitions in a file of `kafka-leader-election`. Raises `ConfigurationError`."""
+    """Return the partitions in a file of `kafka-leader-election`. Raises `ConfigurationError` if it is invalid."""
     name, data = getattr(file, "name", "stdin"), file.read()
     try:
         partitions = PreferredReplicaElectionNode.decode(name, data).partitions
@@ -83,7 +83,7 @@ async def partitions_of(client: Admin, topics: Sequence[str], numbers: Sequence[
 
 
 def topic_and_partitions(text: str) -> tuple[str, tuple[int, ...] | None]:
-    """Parse `TOPIC` or `TOPIC:N,N,…`, as an option's value; None is all partitions. Raises `click.BadParameter`."""
+    """Parse `TOPIC` or `TOPIC:N,N,…`, as an option's value; None means all partitions. Raises `click.BadParameter`."""
     topic, colon, numbers = text.partition(":")
     if not colon:
         return topic, None

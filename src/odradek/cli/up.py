@@ -26,7 +26,7 @@ _REPLICAS: Final = 3
 """Replication factor of internal topics, as in Kafka, if there are enough brokers."""
 
 _SET_BY_UP: Final = {
-    "advertised.listeners": "each is stopped to clients as it listens; see --port",
+    "advertised.listeners": "each advertises the address that it listens on; see --port",
     "broker.id": "they are numbered from 0 on; see --brokers",
     "listeners": "each has a port of its own; see --port",
     "log.dirs": "each has a directory of its own; see --data-dir",
@@ -87,8 +87,8 @@ def command(
 def _internal_topics(brokers: int, config: str | None, options: Sequence[str]) -> list[str]:
     """Return options for the replication factors of internal topics that the user has not set.
 
-    A factor is at most `brokers`: an internal topic is created only when that many brokers run, and no consumer can
-    join a group before.
+    A factor is at most `brokers`: an internal topic is created only when as many brokers run as its factor, and no
+    consumer can join a group before.
     """
     loaded = load(config, dict(map(key_and_value, options)))
     return [f"{key}={min(_REPLICAS, brokers)}" for key in _INTERNAL_REPLICATION if not loaded.is_explicit(key)]

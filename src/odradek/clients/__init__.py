@@ -6,8 +6,8 @@
         async for record in consumer: ...
 
 `SimpleConsumer` is for applications that keep their own offsets; `blocking` has the same clients without asyncio.
-All clients share `cluster` (metadata and connections, which wait by `connection_backoff`), `retry` (requests that are
-sent again, after a `backoff`), and the requests in `fetch`, `offsets` and `group_offsets`.
+All clients share the modules `cluster` (metadata and connections; `connection_backoff` delays reconnecting), `retry`
+(repeats failed requests after a `backoff`), and the requests in `fetch`, `offsets` and `group_offsets`.
 Names are imported at their first use, because importing the protocol's modules is slow.
 """
 

@@ -29,7 +29,7 @@ def by_partition(values: Mapping[Any, T]) -> dict[TopicPartition, T]:
 
 
 def numbers_by_partition(what: str, values: Mapping[Any, SupportsIndex]) -> dict[TopicPartition, int]:
-    """Convert keys to partitions and values to ints. Raises `TypeError` with `what` for other values."""
+    """Convert keys to partitions and values to ints. Raises `TypeError` for others, with `what` as their name."""
     return {partition: whole_number(what, value) for partition, value in by_partition(values).items()}
 
 
@@ -59,7 +59,7 @@ def addresses_of(servers: str | Iterable[str]) -> str | tuple[str, ...]:
 
 
 def whole_number(what: str, number: SupportsIndex) -> int:
-    """Convert an integer of any type to an int. Raises `TypeError` with `what` for anything else."""
+    """Convert an integer of any type to an int. Raises `TypeError` for others, with `what` as their name."""
     try:
         return index(number)
     except TypeError:

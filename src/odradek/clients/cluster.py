@@ -65,7 +65,7 @@ class Cluster:
         self._topics: set[str] = set()
         self._all_topics = False
         self._requested_topics: frozenset[str] | None = frozenset()
-        """The topics of the last metadata request; None is all topics."""
+        """The topics of the last metadata request; None means all topics."""
         self._last_refresh_at = 0.0
         self._refreshing: asyncio.Task[None] | None = None
         self._scheduled_refresh: asyncio.Task[None] | None = None
@@ -133,7 +133,7 @@ class Cluster:
     # ---- metadata -----------------------------------------------------------------------------------------------
 
     def set_topics(self, topics: Iterable[str] | None) -> None:
-        """Set the topics whose metadata is refreshed; None is all topics."""
+        """Set the topics whose metadata is refreshed; None means all topics."""
         self._all_topics = topics is None
         self._topics = set() if topics is None else set(topics)
 
@@ -167,8 +167,8 @@ class Cluster:
     async def leader(self, partition: TopicPartition, *, timeout_ms: int) -> int:
         """Return the broker id of a partition's leader; refresh the metadata if the topic or partition is unknown.
 
-        Raises the errors of `topic`, and `KafkaError` INVALID_PARTITIONS for a partition that the topic lacks, or
-        LEADER_NOT_AVAILABLE, which is retriable, for one without a leader.
+        Raises `KafkaError` UNKNOWN_TOPIC_OR_PARTITION for an unknown topic, INVALID_PARTITIONS if the topic lacks the
+        partition, the retriable LEADER_NOT_AVAILABLE without a leader, and `UnavailableError` if no broker responds.
         """
         leader = self.metadata.leader(partition)
         if leader is None:
@@ -235,7 +235,7 @@ class Cluster:
 
     @property
     def next_refresh_at(self) -> float:
-        """Return the monotonic second at which `refresh_if_old` is due."""
+        """Return the monotonic second from which `refresh_if_old` schedules a refresh."""
         return self._last_refresh_at + self.settings.metadata_max_age_ms / 1000
 
     def metadata_age_s(self, now: float) -> float:
@@ -362,7 +362,7 @@ class Cluster:
         return None if connection is None or connection.closed else connection
 
     async def connection(self, node_id: int, purpose: ConnectionPurpose = ConnectionPurpose.DATA) -> ClientConnection:
-        """Return the connection to a broker; if necessary, open it after a backoff. Raises `UnavailableError`."""
+        """Return the open connection to a broker, or open one after a backoff. Raises `UnavailableError` on failure."""
         self._check_usable()
         opened = self.existing_connection(node_id, purpose)
         if opened is not None:
@@ -384,9 +384,9 @@ class Cluster:
         return await self.least_loaded_connection()
 
     async def least_loaded_connection(self, *, exclude: ClientConnection | None = None) -> ClientConnection:
-        """Return the open connection with the fewest requests in flight, or open one. Raises `NoBrokerError`.
+        """Return the open connection with the fewest requests in flight, or open one.
 
-        Late and unreachable brokers and the broker of `exclude` are tried last.
+        Late and unreachable brokers and the broker of `exclude` are tried last. Raises `NoBrokerError` if all fail.
         """
         self._check_usable()
         opened = [

@@ -25,7 +25,7 @@ _SESSIONLESS_EPOCH: Final = -1
 class FetchPosition(NamedTuple):
     """The offset from which to fetch a partition, and the maximum of bytes.
 
-    `leader_epoch` is the leader's epoch in the client's metadata (KIP-320), -1 if unknown.
+    `leader_epoch` is the leader's epoch in the client's metadata (KIP-320), -1 if unknown; `topic_id` None if unknown.
     """
 
     offset: int
@@ -87,7 +87,7 @@ async def fetch(
 
 
 def supports_topic_ids(connection: ClientConnection, positions: Mapping[TopicPartition, FetchPosition]) -> bool:
-    """Return whether the broker supports topic ids and all of them are known (KIP-516)."""
+    """Return whether the broker supports topic ids (KIP-516) and all `positions` have one."""
     return connection.version(ApiKey.FETCH) >= TOPIC_IDS_FROM and all(
         position.topic_id is not None for position in positions.values()
     )
@@ -96,7 +96,7 @@ def supports_topic_ids(connection: ClientConnection, positions: Mapping[TopicPar
 async def send_fetch(
     connection: ClientConnection, request: FetchRequest, limits: FetchLimits, settings: ClientSettings
 ) -> FetchResponse:
-    """Send one Fetch and return its response, without checking error codes. Raises `UnavailableError` without one."""
+    """Send one Fetch and return the response, with its error codes. Raises `UnavailableError` without a response."""
     version, body = encode_fetch(connection, request, limits)
     timeout_ms = settings.request_timeout_ms + limits.max_wait_ms
     reply = await connection.exchange(ApiKey.FETCH, version, body, timeout_ms=timeout_ms)

@@ -143,7 +143,7 @@ async def commit_each(
 async def fetch_once(
     connection: ClientConnection, group_id: str, partitions: Iterable[TopicPartition] | None
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Send one OffsetFetch; return the committed offsets of `partitions` (None: all). Raises its first `KafkaError`."""
+    """Send one OffsetFetch; return the committed offsets of `partitions` (None: all). Raises the first `KafkaError`."""
     topics = None
     if partitions is not None:
         topics = [

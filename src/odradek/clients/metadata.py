@@ -79,7 +79,7 @@ class ClusterMetadata:
 
 
 def merge(old: ClusterMetadata, response: Any) -> ClusterMetadata:
-    """Return the metadata in a Metadata `response` (kio's, any version), with only its topics.
+    """Return the metadata in a Metadata `response` (kio's, any version), with only the response's topics.
 
     A partition in `old` with a newer leader epoch and the same topic id is kept: a broker's metadata may be outdated
     (KIP-320).

@@ -21,7 +21,7 @@ ISOLATION_LEVELS: Final = {"read_uncommitted": 0, "read_committed": 1}
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """An offset with the timestamp in ms and the leader epoch of its record; -1 is unknown."""
+    """An offset with the timestamp in ms and the leader epoch of its record; -1 means unknown."""
 
     offset: int
     timestamp: int

@@ -24,8 +24,8 @@ DEFAULT_FETCH_BYTES: Final = 4 << 20
 class PartitionReader:
     """An iterator over buffers of whole record batches with all records of `start` ≤ offset < `end`.
 
-    Buffers are views of the responses; the next fetch is in flight while one is processed. The first batch may begin
-    before `start` and the last may end after `end`; the caller drops those records. Control batches and, with
+    Buffers are views of the responses; the next fetch is in flight while buffers are processed. The first batch may
+    begin before `start` and the last may end after `end`; the caller drops those records. Control batches and, with
     `read_committed`, aborted transactions are skipped, so a range may yield no buffer.
 
     Raises `OffsetOutOfRangeError` if the log lacks a fetched offset, `TopicRecreatedError` if the topic is deleted and

@@ -151,7 +151,7 @@ def _no_such_key(key: str, known: Iterable[str], classes: tuple[type[ClientSetti
 
 
 def _value(definition: Definition, value: object) -> Any:
-    """Return `value` converted to the field's type. Raises `ConfigurationError`."""
+    """Return `value` converted to the field's type. Raises `ConfigurationError` for an invalid value."""
     if isinstance(value, str):
         return definition.parse(value)
     if definition.type is ConfigType.STRING and isinstance(value, int) and not isinstance(value, bool):

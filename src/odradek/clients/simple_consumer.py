@@ -32,7 +32,7 @@ Partition = TopicPartition | tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched(Generic[R]):
-    """The records of one fetch, and the partition's offsets at that time; -1 is unknown.
+    """The records of one fetch, and the partition's offsets at that time; -1 means unknown.
 
     `next_offset` is the offset to fetch next, after any control and aborted batches. `leader_epoch` is the epoch of
     the last record. `topic_id` is None from brokers before Kafka 2.8.
@@ -173,10 +173,10 @@ class SimpleConsumer:
     async def read(
         self, partition: Partition, start: int, end: int | None = None, *, topic_id: uuid.UUID | None = None
     ) -> AsyncIterator[ConsumerRecord]:
-        """Iterate over the records of `start` ≤ offset < `end`, by default the log's end offset at the first step.
+        """Iterate over the records of `start` ≤ offset < `end`, by default the log's end offset when reading starts.
 
         If `end` is beyond the log's end, waits for records, but for each fetch at most `default_api_timeout_ms`. The
-        next fetch is in flight while records are processed. Raises the errors of `fetch`.
+        next fetch is in flight while records are processed. Raises `OffsetOutOfRangeError` if the log lacks an offset.
         """
         where = partition_of(partition)
         end = await self._log_end(where, start) if end is None else end
@@ -306,7 +306,7 @@ class SimpleConsumer:
         return answers
 
     async def _log_end(self, partition: TopicPartition, start: int) -> int:
-        """Return the end offset as `end_offsets` does. Raises `OffsetOutOfRangeError` if `start` is beyond the log."""
+        """Return the end or last stable offset. Raises `OffsetOutOfRangeError` if `start` is beyond the log."""
         end = (await self.end_offsets([partition]))[partition]
         if start > end:
             await self.fetch(partition, start, max_wait_ms=0)

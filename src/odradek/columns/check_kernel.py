@@ -88,7 +88,7 @@ def check_section(
 ) -> tuple[int, bool] | None:
     """Return `(max timestamp in ms, whether the offset deltas are 0, 1, 2, …)`; None if a record may be invalid.
 
-    `data` are the uncompressed records; timestamps must be in `[earliest, latest]`.
+    `data` are the uncompressed records; timestamps must be in `[earliest, latest]` or -1.
     """
     if not -_LONG <= base_timestamp <= _LONG:
         return None

@@ -48,7 +48,7 @@ class _Loaded:
 def compaction_code() -> CompactionCode | None:
     """Return the functions; None while another process, started on demand, compiles them for seconds.
 
-    Raises `ImportError` without llvmlite or numba, or if the compilation failed.
+    Raises `ImportError` without llvmlite, or if they are not compiled yet and numba is missing or fails.
     """
     with _Loaded.lock:
         if _Loaded.code is None:
@@ -147,7 +147,7 @@ def _write(name: str, object_code: bytes) -> None:
 
 
 def _start_compiler() -> "subprocess.Popen[bytes]":
-    """Start a process that writes the file: compiling here would hold the GIL for seconds."""
+    """Start a process that compiles and writes the file; compiling here would hold the GIL for seconds."""
     if not sys.executable or getattr(sys, "frozen", False) or find_spec("numba") is None:
         raise ImportError("compiled compaction needs numba, and a Python to run it")
     # It imports from this process's paths except the working directory; its own session protects it from Ctrl-C.

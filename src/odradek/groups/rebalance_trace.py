@@ -58,7 +58,10 @@ class RebalanceOutcome(StrEnum):
 
 
 class OwnershipChange(NamedTuple):
-    """Partitions that a member got or, if not `gets`, lost; `at_ms` is of the monotonic clock."""
+    """Partitions that a member got or, if not `gets`, lost.
+
+    `at_ms` is of the monotonic clock; in a report it is relative to the start of the rebalance.
+    """
 
     at_ms: int
     member_id: str

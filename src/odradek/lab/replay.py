@@ -12,7 +12,7 @@ from odradek.lab.timeline import Mark, Timeline, TimelineBuilder
 from odradek.model import TopicPartition
 
 _LEAST_TAIL_MS: Final = 100
-"""The least time that is shown after the last rebalance, else a tenth of the history."""
+"""The time shown after the last rebalance is a tenth of the history, but at least this."""
 
 
 def replay(group_id: str, history: Sequence[Mapping[str, Any]]) -> Timeline:

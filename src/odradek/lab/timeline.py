@@ -9,7 +9,7 @@ from odradek.model.values import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """A partition's owner from one time (ms) to another; `member` None: no owner."""
+    """A partition's owner from one time (ms) to another; a `member` of None means no owner."""
 
     partition: TopicPartition
     member: str | None
@@ -69,7 +69,7 @@ class Timeline:
 
 
 class TimelineBuilder:
-    """Builds spans from changes of owners. A partition's time before its previous one counts as the previous one."""
+    """Builds spans from changes of owners. A change earlier than the partition's previous one gets that one's time."""
 
     def __init__(self) -> None:
         self._open: dict[TopicPartition, tuple[str | None, int]] = {}

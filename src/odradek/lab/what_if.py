@@ -44,6 +44,7 @@ class Change:
     remove_topics: tuple[str, ...] = ()
     """Topic names; members no longer subscribe to them."""
     racks: tuple[str, ...] = ()
+    """`MEMBER=RACK`, or `RACK,RACK,…` for all members in turn."""
     remove_racks: tuple[str, ...] = ()
     """Racks that fail, with their members and replicas."""
     strategy: str | None = None
@@ -228,7 +229,7 @@ def _new_members(text: str, members: Mapping[str, Member], every: tuple[str, ...
 
 
 def _named(members: Mapping[str, Member], text: str) -> str:
-    """Return the member id that equals `text`, or the only one that begins with it. Raises `LabError`."""
+    """Return the member id that equals `text`, else the only one that begins with it. Raises `LabError` without one."""
     if text in members:
         return text
     found = [name for name in members if name.startswith(text)]

@@ -25,7 +25,7 @@ NO_TIMESTAMP: Final = -1
 MAX_RECORD_ERRORS: Final = 1000
 """The limit of returned record errors, which keeps a response small."""
 MAX_RECORDS: Final = 1 << 20
-"""Batches with more records are refused: their check takes over a second."""
+"""Batches with more records are refused, because their check takes over a second."""
 _LATEST: Final = 2**63 - 1
 
 
@@ -104,9 +104,9 @@ def compiled_check() -> CompiledCheck | None:
 def check_records(
     header: BatchHeader, data: bytes, limits: RecordLimits, now_ms: int, compiled: CompiledCheck | None = None
 ) -> Contents:
-    """Check all records of a client's batch.
+    """Check all records of a client's batch; `data` are its decompressed records.
 
-    Raises `InvalidRecordsError` with INVALID_RECORD or INVALID_TIMESTAMP.
+    Raises `InvalidRecordsError` with INVALID_RECORD or INVALID_TIMESTAMP if a record is invalid.
     """
     base_timestamp, needs_keys = header.base_timestamp, limits.needs_keys
     earliest, latest = _range(limits, now_ms)
@@ -161,7 +161,7 @@ def store_records(
     level: int | None,
     max_timestamp: int,
 ) -> memoryview:
-    """Return `batch` itself if only its largest timestamp was corrected, else a newly encoded batch."""
+    """Return the batch to store: `batch` with its largest timestamp corrected, or a new one encoded from `data`."""
     if codec == header.codec and contents.is_in_sequence:
         set_max_timestamp(batch, 0, header, max_timestamp)
         return batch

@@ -16,8 +16,8 @@ from odradek.runtime.disk import is_out_of_descriptors
 class Durability:
     """How far one log is synced; at most one flush job is under way.
 
-    Batches below `synced_offset` and indexes below `recovery_point` are synced. `unsynced_paths`, for the next job, are
-    changed directories and files outside segments.
+    Batches below `synced_offset` and indexes below `recovery_point` are synced. The next job also syncs
+    `unsynced_paths`: changed directories, and files outside segments.
     """
 
     __slots__ = (
@@ -63,7 +63,7 @@ class Durability:
     def begin(
         self, segments: Segments, epochs: LeaderEpochs, *, written_offset: int, include_active: bool
     ) -> "FlushJob | None":
-        """Return a job for `finish`, None if no segment ends beyond `recovery_point`. Raises `OSError`."""
+        """Return a job, None if no segment needs a sync. Raises `OSError` if index entries cannot be written."""
         assert self._job is None, "one at a time"
         self._job = _make_flush_job(
             self._disk,
@@ -79,7 +79,7 @@ class Durability:
         return self._job
 
     def begin_close(self, segments: Segments, epochs: LeaderEpochs, *, end_offset: int) -> "FlushJob | None":
-        """Return a job that syncs everything for a clean shutdown. Raises `OSError`."""
+        """Return a job that syncs everything for a clean shutdown, None if the log has no file."""
         self._job = _make_flush_job(
             self._disk,
             segments,
@@ -124,10 +124,10 @@ class Durability:
 
 
 class FlushJob:
-    """Syncs segments with indexes and snapshots, the leader epochs, and `names`.
+    """Syncs segments with indexes and snapshots, the leader epochs, and the paths in `names`.
 
-    `run`, on any thread, raises nothing: it sets `error`, and `failed_sync` if a sync failed, except for lack of
-    descriptors. On success the log is synced up to `synced_offset`.
+    `run`, on any thread, raises nothing. It sets `error`, and `failed_sync` if a sync failed for another reason than
+    too few descriptors. On success the log is synced up to `synced_offset`.
     """
 
     __slots__ = (
@@ -208,9 +208,10 @@ def _make_flush_job(
     include_active: bool,
     is_last: bool = False,
 ) -> FlushJob | None:
-    """Return a job for the segments that end beyond `recovery_point`, None without any. Raises `OSError`.
+    """Return a job for the segments that end beyond `recovery_point`, None without any.
 
-    Writes index entries in memory; with `is_last` closes the files of older segments.
+    Writes index entries that are still in memory to files. With `is_last` closes the files of all but the active
+    segment. Raises `OSError` if a write fails.
     """
     active = segments.active
     unsynced: list[Segment] = []

@@ -12,7 +12,7 @@ _PASSING_ERRORS: Final = (*NO_ROOM, *NO_DESCRIPTOR, errno.ENOMEM, errno.EAGAIN)
 
 
 def is_passing(error: BaseException) -> bool:
-    """Return whether `error` is a shortage of disk space, descriptors, memory or threads, or a job never run."""
+    """Return whether `error` is a shortage of disk space, descriptors, memory or threads, or `NotRunError`."""
     if isinstance(error, OSError):
         return error.errno in _PASSING_ERRORS
     return isinstance(error, MemoryError | NotRunError)

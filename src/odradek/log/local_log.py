@@ -26,7 +26,7 @@ class LocalLog:
     """The state shared by the parts of one log.
 
     `log_start_offset` is the first readable offset, `log_end_offset` the next to be appended, `written_offset` the end
-    of readable records. `needs_truncation`: lost batches are still in segments, epochs and producers.
+    of readable records. With `needs_truncation` lost batches are still in segments, epochs and producers.
     """
 
     __slots__ = (
@@ -115,7 +115,7 @@ class LocalLog:
         return segment
 
     def roll_empty(self, now_ms: int) -> None:
-        """Begin a new segment and create its file, which keeps the log end offset when older ones are deleted.
+        """Begin a new segment and create its file, which keeps the log end offset if all other segments are deleted.
 
         The log is unchanged after an `OSError`.
         """
@@ -142,7 +142,7 @@ class LocalLog:
         self.log_end_offset = end_offset
 
     def truncate(self, offset: int) -> None:
-        """Remove everything from `offset` on, not below `first_base_offset`. After an error call it again."""
+        """Remove everything from `offset` on (at least `first_base_offset`). If an error is raised, call again."""
         assert offset >= self.first_base_offset, "a log that begins later is truncated fully"
         self.pending.clear()
         self.needs_truncation = True

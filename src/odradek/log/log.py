@@ -39,7 +39,7 @@ _logger = logging.getLogger("odradek.log")
 
 
 class Log:
-    """One partition's log on this broker. Methods raise `LogStorageError` (see `log_writer`)."""
+    """One partition's log on this broker. Methods raise `LogStorageError` if a file fails or the log has stopped."""
 
     def __init__(self, local: LocalLog, truncated: TruncatedBytes) -> None:
         self._local = local
@@ -72,8 +72,8 @@ class Log:
     ) -> "Log":
         """Open the log in `directory`, created if missing; recover it unless it was closed `clean`.
 
-        The offsets come from checkpoints. `watch` is called with the size of each read of recovery and may end it by
-        raising. A new directory is synced with the next flush.
+        The offsets come from checkpoints. Recovery calls `watch` with the bytes of each read; an exception from `watch`
+        ends it. A new directory is synced with the next flush.
         """
         pool = disk if isinstance(disk, FilePool) else FilePool(disk)
         try:
@@ -229,11 +229,11 @@ class Log:
         )
 
     def append_as_follower(self, records: Buffer, *, now_ms: int) -> int:
-        """Append batches fetched from the leader (see `LogAppender`)."""
+        """Append batches fetched from the leader; return the number of appended bytes (see `LogAppender`)."""
         return self._appender.append_as_follower(records, now_ms=now_ms)
 
     def find_duplicate(self, batch: Buffer) -> AppendInfo | None:
-        """Return the first append of an idempotent producer's `batch`; None if it is not known or damaged."""
+        """Return the first append of an idempotent producer's `batch`; None if that is unknown or `batch` is damaged."""
         return self._appender.find_duplicate(batch)
 
     def begin_epoch(self, leader_epoch: int) -> None:
@@ -248,7 +248,7 @@ class Log:
             self.finish_write(job)
 
     def begin_flush(self, *, now_ms: int | None = None, include_active: bool = False) -> FlushJob | None:
-        """Return a job that syncs written batches, or None (see `LogWriter`)."""
+        """Return a job that syncs written batches, None if there is nothing to sync now (see `LogWriter`)."""
         return self._writer.begin_flush(now_ms=now_ms, include_active=include_active)
 
     def finish_flush(self, job: FlushJob) -> None:
@@ -343,7 +343,7 @@ class Log:
         return self._deletion.replace_segments(cleaned, now_ms)
 
     def take_deleted_files(self, now_ms: int) -> list[str]:
-        """Return the files of deleted segments that are due, for the caller to remove."""
+        """Return files of deleted segments after `file.delete.delay.ms`, for the caller to remove."""
         return self._deletion.take_deleted_files(now_ms)
 
     def roll_for_compaction(self, now_ms: int) -> None:
@@ -361,7 +361,7 @@ class Log:
             local.roll_empty(now_ms)
 
     def expire_producers(self, now_ms: int) -> int:
-        """Remove old refusals, and producers (see `ProducerState.expire`); return the producers' number."""
+        """Remove expired refusals and producers; return the number of removed producers."""
         self.refused.expire(now_ms)
         return self.producers.expire(now_ms, self.config.producer_id_expiration_ms)
 
@@ -384,7 +384,7 @@ class Log:
             self.abandon()
 
     def begin_close(self) -> FlushJob | None:
-        """Write everything; return the job that syncs, or None (see `LogWriter`)."""
+        """Write everything; return the job that syncs, None if nothing has changed since a clean shutdown."""
         return self._writer.begin_close()
 
     def close_files(self) -> None:

@@ -51,8 +51,9 @@ class LogAppender:
 
         `batches` has exactly one batch, is changed in place (copied, if read-only), and must not change until it is
         written. Respond to a client, also for a duplicate, when `written_offset` is beyond `last_offset`.
-        `transactional`: the caller has verified the transaction. After a `KafkaError` other than `LogStorageError`
-        nothing has changed. Rules: `validation` and `producer_state`.
+        `from_client` is False for the broker's own batches; `transactional` means that the caller has verified the
+        transaction. After a `KafkaError` other than `LogStorageError` the log is unchanged. Rules: `validation` and
+        `producer_state`.
         """
         writer, local = self._writer, self._local
         try:
@@ -167,9 +168,9 @@ class LogAppender:
     def append_as_follower(self, records: Buffer, *, now_ms: int) -> int:
         """Append batches fetched from the leader at `log_end_offset`, unchanged; return the number of bytes.
 
-        A truncated last batch, and all from a damaged batch on, is left for the next fetch. `records` must not change
-        until it is written. Raises `KafkaError` CORRUPT_MESSAGE if the first batch is damaged or does not continue the
-        log.
+        A truncated last batch is left for the next fetch, as is everything from a damaged batch on. `records` must not
+        change until they are written. Raises `KafkaError` CORRUPT_MESSAGE if the first batch is damaged or does not
+        continue the log.
         """
         local = self._local
         self._writer.check_may_append(now_ms)

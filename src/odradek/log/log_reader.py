@@ -12,7 +12,10 @@ from odradek.model import Buffer, ErrorCode, KafkaError
 
 
 class LogReader:
-    """Reads a log. Methods raise `LogStorageError` or `DamagedSegmentError`, most after a report to `suspected`."""
+    """Reads a log. Methods raise `LogStorageError` if a file cannot be read, `DamagedSegmentError` for a damaged one.
+
+    All but `size_between` report damage to `suspected`.
+    """
 
     __slots__ = ("_local", "_suspected", "_writer")
 

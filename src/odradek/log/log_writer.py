@@ -56,7 +56,7 @@ class LogWriter:
     def begin_write(self) -> WriteJob | None:
         """Return a job that writes all pending batches; None without any, or while a job is under way.
 
-        Pass it to `finish_write` after its run. Raises `LogStorageError` if pending batches were lost.
+        Pass the job to `finish_write` after its run. Raises `LogStorageError` if pending batches were lost.
         """
         if self._write is not None:
             return None
@@ -98,7 +98,7 @@ class LogWriter:
     def finish_write(self, job: WriteJob) -> None:
         """Make the batches that `job` wrote readable.
 
-        If it failed, all batches from `written_offset` on are lost, even later appended ones: raises `LogStorageError`.
+        Raises `LogStorageError` if the job failed: then all batches from `written_offset` on are lost, even later ones.
         """
         for part in job.parts:
             try:
@@ -142,7 +142,7 @@ class LogWriter:
     def begin_flush(self, *, now_ms: int | None = None, include_active: bool = False) -> FlushJob | None:
         """Return a job that syncs written batches; None without unsynced segments, during a job, or after an error.
 
-        Pass it to `finish_flush` after its run. The active segment is synced only with `include_active`.
+        Pass the job to `finish_flush` after its run. The active segment is synced only with `include_active`.
         """
         local, durability = self._local, self._local.durability
         if durability.is_flushing or self.failure is not None or local.config.discard_writes:
@@ -203,7 +203,10 @@ class LogWriter:
             self.truncate_lost_batches(now_ms)
 
     def truncate_lost_batches(self, now_ms: int) -> None:
-        """Truncate the log to `written_offset`, record lost batches as refused; appends retry a passing error."""
+        """Truncate the log to `written_offset`, and record the lost batches as refused.
+
+        Raises `LogStorageError` if a write is under way or the truncation fails. After a passing error appends retry.
+        """
         local = self._local
         if self._write is not None:
             raise LogStorageError(f"{local.directory} cannot be appended to until a write has ended", is_passing=True)
@@ -260,7 +263,7 @@ class LogWriter:
             self.on_failure(error)
 
     def give_up(self, message: str, error: OSError) -> NoReturn:
-        """Stop the log and raise `LogStorageError`; for lack of descriptors only raise it: the caller retries."""
+        """Raise `LogStorageError`, and stop the log, except for lack of descriptors, after which the caller retries."""
         if is_out_of_descriptors(error):
             self._local.pool.give_back()
             raise LogStorageError(message, is_passing=True) from error

@@ -13,7 +13,7 @@ from odradek.runtime import Disk, File
 from odradek.runtime.disk import is_out_of_descriptors
 
 THREAD_BYTES: Final = 65_536
-"""Writes of at least this size use a thread: fresh pages cost 3.6 ms per MiB (measured)."""
+"""Writes of at least this size use a thread, because fresh pages cost 3.6 ms per MiB (measured)."""
 
 
 class PendingWrites:
@@ -73,7 +73,7 @@ class WritePart:
         self.snapshot = snapshot
 
     def give_back(self, *, keep: bool) -> None:
-        """Unpin the file; add one that the job created to the file pool with `keep`, else close it."""
+        """Unpin the file. If the job created it, add it to the file pool with `keep`, else close it."""
         if self.segment.is_created:
             self.segment.log.unpin()
         elif self.file is not None and keep:
@@ -86,8 +86,8 @@ class WritePart:
 class WriteJob:
     """Writes all batches up to `end_offset`; with `sync` also syncs them, `names`, and older `.log` files (`behind`).
 
-    `run`, on any thread, raises nothing: it sets `error`, and `failed_sync` if a sync failed for another reason than
-    too few descriptors. `rolls`: it creates a segment.
+    `run`, on any thread, raises nothing. It sets `error`, and `failed_sync` if a sync failed for another reason than
+    too few descriptors. `rolls` is whether the job creates a segment.
     """
 
     __slots__ = ("_disk", "behind", "end_offset", "error", "failed_sync", "names", "parts", "rolls", "size", "sync")

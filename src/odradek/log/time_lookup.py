@@ -1,7 +1,7 @@
 """ListOffsets by time: the first record at or after a timestamp, and the record with the largest timestamp.
 
 Batch headers select the batch to read; if its records cannot be read, its header is used (docs/decisions/0005).
-Functions raise `OSError`.
+Functions raise `OSError` and `DamagedSegmentError`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -46,7 +46,7 @@ def find_latest(segments: Sequence[Segment], log_start_offset: int) -> Timestamp
     if largest < 0:
         return None
     found = find_first_since(segments, largest, log_start_offset)
-    # None is found if the record is not written yet or before the log start offset, or if a header is wrong.
+    # `found` is None if the record is not written yet or before the log start offset, or if a header is wrong.
     return found if found is not None else _latest(segments, log_start_offset)
 
 

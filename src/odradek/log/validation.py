@@ -1,6 +1,7 @@
 """Validation of batches: a client's single batch of format 2 within the topic's limits, or a leader's batches.
 
-Records are checked only where a rule needs it: that takes far longer than the rest of an append (docs/decisions/0005).
+Records are checked only if a rule needs it, because that takes far longer than the rest of an append
+(docs/decisions/0005).
 Rules and error codes are those of Kafka's `LogValidator`, for Produce version 3 and later.
 """
 
@@ -38,9 +39,9 @@ _RECENT_MS: Final = 600_000
 
 
 class AppendInfo(NamedTuple):
-    """Where a batch was appended; a `duplicate` has its first append's offsets, which may be pending.
+    """Where a batch was appended, perhaps pending; `log_append_time` is in ms, -1 with CreateTime.
 
-    `log_append_time` is in ms, -1 with CreateTime.
+    A `duplicate` batch has the offsets of its first append, a `duplicate` marker the log's last offset.
     """
 
     first_offset: int
@@ -158,7 +159,7 @@ def check_batch(
 def fetched_batches(records: memoryview, *, log_end_offset: int, leader_epoch: int) -> list[tuple[int, BatchHeader]]:
     """Return `(position, header)` of the batches in `records` that continue a follower's log.
 
-    Stops at the first other batch; raises `KafkaError` if that is the first one.
+    Stops at the first batch that does not; raises `KafkaError` if `records` begins with it.
     """
     batches: list[tuple[int, BatchHeader]] = []
     try:
@@ -170,7 +171,7 @@ def fetched_batches(records: memoryview, *, log_end_offset: int, leader_epoch: i
 
 
 def _checked(records: memoryview, log_end_offset: int, leader_epoch: int) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield valid batches, raise `KafkaError` at another; compaction leaves gaps between offsets."""
+    """Yield batches, raise `KafkaError` at an invalid one; gaps between offsets are valid (compaction)."""
     expected, epoch = log_end_offset, leader_epoch
     for position, header in iterate_batches(records):
         offset = header.base_offset

@@ -19,7 +19,7 @@ DEFAULT_BATCH_SIZE: Final = 16384
 
 @dataclass(slots=True)
 class _Topic:
-    """A topic's sticky partition with its appended bytes, and the partition `numbers` with cumulative weights `sums`.
+    """A topic's sticky partition with its appended bytes; `sums` are the cumulative weights of partitions `numbers`.
 
     Without weights, the next choice is uniform.
     """
@@ -78,7 +78,7 @@ class AdaptivePartitioner:
     def update_load(self, topic: str, queue_sizes: dict[int, int], *, partition_count: int) -> None:
         """Weight each partition by `max_queue + 1 - queue`; if all have the same queue, the choice is uniform.
 
-        Partitions that are not in `queue_sizes` are not chosen, unless it is empty.
+        Partitions that are not in `queue_sizes` are not chosen, unless `queue_sizes` is empty.
         """
         if not self._adaptive:
             return

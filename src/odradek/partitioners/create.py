@@ -25,8 +25,8 @@ def create_partitioner(
 
     An import path is `package.module:NAME` or `package.module.NAME`; a class is called without arguments.
     `batch_size`, `ignore_keys` (`partitioner.ignore.keys`) and `adaptive` (`partitioner.adaptive.partitioning.enable`)
-    are for the partitioner `adaptive` only. Raises `ConfigurationError` for an unknown name, a class that cannot be
-    created, and an object that is not a partitioner.
+    are for the partitioner `adaptive` only. Raises `ConfigurationError` for an unknown name, a class that needs
+    arguments, and an object that is not a partitioner.
     """
     if not isinstance(partitioner, str):
         return _checked(partitioner, repr(partitioner))

@@ -52,7 +52,7 @@ class LoadAware(Protocol):
         """
 
     def update_load(self, topic: str, queue_sizes: dict[int, int], *, partition_count: int) -> None:
-        """Handle new queue sizes: the waiting batches of each partition with a leader and an available broker.
+        """Handle new queue sizes: the number of waiting batches of each partition whose leader is available.
 
         `partition_count` is the number of the topic's partitions with a leader.
         """

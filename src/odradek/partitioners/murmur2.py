@@ -21,7 +21,7 @@ _POSITIVE: Final = 0x7FFFFFFF
 _BLOCKS: Final = tuple(Struct(f"<{count}I").unpack_from for count in range(17))
 """Unpackers of 0 to 16 blocks; longer keys create one per call."""
 _MAX_CACHED_LENGTH: Final = 64
-"""The length of the longest cached key, in bytes: 16,384 keys take at most 2 MB."""
+"""The length of the longest cached key, in bytes; 16,384 keys take about 4 MB."""
 
 
 def murmur2(data: bytes) -> int:

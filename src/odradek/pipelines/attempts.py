@@ -31,7 +31,7 @@ _log = logging.getLogger("odradek.pipelines")
 
 
 class AttemptFailedError(OdradekError):
-    """A query did not start, or ended with an error. `details` is Spark's whole text."""
+    """A query did not start, or failed. `details` is Spark's whole text. With `is_final`, a retry would fail again."""
 
     def __init__(self, message: str, *, details: str, is_final: bool) -> None:
         super().__init__(message)
@@ -49,7 +49,7 @@ class Attempt(Protocol):
         """Wait until the query has ended, at most `seconds`."""
 
     def stop(self) -> None:
-        """Stop the query, without its unfinished batch, and commit its progress. Raise as `poll` does."""
+        """Stop the query without its unfinished batch; commit its progress. Raise `AttemptFailedError` if it failed."""
 
 
 class QueryAttempt:
@@ -180,7 +180,7 @@ class QueryAttempt:
 
 
 class Backfill:
-    """Where a back-fill ends, looked up once: the first record at or after `source.until`, or the log end."""
+    """The end offsets of a back-fill, looked up once: the first record at or after `source.until`, or the log end."""
 
     def __init__(self, pipeline: QueryPipeline) -> None:
         self._ends: dict[TopicPartition, int] = {}

@@ -53,7 +53,7 @@ def start_query(spark: Any, pipeline: QueryPipeline) -> Any:
 
 
 def build_query(session: Any, pipeline: QueryPipeline) -> Any:
-    """Create the streams' views, and return the analysed query over them. Raise `TomlKeyError`."""
+    """Create the streams' views, and return the analysed query over them. Raise `TomlKeyError` about an invalid key."""
     views = {stream.name: _view(session, pipeline, stream) for stream in pipeline.streams}
     for name, view in views.items():
         view.createOrReplaceTempView(name)
@@ -149,7 +149,7 @@ def counted(frame: Any) -> Any:
 
 
 def records_of(session: Any, source: Source, topics: Topics, *, headers: bool) -> Any:
-    """Return a streaming DataFrame of the records of `topics`. Raise `TomlKeyError`."""
+    """Return a streaming DataFrame of the records of `topics`. Raise `TomlKeyError` if `source` is invalid."""
     options = {
         "kafka.bootstrap.servers": source.bootstrap_servers,
         "failOnDataLoss": str(source.fail_on_data_loss).lower(),
@@ -233,7 +233,7 @@ def _bad_rows(pipeline: QueryPipeline) -> Destination | None:
 def check_pipeline(spark: Any, pipeline: AnyPipeline) -> str | None:
     """Let Spark analyse a pipeline without running it; return its columns and types as text, None for a mirror.
 
-    Raise `TomlKeyError`.
+    Raise `TomlKeyError` about an invalid key.
     """
     session = new_session(spark, pipeline)
     if isinstance(pipeline, MirrorPipeline):

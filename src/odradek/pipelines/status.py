@@ -59,7 +59,7 @@ def write_status(disk: Disk, pipeline: AnyPipeline, status: Status) -> None:
 
 
 def read_status(disk: Disk, pipeline: AnyPipeline) -> Status:
-    """Return the status that a process wrote, corrected by whether one holds the lock now. Raise `OSError`."""
+    """Return the written status, corrected by whether a process holds the checkpoint's lock now. Raise `OSError`."""
     unknown = Status(name=pipeline.name, kind=pipeline.kind, state=State.UNKNOWN)
     if is_url(pipeline.checkpoint):
         return unknown

@@ -76,7 +76,10 @@ def _names(stream: Stream, fields: list[Any], shown: list[str]) -> dict[str, str
 
 
 def _encoded(stream: Stream) -> tuple[list[Any], Any, Any, Any]:
-    """Return for Avro or Protobuf what `_json` returns. Raise `ConfigurationError` for an invalid schema."""
+    """Return the fields of Avro or Protobuf, then columns: `_parsed`, the value in it, the reason for a bad record.
+
+    Raise `ConfigurationError` for an invalid schema.
+    """
     from pyspark.sql import functions as sql
 
     decoder = _decoder(stream)

@@ -2,7 +2,7 @@
 
 ```
 isr               the ISR as the controller last wrote it, at `partition_epoch`
-maximal_isr       the ISR and the replica that a pending change would add: all must have a record to commit it
+maximal_isr       the ISR and the replica that a pending change would add; a record is committed when all have it
 ```
 A change of the ISR is pending until the controller has decided. Until then `maximal_isr` counts, so that every member
 has all committed records, whether the change is written or not (KIP-497, KIP-704).
@@ -109,7 +109,7 @@ class LeaderReplication:
     def resume(self, before: "LeaderReplication") -> IsrChange | None:
         """Continue from the state with which this broker stopped leading, if it is of the same leader epoch.
 
-        Unless this state has a newer partition epoch, take over the ISR and the pending change, and return that.
+        Unless this state has a newer partition epoch, take over the ISR and the pending change, and return the latter.
         """
         if before.leader_epoch != self.leader_epoch:
             return None
@@ -145,7 +145,7 @@ class LeaderReplication:
     def fetched(self, replica: int, offset: int, *, log_start_offset: int, now_ms: int, broker_epoch: int = -1) -> None:
         """Record a follower's fetch from `offset`; ignore unknown replicas and older registrations.
 
-        `broker_epoch` is its registration's; -1 (unknown) counts as older than any.
+        `broker_epoch` is the epoch of the follower's registration; -1 (unknown) counts as older than any.
         """
         remote = self.remotes.get(replica)
         if remote is not None and broker_epoch >= remote.broker_epoch:
@@ -236,7 +236,7 @@ class LeaderReplication:
         return True
 
     def refused(self, change: IsrChange) -> None:
-        """Record a change that the controller refused; the high watermark ignores new members until the next ISR."""
+        """Drop a refused change. Until the next ISR, the high watermark does not wait for the refused followers."""
         self._drop(change)
         for replica in change.isr:
             if replica in self.remotes and replica not in self.isr:

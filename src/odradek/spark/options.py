@@ -99,7 +99,7 @@ class ReadOptions:
     """A trigger with fewer new offsets waits for more, at most `max_trigger_delay_ms` since the last batch."""
     max_trigger_delay_ms: int
     poll_timeout_ms: int | None
-    """How long a task waits for records; None is `default.api.timeout.ms`."""
+    """How long a task waits for records; None means `default.api.timeout.ms`."""
     min_partitions: int | None
     max_records_per_partition: int | None
     include_headers: bool

@@ -184,7 +184,7 @@ def run_interruptible(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any,
 
 
 def remote_session(url: str) -> Any:
-    """Return a session of the Spark Connect server `sc://HOST:PORT`. Raise `UnavailableError`."""
+    """Return a session of the Spark Connect server `sc://HOST:PORT`. Raise `UnavailableError` if it does not answer."""
     try:
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession

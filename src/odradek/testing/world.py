@@ -43,9 +43,9 @@ Play = Callable[[Scenario], None]
 class World:
     """Brokers on one metadata tree, and the clients that a test starts, each on its own host.
 
-    A single broker's host is `broker`; several have `broker-0`, `broker-1`, … by id. A killed broker's session ends at
-    once if `noticed_at_once`, else after `SESSION_TIMEOUT_S`. `tree_s` is the mean latency to the tree (`SlowStore`).
-    `before_start` is called with each broker.
+    `config` has Kafka's keys for all brokers. A single broker's host is `broker`; several have `broker-0`, `broker-1`,
+    … by id. A killed broker's session ends at once if `noticed_at_once`, else after `SESSION_TIMEOUT_S`. `tree_s` is
+    the mean latency to the tree (`SlowStore`). `before_start` is called with each broker.
     """
 
     def __init__(
@@ -280,7 +280,7 @@ class Member:
 
 
 async def until(condition: Callable[[], bool], *, within_s: float = 120.0) -> None:
-    """Let virtual time pass until `condition` holds. Raises `TimeoutError`."""
+    """Let virtual time pass until `condition` holds. Raises `TimeoutError` after `within_s`."""
     async with asyncio.timeout(within_s):
         while not condition():  # noqa: ASYNC110 - virtual time: a poll costs nothing, and any condition will do
             await asyncio.sleep(0.01)

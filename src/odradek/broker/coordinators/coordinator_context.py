@@ -11,9 +11,9 @@ If the partition accepts records, a request is handled at once. The result's rec
 applied. The replies are sent when everything appended so far is committed, so no reply shows state that may be lost.
 While the partition refuses records, at most read requests are handled, and the machine's clock stands still.
 
-A machine needs no undo code. If a request fails, or a result's records cannot be appended, nothing was applied, and the
-key is reset, as if just loaded. If appended records are lost, the machine is loaded again, with a back-off if that
-happens repeatedly.
+A state machine needs no undo code. If a request fails, or a result's records cannot be appended, nothing was applied,
+and the request's key (a group) is reset, as if just loaded. If appended records are lost, the state machine is loaded
+again, with a back-off if that happens repeatedly.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ class CoordinatorState(Enum):
 
 
 class CoordinatorContext(Generic[RequestT, RecordT]):
-    """One coordinator."""
+    """One coordinator. `commit_timeout_ms` limits how long replies and loads wait for commits."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
     # -- loading and closing -------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Load the machine from the partition's records; a failed load is repeated with a back-off."""
+        """Load the state machine from the partition's records; a failed load is repeated with a back-off."""
         self._begin_loading(after_s=0)
 
     def _begin_loading(self, *, after_s: float) -> None:
@@ -158,7 +158,7 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
         self._schedule()
 
     def _reload(self, error: KafkaError) -> None:
-        """Load the machine again from the log; all waiting requests get `error`."""
+        """Load the state machine again from the log; all waiting requests get `error`."""
         if self._clock.monotonic() - self._active_since_s >= _CALM_S:
             self._reloads = 0
         after_s = min(2.0**self._reloads - 1, _MAX_BACKOFF_OF_LOST_WRITES_S)
@@ -197,10 +197,10 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
     # -- requests ------------------------------------------------------------------------------------------------------
 
     def submit(self, key: str, request: RequestT) -> "asyncio.Future[object]":
-        """Pass a request for `key` to the machine, and return a future of its reply.
+        """Pass a request for `key` to the state machine, and return a future of its reply.
 
         The future fails with `KafkaError`: COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR after a failed load or when
-        closed, the partition's error while it refuses records, or an error of the machine.
+        closed, the partition's error while it refuses records, or an error of the state machine.
         """
         future: asyncio.Future[object] = self._loop.create_future()
         refusal = self._check_append() if self.state is CoordinatorState.ACTIVE else None
@@ -238,7 +238,7 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
         return refusal.code is ErrorCode.coordinator_not_available and self.machine.is_read(request)
 
     def on_image(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Pass changes of topics and brokers to the machine, when it is loaded and the partition accepts records."""
+        """Pass image changes to the state machine, when it is loaded and the partition accepts records."""
         del new
         if self._image_before is None:
             self._image_before = old
@@ -251,7 +251,7 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
             self._run(self.machine.on_image(old, self._image(), self.now))
 
     def marker_appended(self, producer_id: int, end_offset: int, *, committed: bool) -> None:
-        """Apply a transaction marker that was appended before `end_offset`; a load in progress reads it in the log."""
+        """Apply an appended transaction marker that ends at `end_offset`. A load in progress reads it from the log."""
 
         def apply() -> Iterator[CoordinatorResult[RecordT]]:
             self.machine.end_transaction(producer_id, committed=committed)
@@ -279,7 +279,7 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
 
     @property
     def now(self) -> Now:
-        """Return the machine's time, monotonic and wall-clock."""
+        """Return the state machine's time, monotonic and wall-clock."""
         return Now(self._now_ms, self._clock.now_ms())
 
     @property
@@ -292,7 +292,7 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
     # -- results -------------------------------------------------------------------------------------------------------
 
     def _run(self, results: Iterable[CoordinatorResult[RecordT]]) -> None:
-        """Process the machine's results. If the machine raises, or a reset cannot be appended, load it again."""
+        """Process `results`. If the state machine raises, or a reset cannot be appended, load it again."""
         try:
             for result in results:
                 self._take(result)
@@ -372,7 +372,7 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
         )
 
     def _records_lost(self, error: KafkaError) -> None:
-        """Load the machine again after a commit of records failed, or unload it if this broker no longer leads."""
+        """Load the state machine again after a failed commit, or unload it if this broker no longer leads."""
         if error.code in RESIGNED:
             self.unload()
         else:
@@ -393,7 +393,7 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
     # -- time ----------------------------------------------------------------------------------------------------------
 
     def _schedule(self) -> None:
-        """Set the timer to the machine's next deadline, or `_PAUSED_CHECK_S` ahead while its clock stands still."""
+        """Set the timer to the next deadline, or `_PAUSED_CHECK_S` from now while the machine's clock stands still."""
         if self.state is not CoordinatorState.ACTIVE:
             return
         deadline_ms = self.machine.next_deadline_ms if self._paused_at_ms is None else _AT_ONCE_MS
@@ -413,7 +413,7 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
             self._run(self._expired(self.now))
 
     def _expired(self, now: Now) -> Iterator[CoordinatorResult[RecordT]]:
-        """Yield the machine's results for due deadlines, up to `TURN_S`; the next timer continues."""
+        """Yield the results of deadlines that have passed, for at most `TURN_S`; the next timer continues."""
         until_s = self._clock.monotonic() + TURN_S
         while (result := self.machine.expire(now)) is not None:
             yield result

@@ -99,8 +99,8 @@ async def load(
     """Apply a partition's records up to the log end offset, and wait up to `timeout_ms` until they are committed.
 
     Records above the high watermark are applied too: a new leader learns the high watermark late. Records that cannot
-    be decoded are skipped and logged. Raises `KafkaError` if this broker no longer leads the partition, if records are
-    damaged here and another replica is in sync, or as `read_to_end`.
+    be decoded are skipped and logged. Raises `KafkaError` if this broker no longer leads the partition, records are
+    damaged here and another replica is in sync, or a write exceeds `timeout_ms`.
     """
     log, loader = partition.log, CoordinatorLoader(partition, machine, codec)
     summary = loader.summary
@@ -134,7 +134,7 @@ class CoordinatorLoader(Generic[RequestT, RecordT]):
         self._monotonic = asyncio.get_running_loop().time
 
     async def read_to_end(self, timeout_ms: int) -> None:
-        """Apply all records, including new ones. Raises `KafkaError` as `_read`, or if a write exceeds `timeout_ms`."""
+        """Apply all records, including new ones. Raises `KafkaError` if a read fails, or a write takes too long."""
         log, summary = self._partition.log, self.summary
         while summary.end_offset < log.log_end_offset:
             if summary.end_offset >= log.written_offset:
@@ -251,7 +251,7 @@ def _first_readable(log: ReadableLog, offset: int, end: int) -> int:
 
 
 async def _wait_until(partition: LedPartition, offset: int, acks: int) -> bool:
-    """Return True when the log up to `offset` is written or committed, False if too few replicas are in sync."""
+    """Return True when the log up to `offset` is as safe as `acks` says, False if too few replicas are in sync."""
     future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
     def reached(error: KafkaError | None) -> None:

@@ -133,5 +133,5 @@ class CoordinatorRuntime(Generic[RequestT, RecordT]):
 
     @property
     def size_bytes(self) -> int:
-        """Return the approximate memory of the clients' state in all machines, in bytes."""
+        """Return the approximate memory of the clients' state in all state machines, in bytes."""
         return sum(context.machine.size_bytes for context in self._contexts.values())

@@ -167,8 +167,8 @@ class GroupCoordinator:
     def submit(self, group_id: str, request: Request) -> "asyncio.Future[Any]":
         """Handle a request of `odradek.groups.messages`, and return a future of its reply.
 
-        The future fails with `KafkaError`: INVALID_GROUP_ID for an empty id where Kafka refuses it, or as
-        `CoordinatorRuntime.submit`.
+        The future fails with `KafkaError`: INVALID_GROUP_ID for an empty id where Kafka refuses it, NOT_COORDINATOR,
+        COORDINATOR_LOAD_IN_PROGRESS, or an error of the request.
         """
         if group_id or isinstance(request, _MAY_HAVE_NO_GROUP_ID):
             return self.runtime.submit(group_id, request)

@@ -221,7 +221,7 @@ def _replicas(broker: ObservedBroker) -> Iterator[Family]:
 
 
 def _cluster(broker: ObservedBroker) -> Iterator[Family]:
-    """Yield the cluster's metrics; brokers other than the controller report 0, so that sums over brokers are right."""
+    """Yield the cluster's metrics. Only the controller counts topics, partitions, brokers, so that sums are right."""
     image = broker.image
     is_controller = image.controller_id == broker.config.broker_id and not broker.fence.is_closed
     partitions = (

@@ -1,7 +1,7 @@
 """Submits the ISR changes of the partitions that this broker leads to the controller, and logs the resulting ISRs.
 
 One AlterPartition request at a time has the changes (`IsrChange`) of many partitions. A change is sent again until the
-controller responds or the partition has another leader.
+controller accepts or refuses it, or the partition has another leader.
 """
 
 import asyncio

@@ -32,7 +32,7 @@ class LocalController(Protocol):
     async def alter_partitions(
         self, broker_id: int, broker_epoch: int, items: Mapping[TopicPartition, AlterPartitionItem]
     ) -> dict[TopicPartition, IsrResult]:
-        """Decide on the new ISR of each partition, and return the results. Raises the request's `KafkaError`."""
+        """Decide on each partition's ISR, and return the results. Raises `KafkaError` if the request is refused."""
 
 
 class ControllerChannel(Protocol):
@@ -42,7 +42,7 @@ class ControllerChannel(Protocol):
         """Return the controller if this broker is elected, else None."""
 
     async def send(self, api_key: ApiKey, message: Message) -> Any:
-        """Send a request and return the response. Raises `UnavailableError`."""
+        """Send a request and return the response. Raises `UnavailableError` if there is none."""
 
     async def back_off(self, seconds: float) -> None:
         """Sleep, but not past the election of another controller."""

@@ -6,7 +6,7 @@ another replica is in sync    the log is reported as offline to the controller: 
                               leaves the ISR ──► its log is renamed to -stray, and copied anew from the leader
 no other replica is           this broker still leads: reads of the damaged part fail with CORRUPT_MESSAGE
 ```
-A follower that gets in sync later takes over then. A log that is damaged again is not copied again, as its disk is not
+A follower that gets in sync later takes over. A log that is damaged again is not copied again, as its disk is not
 reliable.
 """
 
@@ -107,7 +107,7 @@ class DamagedLogs:
         return log is not None and log.damage is not None
 
     def is_replaceable(self, key: TopicPartition) -> bool:
-        """Return whether the partition's log is damaged and another live broker is in sync."""
+        """Return whether the log is damaged and another live broker is in sync and, if this one leads, fetches."""
         partition = self._image().partition(key) if self.is_damaged(key) else None
         return partition is not None and self._has_successor(key, partition)
 

@@ -30,7 +30,7 @@ _log = logging.getLogger("odradek.broker")
 
 
 class PartitionFetchState(NamedTuple):
-    """The position of a follower in a Fetch request. `last_epoch` is the epoch of the log's last record."""
+    """The position of a follower in a Fetch request. `last_epoch` is the log's latest leader epoch."""
 
     topic_id: UUID
     offset: int
@@ -105,7 +105,7 @@ class Follower:
             self._interrupt_readers()
 
     def is_current_position(self, fetch_state: PartitionFetchState) -> bool:
-        """Return whether a response to `fetch_state` continues the log: only the log start offset may differ."""
+        """Return whether a response to `fetch_state` continues the log: only `log_start_offset` may have changed."""
         return self.position == fetch_state._replace(log_start_offset=self.log.log_start_offset)
 
     def update_high_watermark(self, fetch_state: PartitionFetchState, answer: FetchedPartition) -> None:
@@ -118,8 +118,8 @@ class Follower:
     def append_fetched(self, answer: FetchedPartition, now_ms: int) -> "asyncio.Future[KafkaError | None] | None":
         """Append a response's records, which continue the log; return None if there are none, else a future.
 
-        The future's result is None when the records are written, else the error. Raises `KafkaError` CORRUPT_MESSAGE or
-        an error of the disk.
+        The future's result is None when the records are written, else the error. Raises `KafkaError` for invalid
+        records, or if the disk fails.
         """
         self._high_watermark, self._log_start_offset = answer.high_watermark, answer.log_start_offset
         if answer.records:
@@ -235,7 +235,7 @@ class Follower:
         check_leader_epoch(current_leader_epoch, self.leader_epoch)
 
     def divergence(self, fetch_offset: int, last_fetched_epoch: int) -> Divergence | None:
-        """Return where a reader's log diverges from this one, None if it does not (see `replication.divergence`)."""
+        """Return where a reader's log diverges, or None. Raises `KafkaError` if its epoch is newer than all here."""
         return divergence(self._end_offset_of, fetch_offset=fetch_offset, last_fetched_epoch=last_fetched_epoch)
 
     def read_error(self, error: DamagedSegmentError) -> KafkaError:

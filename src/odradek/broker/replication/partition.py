@@ -43,7 +43,7 @@ class Partition:
     """One partition that this broker leads, through successive leader epochs.
 
     Consumers read up to `high_watermark`, with read_committed up to `last_stable_offset`. `traffic` has the counters of
-    the topic. `before` is the replication state from before a fence, used if its epoch is the current one.
+    the topic. `before` is the replication state when the fence closed, which is resumed in the same leader epoch.
     """
 
     __slots__ = (
@@ -101,7 +101,7 @@ class Partition:
         self._patient_until_ms = 0
         self.replication = self._begin(image, before)
         if log.written_offset < log.log_end_offset:
-            writer.mark(self)  # this broker appended it as a follower, and must notify this leader of the write
+            writer.mark(self)  # records appended as a follower: notify this object when they are written
 
     @property
     def isr(self) -> tuple[int, ...]:
@@ -146,8 +146,8 @@ class Partition:
 
         `from_client=False` is for the broker's own records; a client's may belong to a transaction only if
         `transactional` is true. Raises `KafkaError`: the reason of `refuse_appends`, NOT_ENOUGH_REPLICAS for acks=all,
-        the log's error, or in its place NOT_LEADER_OR_FOLLOWER (`is_consequence_of_election`). A duplicate batch is
-        accepted even without enough replicas: after an error its producer could send it again as a new one.
+        the log's error, or NOT_LEADER_OR_FOLLOWER for a sequence gap after an election. A duplicate batch is accepted
+        even without enough replicas, because after an error its producer could send it again as a new one.
         """
         try:
             self._check_may_append(acks)
@@ -179,7 +179,7 @@ class Partition:
         transaction_version: int,
         now_ms: int,
     ) -> AppendInfo:
-        """Append the marker that ends a producer's transaction, with acks=all. Raises `KafkaError`."""
+        """Append the marker that ends a producer's transaction, with acks=all. Raises `KafkaError` if it is refused."""
         self._check_may_append(ACKS_ALL)
         info = self.log.append_marker(
             marker,
@@ -227,7 +227,7 @@ class Partition:
         self._writer.mark(self)  # the offset may be reached already, and the next write could be far off
 
     def append(self, records: memoryview, *, acks: int = ACKS_ALL, now_ms: int) -> "asyncio.Future[AppendInfo]":
-        """Append `records`, and return a future of their acknowledgement. Raises `KafkaError` as `append_records`."""
+        """Append `records`, and return a future of their acknowledgement. Raises `KafkaError` if they are refused."""
         future: asyncio.Future[AppendInfo] = asyncio.get_running_loop().create_future()
         info = self.append_records(records, acks=acks, now_ms=now_ms)
 
@@ -455,7 +455,7 @@ class Partition:
         return self.log.damage is not None and len(self.isr) == 1
 
     def divergence(self, fetch_offset: int, last_fetched_epoch: int) -> Divergence | None:
-        """Return where a reader's log diverges from this one, None if it does not (see `replication.divergence`)."""
+        """Return where a reader's log diverges, or None. Raises `KafkaError` if its epoch is newer than all here."""
         log = self.log
         return divergence(
             lambda epoch: log.epochs.end_offset(epoch, log.written_offset),

@@ -1,7 +1,7 @@
 """Batches that a broker refused because the leader of a partition changed, and the order in which clients resend them.
 
-A client may get the metadata of a new leader before that broker does, which then refuses the first batches. When the
-broker leads, it must not append the client's later batches before the refused ones
+A client may get the metadata of a new leader before that broker does. The broker then refuses the first batches. When
+it leads, it must not append the client's later batches before the refused ones
 (`odradek.log.producers.refused_batches`).
 
 librdkafka may also send the new leader a later batch before the one that the former leader refused. After

@@ -61,7 +61,7 @@ class LeaderConnections(Protocol):
     async def connection(
         self, brokers: Mapping[int, BrokerImage], broker_id: int, *, purpose: str = ""
     ) -> ClientConnection:
-        """Return an open connection. Raises `UnavailableError`."""
+        """Return the open connection for `purpose`. Raises `UnavailableError` if the broker cannot be reached."""
 
     def close_purpose(self, broker_id: int, purpose: str) -> None:
         """Close the connection that was opened for `purpose`, if any."""
@@ -133,7 +133,7 @@ class ReplicaFetcher:
         self._purpose = f"fetcher-{fetcher_id}"
         self._session = FetcherSession()
         self._retries: dict[TopicPartition, tuple[float, float]] = {}
-        """`(time of the next fetch, backoff in s)` of delayed partitions; the time is `_NOW` from then on."""
+        """`(time of the next fetch, backoff in s)` of delayed partitions. Once the time has come, it is `_NOW`."""
         self._backoff_s = 0.0
         self._sent_at = _NOW
         self._has_got_records = False
@@ -253,7 +253,7 @@ class ReplicaFetcher:
                 await follower.settle()
 
     async def _must_fetch_before(self, reply: "asyncio.Future[RawResponse]") -> bool:
-        """Wait for a response; return True if partitions are added or due before it arrives."""
+        """Wait for a response. Return True if partitions are added, or their delays end, before it arrives."""
         self._early_fetch = asyncio.get_running_loop().create_future()
         try:
             timeout_s = self._next_retry_s()
@@ -394,7 +394,7 @@ class ReplicaFetcher:
         self._delay_partition(key)
 
     async def _handle_offset_out_of_range(self, follower: Follower, fetch_state: PartitionFetchState) -> None:
-        """Truncate to the leader's end offset if that is lower, or restart the log at its start offset if higher."""
+        """Truncate the log to the leader's end offset if lower, or restart at the leader's start if higher."""
         key = follower.topic_partition
         end = await self._list_offset(key, fetch_state, _LATEST)
         start = await self._list_offset(key, fetch_state, _EARLIEST) if end >= fetch_state.offset else None
@@ -410,7 +410,7 @@ class ReplicaFetcher:
             self._delay_partition(key)
 
     async def _list_offset(self, key: TopicPartition, fetch_state: PartitionFetchState, timestamp: int) -> int:
-        """Return the leader's offset for `_LATEST` or `_EARLIEST`. Raises `KafkaError`, `UnavailableError`."""
+        """Return the offset for `_LATEST` or `_EARLIEST`. Raises the leader's `KafkaError`, or `UnavailableError`."""
         wanted = {
             "partition_index": key.partition,
             "current_leader_epoch": fetch_state.leader_epoch,

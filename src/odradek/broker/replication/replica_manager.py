@@ -100,11 +100,11 @@ class ReplicaManager:
         return found
 
     def replica(self, topic: str, partition: int) -> Partition | Follower:
-        """Return the partition that this broker leads or follows. Raises `KafkaError` as `leader`."""
+        """Return the partition that this broker leads or follows. Raises `KafkaError` if it does neither."""
         return self._followers.get(TopicPartition(topic, partition)) or self.leader(topic, partition)
 
     def log(self, topic: str, partition: int) -> Log:
-        """Return the log of a partition that this broker leads or follows. Raises `KafkaError` as `leader`."""
+        """Return the log of a partition that this broker leads or follows. Raises `KafkaError` if it does neither."""
         return self.replica(topic, partition).log
 
     def current_leader(self, topic: str, partition: int) -> tuple[int, int] | None:
@@ -220,7 +220,7 @@ class ReplicaManager:
                 waiter.set_result(None)
 
     def _apply_topic(self, topic: TopicImage, before: TopicImage | None = None) -> None:
-        """Apply a topic's image; partitions that are the same in `before` are skipped, unless they are offline."""
+        """Apply a topic's image. If its configuration is as in `before`, skip unchanged partitions that are online."""
         leader_partitions = self._by_topic.get(topic.name, {})
         for number in sorted(leader_partitions.keys() - topic.partitions.keys()):
             self._resign(TopicPartition(topic.name, number), KafkaError(ErrorCode.unknown_topic_or_partition))

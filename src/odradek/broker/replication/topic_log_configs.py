@@ -27,7 +27,7 @@ class TopicLogConfigs:
         self._last: _MadeConfig | None = None
 
     def of(self, name: str, topic: TopicImage | None, broker: BrokerConfig) -> LogConfig:
-        """Return the configuration of the logs of `topic`.
+        """Return the configuration of a topic's logs. `topic` is None if the image does not have it.
 
         If the topic's configuration is unknown or invalid, `cleanup.policy` is empty, as the topic's retention may be
         longer than the broker's.

@@ -51,7 +51,7 @@ class Writer:
     """The writer of one broker; it keeps the order of appends within a log.
 
     `check_fence` is called before appenders are notified of a write, so that a fenced leader resigns first. `cork`
-    gathers the responses while they are notified.
+    gathers the responses that the appenders send.
     """
 
     def __init__(

@@ -41,9 +41,9 @@ def drain(
 ) -> None:
     """Move all replicas off the broker ID, which may be dead, so that it can be removed.
 
-    Each goes to another broker, on a rack that its partition does not use yet, if there is one. If the command is
-    interrupted, moves in progress go on; the next run continues with the rest. Topics created meanwhile may still be
-    placed on the broker, until it is stopped and `odradek brokers unregister` removes it.
+    Each replica goes to another broker, if possible on a rack that its partition does not use yet. If the command is
+    interrupted, moves in progress go on, and the next run continues with the rest. Topics created meanwhile may still
+    be placed on the broker, until it is stopped and `odradek brokers unregister` removes it.
     """
 
     async def work() -> None:
@@ -116,7 +116,7 @@ class _Draining:
         try:
             await self.client.alter_partition_reassignments(targets)
         except RefusedPartitionsError as error:
-            # The topic may have been deleted after the last look.
+            # The topic may have been deleted after its metadata was read.
             refused = error.errors
             lasting = {key: e for key, e in refused.items() if e.code != ErrorCode.unknown_topic_or_partition}
             if lasting:

@@ -40,8 +40,8 @@ class PartitionOffsets(NamedTuple):
 def new_offset(goal: Goal, committed: int | None, partition: PartitionOffsets) -> tuple[int, str]:
     """Return `(offset, remark)`: the offset to commit, and why it is not the requested one, or "".
 
-    Offsets are limited to the range from the first to the end offset. `to_current` without a committed offset is the
-    end. Raises `ValueError` with the reason if there is no committed offset to shift.
+    `to_offset` and `shift_by` are limited to the range from the first to the end offset. `to_current` without a
+    committed offset means the end. Raises `ValueError` with the reason if there is no committed offset to shift.
     """
     if goal.option == "to_earliest":
         return partition.first, ""
@@ -154,7 +154,7 @@ def reset(
 
 
 def _goal(options: Mapping[str, Any]) -> Goal:
-    """Return the only goal among the options. Raises `click.UsageError`."""
+    """Return the only goal among the options. Raises `click.UsageError` for none or several."""
     given = [Goal(name, value) for name, value in options.items() if value is not None and value is not False]
     if len(given) != 1:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in options)

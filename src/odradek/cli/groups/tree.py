@@ -139,7 +139,11 @@ def migrate(
 
 
 async def _group_in_tree(url: str, group_id: str) -> TreeGroup:
-    """Return a group of the tree. Raises `KafkaError` if it has consumers, `BrokenNodeError`, `ConfigurationError`."""
+    """Return a group of the tree.
+
+    Raises `KafkaError` if the group has consumers, `BrokenNodeError` for an invalid node, and `ConfigurationError` for
+    an invalid group id.
+    """
     validate_node_name("GROUP", group_id)
     reader = open_reader(url, system_runtime())
     try:

@@ -38,8 +38,8 @@ def waiting(
 ) -> None:
     """Show which members of a group wait for whom: epochs, what they have to revoke, and what they wait for.
 
-    SINCE is how many seconds ago the holder of the partitions was told to revoke them, and TIMES-OUT after how many it
-    is removed, by the clock of this machine. Both need permission to read __consumer_offsets.
+    SINCE is how many seconds ago the coordinator requested the holder of the partitions to revoke them, and TIMES-OUT
+    after how many it removes the holder, by the clock of this machine. Both need permission to read __consumer_offsets.
     """
     if count is not None and interval is None:
         raise click.UsageError("--count needs --interval")

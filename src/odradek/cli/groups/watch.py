@@ -119,7 +119,7 @@ def watch(
 
 
 async def views(client: Admin, group_id: str, interval_s: float) -> AsyncIterator[View]:
-    """Yield a view every `interval_s`. Raises `OdradekError` for errors that are not retriable."""
+    """Yield a view every `interval_s`. Raises `OdradekError` if the first read fails, later if it is not retriable."""
     generations = client.generation_reader(group_id)
     first = await client.describe_group(group_id)
     loop = asyncio.get_running_loop()

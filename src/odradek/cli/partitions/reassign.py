@@ -42,7 +42,7 @@ class _Options:
     file: Assignment | None
 
     def targets(self) -> Assignment:
-        """Return the requested replicas. Raises `click.UsageError`."""
+        """Return the requested replicas. Raises `click.UsageError` if the options do not give any."""
         if self.file is not None:
             return self.file
         if len(self.topics) != 1 or not self.numbers or self.replicas is None:

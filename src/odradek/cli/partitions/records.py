@@ -121,7 +121,7 @@ async def _delete(
 def read_offsets(file: IO[bytes]) -> dict[TopicPartition, int]:
     """Return the offsets before which records are deleted, from a file of `kafka-delete-records`; -1 deletes all.
 
-    Raises `ConfigurationError` for a file of another form, without partitions, or with one twice.
+    Raises `ConfigurationError` for a file of another form, without partitions, or with a partition twice.
     """
     name = getattr(file, "name", "stdin")
     found: dict[TopicPartition, int] = {}

@@ -76,7 +76,7 @@ def _screen() -> "AbstractContextManager[Live | None]":
 def _show(latest: "list[Status]", live: "Live | None", every: float) -> "Callable[[Sequence[Status]], None]":
     """Return a callback that keeps statuses in `latest` and shows them in `live`, or else as lines.
 
-    A line is printed when a status changes its state, and after `every` seconds.
+    A line of a pipeline that has not ended is printed when its state changes, and after `every` seconds (0: no lines).
     """
     printed: dict[str, tuple[str, float]] = {}
 

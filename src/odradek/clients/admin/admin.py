@@ -251,7 +251,7 @@ class Admin:
         )
 
     async def describe_group(self, group_id: str) -> GroupDescription:
-        """Describe one group like `describe_groups`. Raises `KafkaError` GROUP_ID_NOT_FOUND and others."""
+        """Describe one group: members, offsets and lags. Raises `KafkaError` GROUP_ID_NOT_FOUND and others."""
         found = (await self.describe_groups([group_id]))[group_id]
         if isinstance(found, KafkaError):
             raise found
@@ -265,7 +265,7 @@ class Admin:
         return await describe_groups(self._cluster, names_of(group_ids), timeout_ms=self._timeout_ms)
 
     def generation_reader(self, group_id: str) -> GenerationReader:
-        """Return a reader of a classic group's generation in `__consumer_offsets`: no admin response contains it."""
+        """Return a reader of a classic group's generation in `__consumer_offsets`; no admin response has it."""
         return GenerationReader(self._cluster, group_id, timeout_ms=self._timeout_ms)
 
     async def group_waits(self, group_id: str) -> GroupWaits:

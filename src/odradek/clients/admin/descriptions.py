@@ -109,7 +109,7 @@ class MemberDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPartition:
-    """A group's committed offset and lag in a partition; None without a commit, a leader, or an owning member."""
+    """A group's committed offset and lag in a partition; fields are None without a commit, a leader or an owner."""
 
     topic: str
     partition: int

@@ -1,7 +1,7 @@
 """Retries and errors of admin calls for several resources.
 
-A resource is requested again while its error is retriable. A change raises a `RefusedError`. A read
-returns errors as results or raises the first one.
+A resource is requested again while its error is retriable. A refused change raises a `RefusedError`. A read returns
+errors as results or raises the first one.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping

@@ -12,7 +12,7 @@ from odradek.protocol.api import ApiKey
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerDescription:
-    """The state of an idempotent producer in one partition. `last_timestamp` is in ms; -1 is unknown.
+    """The state of an idempotent producer in one partition. `last_timestamp` is in ms, -1 if unknown.
 
     `current_txn_start_offset` is the first offset of the open transaction, if any; `coordinator_epoch` is the epoch in
     the producer's last transaction marker, if any.

@@ -64,7 +64,7 @@ class LoopThread:
         return self._pid == os.getpid() and self._thread.is_alive()
 
     def on_exit(self, key: int, close: Callable[[], Awaitable[Any]] | None) -> None:
-        """Register the function that closes a client or iterator at the interpreter's exit; None removes it."""
+        """Register `close`, which closes the object with id `key` at the interpreter's exit; None removes it."""
         if close is None:
             self._closers.pop(key, None)
         else:
@@ -194,7 +194,7 @@ _current: ContextVar[_Call | None] = ContextVar("odradek blocking call", default
 def in_callers_thread(callback: Callable[..., Any]) -> Callable[..., Coroutine[Any, Any, Any]]:
     """Return a coroutine function that runs `callback` in the thread that waits for the current blocking call.
 
-    Without such a call, `callback` runs in another thread. If it returns a coroutine, that runs on the loop.
+    Without such a call, `callback` runs in another thread. A coroutine that `callback` returns runs on the loop.
     """
 
     async def run(*args: Any) -> Any:

@@ -43,10 +43,10 @@ class CommitRequestManager:
         self.next_auto_commit_at = (
             cluster.runtime.clock.monotonic() + self._interval_s if settings.enable_auto_commit else inf
         )
-        """When the next automatic commit is due, in monotonic seconds; infinite without automatic commits."""
+        """The monotonic second of the next automatic commit; infinite without automatic commits."""
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, timeout_ms: int) -> None:
-        """Commit offsets. Raises the errors of `ConsumerCoordinator.commit`."""
+        """Commit offsets. Raises `KafkaError` if the coordinator refuses, `UnavailableError` without a coordinator."""
         if offsets:
             clock = self._cluster.runtime.clock
             started_at = clock.monotonic()
@@ -63,7 +63,7 @@ class CommitRequestManager:
         }
 
     def auto_commit_async(self, now: float) -> None:
-        """Commit the positions in the background if an automatic commit is due."""
+        """Commit the positions in the background if `auto.commit.interval.ms` has passed."""
         if now < self.next_auto_commit_at:
             return
         self.next_auto_commit_at = now + self._interval_s

@@ -172,8 +172,9 @@ class Consumer:
 
         Callbacks get a tuple of partitions and may be coroutine functions. `on_partitions_assigned` gets the new
         partitions, `on_partitions_revoked` those that can still be committed, and `on_partitions_lost` those that
-        cannot; if it is None, `on_partitions_revoked` gets these, too. Raises `InvalidTopicError` for an invalid name,
-        `ValueError` for topics and a pattern, neither, or an invalid pattern, `ConfigurationError` after `assign`.
+        cannot; without this callback, `on_partitions_revoked` gets them. Raises `InvalidTopicError` for an invalid
+        name, `ValueError` for topics and a pattern, for neither, or for an invalid pattern, and `ConfigurationError`
+        after `assign`.
         """
         if self._assignment.subscription.type is SubscriptionType.USER_ASSIGNED:
             raise ConfigurationError("partitions are assigned by hand: unsubscribe before you subscribe")
@@ -300,7 +301,7 @@ class Consumer:
         self._request_offset_reset(partitions, LATEST)
 
     async def position(self, partition: TopicPartition | tuple[str, int]) -> int:
-        """Return the offset of the next record to return; wait for a lookup if it is unknown.
+        """Return the offset of the next record that `poll` returns; if it is unknown, look it up.
 
         Raises `KafkaError` if the partition is not assigned, or the lookup fails.
         """

@@ -79,7 +79,7 @@ class ConsumerCoordinator:
         self._perform(self._requests.subscribe(topics, pattern, self._clock.monotonic()))
 
     def poll_started(self) -> None:
-        """Stop the poll timer. Raises the errors of `raise_error`."""
+        """Stop the poll timer. Raises the error that prevents membership, or the assignor's error."""
         self._perform(self.member.poll_started())
         self.raise_error()
 
@@ -230,7 +230,7 @@ class ConsumerCoordinator:
                 self._pause_s = self._backoff.failed()
 
     async def _ensure_coordinator_ready(self) -> ClientConnection:
-        """Return the coordinator connection; find the coordinator and connect if it is not open."""
+        """Return the coordinator connection; if it is not open, find the coordinator and connect."""
         if self._connection is not None and not self._connection.closed:
             return self._connection
         self._node_id = node_id = await find_coordinator(self._cluster, self.group_id)

@@ -101,7 +101,7 @@ class ConsumerSettings(FetchSettings):
 
 
 def consumer_settings(values: Mapping[str, object]) -> ConsumerSettings:
-    """Create settings from keyword arguments. Raises `ConfigurationError`, also for contradictory values."""
+    """Create settings. Raises `ConfigurationError` for an unknown key, and for an invalid or contradictory value."""
     settings = make_settings(ConsumerSettings, values)
     if settings.group_id == "":
         raise ConfigurationError("group_id can't be empty")

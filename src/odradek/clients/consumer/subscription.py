@@ -64,7 +64,8 @@ def create_subscription(
 ) -> Subscription:
     """Create a subscription to topics or to a pattern.
 
-    Raises `InvalidTopicError` for an invalid name, `ValueError` for both, neither, or an invalid pattern.
+    Raises `InvalidTopicError` for an invalid name, `ValueError` for topics and a pattern, for neither, or for an
+    invalid pattern.
     """
     names = frozenset(names_of(topics))
     if (pattern is None) == (not names):

@@ -74,7 +74,7 @@ class TopicPartitionState:
     """An assigned partition. `position` is the offset of the next record to return, None if unknown.
 
     `fetch_position` is the offset of the next record to fetch. `leader_epoch` is the epoch of the record before
-    `position`, `fetch_epoch` that of the record before `fetch_position`; -1 is unknown.
+    `position`, `fetch_epoch` that of the record before `fetch_position`; -1 means unknown.
     """
 
     partition: TopicPartition

@@ -135,7 +135,7 @@ class ArrowRows:
 
 
 def checked_rows(data: Any, partition: int | None, *, max_record_bytes: int) -> "list[ProduceRows]":
-    """Check Arrow data and return its rows; `partition`, if given, is for all.
+    """Check Arrow data and return its rows; `partition`, if given, is for all rows.
 
     Raises `TypeError` for other data, `KafkaError` for an invalid column or row.
     """

@@ -5,7 +5,7 @@ from odradek.model.values import dataclass
 
 @dataclass(slots=True)
 class _Times:
-    """The monotonic seconds at which batches were last due, and at which the broker could last accept them."""
+    """The monotonic seconds when batches were last ready to send, and when the broker could last accept them."""
 
     due_at: float
     drained_at: float
@@ -19,7 +19,7 @@ class BrokerReadiness:
         self._times: dict[int, _Times] = {}
 
     def update(self, node_id: int, now: float, *, is_ready: bool) -> None:
-        """Record that batches are due for a broker; `is_ready` if its connection is open and has capacity."""
+        """Record that batches are ready to send; `is_ready` if the broker's connection is open and has capacity."""
         times = self._times.get(node_id)
         if times is None:
             times = self._times[node_id] = _Times(now, now)
@@ -28,6 +28,6 @@ class BrokerReadiness:
             times.drained_at = now
 
     def is_available(self, node_id: int | None) -> bool:
-        """Return whether the broker could accept due batches within the timeout; True if it is unknown."""
+        """Return whether the broker could accept ready batches within the timeout; True for an unknown broker."""
         times = None if node_id is None or not self._timeout_s else self._times.get(node_id)
         return times is None or times.due_at - times.drained_at <= self._timeout_s

@@ -62,7 +62,7 @@ class RecordPlacer:
                 self._load_aware, self.is_load_aware = None, False
 
     def on_batch(self, topic: str, partition: int, batch_bytes: int, metadata: ClusterMetadata) -> None:
-        """Notify the partitioner of a whole batch without keys, so that it chooses again for the next batch."""
+        """Notify the partitioner of a whole batch without keys, so that it may choose again for the next batch."""
         if self._batch_aware is not None:
             self.on_new_batch(topic, metadata, partition)
         self.on_appended(topic, partition, batch_bytes, metadata, batch_ready=True)

@@ -122,9 +122,9 @@ class Producer:
         """Append a record to its partition's batch; return a future of its `RecordMetadata` or error.
 
         Waits up to `max_block_ms` for metadata of a new topic and for free memory (`buffer_memory`). The future need
-        not be awaited: `flush` waits, too, and failures are logged. `timestamp_ms` is now by default. Raises
-        `KafkaError` for an unknown topic or partition, a record over `max_request_size`, and a failed serializer or
-        partitioner; `TypeError` for a key, value or header of a wrong type; `UnavailableError` after `max_block_ms`.
+        not be awaited: `flush` waits, too, and failures are logged. `timestamp_ms` is the current time by default.
+        Raises `KafkaError` for an unknown topic or partition, a record over `max_request_size`, and a failed serializer
+        or partitioner; `TypeError` for a key, value or header of a wrong type; `UnavailableError` after `max_block_ms`.
         """
         if not headers:
             headers = ()
@@ -225,7 +225,7 @@ class Producer:
             await self._cluster.close()
 
     async def partitions_for(self, topic: str) -> tuple[int, ...]:
-        """Return the topic's partitions. Raises `KafkaError` if it does not exist."""
+        """Return the topic's partitions. Raises `KafkaError` if the topic does not exist."""
         return (await self._cluster.topic(topic, timeout_ms=self._settings.max_block_ms)).numbers
 
     def metrics(self) -> dict[str, float]:
@@ -392,7 +392,7 @@ class Producer:
         return max(0, round((deadline - self._runtime.clock.monotonic()) * 1000))
 
     async def _wait_on_metadata(self, topic: str, partition: int | None, deadline: float) -> None:
-        """Wait for the topic, and refresh once for a missing partition. Raises `KafkaError` if one does not exist."""
+        """Wait for the topic, and refresh once for a missing partition. Raises `KafkaError` if it is still missing."""
         validate_topic_name(topic)
         found = await self._cluster.topic(topic, timeout_ms=self._settings.max_block_ms)
         if partition is None or partition in found.partitions:
@@ -415,7 +415,7 @@ class Producer:
             )
 
     async def _wait_for_memory(self, size: int, deadline: float) -> None:
-        """Wait until `size` bytes are free; the caller must append before its next await. Raises `UnavailableError`."""
+        """Wait for `size` free bytes; append before the next await. Raises `UnavailableError` at the `deadline`."""
         accumulator, clock = self._accumulator, self._runtime.clock
         started = clock.monotonic()
         waiter: asyncio.Future[None] = self._running_sender().loop.create_future()

@@ -25,7 +25,7 @@ class EncodedRows(Protocol):
     """Receives the offsets of the rows of a `send_arrow` batch, in parts if it is split, or one error for all."""
 
     def delivered(self, start: int, count: int, base_offset: int) -> None:
-        """Set the offsets of `count` rows from the row `start`; a `base_offset` of -1 is unknown."""
+        """Set the offsets of `count` rows from the row `start`; `base_offset` is -1 if unknown."""
 
     def failed(self, error: OdradekError) -> None:
         """Fail all rows."""
@@ -108,7 +108,7 @@ class ProducerBatch:
     def split(self, max_bytes: int) -> "tuple[ProducerBatch, ...]":
         """Return batches of at most `max_bytes`, and at most half of this one, with its records, futures and sequences.
 
-        The batch must be encoded and have more than one record; its records are decoded. Sizes are uncompressed.
+        A larger record gets its own batch. This batch must be encoded and have several records. Sizes are uncompressed.
         """
         assert self.records is not None
         assert self.count > 1
@@ -132,7 +132,7 @@ class ProducerBatch:
         return self.parts
 
     def complete(self, base_offset: int, log_append_time: int) -> None:
-        """Complete all futures; `base_offset` -1 is unknown, `log_append_time` -1 keeps the records' timestamps."""
+        """Complete all futures; `base_offset` -1 means unknown, `log_append_time` -1 keeps the records' timestamps."""
         topic, partition = self.partition
         on_acknowledgement = self.on_acknowledgement
         offset, step = (-1, 0) if base_offset < 0 else (base_offset, 1)

@@ -104,7 +104,7 @@ class RecordAccumulator:
         self._reserved_bytes -= size
 
     def grant_memory(self) -> None:
-        """Reserve free memory for waiting calls, and wake these."""
+        """Reserve free memory for waiting calls, and wake them."""
         while self._waiters:
             size, waiter = self._waiters[0]
             if waiter.done():
@@ -191,7 +191,7 @@ class RecordAccumulator:
     def append_rows(
         self, partition: TopicPartition, records: bytearray, size: int, count: int, rows: EncodedRows, now: float
     ) -> ProducerBatch:
-        """Append an encoded batch, which is due at once; `size` is its uncompressed size in bytes."""
+        """Append an encoded batch, to be sent at once; `size` is its uncompressed size in bytes."""
         batch = ProducerBatch(partition, self._next_number(), now, count=count, rows=rows)
         batch.records, batch.size = records, size
         self.used_bytes += size
@@ -216,9 +216,10 @@ class RecordAccumulator:
         return len(queue.waiting) > 1 or queue.waiting[0].is_full
 
     def due_at(self, queue: PartitionQueue, *, immediate: bool) -> float:
-        """Return the monotonic second when a batch may be drained; infinite without one, or until a response arrives.
+        """Return the monotonic second when a batch may be drained; infinite if none is queued.
 
-        `immediate` skips `linger.ms`, for a flush or when memory is short.
+        Also infinite while a retry waits for batches in flight. `immediate` skips `linger.ms`, for a flush or when
+        memory is short.
         """
         if queue.retrying:
             return float("inf") if queue.in_flight else queue.retrying[0].retry_at

@@ -1,6 +1,6 @@
 """Sends batches to the leaders of their partitions and handles the responses.
 
-`wake`, timers and responses schedule `_run_once`, which sends all batches that are due on connections with capacity.
+`wake`, timers and responses schedule `_run_once`, which sends the batches that are ready, if connections have capacity.
 Background tasks find missing leaders, connections and producer ids, then wake the sender.
 """
 

@@ -83,7 +83,7 @@ class ProducerSettings(ClientSettings):
 
     @property
     def required_acks(self) -> int:
-        """Return `acks` as a number for Produce; -1 is all."""
+        """Return `acks` as a number for Produce; -1 means `all`."""
         return -1 if self.acks == "all" else int(self.acks)
 
     @property
@@ -103,7 +103,7 @@ class ProducerSettings(ClientSettings):
 
 
 def producer_settings(values: Mapping[str, object]) -> ProducerSettings:
-    """Create settings from keyword arguments. Raises `ConfigurationError`, also for contradictory values.
+    """Create settings. Raises `ConfigurationError` for an unknown key, and for an invalid or contradictory value.
 
     As in Kafka, if `enable_idempotence` is not given and another key excludes it, idempotence is disabled; if
     `delivery_timeout_ms` is not given, its default is raised to `linger_ms + request_timeout_ms`.

@@ -28,8 +28,8 @@ class ZookeeperConsumer:
 
     `zookeeper_connect` is the URL that brokers get as `--metadata`: `zookeeper://HOST:PORT[,…]/CHROOT` (the scheme is
     optional) or `sqlite:///PATH`. Settings are those of Kafka 0.8 with `_` for `.` (`zookeeper_consumer.settings`).
-    Every consumer computes the whole assignment, so all of a group need the same, deterministic
-    `partition_assignment_strategy`. `store`, an open session, replaces the URL; the consumer closes it. Raises
+    Every consumer computes the whole assignment, so all consumers of a group need the same, deterministic
+    `partition_assignment_strategy`. `store`, an open session, replaces the URL; `close` closes the store. Raises
     `ConfigurationError` for unknown settings and invalid values.
     """
 
@@ -59,7 +59,10 @@ class ZookeeperConsumer:
         )
 
     async def start(self) -> Self:
-        """Open a session with the tree; `async with` calls this. Raises `ConfigurationError`, `StorageError`."""
+        """Open a session with the tree; `async with` calls this.
+
+        Raises `ConfigurationError` for an invalid URL, `StorageError` if the tree cannot be opened.
+        """
         if self._store is None:
             self._store = self._given_store or open_store(
                 self._url,
@@ -87,7 +90,8 @@ class ZookeeperConsumer:
     ) -> list[KafkaStream]:
         """Join the group and return streams of all topics that match the filter, including topics created later.
 
-        Raises the errors of `create_message_streams`.
+        Waits for the first rebalance. Raises `RebalanceFailedError` if it fails, and `ConfigurationError` if the
+        consumer has streams.
         """
         counts = ThreadCounts(filter=topic_filter, threads=num_streams)
         return (await self._create_streams(counts, {ANY_TOPIC: num_streams}))[ANY_TOPIC]

@@ -40,7 +40,7 @@ class OffsetStorage(Protocol):
         """Return the committed offsets, without partitions that have none."""
 
     async def commit(self, offsets: Offsets, *, session_id: int) -> None:
-        """Store offsets of partitions that were claimed in `session_id`. Raises `SessionOverError` if it is over."""
+        """Store offsets of partitions claimed in session `session_id`. Raises `SessionOverError` after its end."""
 
 
 class ZookeeperOffsets:
@@ -124,7 +124,7 @@ class KafkaOffsets:
 
 
 class DualOffsets:
-    """Offsets in two storages, for a migration: `fetch` returns the higher one, as some members write only to one."""
+    """Offsets in two storages, for a migration. `fetch` returns the higher offset: some members write only to one."""
 
     def __init__(self, first: OffsetStorage, second: OffsetStorage) -> None:
         self._first = first

@@ -85,7 +85,7 @@ class Rebalancer:
     async def start(self) -> None:
         """Join the group; return when the first rebalance is over.
 
-        Raises `RebalanceFailedError` after leaving the group, so that others can read the partitions.
+        If that fails, leaves the group, so that others can read the partitions, and raises `RebalanceFailedError`.
         """
         self._store.on_session_lost(self._on_session_lost)
         running = asyncio.create_task(self._run(), name=f"rebalances of {self._consumer_id}")

@@ -17,7 +17,7 @@ class ConsumerTimeoutError(OdradekError):
 
 
 class KafkaStream:
-    """An endless iterator over the records of partitions that rebalances change.
+    """An endless iterator over records; rebalances change the partitions that it reads.
 
     A record counts as consumed when the next one is requested, or at an explicit commit. A rebalance drops the records
     that were fetched but not returned.
@@ -48,7 +48,7 @@ class KafkaStream:
         return self
 
     async def __anext__(self) -> ConsumerRecord:
-        """Return the next record. Raises `ConsumerTimeoutError`; after `close`, its error or `StopAsyncIteration`."""
+        """Return the next record. Raises `ConsumerTimeoutError`; after `close`, its `error` or `StopAsyncIteration`."""
         self.mark_consumed()
         while not self._waiting:
             if self._failure is not None:

@@ -53,7 +53,7 @@ async def describe_group(tree: Reader, group_id: str) -> TreeGroup:
 
 
 async def set_offsets(store: Store, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """Write a group's offsets; the caller must check for consumers. Raises `ConfigurationError` for an invalid id."""
+    """Write offsets of a group, which must have no consumers. Raises `ConfigurationError` for an invalid id."""
     validate_node_name("a group's id", group_id)
     for changes in batches(await offset_changes(store, group_id, offsets)):
         await store.multi(changes)

@@ -67,7 +67,7 @@ class ClassicGroup:
         self.protocol_type: str | None = None
         self.members = GroupMembers()
         self.pending_members: dict[str, bool] = {}
-        """Member ids given out but not used yet (KIP-394): whether the current rebalance waits for each."""
+        """Member ids given out but not used yet (KIP-394), and whether the current rebalance waits for each."""
         self.pending_syncs: set[str] = set()
         """Members of the generation that have not sent SyncGroup."""
         self.remaining_initial_delay_ms: int | None = None
@@ -199,7 +199,8 @@ class ClassicGroup:
         """Return the earliest start of retention, and the topics whose offsets do not expire (KIP-211).
 
         The start, in ms since 1970, is the time of an empty group's last record; -1 if retention starts at each commit.
-        Return None, for no expiry, during a rebalance or if a subscription is unreadable.
+        Return None if no offset may expire: during a rebalance, and in a group with members of another protocol type
+        than `consumer` or with an unreadable subscription.
         """
         if self.protocol_type is None:
             return -1, frozenset()
@@ -221,7 +222,7 @@ class ClassicGroup:
         return ErrorCode.none if member_id in self.members else ErrorCode.unknown_member_id
 
     def validate_member(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
-        """Return an error if the member is unknown, fenced, or gives neither the generation nor its `former_epoch`."""
+        """Return an error for an unknown or fenced member, or a generation neither current nor its `former_epoch`."""
         error = self.validate_member_id(member_id, instance_id)
         if error is ErrorCode.none and generation not in (self.generation, self.members[member_id].former_epoch):
             return ErrorCode.illegal_generation
@@ -304,7 +305,7 @@ class ClassicGroup:
     def remove_member(self, member_id: str, last_seen_ms: int) -> None:
         """Remove a member or pending member, whose waiting requests must have been answered.
 
-        For the rebalance journal, its partitions have no owner from `last_seen_ms` on.
+        In the rebalance journal, the member's partitions have no owner from `last_seen_ms` on.
         """
         if self.ownership is not None:
             self.ownership.removed(member_id, last_seen_ms)
@@ -355,7 +356,7 @@ class ClassicGroup:
         return SyncReply(protocol_type=self.protocol_type, protocol_name=self.protocol_name, assignment=assignment)
 
     def await_join(self, member: Member, join: AwaitingJoin, now_ms: int, out: ResultBuilder) -> None:
-        """Hold a known member's join until the next generation; its earlier join gets REBALANCE_IN_PROGRESS."""
+        """Hold a known member's join until the next generation. Its earlier waiting join gets REBALANCE_IN_PROGRESS."""
         self.members.update(member, join.request)
         if self.trace is not None:
             self.trace.joined(member.member_id, now_ms)

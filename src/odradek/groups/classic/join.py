@@ -121,9 +121,10 @@ def _add_member(
 def _join_existing_member(
     group: ClassicGroup, member: Member, request: JoinRequest, to: object, now: Now, out: ResultBuilder
 ) -> None:
-    """Rejoin a member. Outside a join phase, start a rebalance if its protocols changed or it leads a stable group.
+    """Rejoin a member. In a join phase, its request waits for the next generation.
 
-    Else reply with the current generation at once.
+    Otherwise start a rebalance if the member's protocols changed or it leads a stable group; else reply with the
+    current generation at once.
     """
     is_same, leads = member.matches(request.protocols), member.member_id == group.members.leader
     if group.state is State.PREPARING_REBALANCE:

@@ -162,7 +162,7 @@ class GroupMembers:
         self._supported_protocols.update({name for name, _ in member.protocols})
 
     def _remove_protocols(self, member: Member) -> None:
-        """Subtract the member from the counters; delete zero counters: clients may send new names in each join."""
+        """Subtract the member from the counters; delete zero counters, since each join may have new names."""
         self.size_bytes -= member.size_bytes
         for name in {name for name, _ in member.protocols}:
             self._supported_protocols[name] -= 1

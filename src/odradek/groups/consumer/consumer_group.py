@@ -87,7 +87,7 @@ class ConsumerGroup:
         self.joins: list[WaitingJoin] = []
         """Requests that wait for the next targets; not durable."""
         self.hashed: tuple[ClusterImage, frozenset[str], int] | None = None
-        """The last metadata hash, after the image and topics that it was computed from; not durable."""
+        """`(image, topics, hash)`: the last metadata hash, and what it was computed from; not durable."""
         self.subscriptions: Counter[Topics] = Counter()
         """The number of members with each subscription."""
         self.classic_count = 0

@@ -31,7 +31,7 @@ CONSUMER_SESSION: Final = "consumer session"
 REVOCATION: Final = "revocation"
 CLASSIC_JOIN: Final = "classic join"
 CLASSIC_SYNC: Final = "classic sync"
-"""Kinds of deadlines of one member; `CLASSIC_*` are of members of the classic protocol."""
+"""Kinds of deadlines of one member; only members of the classic protocol have `CLASSIC_*`."""
 ASSIGNMENT: Final = "assignment"
 """The deadline of a group: compute its targets, or answer requests that waited for them."""
 _OF_MEMBERS: Final = (CONSUMER_SESSION, REVOCATION, CLASSIC_JOIN, CLASSIC_SYNC)
@@ -130,10 +130,10 @@ class ConsumerGroups:
         before: Sequence[GroupRecord] = (),
         group: ConsumerGroup | None = None,
     ) -> CoordinatorResult[GroupRecord]:
-        """Handle a heartbeat. The reply may be a `KafkaError`; that to a new member may wait for its first target.
+        """Handle a heartbeat. The reply may be a `KafkaError`. A new member's reply may wait for its first target.
 
-        `before` are records to write first, which delete or convert a classic group. `group` is the converted group, if
-        any: then all records are one batch.
+        `before` are records to write first; they delete or convert a classic group. `group` is the converted group, or
+        None. With a converted group, all records are one batch.
         """
         is_converted = group is not None
         settings = self._settings(key)

@@ -77,7 +77,8 @@ def target_epoch_record(group: ConsumerGroup, epoch: int) -> ConsumerGroupRecord
 def regex_record(group: ConsumerGroup, regex: str, topics: tuple[str, ...] | None, now: Now) -> ConsumerGroupRecord:
     """Return the record of the topics that match a regular expression; a tombstone if `topics` is None.
 
-    Kafka's `version`, of the metadata log, is 0: this coordinator matches expressions again after loading.
+    The record's `version`, in Kafka an offset of the metadata log, is 0, because this coordinator matches expressions
+    again after loading.
     """
     key = ConsumerGroupRegularExpressionKey(group_id=group.group_id, regular_expression=regex)
     if topics is None:

@@ -1,7 +1,7 @@
 """The repair of a consumer group with missing records: written by a later release, or lost by a damaged disk.
 
-Otherwise members could wait forever for targets. After loading, the coordinator removes members without a subscription,
-which then rejoin, and records a later epoch, so that the next heartbeat computes new targets.
+After loading, the coordinator removes members without a subscription, which then rejoin, and records a later epoch, so
+that the next heartbeat computes new targets. Without this repair, members could wait forever for targets.
 """
 
 from odradek.groups.consumer.consumer_group import NO_SUBSCRIPTION, ConsumerGroup

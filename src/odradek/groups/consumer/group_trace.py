@@ -42,7 +42,7 @@ class GroupTrace:
         self._trace: RebalanceTrace | None = None
 
     def epoch_changed(self, epoch: int, cause: Cause, now: Now) -> list[RebalanceCompleted]:
-        """Begin a rebalance and return the overtaken one, if any; one that has no targets yet continues at `epoch`."""
+        """Begin a rebalance and return the overtaken one, if any. A rebalance without targets yet continues instead."""
         if self._trace is not None and not self._is_assigned:
             self._epoch, self._behind = epoch, set(self._members)
             return []

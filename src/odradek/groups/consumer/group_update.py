@@ -41,7 +41,7 @@ from odradek.metadata.image import ClusterImage
 from odradek.model.values import dataclass
 
 _ENTRIES_PER_MS: Final = 100
-"""The pause between two computations is 1 ms per this many members and partitions, about their cost."""
+"""The pause between two computations is 1 ms per this many members and partitions, about one computation's time."""
 
 DeniedTopics = Callable[[Collection[str]], Collection[str]]
 
@@ -85,8 +85,9 @@ def update_member(
 ) -> MemberUpdate:
     """Return the effects of a request that changes a member to `updated`.
 
-    `owned` are the partitions that the member reports to own, None if not reported. Raises `KafkaError` if an assignor
-    fails, or as `reconcile` does.
+    `found` is the member before the request. `owned` are the partitions that it reports to own, None if not reported.
+    `denied_topics` returns which topics the client may not describe. Raises `KafkaError` if an assignor fails, or if
+    the member's state is UNKNOWN, unless it reports that it owns no partition.
     """
     records, before = found.records, found.member
     if found.is_new or updated.subscription != before.subscription:

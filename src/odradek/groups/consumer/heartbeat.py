@@ -83,7 +83,7 @@ def heartbeat(
     settings: ConsumerGroupSettings,
     now: Now,
 ) -> MemberUpdate:
-    """Return the effects of a member that joins or stays. Raises the errors of `find_member` and `update_member`."""
+    """Return the effects of a member that joins or stays. Raises `KafkaError` if it is refused or an assignor fails."""
     found = find_member(group, request, settings.max_size)
     return update_member(
         group,
@@ -100,7 +100,7 @@ def heartbeat(
 def reply_to(
     request: ConsumerGroupHeartbeatRequest, update: MemberUpdate, settings: ConsumerGroupSettings
 ) -> ConsumerGroupHeartbeatReply:
-    """Return the response; it has the assignment only if this changed or the request is full."""
+    """Return the response, with the assignment only if the assignment changed or the request is full."""
     after = update.after
     gets_assignment = request.is_full or after.assigned != update.before.assigned
     return ConsumerGroupHeartbeatReply(

@@ -50,7 +50,7 @@ class ConsumerGroupMember:
     state: MemberState = MemberState.STABLE
     assigned: Assignment = field(default_factory=dict)
     revoking: Assignment = field(default_factory=dict)
-    """Partitions that the member must give up; no other member gets them before."""
+    """Partitions that the member must give up before other members get them."""
 
     @property
     def topics(self) -> Topics:

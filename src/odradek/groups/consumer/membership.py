@@ -58,7 +58,7 @@ def find_member(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, ma
 
 
 def new_member(group: ConsumerGroup, member_id: str, max_size: int) -> ConsumerGroupMember:
-    """Return a member without a subscription. Raises `KafkaError` GROUP_MAX_SIZE_REACHED."""
+    """Return a member without a subscription. Raises `KafkaError` if the group has `max_size` members."""
     if len(group.members) >= max_size:
         text = f"group {group.group_id} has group.consumer.max.size={max_size} members"
         raise KafkaError(ErrorCode.group_max_size_reached, text)

@@ -40,9 +40,9 @@ def reconcile(
 ) -> ConsumerGroupMember:
     """Return the member after its next step towards its target.
 
-    `owned` are the partitions that it reports to own; None if not reported. `is_free` returns whether no other member
-    has or is revoking a partition. Raises `KafkaError` FENCED_MEMBER_EPOCH if the member's state is UNKNOWN, unless it
-    reports that it owns no partition.
+    `owned` are the partitions that the member reports to own; None if not reported. `is_free` returns whether no other
+    member has or is revoking a partition. Raises `KafkaError` FENCED_MEMBER_EPOCH if the member's state is UNKNOWN,
+    unless the member reports that it owns no partition.
     """
     if member.state is MemberState.STABLE:
         if target.epoch > member.epoch:

@@ -29,7 +29,7 @@ def compute_targets(
     image: ClusterImage,
     assignors: Mapping[str, ServerAssignor],
 ) -> dict[str, Assignment]:
-    """Return the target of each member; `topics` and `previous` are its subscribed topics and last target.
+    """Return the targets by member id; `topics` and `previous` are subscribed topics and last targets by member id.
 
     `what` names the epoch and the group in errors. Raises `KafkaError` UNKNOWN_SERVER_ERROR if the assignor fails or
     assigns a partition twice.

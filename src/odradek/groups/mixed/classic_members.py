@@ -155,7 +155,7 @@ class ClassicMembers:
         return ErrorCode.rebalance_in_progress
 
     def leave(self, group: ConsumerGroup, request: LeaveRequest, to: object, image: ClusterImage, now: Now) -> _Result:
-        """Remove classic members; others, which leave with a heartbeat, get UNKNOWN_MEMBER_ID."""
+        """Remove classic members. Members of the consumer protocol, which leave by heartbeat, get UNKNOWN_MEMBER_ID."""
         records: list[ConsumerGroupRecord] = []
         left: list[ConsumerGroupMember] = []
         answers = []

@@ -161,7 +161,7 @@ class Migration:
 def _upgraded_members(
     classic: ClassicGroup, members: Iterable[Member], image: ClusterImage
 ) -> list[ConsumerGroupMember]:
-    """Return the members with the partitions that they own. Raises `MalformedMessageError`."""
+    """Return the members with their partitions. Raises `MalformedMessageError` if their data is unreadable."""
     found: list[ConsumerGroupMember] = []
     taken: set[TopicPartition] = set()
     assigned_to_any = frozenset(
@@ -211,7 +211,7 @@ def still_listed(subscription: Subscription, assigned: Set[TopicPartition]) -> l
 def _consumer_records(
     group: ConsumerGroup, members: Iterable[ConsumerGroupMember], generation: int
 ) -> list[ConsumerGroupRecord]:
-    """Return the records of a converted group: its members, their partitions as targets too, `generation` as epoch."""
+    """Return the records of a converted group. Its epoch is `generation`; the targets are the members' partitions."""
     members = list(members)
     group.epoch = generation - 1  # the record is of the next epoch
     records = [member_record(group, member) for member in members]

@@ -13,7 +13,7 @@ from odradek.model.names import INTERNAL_TOPICS
 from odradek.model.values import dataclass, field
 
 MOST_THREADS: Final = 10_000
-"""Limit of a consumer's threads per topic: each consumer lists the threads of all, so a typo would stop them."""
+"""Limit of a consumer's threads per topic. Each consumer lists the threads of all, so one typo would stop them all."""
 _NO_REPETITION: Final = re.compile(r"\{(?!\d+\})")
 
 
@@ -118,7 +118,7 @@ class ThreadCounts:
 
 
 def validate_node_name(what: str, name: str) -> str:
-    """Return `name` if it is a valid node name. Raises `ConfigurationError`, whose text names `what`."""
+    """Return `name`. Raises `ConfigurationError`, which names `what`, unless `name` is a valid node name."""
     if not name or "/" in name or name in {".", ".."} or not name.isprintable():
         raise ConfigurationError(
             f"{what} is the name of a node in the tree, which has printable characters without '/' and is neither "

@@ -26,7 +26,7 @@ Ownership = Mapping[TopicPartition, str]
 
 
 def decide(view: GroupView, consumer_id: str, assignor: Assignor, *, exclude_internal: bool) -> Ownership:
-    """Return the partitions that `assignor` gives to a consumer's threads. Raises the errors of the assignor."""
+    """Return the partitions that `assignor` gives to a consumer's threads. Raises `ValueError` if it refuses."""
     topics_of: dict[str, list[str]] = {}
     own: set[str] = set()
     for name, counts in view.consumers.items():

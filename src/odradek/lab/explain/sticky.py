@@ -1,6 +1,6 @@
 """Explains `sticky`, `cooperative-sticky` and `uniform`, which place partitions in the same way.
 
-The number of partitions of each member is taken from the strategy's result, as it comes from a search over all members.
+The number of partitions of each member is taken from the strategy's result, because a search over all members finds it.
 From these numbers follow the partitions: a member keeps its first ones, the others are assigned in turn.
 """
 
@@ -23,7 +23,7 @@ def explain_sticky(case: Case, run: Run, partition: TopicPartition) -> Explanati
 
 
 def explain_cooperative_sticky(case: Case, run: Run, partition: TopicPartition) -> Explanation:
-    """Explain as `explain_sticky`, and in which generation the member gets the partition (KIP-429)."""
+    """Explain claims, balance and placement, and in which generation the member gets the partition (KIP-429)."""
     made = explain_sticky(case, run, partition)
     steps, wanted = list(made.steps), made.member
     for generation in range(1, run.generations):
@@ -44,7 +44,7 @@ def explain_cooperative_sticky(case: Case, run: Run, partition: TopicPartition) 
 
 
 class _Placement:
-    """The placement of `partition` and of its interchangeable ones: those with equal subscribers and replica racks."""
+    """The placement of `partition` and its interchangeable partitions, which have its subscribers and replica racks."""
 
     def __init__(self, case: Case, partition: TopicPartition) -> None:
         self._case = case
@@ -161,7 +161,7 @@ class _Placement:
         return found
 
     def _kept(self) -> dict[str, list[TopicPartition]]:
-        """Return for each subscriber the interchangeable partitions, sorted, whose newest claim it alone has."""
+        """Return, by subscriber, the sorted interchangeable partitions that only this member claims most recently."""
         kept: dict[str, list[TopicPartition]] = {member: [] for member in self._subscribers}
         for partition, claims in sorted(self._claims().items()):
             newest = max(claims.values())

@@ -12,7 +12,7 @@ skew = [0, 1]                       # topic number k has partitions in proportio
 subscribed = 1.0                    # the share of the topics that each member reads; 1.0 by default
 racks = [0, 3]                      # 0 by default
 replicas = 2                        # of each partition, on different racks; 2 by default
-seed = { from = 0, to = 9 }         # each has other member ids and subscriptions, and another failing one; 0 by default
+seed = { from = 0, to = 9 }         # each has other member ids, subscriptions and failing members; 0 by default
 batch = 1000                        # scenarios that are saved together; about two seconds' worth by default
 heatmap = { x = "partitions", y = "members" }       # the two axes with the most values by default
 group = "group.toml"                # a group as `odradek lab assign --file` reads it, instead of members … replicas

@@ -46,7 +46,8 @@ SCHEMA: Final = pa.schema(
 """The columns of a file of the table; the strategy is in the name of the file's folder.
 
 Figures from `members_after` to `assign_ms` are those after the failure; `moved`, `stopped`, `members_stopped` and
-`rebalances` sum all its rebalances. If the strategy or the group refuses, the figures are null and `refused` says why.
+`rebalances` sum all its rebalances. If the strategy fails or the group cannot have the failure, the figures are null
+and `refused` says why.
 """
 
 

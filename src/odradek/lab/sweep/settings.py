@@ -49,7 +49,7 @@ class Sweep:
     group_digest: str = ""
     """A hash of the file of `group`."""
     x: str | None = None
-    """The axes of the heat maps; None: the two with the most values."""
+    """The axes of the heat maps; None means the two with the most values."""
     y: str | None = None
 
     @property

@@ -6,7 +6,7 @@ leader-epoch-checkpoint, text        0                     version
                                      0 0                   epoch, first offset
                                      3 1500                both rise
 ```
-The file is valid if it parses and both columns rise. It is written when the log is flushed or closed; recovery adds
+The file is valid if it parses, epochs rise and offsets do not fall. It is written when the log is flushed or closed; recovery adds
 missing epochs from the batches.
 """
 
@@ -30,7 +30,7 @@ class EpochStart(NamedTuple):
 
 
 class LeaderEpochs:
-    """The leader epochs of one log in order; `is_dirty`: the file is out of date.
+    """The leader epochs of one log in order; `is_dirty` if the file is out of date.
 
     `latest` is the newest epoch, `recorded` the newest one with a record.
     """

@@ -22,7 +22,7 @@ def checkpoint_contents(
     lost_records: Collection[LostRecords],
     cleaner: LogCleaner,
 ) -> dict[str, Mapping[TopicPartition, int]]:
-    """Return the content of each checkpoint file of `directory` by path; the logs are only those in it."""
+    """Return the content of each checkpoint file of `directory` by path; all arguments are of logs in it."""
     points = {tp: log.recovery_point for tp, log in logs.items()}
     starts = {tp: log.log_start_offset for tp, log in logs.items() if log.log_start_offset > log.first_base_offset}
     marks = {tp: log.high_watermark for tp, log in logs.items()}

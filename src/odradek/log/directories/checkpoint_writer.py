@@ -38,7 +38,10 @@ class CheckpointWriter:
         return CheckpointPlan(self.planned, files, is_whole)
 
     def write(self, plan: CheckpointPlan) -> None:
-        """Write changed files, unless a later plan has, each atomically and synced. Raises `CheckpointError`."""
+        """Write changed files, each atomically and synced, except files that a later plan has written.
+
+        Raises `CheckpointError` if a write fails.
+        """
         with self._lock:
             for path, offsets in plan.files.items():
                 if self._is_stopped or self._numbers.get(path, 0) > plan.number:

@@ -6,10 +6,10 @@ If a log cannot be opened, only its partition is offline; in Kafka the directory
 |---|---|
 | a disk error, an unreadable file, irreparable damage | the partition is offline |
 | logs of one partition in two data directories, one empty | the empty one is removed, the other opened |
-| the same, neither empty | the one with the topic's id is opened, the other renamed to `-stray` |
-| the same, topic ids do not decide | the partition is offline; both logs are unchanged |
+| such logs, neither empty | the one with the topic's id is opened, the other renamed to `-stray` |
+| such logs, if topic ids do not decide | the partition is offline; both logs are unchanged |
 | `{topic}-{partition}.{32 hex digits}-delete` | removed |
-| the same with `-stray` | logged; removed later if the metadata confirms it |
+| `{topic}-{partition}.{32 hex digits}-stray` | logged; removed later if the metadata confirms it |
 | other folders, such as Kafka's `-future` | ignored; logged |
 | other files | ignored |
 """
@@ -257,7 +257,7 @@ def read_topic_id(disk: Disk, folder: str) -> uuid.UUID | None:
 
 
 def drop_empty_duplicates(disk: Disk, logs: Iterable[FoundLog]) -> list[FoundLog]:
-    """Remove empty logs of partitions with another log (left by failed creations); return the others."""
+    """Remove empty logs of partitions with another log (left by failed creations); return the remaining logs."""
     by_partition: dict[TopicPartition, list[FoundLog]] = {}
     for each in logs:
         by_partition.setdefault(each.partition, []).append(each)
@@ -296,7 +296,7 @@ def refuse_duplicates(logs: Iterable[FoundLog]) -> dict[TopicPartition, StorageE
 def choose_duplicate(
     disk: Disk, found: Collection[FoundLog], topic_id: uuid.UUID | None
 ) -> tuple[FoundLog | None, list[FoundLog]]:
-    """Return the only log with `topic_id` and the other logs, if all those have other ids; else (None, []).
+    """Return the only log with `topic_id`, and the others if each has another known id; else (None, []).
 
     Raises `OSError`.
     """

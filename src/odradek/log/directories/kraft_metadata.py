@@ -1,8 +1,8 @@
 """Reading topics, their configurations and the next producer id from the metadata log of Kafka's KRaft controller.
 
 ```
-__cluster_metadata-0/    00000000000000000612-0000000003.checkpoint    a snapshot of all before offset 612
-                         00000000000000000000.log …                    the records after it
+__cluster_metadata-0/    00000000000000000612-0000000003.checkpoint    all records before offset 612
+                         00000000000000000000.log …                    the records from there on
 record's value           frame version varint = 1 | type varint | version varint | fields, flexible | tags
    2 TopicRecord           name string | topic_id uuid
    4 ConfigRecord          resource_type int8 (2: topic) | resource_name string | name string | value string?

@@ -19,7 +19,7 @@ from odradek.runtime import Disk
 class LogCheckpoints:
     """The checkpoints of one broker. Methods that plan or write raise `CheckpointError`.
 
-    `on_disk_failure` is called with a directory whose disk has failed.
+    `on_disk_failure` is called with a directory whose disk has failed, and the error.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class LogCheckpoints:
         self._on_disk_failure = on_disk_failure
         self._writer = CheckpointWriter(disk)
         self._outdated: dict[TopicPartition, int] = {}
-        """Partition with a former log's entries in the files → the last plan that had them."""
+        """The number of the last plan with entries of a former log, by partition."""
 
     def mark_outdated(self, partitions: Iterable[TopicPartition]) -> None:
         """Require that these partitions' entries are rewritten before the partitions are used again."""
@@ -62,7 +62,7 @@ class LogCheckpoints:
             raise
 
     def plan(self) -> CheckpointPlan:
-        """Return the current content of all files. Fails only after a passing error."""
+        """Return the current content of all files. Raises `CheckpointError` only after a passing error."""
         files: dict[str, Mapping[TopicPartition, int]] = {}
         for directory in self._directories.usable:
             try:

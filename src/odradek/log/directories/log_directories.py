@@ -1,7 +1,7 @@
 """Locks and checks a broker's data directories, and takes those with failed disks offline.
 
-An offline one stays so until the next start; the others work on (KIP-112). A broker does not start without a usable
-directory, or with one of another broker, cluster or process.
+An offline directory stays offline until the next start; the others stay in use (KIP-112). A broker does not start
+without a usable directory, or with a directory of another broker, cluster or process.
 """
 
 import errno
@@ -33,7 +33,7 @@ class LogDirectories:
         entropy: Entropy,
         note: str,
     ) -> None:
-        """`note` describes this process to one that finds a directory locked."""
+        """`note` describes this process to another one that finds a directory locked."""
         self.paths = list(paths)
         self.cluster_id = cluster_id
         self.offline: dict[str, StorageError] = {}
@@ -165,7 +165,7 @@ class LogDirectories:
     def check_still_there(self, directory: str) -> None:
         """Raise `OSError` unless `directory` is still the locked one, by its `directory.id`.
 
-        Otherwise checkpoints could go to another disk, mounted over it.
+        Without this check, checkpoints could go to another disk, mounted over it.
         """
         path = f"{directory}/{meta_properties.META_PROPERTIES}"
         try:

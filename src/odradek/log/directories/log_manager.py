@@ -121,10 +121,10 @@ class LogManager:
         self.write_meta_properties()
 
     def load(self, now_ms: int, *, threads: int = 1, monotonic: Callable[[], float] = lambda: 0.0) -> None:
-        """Open every log in the locked directories; recover those that were not closed.
+        """Open every log in the locked directories; recover the logs of directories without a clean shutdown.
 
         Blocks, with `threads` threads per directory; `monotonic` returns seconds. Raises `LoadingStoppedError` after
-        `stop_loading`; `close` then keeps the logs recovered so far.
+        `stop_loading`; `close` then syncs the logs opened so far.
         """
         assert self.directories.is_locked, "lock comes first"
         self._is_open = True
@@ -243,8 +243,9 @@ class LogManager:
     ) -> None:
         """Set the logs that this broker had before its start: `partitions`, and all partitions of `topics`.
 
-        A missing one is not created while a directory is offline or with a `reason`; otherwise in a usable one of the
-        absolute `paths`, or in any without one. Until this call all logs are expected.
+        If such a log is missing, it is not created while a directory is offline or if `reason` is not empty. Otherwise
+        it is created in a usable one of the absolute `paths`, or in any directory if none is usable. Until this call
+        all logs are expected.
         """
         self._missing.set(partitions, topics, reason=reason, paths=paths)
 
@@ -263,7 +264,8 @@ class LogManager:
     def resolve_duplicates(self, topic_ids: Mapping[str, uuid.UUID], now_ms: int) -> None:
         """For each of `duplicates`, open the log with the topic's id; rename those with another id to `-stray`.
 
-        They arise if a topic is recreated while a directory is offline. Blocks.
+        `topic_ids` has topic names as keys. Duplicates arise if a topic is recreated while a directory is offline.
+        Blocks.
         """
         for partition in sorted(self.duplicates):
             found = self._unopened.of(partition)
@@ -331,7 +333,7 @@ class LogManager:
         return log
 
     def accept_lost_records(self, partition: TopicPartition) -> None:
-        """Allow the use of a log with lost records; its checkpoints are corrected first."""
+        """Allow the use of a log with lost records; its checkpoints are corrected before that."""
         if self.lost_records.remove(partition):
             self.checkpoints.mark_outdated([partition])
 

@@ -35,7 +35,7 @@ class MaintenanceJob:
         return not (self.flushes or self.files or self.folders)
 
     def run(self, monotonic: Callable[[], float] = lambda: 0.0) -> None:
-        """Flush and remove; the next start removes what failed. `monotonic` returns seconds."""
+        """Flush and remove; the next start removes files that could not be removed. `monotonic` returns seconds."""
         for _, flush in self.flushes:
             began = monotonic()
             flush.run()

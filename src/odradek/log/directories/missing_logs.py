@@ -1,4 +1,4 @@
-"""Decides whether a log that the metadata assigns to this broker, and no directory contains, may be created.
+"""Decides whether a log may be created that the metadata assigns to this broker but no directory contains.
 
 A new, empty log would hide a loss of records.
 """

@@ -146,7 +146,7 @@ class Property:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damage:
-    """The file is damaged at `byte`; `is_cut` if it ends inside a batch or an entry."""
+    """The file is damaged at `byte`; `is_cut` if the file ends inside a batch or an entry."""
 
     byte: int
     reason: str

@@ -28,7 +28,10 @@ MAX_OFFSET: Final = 2**63 - 1
 
 
 class PartitionCheck:
-    """Checks one partition's folder. `end_offset` is its log end offset, None if unknown."""
+    """Checks one partition's folder, with `records` also the records in batches.
+
+    `advance` is called with the bytes of each batch. `end_offset` is the log end offset, None if unknown.
+    """
 
     def __init__(
         self,
@@ -52,7 +55,7 @@ class PartitionCheck:
         self._is_swapping = False
 
     def run(self) -> Iterator[Finding]:
-        """Check all files of the folder."""
+        """Check all files of the folder; yield the findings."""
         report = self._report
         report.totals.logs += 1
         try:

@@ -40,7 +40,7 @@ class FileCheck:
         self.warning: tuple[int, str] | None = None
 
     def warn(self, byte: int, reason: str) -> None:
-        """Record a possible error: something that is wrong, except where Kafka writes it."""
+        """Record a possible error at `byte`, which is none if Kafka wrote the file."""
         if self.warning is None:
             self.warning = byte, reason
 
@@ -131,8 +131,8 @@ class LogCheck(FileCheck):
 class OffsetIndexCheck(FileCheck):
     """Checks an `.index`: each entry has the position and the last offset of a batch.
 
-    Kafka's followers and cleaner write one entry for several batches: the first one's position, the last one's last
-    offset.
+    Kafka's followers and cleaner write one entry for several batches, with the first batch's position and the last
+    offset of the last batch.
     """
 
     def __init__(self, path: str, data: bytes, base_offset: int) -> None:
@@ -175,7 +175,7 @@ class OffsetIndexCheck(FileCheck):
                 self._awaited = entry
 
     def end(self, size: int, *, may_be_ahead: bool) -> None:
-        """Check the end of the segment at `size` bytes. With `may_be_ahead` (a live log) entries may be beyond it."""
+        """Check the end of the segment at `size` bytes. With `may_be_ahead` (a live log) entries may be beyond."""
         if self._awaited is not None and not may_be_ahead:
             self._disagree(self._awaited)
         for entry in self._entries[self._next :]:
@@ -237,7 +237,7 @@ class TimeIndexCheck(FileCheck):
     def end(self, *, may_be_ahead: bool, is_finished: bool) -> None:
         """Check the end of the segment. With `is_finished` the largest timestamp must be indexed.
 
-        With `may_be_ahead` (a live log) entries may be beyond it.
+        With `may_be_ahead` (a live log) entries may be beyond the end.
         """
         if self._is_lost:
             return

@@ -1,6 +1,6 @@
 """The verification of a `.txnindex`: it has every transaction that a marker aborts, and no other.
 
-After compaction or damage, the transaction of a marker is unknown; then an entry must only match a marker.
+After compaction or damage, the transaction of a marker is unknown. Then an entry must only have a marker.
 """
 
 from odradek.log.errors import DamagedFileError
@@ -76,7 +76,7 @@ class TransactionCheck(FileCheck):
 
 
 def begin_segment(chain: Chain, base_offset: int, snapshot: bytes | None) -> None:
-    """Set unknown `chain.producers` from a valid snapshot; without a snapshot, to an empty state at offset 0."""
+    """Set `chain.producers`, if unknown, from a valid snapshot; without a snapshot at offset 0, to an empty state."""
     if chain.producers is not None:
         return
     if snapshot is not None:

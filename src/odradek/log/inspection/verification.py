@@ -9,8 +9,8 @@ leader-epoch-checkpoint  its format, and the epoch of every batch
 the segments             no gap between two, except by compaction
 a data directory         its checkpoints: no offset is beyond its log
 ```
-Nothing is changed or locked. While a broker runs, an incomplete end and removed files are notes, not damage; so are
-errors in other files than `.log` beyond the recovery point, which the next start rewrites.
+Nothing is changed or locked. While a broker runs, an incomplete end and removed files are notes, not damage. Errors
+beyond the recovery point are also notes, except in `.log` files: the next start rewrites the other files.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -257,7 +257,7 @@ class ProducerState:
         )
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Remove producers without an open transaction whose last batch is older than `expiration_ms`; return how many.
+        """Remove producers that have no open transaction and a last batch older than `expiration_ms`; return how many.
 
         The age is by timestamp, as in Kafka, or by append time if that is later.
         """

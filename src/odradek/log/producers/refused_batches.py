@@ -14,11 +14,11 @@ from odradek.model.values import dataclass, field
 from odradek.protocol.batches.record_batch import HEADER_SIZE, MAGIC, BatchHeader, read_header, verify_crc
 
 _MOST_PRODUCERS: Final = 10_000
-"""The limit of producers, beyond which the oldest are removed: clients can invent producer ids."""
+"""The limit of producers, beyond which the oldest are removed, because clients can invent producer ids."""
 _MOST_SEQUENCES: Final = 8
 """Limit per producer, which has at most five batches in flight."""
 _KEPT_MS: Final = 30_000
-"""Refusals expire after this: a producer retries sooner, or never."""
+"""Refusals expire after this, because a producer retries sooner, or never."""
 _SEQUENCES: Final = 1 << 31
 """Sequence numbers wrap to 0 at this number."""
 
@@ -67,7 +67,7 @@ class RefusedBatches:
         return len(self._refusals)
 
     def note_batch(self, batch: Buffer, error: KafkaError, now_ms: int) -> bool:
-        """Record that a client's `batch` was refused with `error`; return False if damaged or not idempotent."""
+        """Record that a client's `batch` was refused with `error`; return False if it is damaged or not idempotent."""
         if len(batch) < HEADER_SIZE:
             return False
         header = read_header(batch)

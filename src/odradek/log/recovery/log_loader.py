@@ -1,8 +1,8 @@
 """Opening a log: loads its segments, leader epochs and producers, and recovers the log after a crash.
 
-Without a clean shutdown every batch from the recovery point's segment on is checked, and the log is truncated before
-the first batch that is incomplete, damaged, out of order, or of an older leader epoch: it cannot have been synced.
-Loading may be interrupted anywhere and repeated. Functions raise `OSError`.
+Without a clean shutdown every batch from the recovery point's segment on is checked, unless the log ends at the
+recovery point. The log is truncated before the first batch that is incomplete, damaged, out of order, or of an older
+leader epoch. Loading may be interrupted anywhere and repeated. Functions raise `OSError`.
 """
 
 import logging
@@ -80,9 +80,10 @@ def load(
     cleaned_offset: int = 0,
     watch: Watcher = lambda size: None,
 ) -> LoadedLog:
-    """Load the log in `directory`, created if missing; recover it unless it is `clean` and its end is valid.
+    """Load the log in `directory`, created if missing; recover it if needed.
 
-    `watch` is called with the size of each read of recovery.
+    A log with a valid end is not recovered if it is `clean` or ends at `recovery_point`. `watch` is called with the
+    bytes of each read of recovery.
     """
     if not pool.disk.exists(directory):
         pool.disk.make_directories(directory)
@@ -136,7 +137,7 @@ def load(
 def _load_synced(
     pool: FilePool, directory: str, segments: list[Segment], now_ms: int, *, clean: bool, recovery_point: int
 ) -> int:
-    """Load ends of synced segments, rebuild their wrong indexes; return their number. Later ones need recovery."""
+    """Load synced segments, rebuild their invalid indexes; return their number. Later segments need recovery."""
     for number, segment in enumerate(segments[:-1]):
         following = segments[number + 1].base_offset
         if not clean and following > recovery_point:
@@ -235,7 +236,7 @@ def remove_snapshots(
     before: int | None = None,
     of: Container[int] = (),
 ) -> None:
-    """Remove snapshots before `before`, after `after` and at offsets in `of`; `after` syncs the directory."""
+    """Remove snapshots before `before`, after `after` and at offsets in `of`; with `after` sync the directory."""
     gone = [
         offset
         for offset in _snapshots(pool, directory)
@@ -248,7 +249,7 @@ def remove_snapshots(
 
 
 def _remove_stray_snapshots(pool: FilePool, directory: str, segments: list[Segment], *, synced_offset: int) -> None:
-    """Remove snapshots at no base offset, except the last, and invalid ones from `synced_offset` on."""
+    """Remove snapshots at no base offset, except the last one, and invalid snapshots from `synced_offset` on."""
     bases = {segment.base_offset for segment in segments}
     offsets = _snapshots(pool, directory)
     for offset in offsets:

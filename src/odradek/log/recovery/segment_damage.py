@@ -38,7 +38,7 @@ class SuspectedSegments:
                 self._suspected.add(segment)
 
     def checked(self, segment: Segment, size: int, damage: DamagedFileError | None) -> bool:
-        """Record the result of a check of `size` bytes; return whether it is the log's first damage."""
+        """Record the result of a check of `size` bytes; return whether `damage` is the log's first."""
         self._suspected.discard(segment)
         if damage is None or self.damage is not None or segment not in self._segments or segment.written_size < size:
             return False

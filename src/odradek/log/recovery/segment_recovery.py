@@ -166,7 +166,7 @@ class _Check:
         return is_valid
 
     def _check_large(self, buffer: memoryview, length: int, watch: Watcher) -> bool:
-        """Check the batch at `position`, larger than `buffer`, which has its first `length` bytes."""
+        """Return whether the batch at `position`, whose first `length` bytes fill `buffer`, is valid."""
         header = tuple.__new__(BatchHeader, HEADER.unpack_from(buffer))
         crc = crc32c(buffer[CRC_START:length])
         done = length

@@ -57,7 +57,7 @@ class IndexFile(Generic[Row]):
         return len(self._tail) >= PAGE_ENTRIES
 
     def is_sorted(self) -> bool:
-        """Return whether all rows rise; reads the whole file."""
+        """Return whether the first column rises and the second never falls; reads the whole file."""
         rows = [*self._page(0, self._stored), *self._tail]
         return all(first[0] < second[0] and first[1] <= second[1] for first, second in pairwise(rows))
 
@@ -119,7 +119,10 @@ class IndexFile(Generic[Row]):
             self.flush()
 
     def correct(self, rows: Sequence[Row], *, column: int, end: int) -> bool:
-        """Replace rows whose `column` is below `end` by `rows`; return whether any changes. The next `flush` writes."""
+        """Replace stored rows, and rows in memory whose `column` is below `end`, by `rows`; return whether any differs.
+
+        The next `flush` writes them.
+        """
         beyond = [row for row in self._tail if row[column] >= end]
         if [*self._page(0, self._stored), *self._tail] == [*rows, *beyond]:
             return False

@@ -5,7 +5,7 @@
 16 magic int8 = 0 or 1 | 17 attributes int8 | 18 timestamp int64, in format 1 only
 then, with length -1 for null:      key length int32, key | value length int32, value
 ```
-Kafka 4 reads, but does not write them. This release does not read them; recovery leaves a log with one unchanged.
+Kafka 4 reads, but does not write them. This release does not read them; recovery refuses a log that has one.
 Functions raise `OSError`.
 """
 

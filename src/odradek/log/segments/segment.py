@@ -1,7 +1,7 @@
 """One segment: a `.log` file of batches from a base offset on, and its indexes.
 
-`add` records each appended batch, also while it is pending; `LogWriter` writes the bytes and moves `written_size`, up
-to which bytes are read. The last hundred batches' positions are in memory: reads at the log's end need no index.
+`add` records each appended batch, also while it is pending. `LogWriter` writes the bytes and raises `written_size`, the
+end of the readable bytes. The last hundred batches' positions are in memory, so reads at the log's end need no index.
 
 ```
 NNNNNNNNNNNNNNNNNNNN.log     record batches (protocol.record_batch), with rising offsets from N to N + 2**31 - 1
@@ -44,7 +44,7 @@ _WORTH_LENDING_BYTES: Final = 64 * 1024
 """Smaller reads use no lent buffer, most of which would be wasted."""
 
 Lender = Callable[[int], memoryview]
-"""Returns a buffer of at least the given size, the caller's until its last view is gone."""
+"""Returns a buffer of at least the given size, which is the caller's until its last view is gone."""
 
 
 class SegmentEnd(NamedTuple):
@@ -65,7 +65,7 @@ class Segment:
     """One segment. Methods that read raise `OSError`, and `CorruptBatchError` for a damaged file.
 
     `size` and `next_offset` include pending batches, `written_size` does not. `max_timestamp` is -1 without timestamps.
-    `is_created`: the `.log` file exists. `aborted` is None until a transaction aborts.
+    `is_created` is whether the `.log` file exists. `aborted`, the transaction index, is None if no transaction aborted.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class Segment:
         self.last_append_ms = now_ms
 
     def add_aborted(self, transaction: AbortedTransaction) -> None:
-        """Record that the last batch aborts a transaction."""
+        """Add an aborted transaction, whose marker is in this segment, to the transaction index."""
         if self.aborted is None:
             self.aborted = TransactionIndex(self.pool.file(self._path(TRANSACTION_INDEX)))
         self.aborted.append(transaction)
@@ -225,7 +225,7 @@ class Segment:
             entries.flush()
 
     def rewrite_indexes(self) -> None:
-        """Make the next flush rewrite the index files, not atomically: after a crash recovery runs again."""
+        """Make the next flush rewrite the index files, not atomically, because recovery runs again after a crash."""
         for entries in self._indexes():
             entries.rewrite()
 
@@ -442,7 +442,7 @@ class Segment:
         return self.aborted.is_valid(size, self.base_offset, end_offset)
 
     def offset_beyond_end(self) -> int | None:
-        """Return the last indexed offset if the file ends before its position; None otherwise or for a wrong index."""
+        """Return the last indexed offset if the `.log` ends before its batch; None otherwise or for a wrong index."""
         last, index_bytes = self.offset_index.entries.last, self.stored_index_bytes()[0]
         if last is None or last[1] < self.size or index_bytes % ENTRY.size:
             return None

@@ -1,4 +1,7 @@
-"""Reading written batches and aborted transactions across the segments of a log. Functions raise `OSError`."""
+"""Reading written batches and aborted transactions across the segments of a log.
+
+Functions raise `OSError` and `DamagedSegmentError`.
+"""
 
 from odradek.log.segments.segment import Lender
 from odradek.log.segments.segments import Segments

@@ -4,7 +4,7 @@
 step                                                               after a crash
 1  N.log.cleaned, N.index.cleaned …   are written and synced       they are removed
 2  each is renamed to *.swap                                       .cleaned and .swap files are removed
-3  the old segments' files are renamed to *.deleted                the others are removed, 4 is done
+3  the old segments' files are renamed to *.deleted                the rest of them are removed, 4 is done
 4  each *.swap gets its final name                                 4 is completed
 ```
 Kafka uses the same names and steps, so either broker recovers the other's files. The old files of step 3 have base

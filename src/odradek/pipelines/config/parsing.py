@@ -53,7 +53,7 @@ def load_pipeline(path: Path) -> AnyPipeline:
 
 
 def load_file(path: Path) -> PipelineFile:
-    """Return a file's pipeline and text. Raise `ConfigurationError`, as `load_pipeline` does."""
+    """Return a file's pipeline and text. Raise `ConfigurationError`, which begins with FILE or FILE:LINE."""
     text = ""
     try:
         text = path.read_text(encoding="utf-8")

@@ -35,7 +35,7 @@ class Source:
     kafka: Mapping[str, str]
     since_ms: int | None = None
     until_ms: int | None = None
-    """The record timestamps that an offline pipeline reads, `until_ms` excluded; None: no limit."""
+    """The record timestamps that an offline pipeline reads, `until_ms` excluded; None means no limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class Trigger:
 class Restart:
     """When a failed pipeline restarts: after `backoff_s`, doubled each time up to `max_backoff_s`.
 
-    `limit` is the most restarts in a row without a committed batch; 0: none.
+    `limit` is the most restarts in a row without a committed batch; 0 means no restart.
     """
 
     limit: int
@@ -94,7 +94,7 @@ class Sink:
     function: str | None = None
     """`MODULE:NAME` of the function of `foreach_batch`."""
     target_file_bytes: int = 0
-    """The size up to which small files of an offline pipeline are merged; 0: no merging."""
+    """The size up to which small files of an offline pipeline are merged; 0 means no merging."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

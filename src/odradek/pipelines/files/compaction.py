@@ -63,7 +63,7 @@ def compact(spark: Any, disk: Disk, directory: str, target_file_bytes: int, *, n
 
 
 def finish_compaction(disk: Disk, directory: str) -> None:
-    """Complete an unfinished compaction with a journal; remove the merged files of one without. Raise `OSError`."""
+    """Complete an unfinished compaction if it has a journal, else remove its merged files. Raise `OSError`."""
     work = f"{directory}/{WORK}"
     if not disk.exists(work):
         return

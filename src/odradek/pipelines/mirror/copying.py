@@ -61,7 +61,7 @@ class BatchCopier:
 
 
 def batch_ranges(disk: Disk, checkpoint: str, batch_id: int) -> dict[TopicPartition, tuple[int, int]]:
-    """Return the (start, end) offsets that a batch reads, from Spark's checkpoint. Raise `StorageError`.
+    """Return the (start, end) offsets that a batch reads, from Spark's checkpoint. Raise `StorageError` if unreadable.
 
     The start is 0 for a partition that the previous batch did not have, also if its log begins later.
     """

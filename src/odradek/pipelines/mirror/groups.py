@@ -33,7 +33,7 @@ class MirrorGroups:
         self._target = shared_keywords(pipeline.target.bootstrap_servers, pipeline.target.kafka)
 
     def carry(self) -> None:
-        """Commit the translated offsets that are ahead of those at the target. Errors are logged, for the next call."""
+        """Commit the translated offsets that are ahead of the target's. Errors are logged; the next call retries."""
         try:
             with asyncio.Runner() as runner:
                 run_interruptible(runner.get_loop(), self._carry())

@@ -61,9 +61,9 @@ class MirrorTopics:
         """The source configurations that were last copied, by topic."""
 
     def ensure(self) -> None:
-        """Create missing topics and partitions at the target. Raise `OdradekError`.
+        """Create missing topics and partitions at the target. Raise `OdradekError` if a request fails.
 
-        `ConfigurationError`: a target topic has more partitions, or the mirror would read its own copies.
+        Raise `ConfigurationError` if a target topic has more partitions, or the mirror would read its own copies.
         """
         counts: dict[str, int] = {}
         for partition in self._lookup.partitions(self._strategy):
@@ -75,7 +75,7 @@ class MirrorTopics:
             self._known.update(new)
 
     def carry_configs(self) -> None:
-        """Copy the topic configurations that have changed at the source to the target. Raise `OdradekError`."""
+        """Copy topic configurations that changed at the source to the target. Raise `OdradekError` if that fails."""
         if self._known:
             with asyncio.Runner() as runner:
                 run_interruptible(runner.get_loop(), self._carry_configs())

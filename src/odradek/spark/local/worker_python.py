@@ -32,9 +32,9 @@ _chosen: Final[set[str]] = set()
 
 
 def choose_python(key: str, program: str | None) -> bool:
-    """Set the environment variable `key` to `program` unless the user has set it; for None, unset only a value of ours.
+    """Set the environment variable `key` to `program` unless the user has set it; return whether it has this value.
 
-    Return whether the variable's value is `program`; for None, False.
+    A `program` of None unsets only a value that this function has set, and returns False.
     """
     if os.environ.get(key) in _chosen:
         del os.environ[key]

@@ -42,7 +42,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         self.pushFilters = _PushFilters(self._filters)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return a Spark partition per task. Raise `OdradekError`."""
+        """Return a Spark partition per task. Raise `OdradekError`, such as `DataLossError`."""
         lookup = self._open_lookup()
         try:
             found = plan(self._options, lookup)

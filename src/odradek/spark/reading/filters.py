@@ -2,7 +2,7 @@
 
     topic, partition      whole partitions are left out
     offset                a range begins later or ends earlier
-    timestamp >= T        a range begins at the first record of T or later; not so for `<`: later records may be older
+    timestamp >= T        a range begins at the first record of T or later; `<` ends none: later records may be older
 
 Spark calls `pushFilters` only if `spark.sql.python.filterPushdown.enabled` is set.
 """

@@ -4,7 +4,7 @@ The group's coordinator assigns the partitions among the queries that name the s
 a dead query go to the others. Reading continues at the group's committed offset. The driver is the member; tasks
 fetch, as in any stream.
 
-The end offset of a batch also stores its start, of the partitions that the query had then:
+The end offset of a batch also stores the batch's start, for the partitions that the query had then:
 
     {"@": {"start": {"topic": {"0": 40}}}, "topic": {"0": 42}}
 
@@ -73,7 +73,7 @@ class GroupStreamReader(StreamReader):
         """The group's committed offsets that this query has fetched or committed."""
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Return an offset without partitions: the first trigger looks up those of the group. Raise `OdradekError`."""
+        """Return an offset without partitions; the first trigger adds them. Raise `OdradekError` for missing topics."""
         find_partitions(self._lookup, self._options.strategy)
         return encode_offset(StreamOffset(offsets={}, is_initial=True))
 

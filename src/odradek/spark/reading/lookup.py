@@ -26,7 +26,7 @@ class Lookup(Protocol):
         """Return the existing partitions that `strategy` selects, sorted."""
 
     def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return the first offset at or after each timestamp (ms), -1 if none. Timestamp -2: log start, -1: log end."""
+        """Return the first offset at or after each timestamp (ms), -1 if none; -2 means the log start, -1 the end."""
 
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit offsets, each the next to read, to a group without members."""

@@ -45,7 +45,7 @@ class StreamOffset:
     offsets: Offsets
     is_initial: bool = False
     start: Offsets | None = None
-    """The start of the batch that ends here, for batch 0 and batches of a group. None: the previous batch's end."""
+    """The start of the batch that ends here, in batch 0 and a group's batches; None means the previous batch's end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +112,7 @@ def plan_batch(start: Offsets, end: Offsets, earliest: Offsets, latest: Offsets)
 def plan_micro_batch(start: Offsets, end: Offsets, earliest: Offsets) -> Plan:
     """Return the ranges between two offsets of a stream.
 
-    A partition missing in `start` was added: it is read from its log start offset, and it is a loss if that is not 0. A
+    A partition missing in `start` was added. It is read from its log start offset, which is a loss unless it is 0. A
     loss is also a partition that is missing in `end` or `earliest` (deleted), that ends before its start, or whose log
     start offset is after its start. `earliest` has the log start offset of every partition of `end` that still exists.
     """

@@ -155,7 +155,7 @@ class _FetchedTogether:
         return tuple(self._left.values())
 
     async def next(self) -> list[tuple[OffsetRange, memoryview]]:
-        """Return the next buffers with their ranges; an empty list at the end. Raise `OdradekError`."""
+        """Return the next buffers with their ranges; an empty list at the end. Raise `OdradekError` if fetches fail."""
         clock = self._cluster.runtime.clock
         deadline = clock.monotonic() + self._timeout_ms / 1000
         while self._left:
@@ -235,7 +235,7 @@ async def _one_fetched(
 async def _after_loss(
     cluster: Cluster, options: ReadOptions, range_: OffsetRange, position: int, error: KafkaError
 ) -> int:
-    """Return where to read on after `error`: the log start offset, or the range's end if `position` is not before it.
+    """Return where to read on after `error`: the log start offset if it is after `position`, else the range's end.
 
     Raise `DataLossError` if `failOnDataLoss` is on.
     """

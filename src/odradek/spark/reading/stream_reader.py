@@ -65,7 +65,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._reported: Offsets | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Return the offsets where the query begins. Raise `OdradekError`."""
+        """Return the offsets where the query begins. Raise `OdradekError`, such as for a missing topic."""
         partitions = find_partitions(self._lookup, self._options.strategy)
         offsets = starting_offsets(self._lookup, self._options, partitions)
         return encode_offset(StreamOffset(offsets=offsets, is_initial=True))
@@ -102,7 +102,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return None if self._reported is None else encode_offset(StreamOffset(offsets=self._reported))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Return a Spark partition per task of a batch. Raise `DataLossError`, only if `failOnDataLoss` is on."""
+        """Return a Spark partition per task. Raise `DataLossError` if records are lost and `failOnDataLoss` is on."""
         until = decode_offset(end)
         since = decode_offset(start).offsets if until.start is None else until.start
         there = set(self._lookup.partitions(self._options.strategy))

@@ -108,7 +108,7 @@ class _ArrowTypes:
         self._named: dict[str, Any] = {}
 
     def of(self, schema: Any, inside: tuple[str, ...], namespace: str = "") -> pa.DataType:
-        """Return the Arrow type of a schema inside of these records. Raise `ConfigurationError` if Spark has none."""
+        """Return a schema's Arrow type; `inside` are the records around it. Raise `ConfigurationError` without one."""
         if isinstance(schema, list):
             return self._union(schema, inside, namespace)
         if isinstance(schema, str):

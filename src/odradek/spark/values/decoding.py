@@ -26,7 +26,7 @@ class Decoder(Protocol):
 
 
 def decoded(column: Any, decoder: Decoder) -> Any:
-    """Return a Spark column with a struct (value, reason) for each value. Raise `ConfigurationError` as `fields`."""
+    """Return a Spark column of structs (value, reason). Raise `ConfigurationError` if Spark lacks a field's type."""
     from pyspark.sql.functions import arrow_udf
     from pyspark.sql.types import StringType, StructField, StructType
 
@@ -39,7 +39,7 @@ def decoded(column: Any, decoder: Decoder) -> Any:
 
 
 def spark_fields(decoder: Decoder) -> list[Any]:
-    """Return `decoder.fields` as Spark's `StructField`s. Raise `ConfigurationError` as `fields` does."""
+    """Return `decoder.fields` as Spark's `StructField`s. Raise `ConfigurationError` if Spark lacks a field's type."""
     from pyspark.sql.pandas.types import from_arrow_type
 
     return list(from_arrow_type(decoder.fields).fields)
@@ -58,7 +58,7 @@ def decode_arrays(arrays: Iterator[pa.Array], decoder: Decoder) -> Iterator[pa.A
 
 
 def without_framing(value: bytes, framing: str | None) -> bytes:
-    """Return a value without the prefix that `framing`, unless None, adds. Raise `ValueError` if it is missing."""
+    """Return a value without the prefix of `framing` (None: no prefix). Raise `ValueError` if the prefix is missing."""
     if framing is None:
         return value
     if len(value) < _CONFLUENT_BYTES or value[0] != 0:

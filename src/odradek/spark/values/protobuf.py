@@ -36,7 +36,7 @@ class ProtobufDecoder:
 
     @property
     def fields(self) -> pa.StructType:
-        """The fields of the message. Raise `ConfigurationError` if the file lacks it or Spark has no such type."""
+        """The message's fields. Raise `ConfigurationError` if the message is missing or Spark lacks a field's type."""
         return _compiled(self.descriptors, self.message)[1]
 
     def __call__(self, value: bytes) -> dict[str, Any]:

@@ -93,7 +93,7 @@ class BrokerThread:
         return self._wait(asyncio.run_coroutine_threadsafe(work, self._loop), what)
 
     def call(self, work: Callable[[], None]) -> None:
-        """Run `work` on the broker's loop and wait for it; for a paused broker, return at once: `resume` runs it."""
+        """Run `work` on the broker's loop and wait for it. If it is paused, return at once; `resume` runs `work`."""
         done: concurrent.futures.Future[None] = concurrent.futures.Future()
 
         def do() -> None:

@@ -51,7 +51,7 @@ class Cluster:
 
     `data_dir` is the directory of their data. `start` raises `ConfigurationError` for an unknown key; calls raise
     `ValueError` for unknown brokers, APIs and errors, `RuntimeError` if the cluster or the broker does not run, and
-    `TimeoutError`.
+    `TimeoutError` after a minute.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """A network between brokers, over real sockets, that a test can cut; held data is delivered when the cut heals.
 
 Each connection that a broker opens to another broker has a `_Gate`. During a cut, the gate holds written data and
-stops reading, so that the connection stays open but silent, and new connections wait. Clients' connections have none.
+stops reading, so that the connection stays open but silent, and new connections wait. Clients have no gates.
 """
 
 import asyncio

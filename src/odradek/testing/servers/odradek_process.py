@@ -18,10 +18,10 @@ _ANY_PORT: Final = "127.0.0.1:0"
 class ServedBroker(AnnouncingProcess):
     """A broker with its data in `data_dir`, started by `with` or `start`; its standard error goes to `errors`.
 
-    `errors` is `<data_dir>.err` by default. The broker keeps the free port of its first start. `open_files` limits open
-    files; `metadata` is the URL of the metadata tree, by default a file in `data_dir`. `launcher` precedes the command,
-    and must exec it (as `nsenter` does), so that signals reach the broker. `arguments` are more arguments of
-    `odradek serve`.
+    `errors` is `<data_dir>.err` by default. The broker keeps the free port of its first start. `options` has Kafka's
+    keys. `open_files` limits open files; `metadata` is the URL of the metadata tree, by default a file in `data_dir`.
+    `launcher` precedes the command, and must exec it (as `nsenter` does), so that signals reach the broker. `arguments`
+    are more arguments of `odradek serve`.
     """
 
     def __init__(

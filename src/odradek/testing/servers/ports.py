@@ -11,7 +11,7 @@ from typing import Final
 _LOWEST: Final = 10_000
 _OF_CONNECTIONS: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _FIRST_OF_CONNECTIONS: Final = 32_768
-"""The first ephemeral port where the system does not tell it: Linux's default, the lowest of all systems."""
+"""The assumed first ephemeral port if the system does not report it: Linux's default, the lowest of all systems."""
 _TRIES: Final = 1000
 _choose: Final = random.SystemRandom()
 """Not the global generator, which parallel test processes seed equally."""

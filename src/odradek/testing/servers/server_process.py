@@ -20,8 +20,8 @@ _ENDING_SHOWN: Final = 4000
 class ServerProcess(ABC):
     """One server, called `name` in errors; started by `with` or `start`, any number of times.
 
-    Its output is appended to `log`; None: to this process's output. A start fails after `start_s` seconds; a server
-    that has not stopped after `stop_s` seconds is killed.
+    Its output is appended to `log`, or is this process's if `log` is None. A start fails after `start_s` seconds; a
+    server that has not stopped after `stop_s` seconds is killed.
     """
 
     def __init__(self, name: str, *, log: Path | None, start_s: float = 60.0, stop_s: float = 30.0) -> None:

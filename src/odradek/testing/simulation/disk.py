@@ -77,7 +77,7 @@ class MemoryDisk:
         self._cut_at = operation
 
     def cut_power(self, survival: Survival = Survival.ANY) -> None:
-        """Cut the power and restore it: unsynced data survives as `survival` says (see the module)."""
+        """Cut the power and restore it: unsynced data survives as `survival` says."""
         self._root.survive(survival, self._entropy)
         self.kill()
 
@@ -376,7 +376,7 @@ class _Fault:
 
 
 class _MemoryFile:
-    """An open file. After a kill or a power cut, all methods except `close` raise `PowerCutError`."""
+    """An open file. After the disk's `kill` or `cut_power`, all methods except `close` raise `PowerCutError`."""
 
     def __init__(self, disk: MemoryDisk, path: str, content: Content, generation: int) -> None:
         self._disk = disk

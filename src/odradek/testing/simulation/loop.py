@@ -34,7 +34,7 @@ class LivelockError(RuntimeError):
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """asyncio's base loop with a virtual clock and a seeded order (see the module).
+    """asyncio's base loop with a virtual clock and a seeded order.
 
     The loop raises `LivelockError` after `limit_s` of virtual time. Otherwise a test that waits in vain would never
     end, because a broker always has timers.

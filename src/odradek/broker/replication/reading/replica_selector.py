@@ -95,7 +95,7 @@ _BUILT_IN: Final[dict[str, Callable[[], ReplicaSelector]]] = {
 
 
 def create_replica_selector(name: str) -> ReplicaSelector:
-    """Return the selector of a Kafka class name, our name, entry point or import path. Raises `ConfigurationError`."""
+    """Return the selector of a built-in name, entry point or import path. Raises `ConfigurationError` if unusable."""
     made: Any = _BUILT_IN.get(name)
     if made is None:
         from importlib.metadata import entry_points  # here, as it takes a megabyte, which few processes need

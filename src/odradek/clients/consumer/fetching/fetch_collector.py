@@ -33,7 +33,7 @@ class FetchCollector:
         """The partition of the last `peek`, and its version then."""
 
     def collect_records(self, limit: int) -> list[ConsumerRecord]:
-        """Return at most `limit` records, and move the positions; raise a partition's error if it comes first."""
+        """Return up to `limit` records and move the positions. Raises a partition's error if no record precedes it."""
         records: list[ConsumerRecord] = []
         for state in self._in_turn():
             if len(records) >= limit:
@@ -51,7 +51,7 @@ class FetchCollector:
         return records
 
     def take_one(self) -> ConsumerRecord | None:
-        """Return the next decoded record; None if there is none, or if it is paused. Raises deserialization errors."""
+        """Return the next decoded record, if any; None if its partition is paused. Raises deserialization errors."""
         state = self._current
         if state is None or state.is_paused or not state.has_pending or state.error is not None:
             return None

@@ -1,8 +1,8 @@
 """Detects log truncation after a leader change by comparing positions with the new leader's log (KIP-320).
 
-OffsetForLeaderEpoch returns the end offset of the last read record's epoch in the leader's log. If it is before the
-position, an unclean election has removed records that were read: the position is reset to that offset, or with
-`auto.offset.reset` none, the application gets a `LogTruncationError`.
+OffsetForLeaderEpoch returns the end offset of the last read record's epoch in the leader's log. If this end offset is
+before the position, an unclean election has removed records that were read: the position is reset to the end offset, or
+with `auto.offset.reset` none, the application gets a `LogTruncationError`.
 """
 
 import logging

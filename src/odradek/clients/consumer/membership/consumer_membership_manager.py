@@ -6,7 +6,7 @@ unsubscribed → joining → stable ⇄ reconciling
                   └─ lost ←┘ ← stale (no poll for `max.poll.interval.ms`)
 ```
 ConsumerGroupHeartbeat joins, stays and leaves. The coordinator assigns: the member revokes and adds partitions to match
-the assignment, and reports its partitions with the next heartbeat; only then other members get those that it revoked.
+the assignment, and reports its partitions with the next heartbeat. Only then do other members get the revoked ones.
 A fenced member revokes all partitions and joins again. While a callback is pending, heartbeats continue.
 """
 

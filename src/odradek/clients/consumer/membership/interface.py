@@ -66,7 +66,7 @@ class Membership(Protocol):
         """Return the monotonic second of the next `tick`; infinite if no timer is set."""
 
     def tick(self, now: float) -> list[Action]:
-        """Handle timers that are due: heartbeat, retry, session timeout, poll timeout."""
+        """Handle expired timers: heartbeat, retry, session timeout, poll timeout."""
 
 
 class GroupRequests(Protocol):

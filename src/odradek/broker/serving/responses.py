@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from odradek.model import KafkaError
+from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.headers import RequestHeader, response_is_flexible
 from odradek.protocol.messages.message_codec import encode_response
 from odradek.wire import Buffers
@@ -32,7 +33,7 @@ def refusal(header: RequestHeader, request: Any, error: KafkaError) -> dict[str,
     """Return a response that reports `error` for everything in `request`, the decoded message."""
     from odradek.broker.serving.error_responses import error_response  # its imports are slow, and rarely needed
 
-    return error_response(header.api_key, header.api_version, request, error.code, str(error))
+    return error_response(ApiKey(header.api_key), header.api_version, request, error.code, str(error))
 
 
 def message_frame(header: RequestHeader, message: dict[str, object]) -> Buffers:

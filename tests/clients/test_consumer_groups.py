@@ -10,7 +10,7 @@ from scenarios import T0, T1, T2, T3, create, fill, play, poll_all, values
 from odradek.assignors import InvalidAssignmentError
 from odradek.clients import Admin, OffsetAndMetadata
 from odradek.model import ErrorCode, KafkaError, TopicPartition
-from odradek.testing.world import World
+from odradek.testing.world import Member, World, until
 
 
 @pytest.fixture(params=["classic", "consumer"])
@@ -359,3 +359,34 @@ def test_members_without_a_common_assignor_get_an_error(world: World) -> None:
             await asyncio.wait([polling])
 
     play(world, scene, count=1)
+
+
+def test_a_leader_assigns_topics_that_only_other_members_subscribe_to(seed: int) -> None:
+    async def scenario(world: World) -> None:
+        for topic in ("t1", "t2"):
+            await world.create_topic(topic)
+            async with world.producer("writer") as producer:
+                await producer.send(topic, topic.encode())
+        leader = await Member(world, "leader", "t1", "g", partition_assignment_strategy="range").start()
+        await until(lambda: leader.read == [b"t1"])
+        other = await Member(world, "other", "t2", "g", partition_assignment_strategy="range").start()
+        began = world.now_s
+        await until(lambda: other.read == [b"t2"])
+        assert world.now_s - began < 30
+        await leader.stop()
+        await other.stop()
+
+    World(seed).play(scenario)
+
+
+def test_a_consumer_finds_the_partitions_of_a_topic_that_is_just_being_created(seed: int) -> None:
+    async def scenario(world: World) -> None:
+        await world.create_topic("t")
+        async with world.consumer("reader", "t", allow_auto_create_topics=False) as consumer:
+            finding = asyncio.create_task(consumer.partitions_for_topic("new"))
+            await world.pass_time(2)
+            assert not finding.done()
+            await world.create_topic("new", 2)
+            assert len(await finding) == 2
+
+    World(seed).play(scenario)

@@ -145,6 +145,27 @@ def test_a_commit_is_not_repeated_by_a_member_that_was_removed_and_has_joined_ag
     World(seed, CONFIG).play(scenario)
 
 
+@pytest.mark.parametrize("generation", LATER)
+def test_a_member_that_was_removed_commits_nothing_before_it_joins_again(generation: str, seed: int) -> None:
+    """The group is empty meanwhile, so its coordinator stores what a client without membership commits."""
+
+    async def scenario(world: World) -> None:
+        await world.create_topic("t")
+        await produce(world, "t", (0, b"a"), (0, b"b"))
+        consumer = world.consumer("c1", "t", group_id=GROUP, enable_auto_commit=False, **LATER[generation])
+        async with consumer:
+            assert await consumer.poll(10_000)
+            world.simulation.network.partition(["c1"], world.hosts)
+            await world.pass_time(10)
+            world.simulation.network.heal()
+            await world.pass_time(5)
+            with pytest.raises(KafkaError, match=r"UNKNOWN_MEMBER_ID|STALE_MEMBER_EPOCH|FENCED_MEMBER_EPOCH"):
+                await consumer.commit({FIRST: 1})
+            assert await committed(world) is None
+
+    World(seed, CONFIG).play(scenario)
+
+
 def test_members_of_generation_1_refuse_each_other_s_claims_and_wait() -> None:
     """They read the tree at different times, so two of them may want the same partition."""
     joins = measure(Generation.ZOOKEEPER, Change.JOINS, members=4, partitions=24).cost

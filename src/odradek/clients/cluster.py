@@ -137,6 +137,10 @@ class Cluster:
         self._all_topics = topics is None
         self._topics = set() if topics is None else set(topics)
 
+    def add_topics(self, topics: Iterable[str]) -> None:
+        """Add topics to those whose metadata is refreshed, until the next `set_topics`."""
+        self._topics.update(topics)
+
     async def topic(self, name: str, *, timeout_ms: int) -> TopicMetadata:
         """Return a topic with its partitions, refreshing the metadata until it exists.
 
@@ -146,11 +150,11 @@ class Cluster:
         known = self.metadata.topics.get(name)
         if known is not None and known.partitions:
             return known
-        self._topics.add(name)
         deadline = self.runtime.clock.monotonic() + timeout_ms / 1000
         backoff = self.backoff()
         while True:
             remaining_ms = max(0, round((deadline - self.runtime.clock.monotonic()) * 1000))
+            self._topics.add(name)  # each time: `set_topics` may have been called meanwhile
             await self.refresh(create=True, timeout_ms=remaining_ms)
             known = self.metadata.topics.get(name)
             if known is not None and known.partitions:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from scenarios import T0, T1, T2, create, fill, play, values
 
+from odradek import columns
 from odradek.clients import Consumer
 from odradek.columns import COLUMNS
 from odradek.model import ErrorCode, KafkaError
@@ -171,3 +172,26 @@ def test_aborted_transactions_are_left_out(simulation: Simulation, broker: Any, 
         assert [await consumer.position(each) for each in (T0, T1)] == [10, 3]
 
     scripted(simulation, broker, partitions, scene, isolation_level="read_committed", answer_fetch=answer_fetch)
+
+
+def test_a_decode_that_fails_for_want_of_memory_loses_no_record(
+    simulation: Simulation, broker: Any, answer_fetch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = [KafkaError(ErrorCode.corrupt_message), MemoryError()]
+    decode = columns.decode_partitions
+
+    def decode_later(*arguments: Any, **options: Any) -> Any:
+        if failures:
+            raise failures.pop(0)
+        return decode(*arguments, **options)
+
+    monkeypatch.setattr(columns, "decode_partitions", decode_later)
+
+    async def scene(consumer: Consumer) -> None:
+        with pytest.raises(MemoryError):
+            await rows(consumer)
+        found = await rows(consumer)
+        assert Counter(row["value"] for row in found) == {b"one": 3, b"two": 3}
+
+    partitions = [fetched(0, three(b"one")), fetched(1, three(b"two"))]
+    scripted(simulation, broker, partitions, scene, answer_fetch=answer_fetch)

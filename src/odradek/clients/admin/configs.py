@@ -120,7 +120,8 @@ def resource_error(resource: ConfigResource, answer: object) -> KafkaError | Non
     """Return a response's error about a resource."""
     if resource.type is ConfigResourceType.TOPIC:
         return topic_error(resource.name, answer)
-    return answer_error(f"broker {resource.name}" if resource.name else "all brokers", answer)
+    kind = resource.type.name.lower().replace("_", " ")
+    return answer_error(f"{kind} {resource.name}" if resource.name else "all brokers", answer)
 
 
 def _has_broker(resource: ConfigResource) -> bool:

@@ -119,20 +119,26 @@ class ConsumerCoordinator:
         """
         deadline = self._clock.monotonic() + timeout_ms / 1000
         backoff, lost_memberships = self._cluster.backoff(), self._lost_memberships
+        member_id = self.member.member_id
         while True:
+            sent = self._group_metadata()
             try:
                 if self._node_id is None:
                     await self._ensure_coordinator_ready()
                 assert self._node_id is not None
                 # The coordinator connection may be blocked by a JoinGroup for the whole rebalance.
                 connection = await self._cluster.connection(self._node_id)
-                if self._lost_memberships != lost_memberships:
+                sent = self._group_metadata()
+                is_other_member = bool(member_id) and sent.member_id != member_id
+                has_left = self.member.is_subscribed and sent.generation_id < 0
+                if self._lost_memberships != lost_memberships or is_other_member or has_left:
                     raise KafkaError(ErrorCode.unknown_member_id, _REMOVED.format(self.group_id))
-                await commit_once(connection, self.group_id, self._group_metadata(), offsets)
+                await commit_once(connection, self.group_id, sent, offsets)
                 return
             except (KafkaError, UnavailableError) as error:
                 code = error.code if isinstance(error, KafkaError) else None
-                if code is not None and self._lost_memberships == lost_memberships:
+                # A refusal of an earlier generation says nothing of the present one.
+                if code is not None and self._lost_memberships == lost_memberships and sent == self._group_metadata():
                     self._perform(self.member.commit_refused(code, self._clock.monotonic()))
                 if code == ErrorCode.rebalance_in_progress:
                     raise

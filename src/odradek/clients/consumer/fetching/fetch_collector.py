@@ -125,6 +125,9 @@ class FetchCollector:
             self._give_back(raws[:1])
             self._subscriptions.move_to_end(self._subscriptions[raws[0].partition])  # after the others in the next call
             raise KafkaError(error.code, f"partition {raws[0].partition}: {error}") from error
+        except BaseException:
+            self._give_back(raws[:1])
+            raise
 
     def _decoded(self, raws: Sequence[RawBatch], columns: "RecordColumns") -> "pyarrow.RecordBatch":
         from odradek.columns import PartitionBatches, decode_partitions

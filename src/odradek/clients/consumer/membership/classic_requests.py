@@ -179,6 +179,7 @@ class ClassicGroupRequests:
         topics = {topic for subscription in members.values() for topic in subscription.topics}
         self._assignment_snapshot = dict.fromkeys(topics, 0)
         self._on_change()
+        self._cluster.add_topics(topics)  # other members may subscribe to more than this consumer
         await self._cluster.refresh()
         self._assignment_snapshot = self._partition_counts(topics)
         counts = {topic: count for topic, count in self._assignment_snapshot.items() if count}

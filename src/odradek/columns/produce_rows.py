@@ -184,7 +184,10 @@ def _headers_column(column: pa.Array, name: str) -> pa.Array:
         and (_is_bytes(pair.field("value").type) or pa.types.is_null(pair.field("value").type))
     ):
         raise _wrong_type(name, column.type, str(_HEADERS))
-    return column.cast(_HEADERS) if pa.types.is_null(pair.field("value").type) else column
+    if not pa.types.is_null(pair.field("value").type):
+        return column
+    # The order of fields stays: before release 21, pyarrow casts no struct to one with another order.
+    return column.cast(pa.list_(pa.struct([_HEADERS.value_type.field(field.name) for field in pair])))
 
 
 def _timestamp_column(column: pa.Array, name: str) -> pa.Array:

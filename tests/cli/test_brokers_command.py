@@ -4,14 +4,17 @@ import json
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import confluent_kafka
 import pytest
 from click.testing import CliRunner, Result
 
 from odradek.cli import main
-from odradek.testing import Cluster, eventually
+from odradek.cli.brokers.drain import _Draining
+from odradek.model import KafkaError
+from odradek.testing import Cluster, Simulation, eventually
 
 DEADLINE_S = 120.0
 
@@ -106,3 +109,31 @@ def test_apache_kafka_s_brokers_are_described_too() -> None:
     assert sorted(row[1] for row in rows) == sorted(servers.split(","))
     said = odradek(servers, "brokers", "describe", fails=1).stderr
     assert "DESCRIBE_LOG_DIRS" in said.upper()
+
+
+class CancelledMoves:
+    """A cluster in which every move is cancelled at once. An `Admin` as far as a drain needs one."""
+
+    requested = 0
+
+    async def describe_cluster(self) -> Any:
+        return SimpleNamespace(brokers=[SimpleNamespace(broker_id=number, rack=None) for number in (1, 2)])
+
+    async def list_partition_reassignments(self) -> dict[Any, Any]:
+        return {}
+
+    async def list_topics(self, *, include_internal: bool) -> Any:
+        del include_internal
+        return [SimpleNamespace(name="t", partitions={0: SimpleNamespace(replicas=(1,), leader=1)})]
+
+    async def alter_partition_reassignments(self, targets: dict[Any, Any]) -> None:
+        self.requested += len(targets)
+
+
+def test_a_drain_whose_moves_are_cancelled_fails(seed: int) -> None:
+    """It said that the broker had no replicas, as if the moves were done and the metadata late."""
+    cluster = CancelledMoves()
+    draining = _Draining(cast("Any", cluster), 1, at_once=5, as_json=True)
+    with pytest.raises(KafkaError, match="t-0: the move was cancelled"):
+        Simulation(seed).run(draining.drain())
+    assert cluster.requested == 1

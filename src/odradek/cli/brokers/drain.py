@@ -1,6 +1,7 @@
 """`odradek brokers drain`: move all replicas of a broker to other brokers, some partitions at a time."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from typing import Final
 
@@ -18,6 +19,8 @@ from odradek.model.values import dataclass, field
 _POLL_S: Final = 0.5
 _MOST_LEADERLESS_CHECKS: Final = 60
 """The drain fails after this number of checks, half a minute, in which no remaining partition has a leader."""
+_MOST_LAGGING_CHECKS: Final = 20
+"""The drain fails after this number of checks, ten seconds, in which a move is neither in progress nor done."""
 _MOST_NAMED: Final = 5
 """Limit of partitions in one message."""
 
@@ -56,13 +59,17 @@ def drain(
 
 @dataclass(slots=True)
 class _Draining:
-    """One run. `begun` has the moves requested so far, because metadata may lag behind."""
+    """One run. `begun` has the moves requested so far, because metadata may lag behind.
+
+    `lagging` counts, for each of these, the checks since it ended, in which the broker still has the replica.
+    """
 
     client: Admin
     broker_id: int
     at_once: int = field(kw_only=True)
     as_json: bool = field(kw_only=True)
     begun: dict[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
+    lagging: Counter[TopicPartition] = field(default_factory=Counter)
 
     async def show(self) -> None:
         found = await self._look()
@@ -157,6 +164,16 @@ class _Draining:
             for key, each in moving.items()
             if self.broker_id in each.replicas and self.broker_id not in each.target
         }
+        lagging = {
+            key: target
+            for key, target in self.begun.items()
+            if key not in moving and key in described and self.broker_id in described[key].replicas
+        }
+        self.lagging = Counter({key: self.lagging[key] + 1 for key in lagging})
+        if cancelled := [key for key, checks in self.lagging.items() if checks >= _MOST_LAGGING_CHECKS]:
+            message = f"{_some(sorted(cancelled))}: the move was cancelled; run the command again"
+            raise KafkaError(ErrorCode.no_reassignment_in_progress, message)
+        going |= lagging
         leaderless = {key for key in (*plan.targets, *going) if key in described and described[key].leader == NO_LEADER}
         return _Replicas(assigned=assigned, targets=plan.targets, moving=going, leaderless=leaderless)
 

@@ -173,3 +173,16 @@ def test_a_checkpoint_in_use_fails_its_pipeline_only(runtime: Any, job: Any):
     assert "is in use by process" in str(second.poll().error)
     assert first.poll().state is State.RUNNING
     first.stop()
+
+
+def test_a_pipeline_whose_stop_is_interrupted_does_not_start_again(runtime: Any, job: Any):
+    class Interrupted(Attempts):
+        def stop(self) -> None:
+            raise KeyboardInterrupt
+
+    attempts = Interrupted([[figures(1), figures(1), figures(1)]])
+    run = PipelineRun(None, job(), runtime, attempts)
+    run.poll()
+    with pytest.raises(KeyboardInterrupt):
+        run.stop()
+    assert (run.poll().state, attempts.started) == (State.STOPPED, 1)

@@ -112,10 +112,11 @@ class PipelineRun:
         except AttemptFailedError as error:
             self.details = error.details
             self._give_up(error)
+        except BaseException:
+            self._end(State.STOPPED)  # so that no later `poll` restarts it
+            raise
         else:
             self._end(State.STOPPED)
-        finally:
-            self._close()
 
     def _start(self) -> None:
         try:

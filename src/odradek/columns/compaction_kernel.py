@@ -332,7 +332,7 @@ def keep_records(
     """Write the batches to keep to `output`, and a row of each to `kept_rows`; `result` has their count and size.
 
     Return `DONE` or the row of a malformed batch. `flags` is working memory, with an entry for each record that fits
-    into a batch. A batch after `latest_offset` is copied without reading its records, unless it is `is_other`.
+    into a batch. A batch after `latest_offset` is copied without reading its records, unless `is_other` is set.
     """
     rows, table, words = carray(batches, count), carray(slots, slot_count), carray(secret, 2)
     is_kept, kept_of, totals = carray(flags, flag_count), carray(kept_rows, count), carray(result, 1)[0]

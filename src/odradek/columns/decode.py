@@ -60,7 +60,7 @@ class PartitionBatches(NamedTuple):
     """Record batches of one partition in `buffer`, to decode records with offsets `[from_offset, up_to_offset)`.
 
     `batches`, `(position, header)` pairs as from `iterate_batches`, selects some, for example of transactions that
-    were not aborted; None for all.
+    were not aborted; None selects all.
     """
 
     buffer: Buffer
@@ -94,10 +94,11 @@ def decode_batches(
 ) -> pa.RecordBatch:
     """Return the records of all complete batches in `buffer` with offsets in `[from_offset, up_to_offset)`.
 
-    Control batches are skipped; `batches` is as in `PartitionBatches`; `max_bytes` limits one decompressed batch.
+    Control batches are skipped. `batches`, pairs of position and header, selects some; None selects all. `max_bytes`
+    limits one decompressed batch.
 
-    Raises `CorruptBatchError`, the errors of `iterate_batches`, and RECORD_LIST_TOO_LARGE above 2 GiB, Arrow's limit of
-    a column; `iterate_columns` has no such limit.
+    Raises `CorruptBatchError` for a malformed batch, and `KafkaError`: UNSUPPORTED_FOR_MESSAGE_FORMAT for formats 0 and
+    1, RECORD_LIST_TOO_LARGE above 2 GiB, Arrow's limit of a column. `iterate_columns` has no such limit.
     """
     source = PartitionBatches(buffer, topic, partition, from_offset, up_to_offset, batches)
     return decode_partitions([source], columns, check_crcs=check_crcs, max_bytes=max_bytes)
@@ -110,7 +111,10 @@ def decode_partitions(
     check_crcs: bool = True,
     max_bytes: int = MAX_DECOMPRESSED_BYTES,
 ) -> pa.RecordBatch:
-    """Return the records of several partitions, one after the other, with the errors of `decode_batches`."""
+    """Return the records of several partitions, one after the other.
+
+    Raises `CorruptBatchError` for a malformed batch, `KafkaError` for another message format or more than 2 GiB.
+    """
     sections = [each for source in sources for each in _sections(source, max_bytes, check_crcs=check_crcs)]
     return _decode_sections(sections, columns)
 
@@ -128,7 +132,7 @@ def iterate_columns(
     max_bytes: int = MAX_DECOMPRESSED_BYTES,
     chunk_bytes: int = _CHUNK_BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records of `decode_batches` in chunks of about `chunk_bytes` after decompression.
+    """Yield the records that `decode_batches` returns, in chunks of about `chunk_bytes` after decompression.
 
     A chunk that fits the processor's cache is decoded faster than a larger one. Empty chunks are skipped.
     """
@@ -144,7 +148,7 @@ def iterate_partitions(
     max_bytes: int = MAX_DECOMPRESSED_BYTES,
     chunk_bytes: int = _CHUNK_BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records of several partitions, one after the other, in chunks as in `iterate_columns`."""
+    """Yield the records of several partitions, one after the other, in chunks of about `chunk_bytes`."""
     pending: list[_Section] = []
     size = 0
     for section in (each for source in sources for each in _sections(source, max_bytes, check_crcs=check_crcs)):

@@ -82,8 +82,8 @@ def _time(base: int, delta: int, factor: int) -> tuple[int, bool]:
 def _append(column: Any, row: int, size: int, place: int, length: int) -> tuple[int, int]:
     """Copy a row's bytes to a column; return `(new size, nulls added)`.
 
-    A column is the addresses `(ends, data, bitmap of nulls)`: arrays would be reference-counted at every call, which is
-    slow.
+    A column is the addresses `(ends, data, bitmap of nulls)`, because arrays would be reference-counted at every call,
+    which is slow.
     """
     ends, data, nulls = column
     added = 0

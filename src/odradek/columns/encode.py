@@ -41,9 +41,9 @@ class _Bytes(NamedTuple):
 
 
 class ColumnEncoder:
-    """Encodes rows of one Arrow record batch, which has the columns that `encode_columns` takes.
+    """Encodes rows of one Arrow record batch with the columns of `encode_columns`.
 
-    The constructor raises the errors of `encode_columns`. The caller checks the row numbers.
+    Raises `ValueError` for a header without a key, and pyarrow's errors for other column types.
     """
 
     def __init__(self, batch: pa.RecordBatch, *, default_timestamp_ms: int) -> None:
@@ -67,9 +67,9 @@ class ColumnEncoder:
         producer_epoch: int = -1,
         base_sequence: int = -1,
     ) -> EncodedBatch:
-        """Return one batch of as many rows from `rows[start:]`, not empty, as fit into `max_bytes`, but at least one.
+        """Return a batch of as many of `rows[start:]` as fit into `max_bytes` before compression, but at least one.
 
-        `rows` is an int64 NumPy array of row numbers, which the caller has validated.
+        `rows` is an int64 NumPy array of row numbers, which the caller has validated; `rows[start:]` is not empty.
         """
         if len(self._records) < max_bytes:
             self._records = np.empty(max_bytes, np.uint8)

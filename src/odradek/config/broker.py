@@ -457,7 +457,7 @@ class BrokerConfig:
 
     @property
     def most_session_partitions(self) -> int:
-        """Limit of partitions in all fetch sessions: one per 512 bytes of `queued.max.request.bytes`; none if it is -1."""
+        """Limit of partitions in all fetch sessions: one per 512 bytes of `queued.max.request.bytes`, none if -1."""
         limit_bytes = self.queued_max_request_bytes
         return 1 << 62 if limit_bytes < 0 else max(limit_bytes // 512, 10_000)
 

@@ -79,7 +79,7 @@ class Durability:
         return self._job
 
     def begin_close(self, segments: Segments, epochs: LeaderEpochs, *, end_offset: int) -> "FlushJob | None":
-        """Return a job that syncs everything for a clean shutdown, None if the log has no file."""
+        """Return a job that syncs everything for a clean shutdown, None if the log has no file. Raises `OSError`."""
         self._job = _make_flush_job(
             self._disk,
             segments,

@@ -233,7 +233,7 @@ class Log:
         return self._appender.append_as_follower(records, now_ms=now_ms)
 
     def find_duplicate(self, batch: Buffer) -> AppendInfo | None:
-        """Return the first append of an idempotent producer's `batch`; None if that is unknown or `batch` is damaged."""
+        """Return the first append of an idempotent producer's `batch`; None if unknown, or if `batch` is damaged."""
         return self._appender.find_duplicate(batch)
 
     def begin_epoch(self, leader_epoch: int) -> None:

@@ -11,7 +11,7 @@ user data in subscriptions, by assignor; it does not start with a version
 sticky               previous_assignment [topic string, partitions [int32]] | 1: generation int32
 cooperative-sticky   generation int32
 ```
-Each version only appends fields, so a reader reads those of version 3 from any newer version. Members always write
+Each version only appends fields, so the fields of version 3 can be read from any newer version. Members always write
 version 3, as Java's do (KIP-429 owned partitions, KIP-792 generation, KIP-881 rack).
 """
 
@@ -115,9 +115,9 @@ def decode_subscription(data: Buffer) -> Subscription:
 
 
 def subscription_version(data: Buffer) -> int:
-    """Return the version, at most 3, of a subscription and of its member's assignment.
+    """Return the version of a subscription, but at most 3; the member's assignment is encoded in it.
 
-    Raises `MalformedMessageError`.
+    Raises `MalformedMessageError` if there is no valid version.
     """
     try:
         return min(_read_version(memoryview(data))[0], VERSION)

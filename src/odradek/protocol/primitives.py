@@ -110,7 +110,7 @@ def read_view(buffer: memoryview, offset: int, *, flexible: bool) -> tuple[memor
 
 
 def read_count(buffer: Buffer, offset: int, *, flexible: bool, nullable: bool = False) -> tuple[int, int]:
-    """Read the number of items in an array; -1 for null if `nullable`. It is not compared with the buffer's size."""
+    """Read the number of items in an array; -1 for null if `nullable`. It may exceed the buffer's size."""
     if flexible:
         count, offset = read_unsigned_varint(buffer, offset)
         count -= 1

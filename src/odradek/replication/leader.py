@@ -62,9 +62,9 @@ class RemoteReplica:
 class IsrChange:
     """An ISR change to send to the controller by AlterPartition.
 
-    It is valid while the partition is at `leader_epoch` and `partition_epoch`. `broker_epochs` are those with which the
-    members fetched, in the order of `isr` (-1: the leader, or unknown), so that a member that restarted since is not
-    added (KIP-903).
+    It is valid while the partition is at `leader_epoch` and `partition_epoch`. `broker_epochs` are the epochs with
+    which the members fetched, in the order of `isr` (-1: the leader, or unknown), so that a member that restarted since
+    is not added (KIP-903).
     """
 
     isr: tuple[int, ...]

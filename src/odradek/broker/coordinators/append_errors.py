@@ -20,5 +20,5 @@ TOO_LARGE: Final = (ErrorCode.message_too_large, ErrorCode.record_list_too_large
 
 
 def response_error(error: KafkaError) -> KafkaError:
-    """Return the response error for an append error; its code says whether to look for another coordinator."""
+    """Return the response error for an append error. NOT_COORDINATOR makes clients look for another coordinator."""
     return KafkaError(_RESPONSE_ERRORS.get(error.code, error.code), str(error))

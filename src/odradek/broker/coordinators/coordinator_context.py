@@ -84,7 +84,7 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
         self._loop = asyncio.get_running_loop()
         self._loading: asyncio.Task[None] | None = None
         self._is_loaded = False
-        """Whether the machine has all records of the log, so that new markers are applied as they are appended."""
+        """Whether the state machine has all records of the log, so that new markers are applied when appended."""
         self._requests: dict[asyncio.Future[object], str] = {}
         """The futures of requests without a reply, with the requests' keys."""
         self._replies = DeferredReplies(
@@ -94,7 +94,7 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
         self._timer_ms = _AT_ONCE_MS
         """The deadline that the timer is set for."""
         self._image_before: ClusterImage | None = None
-        """The last image that the machine has handled, if a newer one waits; else None."""
+        """The last image that the state machine has handled, if a newer one waits; else None."""
         self._active_since_s = 0.0
         self._reloads = 0
         """Number of loads since the machine was last active for `_CALM_S`."""
@@ -218,7 +218,7 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
     def _handle(
         self, key: str, request: RequestT, future: "asyncio.Future[object]", now: Now
     ) -> CoordinatorResult[RecordT]:
-        """Return the machine's result. If the machine raises, reset this key only."""
+        """Return the state machine's result. If it raises, reset this key only."""
         try:
             return self.machine.handle(key, request, future, now)
         except Exception as error:

@@ -48,7 +48,7 @@ class ReadableLog(Protocol):
         """Return the offset after the last record that is in the file."""
 
     def read(self, offset: int, max_bytes: int, *, up_to_offset: int) -> Buffer:
-        """Return whole batches, from the one that contains `offset`. Raises `DamagedSegmentError`."""
+        """Return whole batches, from the one that contains `offset`. Raises `DamagedSegmentError` if one is invalid."""
 
 
 class LedPartition(Protocol):

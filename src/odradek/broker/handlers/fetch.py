@@ -277,7 +277,7 @@ class _Fetch(PendingReply):
         return None if replica is None else preferred(partition, replica)
 
     def _is_quiet(self, target: FetchTarget) -> bool:
-        """Return whether an incremental response has nothing new of a partition. Raises `KafkaError` as a read does."""
+        """Return whether an incremental response has nothing new of a partition. Raises `KafkaError` if unreadable."""
         partition = self._partition(target.key)
         if self._params.is_from_follower:
             assert isinstance(partition, Partition)

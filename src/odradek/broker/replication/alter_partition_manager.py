@@ -33,7 +33,7 @@ _REFUSED: Final = frozenset({ErrorCode.ineligible_replica, ErrorCode.invalid_req
 
 
 class AlterPartitionManager:
-    """Submits ISR changes to the controller. `expansions` and `shrinks` count those that the controller has written."""
+    """Submits ISR changes to the controller. `expansions` and `shrinks` count the changes that it has written."""
 
     def __init__(
         self,

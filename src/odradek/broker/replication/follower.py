@@ -235,7 +235,7 @@ class Follower:
         check_leader_epoch(current_leader_epoch, self.leader_epoch)
 
     def divergence(self, fetch_offset: int, last_fetched_epoch: int) -> Divergence | None:
-        """Return where a reader's log diverges, or None. Raises `KafkaError` if its epoch is newer than all here."""
+        """Return where a reader's log diverges, or None. Raises `KafkaError` if `last_fetched_epoch` is too new."""
         return divergence(self._end_offset_of, fetch_offset=fetch_offset, last_fetched_epoch=last_fetched_epoch)
 
     def read_error(self, error: DamagedSegmentError) -> KafkaError:

@@ -455,7 +455,7 @@ class Partition:
         return self.log.damage is not None and len(self.isr) == 1
 
     def divergence(self, fetch_offset: int, last_fetched_epoch: int) -> Divergence | None:
-        """Return where a reader's log diverges, or None. Raises `KafkaError` if its epoch is newer than all here."""
+        """Return where a reader's log diverges, or None. Raises `KafkaError` if `last_fetched_epoch` is too new."""
         log = self.log
         return divergence(
             lambda epoch: log.epochs.end_offset(epoch, log.written_offset),

@@ -1,4 +1,4 @@
-"""A cache of encoded responses that depend only on the request's bytes, the principal and the cluster's image.
+"""A cache of encoded responses that depend only on the request, its listener, the principal and the cluster's image.
 
 Clients repeat Metadata requests with the same bytes, and encoding is the largest part of their cost.
 """

@@ -6,8 +6,8 @@ leader-epoch-checkpoint, text        0                     version
                                      0 0                   epoch, first offset
                                      3 1500                both rise
 ```
-The file is valid if it parses, epochs rise and offsets do not fall. It is written when the log is flushed or closed; recovery adds
-missing epochs from the batches.
+The file is valid if it parses, epochs rise and offsets do not fall. It is written when the log is flushed or closed.
+Recovery adds missing epochs from the batches.
 """
 
 from bisect import bisect_right

@@ -40,7 +40,7 @@ class FileCheck:
         self.warning: tuple[int, str] | None = None
 
     def warn(self, byte: int, reason: str) -> None:
-        """Record a possible error at `byte`, which is none if Kafka wrote the file."""
+        """Record a deviation at `byte`, which is an error unless Kafka wrote the file."""
         if self.warning is None:
             self.warning = byte, reason
 

@@ -1,6 +1,7 @@
 """The verification of a `.txnindex`: it has every transaction that a marker aborts, and no other.
 
-After compaction or damage, the transaction of a marker is unknown. Then an entry must only have a marker.
+After compaction or damage, the transaction of a marker is unknown. Then an entry must only have a marker of its
+producer.
 """
 
 from odradek.log.errors import DamagedFileError

@@ -60,7 +60,7 @@ def read_marker(record: Record) -> EndTransactionMarker | None:
 
 
 def decode_marker(batch: Buffer) -> EndTransactionMarker | None:
-    """Return the marker of a control batch; None if it is corrupt or has none (compaction leaves empty batches)."""
+    """Return the marker of a control batch; None if the batch is corrupt or empty (after compaction)."""
     try:
         records = decode_records(batch)
     except CorruptBatchError:

@@ -35,7 +35,7 @@ class RecordType:
     """The version in which values are encoded by default."""
 
     def layout(self, version: int) -> Layout:
-        """Return the layout of a value of this version. Raises `UnknownRecordVersionError`."""
+        """Return the layout of a value of this version. Raises `UnknownRecordVersionError` for an unknown one."""
         if not 0 <= version <= self.last_version:
             raise UnknownRecordVersionError(
                 f"{self.value.__name__} has version {version}; this release knows 0 to {self.last_version}"
@@ -86,7 +86,8 @@ class RecordTypes:
     def decode(self, key: Buffer, value: Buffer | None) -> tuple[Any, Any]:
         """Decode a key and its value; return `(UnknownKey, None)` for an unknown type. A value of None is a tombstone.
 
-        Raises `MalformedMessageError`; its subclass `UnknownRecordVersionError` for a value of a later version.
+        Raises `MalformedMessageError` for malformed bytes, and its subclass `UnknownRecordVersionError` for a value of
+        an unknown version.
         """
         part = "key"
         try:

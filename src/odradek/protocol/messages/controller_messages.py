@@ -159,7 +159,7 @@ class LeaderAndIsrResponse(_Response, _LeaderAndIsr):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopReplicaPartitionState(_StopReplica):
-    """A replica to stop. A `leader_epoch` of -2, which is not compared, means that its topic is being deleted."""
+    """A replica to stop. `leader_epoch` -2 means that its topic is being deleted, and is not compared."""
 
     partition_index: i32 = field(metadata=INT32)
     leader_epoch: i32 = field(metadata=INT32, default=i32(-1))
@@ -296,7 +296,7 @@ class RemainingPartition(_ControlledShutdown):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlledShutdownResponse(_Response, _ControlledShutdown):
-    """The partitions that the broker still leads; it repeats the request until there are none."""
+    """The partitions that the broker still leads. The broker repeats the request until there are none."""
 
     error_code: ErrorCode = field(metadata=ERROR_CODE)
     remaining_partitions: tuple[RemainingPartition, ...]

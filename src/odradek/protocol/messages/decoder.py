@@ -57,21 +57,24 @@ _LAST_MS: Final = (datetime.datetime.max.replace(tzinfo=datetime.UTC) - _EPOCH) 
 def compile_decoder(entity_type: Any) -> Decoder:
     """Return the decoder of a kio entity class.
 
-    For malformed bytes it raises `MalformedMessageError`, one of `DECODE_ERRORS`, or `OverflowError`. Unknown error
-    codes become UNKNOWN_SERVER_ERROR, as in Kafka's clients.
+    For malformed bytes the decoder raises `MalformedMessageError`, one of `DECODE_ERRORS`, or `OverflowError`. Unknown
+    error codes become UNKNOWN_SERVER_ERROR, as in Kafka's clients.
     """
     decode: Decoder = _compile(entity_type, Layout(flexible=entity_type.__flexible__))
     return decode
 
 
 def compile_metered_decoder(entity_type: Any) -> MeteredDecoder:
-    """Return a decoder that takes a `Meter` as its third argument."""
+    """Return the decoder of a kio entity class with a `Meter` as third argument, which limits the entries."""
     decode: MeteredDecoder = _compile(entity_type, Layout(flexible=entity_type.__flexible__), metered=True)
     return decode
 
 
 def compile_record_decoder(entity_type: Any, layout: Layout) -> Decoder:
-    """Return the decoder of a record's key or value in one version; it raises the errors of `compile_decoder`."""
+    """Return the decoder of a record's key or value in one version.
+
+    For malformed bytes the decoder raises `MalformedMessageError`, one of `DECODE_ERRORS`, or `OverflowError`.
+    """
     decode: Decoder = _compile(entity_type, layout)
     return decode
 
@@ -288,7 +291,7 @@ def _error(number: int) -> ErrorCode:
 
 
 def _span(ms: int) -> datetime.timedelta:
-    """Return the time span, limited to Python's longest: Kafka uses its largest numbers for "forever"."""
+    """Return the time span, limited to Python's longest, because Kafka uses its largest numbers for "forever"."""
     return datetime.timedelta(0, 0, 0, max(-_LONGEST_MS, min(ms, _LONGEST_MS))) if ms else _ZERO
 
 

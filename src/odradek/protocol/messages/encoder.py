@@ -53,7 +53,7 @@ _ZERO_UUID: Final = bytes(16)
 def compile_encoder(entity_type: Any) -> Encoder:
     """Return the encoder of a kio entity class.
 
-    It raises `KeyError`, `struct.error` or `TypeError` for an invalid message.
+    The encoder raises `KeyError`, `struct.error` or `TypeError` for an invalid message.
     """
     encode: Encoder = _compile(entity_type, Layout(flexible=entity_type.__flexible__), prefix=b"")
     return encode
@@ -62,7 +62,7 @@ def compile_encoder(entity_type: Any) -> Encoder:
 def compile_record_encoder(entity_type: Any, layout: Layout, *, prefix: bytes) -> RecordEncoder:
     """Return the encoder of a record's key or value in one version; its bytes start with `prefix`.
 
-    It raises `struct.error`, `AttributeError` or `TypeError` for an invalid value.
+    The encoder raises `struct.error`, `AttributeError` or `TypeError` for an invalid value.
     """
     encode: RecordEncoder = _compile(entity_type, layout, prefix=prefix)
     return encode

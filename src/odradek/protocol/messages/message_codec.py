@@ -1,7 +1,7 @@
 """Encodes and decodes a request or response by API key and version, with codecs compiled from its schema.
 
-A decoded message is kio's frozen dataclass of that version, where `optional` reads a field that some versions lack, and
-`milliseconds` converts kio's `timedelta`. The compilers are imported at the first use: they need half of kio.
+A decoded message is kio's frozen dataclass of that version. `optional` reads a field that some versions lack, and
+`milliseconds` converts kio's `timedelta`. The compilers are imported at the first use, because they need half of kio.
 """
 
 import datetime

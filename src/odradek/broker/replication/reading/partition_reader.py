@@ -76,7 +76,7 @@ class PartitionReader:
         """Return `(the result, whether there are records for the reader, even if the limit excludes them)`.
 
         Reads at most `most_bytes`, but with `at_least_one` one whole batch, however large (KIP-74). Records a
-        follower's position. Raises `KafkaError`: a wrong epoch or replica, OFFSET_OUT_OF_RANGE, a damaged segment.
+        follower's position. Raises `KafkaError` for a wrong epoch, replica or offset, or a damaged segment.
         """
         params = self._params
         partition.check_leader_epoch(position.current_leader_epoch)

@@ -295,6 +295,19 @@ def test_a_new_topic_does_not_get_records_of_one_whose_deletion_failed(number: i
     assert broken.manager.get_or_create(T[0], topic_id=NEW, now_ms=NOW).log_end_offset == 0
 
 
+def test_duplicate_logs_are_deleted_though_the_first_rename_failed() -> None:
+    disk = twins()
+    manager = reopened(disk)
+    disk.fail_next("rename", errno.ENOSPC, path_end="/a/t-4")
+    with pytest.raises(LogStorageError):
+        manager.delete(T[4], NOW)
+    manager.delete(T[4], NOW)
+    assert not disk.exists("/a/t-4")
+    assert not disk.exists("/b/t-4")
+    assert manager.get_or_create(T[4], topic_id=NEW, now_ms=NOW).log_end_offset == 0
+    manager.kill()
+
+
 def test_a_log_is_not_created_before_checkpoints_lack_its_predecessor() -> None:
     """Its records would be taken for deleted ones after a crash: the checkpoint says that the log began after them."""
     broken = Broken("/a")

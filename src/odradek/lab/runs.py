@@ -62,7 +62,7 @@ class Run:
 
 
 def run_strategy(case: Case, strategy: str) -> Run:
-    """Run `strategy` until no partition moves, at most 10 times. Raises `LabError` if it is unknown or fails."""
+    """Run `strategy` once, a cooperative one until nothing moves, at most 10 times. Raises `LabError` if it fails."""
     assignor = create(strategy)
     with _failures(strategy):
         if assignor.name in _THREADED:

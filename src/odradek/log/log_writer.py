@@ -31,8 +31,8 @@ _logger = logging.getLogger("odradek.log")
 class LogWriter:
     """The write and flush jobs of one log. Methods raise `LogStorageError`.
 
-    `failure` says why the log stopped, None while it runs. `on_failure` is called when the log stops, and for each
-    read or flush error that means a failed disk.
+    `failure` says why the log stopped, None while it runs. `on_failure` is called when the log stops (except by
+    `halt`), and for each read or flush error that means a failed disk.
     """
 
     __slots__ = ("_local", "_lost", "_write", "failure", "on_failure", "refused")

@@ -120,7 +120,7 @@ def _fields(stream: Stream) -> list[Any]:
 
 
 def _delimited(column: str) -> Any:
-    """Return a column's text to parse: a JSON list of the value and the end mark."""
+    """Return a column's text to parse: a JSON object with a list of the value and the end mark."""
     from pyspark.sql import functions as sql
 
     return sql.concat(sql.lit('{"value":['), sql.col(column).cast("string"), sql.lit(f',{{"{_END}":true}}]}}'))

@@ -295,7 +295,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._when_writable = callback
 
     def on_late(self, callback: Callable[[], None]) -> None:
-        """Call `callback()` every `LATE_MS` while a response is late, for requests sent from now on."""
+        """Call `callback()` every `LATE_MS` for each response that is late, of requests sent from now on."""
         self._when_late = callback
 
     def on_close(self, callback: Callable[[object], object]) -> None:

@@ -405,7 +405,7 @@ class Admin:
     async def list_config_resources(
         self, types: Iterable[ConfigResourceType] = (ConfigResourceType.TOPIC, ConfigResourceType.BROKER)
     ) -> list[ConfigResource]:
-        """Return the resources of these types: all topics and brokers, and groups with overrides (KIP-1142).
+        """Return the resources of these types: all topics, the live brokers, and groups with overrides (KIP-1142).
 
         Raises `KafkaError` UNSUPPORTED_VERSION from brokers before Kafka 4.1.
         """

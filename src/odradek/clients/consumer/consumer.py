@@ -303,7 +303,7 @@ class Consumer:
     async def position(self, partition: TopicPartition | tuple[str, int]) -> int:
         """Return the offset of the next record that `poll` returns; if it is unknown, look it up.
 
-        Raises `KafkaError` if the partition is not assigned, or the lookup fails.
+        Raises `KafkaError` if the partition is not assigned; this or `UnavailableError` if the lookup fails.
         """
         state = self._subscriptions[partition_of(partition)]
         if not self._is_started:

@@ -62,7 +62,8 @@ class LeaderEpochs:
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """Return the largest known epoch up to `epoch` and its end offset (OffsetForLeaderEpoch).
 
-        Returns (-1, -1) for an epoch after the latest; for one before the first, `epoch` and the first start offset.
+        Returns (-1, -1) for -1 and for an epoch after the latest; for one before the first, `epoch` and the first start
+        offset.
         """
         if epoch == self.latest and epoch != NO_EPOCH:
             return epoch, log_end_offset

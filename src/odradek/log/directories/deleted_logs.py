@@ -45,7 +45,7 @@ class DeletedLogs:
         Folders in `offline` directories stay: their topic id shows later that they are old. After a `LogStorageError`
         the partition is offline until a call succeeds.
         """
-        folders = [*self._undeleted.pop(partition, []), *folders]
+        folders = list(dict.fromkeys((*self._undeleted.pop(partition, []), *folders)))  # unopened logs are in both
         name_of = stray_folder if is_stray else deleted_folder
         for number, folder in enumerate(folders):
             if parent_of(folder) in offline:

@@ -128,7 +128,7 @@ class LogMaintenance:
             job.flushes.append((log, flush))
 
     def finish(self, job: MaintenanceJob) -> CheckpointPlan | None:
-        """Record the results of a finished job; return the checkpoints to write, None after an error or `abandon`."""
+        """Record the results of a finished job; return the checkpoints to write, None if they cannot be planned."""
         if self._job is not job:
             return None
         self._job = None

@@ -196,7 +196,7 @@ def _has_other_job(names: Iterable[str], own: Collection[str] = ()) -> bool:
 
 
 def _read_commit_log(disk: Disk, checkpoint: str, directory: str) -> _CommitLog | None:
-    """Return the sink's commit log; None, with a warning, if it is incomplete, unreadable or of another version."""
+    """Return the sink's commit log; None, with a warning, if it is incomplete, malformed or of another version."""
     log = f"{directory}/{_COMMIT_LOG}"
     batches: dict[int, str] = {}
     compacted = -1

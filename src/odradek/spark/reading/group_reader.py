@@ -80,7 +80,8 @@ class GroupStreamReader(StreamReader):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Commit the batch that ended at `start`, take part in a rebalance, and return the end of the next batch.
 
-        Return `start` if the query's partitions have nothing new, or less than `minOffsetsPerTrigger`.
+        Returns `start` if the query's partitions have nothing new, or, until `maxTriggerDelay`, less than
+        `minOffsetsPerTrigger`. After the initial offset it returns a new one in any case.
         """
         since = decode_offset(start)
         self._finish(since)

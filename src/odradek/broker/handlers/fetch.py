@@ -3,8 +3,8 @@
 A fetch that finds less than `min_bytes` waits in the purgatory; appends to its partitions count down the missing
 bytes, and at zero it completes. At least one batch is returned, however large (KIP-74).
 A read_committed consumer gets records below the last stable offset, and the list of aborted transactions (KIP-98). A
-consumer may read a follower, and a leader may redirect it to one in its rack (KIP-392). `replication.reading` reads the
-logs, and `serving.fetch_sessions` holds the sessions.
+consumer may read a follower, and a leader may redirect it to one in its rack (KIP-392). `broker.replication.reading`
+reads the logs, and `broker.serving.fetch_sessions` holds the sessions.
 
 Versions: 4 isolation level, 5 log start offset, 7 sessions (KIP-227), 9 leader epochs (KIP-320), 11 racks, 13 topic ids
 (KIP-516), 15 replica state, 16 endpoints of new leaders (KIP-951).

@@ -1,4 +1,4 @@
-"""Reads the rebalance journal, the topic `__rebalances`, which the broker's `groups.rebalance_journal` writes."""
+"""Reads the rebalance journal, the topic `__rebalances`, which `broker.groups.rebalance_journal` writes."""
 
 import json
 from collections.abc import Iterable

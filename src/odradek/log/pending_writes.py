@@ -28,7 +28,7 @@ class PendingWrites:
         self._snapshots: dict[Segment, bytes] = {}
 
     def roll(self, old: Segment, new: Segment, snapshot: bytes) -> None:
-        """Add later batches to `new`, whose first write creates its files, including the producer `snapshot`."""
+        """Keep the pending batches for `old`; later ones go to `new`. Its first write also creates its snapshot file."""
         if self.buffers:
             self.finished.append((old, self.buffers))
             self.buffers = []

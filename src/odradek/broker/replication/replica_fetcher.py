@@ -188,7 +188,7 @@ class ReplicaFetcher:
             await self._wait(self._backoff_s)
 
     async def _wait(self, delay_s: float | None) -> None:
-        """Sleep for `delay_s` (None: without limit), or until partitions are added."""
+        """Sleep for `delay_s` (None: without limit), or until an added partition must be fetched at once."""
         self._changed.clear()
         try:
             async with asyncio.timeout(delay_s):

@@ -237,7 +237,7 @@ def _settle(context: RequestContext, reply: PendingReply, result: Callable[[], B
 
 
 def _unserved(api: Api | None, header: RequestHeader, session: Session) -> str:
-    """Return why a request has no handler, and which client software sent it, if known."""
+    """Return why a request has no handler, with its client id and, if known, its client software."""
     if api is None:
         reason = "this broker does not serve this API"
     else:

@@ -65,7 +65,10 @@ def summary(case: Case, run: Run) -> str:
 
 
 def print_transition(made: Transition, limit: int) -> None:
-    """Print at most `limit` members before and after a change, then the partitions that move or stop."""
+    """Print what each of at most `limit` members has before and after a change, gives up and gets.
+
+    Then print how many partitions move, and which partitions and members stop.
+    """
     gives: dict[str, list[TopicPartition]] = {}
     gets: dict[str, list[TopicPartition]] = {}
     for partition, old, new in made.moves:

@@ -191,7 +191,7 @@ class ConsumerGroup:
             self.regexes[key.regular_expression] = value.topics
 
     def _count(self, member: ConsumerGroupMember, change: int) -> None:
-        """Add `change` to the counters that a member is in; delete zero counters, since clients may send new names."""
+        """Add `change` to the counts of a member's subscription and protocols. Zero counts are deleted, to save memory."""
         self.subscriptions[member.topics] += change
         if not self.subscriptions[member.topics]:
             del self.subscriptions[member.topics]

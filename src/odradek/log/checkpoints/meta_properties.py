@@ -34,7 +34,7 @@ LOCK: Final = ".lock"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectoryIdentity:
-    """The broker and cluster of a data directory; None if unknown."""
+    """The ids in the `meta.properties` of a data directory; each is None if unknown."""
 
     broker_id: int | None
     cluster_id: str | None

@@ -87,7 +87,7 @@ class OffsetIndexEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeIndexEntry:
-    """An entry of a `.timeindex`: up to `offset` no record is later than `timestamp` (ms)."""
+    """An entry of a `.timeindex`: in its segment, no record up to `offset` is later than `timestamp` (ms)."""
 
     timestamp: int
     offset: int

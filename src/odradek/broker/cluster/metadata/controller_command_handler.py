@@ -115,7 +115,10 @@ class ControllerCommandHandler:
         return image.controller_id, image.controller_epoch
 
     def _check_epochs(self, message: Any) -> None:
-        """Raise `KafkaError` STALE_CONTROLLER_EPOCH or STALE_BROKER_EPOCH for a wrong sender or broker epoch."""
+        """Raise `KafkaError` STALE_CONTROLLER_EPOCH unless the known controller, another broker, has sent the message.
+
+        Raise STALE_BROKER_EPOCH if the message has another broker epoch than this broker's registration.
+        """
         sender = message.controller_id, message.controller_epoch
         if sender != self._known_controller or message.controller_id == self._view.broker_id:
             raise KafkaError(ErrorCode.stale_controller_epoch)

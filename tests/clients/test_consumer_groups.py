@@ -390,3 +390,25 @@ def test_a_consumer_finds_the_partitions_of_a_topic_that_is_just_being_created(s
             assert len(await finding) == 2
 
     World(seed).play(scenario)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_consumer_without_membership_commits(seed: int, protocol: str) -> None:
+    """With assigned partitions, and before it joins the group for the first time."""
+
+    async def scenario(world: World) -> None:
+        await world.create_topic("t")
+        async with world.producer("writer") as producer:
+            await producer.send("t", b"a")
+        settings: Any = {"group_id": "g", "group_protocol": protocol, "enable_auto_commit": False}
+        async with world.consumer("assigned", **settings) as consumer:
+            consumer.assign([T0])
+            assert await consumer.poll(10_000)
+            await consumer.commit()
+            assert (await consumer.committed(T0))[T0] == OffsetAndMetadata(1, leader_epoch=0)
+        async with world.consumer("subscribed", "t", **settings | {"group_id": "new"}) as consumer:
+            await consumer.commit({T0: 1})
+            assert not await consumer.poll(5_000)
+            assert await consumer.position(T0) == 1
+
+    World(seed).play(scenario)

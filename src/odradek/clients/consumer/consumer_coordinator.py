@@ -17,6 +17,7 @@ from odradek.clients.consumer.actions import (
     Action,
     FindCoordinator,
     LeaveGroup,
+    PartitionsAssigned,
     PartitionsRevoked,
     PerformAssignment,
     RebalanceCallback,
@@ -57,6 +58,7 @@ class ConsumerCoordinator:
         self._requests = requests
         self._on_change = on_change
         self._lost_memberships = 0
+        self._has_joined = False
         self._node_id: int | None = None
         self._connection: ClientConnection | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -98,10 +100,13 @@ class ConsumerCoordinator:
     def callback_completed(self, callback: RebalanceCallback) -> None:
         if isinstance(callback, PartitionsRevoked) and callback.lost:
             self._lost_memberships += 1
+        elif isinstance(callback, PartitionsAssigned):
+            self._has_joined = True
         self._perform(self.member.callback_completed(callback, self._clock.monotonic()))
 
     async def leave(self, reason: str) -> None:
         """Leave the group at once instead of by the session timeout. Errors are ignored."""
+        self._has_joined = False
         actions = self.member.leave(reason)
         for action in actions:
             if isinstance(action, LeaveGroup) and self._connection is not None and not self._connection.closed:
@@ -119,25 +124,26 @@ class ConsumerCoordinator:
         """
         deadline = self._clock.monotonic() + timeout_ms / 1000
         backoff, lost_memberships = self._cluster.backoff(), self._lost_memberships
-        member_id = self.member.member_id
+        member_id = self._group_metadata().member_id
         while True:
-            sent = self._group_metadata()
+            sent: ConsumerGroupMetadata | None = None
             try:
                 if self._node_id is None:
                     await self._ensure_coordinator_ready()
                 assert self._node_id is not None
                 # The coordinator connection may be blocked by a JoinGroup for the whole rebalance.
                 connection = await self._cluster.connection(self._node_id)
-                sent = self._group_metadata()
-                is_other_member = bool(member_id) and sent.member_id != member_id
-                has_left = self.member.is_subscribed and sent.generation_id < 0
+                membership = self._group_metadata()
+                is_other_member = bool(member_id) and membership.member_id != member_id
+                has_left = self._has_joined and self.member.is_subscribed and membership.generation_id < 0
                 if self._lost_memberships != lost_memberships or is_other_member or has_left:
                     raise KafkaError(ErrorCode.unknown_member_id, _REMOVED.format(self.group_id))
+                sent = membership
                 await commit_once(connection, self.group_id, sent, offsets)
                 return
             except (KafkaError, UnavailableError) as error:
                 code = error.code if isinstance(error, KafkaError) else None
-                # A refusal of an earlier generation says nothing of the present one.
+                # A refusal of an earlier generation, or by this method, says nothing of the present generation.
                 if code is not None and self._lost_memberships == lost_memberships and sent == self._group_metadata():
                     self._perform(self.member.commit_refused(code, self._clock.monotonic()))
                 if code == ErrorCode.rebalance_in_progress:

@@ -224,10 +224,7 @@ class Cluster:
         await asyncio.shield(self._refreshing)
 
     def request_refresh(self, *, at_once: bool = False) -> None:
-        """Schedule a refresh after a backoff (none if `at_once`), unless one is scheduled.
-
-        While one is under way, another follows it with a backoff.
-        """
+        """Schedule a refresh after a backoff (none if `at_once`), unless one is scheduled already."""
         self._needs_refresh = True
         if self._scheduled_refresh is None and not self._closed:
             pause = 0.0 if at_once else self._refresh_backoff.failed()

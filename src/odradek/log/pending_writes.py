@@ -28,7 +28,7 @@ class PendingWrites:
         self._snapshots: dict[Segment, bytes] = {}
 
     def roll(self, old: Segment, new: Segment, snapshot: bytes) -> None:
-        """Keep the pending batches for `old`; later ones go to `new`. Its first write also creates its snapshot file."""
+        """Keep the pending batches for `old`; later ones go to `new`, whose first write also creates its `snapshot`."""
         if self.buffers:
             self.finished.append((old, self.buffers))
             self.buffers = []

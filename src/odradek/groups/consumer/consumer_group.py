@@ -191,7 +191,7 @@ class ConsumerGroup:
             self.regexes[key.regular_expression] = value.topics
 
     def _count(self, member: ConsumerGroupMember, change: int) -> None:
-        """Add `change` to the counts of a member's subscription and protocols. Zero counts are deleted, to save memory."""
+        """Add `change` to the counts of a member's subscription and protocols. Delete zero counts, to save memory."""
         self.subscriptions[member.topics] += change
         if not self.subscriptions[member.topics]:
             del self.subscriptions[member.topics]

@@ -30,6 +30,16 @@ async def create(world: World, controller: Broker, assignment: dict[int, tuple[i
     await until(lambda: all("t" in broker.image.topics for broker in world.running.values()))
 
 
+async def leader_without_followers(world: World) -> int:
+    """Create a partition whose only follower is dead; return its leader, which is not the controller."""
+    controller = await controller_of(world)
+    leader, follower = sorted({0, 1, 2} - {controller.broker_id})
+    await create(world, controller, {0: (leader, follower)})
+    await world.kill(follower)
+    await until(lambda: partitions(controller.image)[0].isr == (leader,))
+    return leader
+
+
 def test_partitions_change_leaders_before_a_broker_stops(seed: int) -> None:
     """M9."""
 
@@ -115,11 +125,7 @@ def test_a_controlled_shutdown_retries_as_configured_for_partitions_without_anot
     seed: int, config: dict[str, str], least_s: float, most_s: float
 ) -> None:
     async def scenario(world: World) -> None:
-        controller = await controller_of(world)
-        leader, follower = sorted({0, 1, 2} - {controller.broker_id})
-        await create(world, controller, {0: (leader, follower)})
-        await world.kill(follower)
-        await until(lambda: partitions(controller.image)[0].isr == (leader,))
+        leader = await leader_without_followers(world)
         began = world.now_s
         await world.stop(leader)
         assert least_s <= world.now_s - began <= most_s
@@ -129,11 +135,7 @@ def test_a_controlled_shutdown_retries_as_configured_for_partitions_without_anot
 
 def test_a_directory_that_fails_during_a_controlled_shutdown_is_taken_offline(seed: int) -> None:
     async def scenario(world: World) -> None:
-        controller = await controller_of(world)
-        leader, follower = sorted({0, 1, 2} - {controller.broker_id})
-        await create(world, controller, {0: (leader, follower)})
-        await world.kill(follower)
-        await until(lambda: partitions(controller.image)[0].isr == (leader,))
+        leader = await leader_without_followers(world)
         broker, disk = world.running[leader], world.simulation.disk(world.hosts[leader])
         stopping = asyncio.ensure_future(world.stop(leader))
         await until(lambda: broker.phase is Phase.LEAVING)

@@ -117,7 +117,7 @@ class ConsumerCoordinator:
         self._schedule_tick()
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, timeout_ms: int) -> None:
-        """Commit offsets as a member, or without membership if no topic is subscribed.
+        """Commit offsets as a member, or without membership before the first join or if no topic is subscribed.
 
         Raises `KafkaError` REBALANCE_IN_PROGRESS, ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID if other members may own the
         partitions: do not retry such a commit.

@@ -9,6 +9,7 @@ import pytest
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey, schema_versions
 from odradek.protocol.consumer_protocol import Subscription, encode_subscription
+from odradek.testing.world import World
 
 Play = Callable[..., None]
 SUBSCRIPTION = encode_subscription(Subscription(topics=("t",)))
@@ -393,6 +394,20 @@ def test_no_coordinator_is_available_if_its_topic_cannot_be_created(play: Play) 
         assert (await client.ask(ApiKey.JOIN_GROUP, join_message())).error_code == ErrorCode.not_coordinator
 
     play(scenario, offsets_topic_replication_factor="3")
+
+
+@pytest.mark.parametrize(
+    ("replicas", "in_sync", "warns"), [(1, 1, True), (2, 1, False), (2, 2, True), (3, 1, False), (3, 3, True)]
+)
+def test_the_log_warns_of_an_offsets_topic_that_cannot_lose_a_broker(
+    seed: int, caplog: pytest.LogCaptureFixture, replicas: int, in_sync: int, *, warns: bool
+) -> None:
+    async def scenario(world: World) -> None:
+        await find(await world.client())
+
+    config = {"offsets.topic.replication.factor": str(replicas), "min.insync.replicas": str(in_sync)}
+    World(seed, config, brokers=3).play(scenario)
+    assert ("groups are unavailable while a broker is down" in caplog.text) == warns
 
 
 def test_a_broker_that_does_not_lead_a_groups_partition_is_not_its_coordinator(play: Play) -> None:

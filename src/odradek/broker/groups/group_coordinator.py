@@ -49,8 +49,6 @@ from odradek.model.names import OFFSETS_TOPIC
 from odradek.runtime import Clock
 
 _MINUTE_MS: Final = 60_000
-_DEFAULT_REPLICATION_FACTOR: Final = 3
-"""Kafka's default replication factor of internal topics."""
 _MAX_LOGGED_MEMBERS: Final = 10
 """Limit of member ids in a log line."""
 _MAY_HAVE_NO_GROUP_ID: Final = (CommitRequest, FetchOffsetsRequest, DescribeRequest, DeleteGroupRequest)
@@ -239,13 +237,13 @@ class GroupCoordinator:
 
     async def _create_topic(self) -> None:
         """Create `__consumer_offsets`. Raises `KafkaError` COORDINATOR_NOT_AVAILABLE if that fails."""
-        topic = offsets_topic(self._metadata.config)
-        alive = len(self._metadata.image.brokers)
-        if topic.replication_factor < min(alive, _DEFAULT_REPLICATION_FACTOR):
+        config = self._metadata.config
+        topic = offsets_topic(config)
+        if topic.replication_factor <= config.min_insync_replicas and len(self._metadata.image.brokers) > 1:
             _log.warning(
-                "Creating %s with %d replicas although %d brokers are registered: groups are unavailable while a "
-                "broker is down; set offsets.topic.replication.factor to 3",
-                OFFSETS_TOPIC, topic.replication_factor, alive,
+                "Creating %s with offsets.topic.replication.factor=%d and min.insync.replicas=%d: groups are "
+                "unavailable while a broker is down; choose a replication factor above min.insync.replicas",
+                OFFSETS_TOPIC, topic.replication_factor, config.min_insync_replicas,
             )  # fmt: skip
         try:
             await self._create(topic)

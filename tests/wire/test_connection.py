@@ -97,14 +97,16 @@ class Service:
 
 
 class Poll(PendingReply):
-    """May be abandoned."""
+    """A long poll."""
 
     def __init__(self, service: Service, request: bytes) -> None:
         self._service, self._request = service, request
 
-    def abandon(self) -> bool:
+    def abandon(self) -> None:
         self._service.abandoned.append(self._request)
-        return True
+
+    def force_complete(self) -> None:
+        self.complete([b"early"])
 
 
 def connect(
@@ -362,7 +364,7 @@ async def test_requests_sent_before_the_end_of_the_stream_are_served() -> None:
     assert transport.closed
 
 
-async def test_closing_waits_for_replies_but_not_for_a_long_poll() -> None:
+async def test_closing_waits_for_replies_and_ends_a_long_poll() -> None:
     service, transport, connection = connect()
     send(connection, b"c1")
     assert connection.eof_received() is True
@@ -372,4 +374,12 @@ async def test_closing_waits_for_replies_but_not_for_a_long_poll() -> None:
     service, transport, connection = connect()
     send(connection, b"h1")
     assert connection.eof_received() is False
-    assert service.abandoned == [b"h1"]
+    assert transport.sent == [b"early"]
+
+
+async def test_after_the_end_of_the_stream_no_reply_is_missing_among_those_that_are_sent() -> None:
+    service, transport, connection = connect()
+    send(connection, b"h1", b"h2", b"e3")
+    service.pending[b"h2"].complete([b"second"])
+    assert connection.eof_received() is False
+    assert transport.sent == [b"early", b"second", b"e3"]

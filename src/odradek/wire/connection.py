@@ -15,7 +15,7 @@ from odradek.wire.connection_group import ConnectionGroup, gather, limit_unsent
 from odradek.wire.connection_scheduler import SHARED_REQUESTS
 from odradek.wire.frames import FrameBuffer, FrameSizeError
 from odradek.wire.memory_pressure import MemoryUse
-from odradek.wire.reply import LATER, NO_REPLY, Buffers, PendingReply, Reply
+from odradek.wire.reply import LATER, Buffers, PendingReply, Reply
 
 _log = logging.getLogger("odradek.wire")
 _LARGE_BYTES: Final = 64 * 1024
@@ -183,13 +183,13 @@ class Connection(asyncio.BufferedProtocol):
         self.continue_serving()
 
     def eof_received(self) -> bool:
-        """Abandon pending replies; return whether to stay open to serve the other requests that were read.
+        """End long polls, which may be early; return whether to stay open to serve the other requests that were read.
 
         A producer with acks=0 sends its last requests and closes.
         """
         for pending in tuple(self._in_flight):
-            if not pending.settled and pending.abandon():
-                pending.complete(NO_REPLY)
+            if not pending.settled:
+                pending.force_complete()
         self._eof = self._stalled or bool(self._in_flight)
         return self._eof
 

@@ -39,9 +39,11 @@ class PendingReply:
     on_answered: "Callable[[PendingReply], None] | None" = None
     """Set by the service; called when the reply is sent, after all earlier ones."""
 
-    def abandon(self) -> bool:
-        """Stop work that only this client, which has disconnected, needs. Return whether no reply will follow."""
-        return False
+    def abandon(self) -> None:
+        """Stop work that only this client, which has disconnected, needs. No reply follows."""
+
+    def force_complete(self) -> None:
+        """Complete now if the reply is a long poll: the client sends no more requests."""
 
     def complete(self, buffers: Buffers) -> None:
         """Reply with `buffers` as soon as all earlier requests are answered."""

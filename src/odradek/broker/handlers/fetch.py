@@ -216,10 +216,10 @@ class _Fetch(PendingReply):
         self._unsubscribe()
         self.complete(self._encode(self._read(again=True)[0]))
 
-    def abandon(self) -> bool:
-        """Drop the fetch: its client has disconnected."""
+    def abandon(self) -> None:
         self._release()
-        return True
+
+    force_complete = interrupted
 
     def _release(self) -> None:
         self._broker.purgatory.release(self)

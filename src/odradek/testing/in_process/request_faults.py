@@ -129,9 +129,14 @@ class _Delayed(PendingReply):
         self.refused = reply.refused
         self.complete(reply.buffers)
 
-    def abandon(self) -> bool:
+    def abandon(self) -> None:
         self._timer.cancel()
-        return self._inner is None or self._inner.abandon()
+        if self._inner is not None:
+            self._inner.abandon()
+
+    def force_complete(self) -> None:
+        if self._inner is not None:
+            self._inner.force_complete()
 
 
 def _refusal(connection: Connection, frame: memoryview, error: ErrorCode) -> Reply:

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import re
+import struct
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from odradek.broker.observing.monitor import Monitor
 from odradek.config import BrokerConfig
 from odradek.metrics import catalog
 from odradek.metrics.catalog import Kind, Metric
+from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
 from odradek.protocol.batches.compression import Codec
 from odradek.stores import MemoryStore
@@ -167,6 +169,27 @@ def test_errors_within_an_answer_are_counted_where_the_schema_has_them(play: Pla
         assert found[of(catalog.ERRORS, request="CreateTopics", error="INVALID_TOPIC_EXCEPTION")] == 1
         assert [name for name in found if "Heartbeat" in name]
         assert not [name for name in found if "NONE" in name]
+
+    play(scene)
+
+
+def test_errors_of_fetch_sessions_metadata_and_unknown_versions_are_counted(play: Play) -> None:
+    async def scene(world: World) -> None:
+        broker, client = await world.start(), await world.client()
+        client.send_fetch([], session=(5, 1))
+        assert (await client.fetch_response()).error_code == ErrorCode.fetch_session_id_not_found
+        wanted = [{"name": name, "topic_id": None} for name in ("no/name", "nothing", "nowhere")]
+        message = {"topics": wanted, "allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
+        for _ in range(2):  # the second response is cached
+            assert len((await client.ask(ApiKey.METADATA, message, 13)).topics) == 3
+        client.send_bytes(struct.pack(">hhih", ApiKey.API_VERSIONS, 99, 5, -1))
+        await client.receive()
+        assert broker.counters.errors == {
+            (ApiKey.FETCH, ErrorCode.fetch_session_id_not_found): 1,
+            (ApiKey.METADATA, ErrorCode.invalid_topic_exception): 2,
+            (ApiKey.METADATA, ErrorCode.unknown_topic_or_partition): 4,
+            (ApiKey.API_VERSIONS, ErrorCode.unsupported_version): 1,
+        }
 
     play(scene)
 

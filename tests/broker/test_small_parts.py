@@ -4,7 +4,7 @@ import asyncio
 
 from odradek.broker.producer_ids import ProducerIds
 from odradek.broker.serving.purgatory import Purgatory
-from odradek.broker.serving.response_cache import ResponseCache
+from odradek.broker.serving.response_cache import CachedResponse, ResponseCache
 from odradek.metadata.image import ClusterImage
 from odradek.testing.world import Play, World
 
@@ -56,13 +56,17 @@ def test_concurrent_requests_get_ids_of_their_own_and_no_block_is_wasted(play: P
 def test_answers_are_of_one_image_and_not_too_many() -> None:
     cache, old, new = ResponseCache(), ClusterImage(cluster_id="old"), ClusterImage(cluster_id="new")
     key = (9, "PLAINTEXT", b"question")
-    cache.put(old, key, b"answer")
-    assert cache.get(old, key) == b"answer"
+
+    def response(body: bytes) -> CachedResponse:
+        return CachedResponse(body, {3: 1})
+
+    cache.put(old, key, response(b"answer"))
+    assert cache.get(old, key) == (b"answer", {3: 1})
     assert cache.get(new, key) is None
-    cache.put(new, (9, "PLAINTEXT", b"other"), b"x")
+    cache.put(new, (9, "PLAINTEXT", b"other"), response(b"x"))
     assert cache.get(new, key) is None
-    cache.put(new, (9, "PLAINTEXT", b"q" * 5000), b"long question")
+    cache.put(new, (9, "PLAINTEXT", b"q" * 5000), response(b"long question"))
     assert cache.get(new, (9, "PLAINTEXT", b"q" * 5000)) is None
     for number in range(100):
-        cache.put(new, (number, "PLAINTEXT", b"q"), bytes(1 << 20))
+        cache.put(new, (number, "PLAINTEXT", b"q"), response(bytes(1 << 20)))
     assert sum(cache.get(new, (number, "PLAINTEXT", b"q")) is not None for number in range(100)) == 15

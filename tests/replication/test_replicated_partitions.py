@@ -292,6 +292,8 @@ def test_a_producer_waiting_for_a_disconnected_replica_gets_an_error_in_time(see
         world.simulation.network.partition([follower], [host for host in world.hosts if host != follower])
         assert await produce(connection, b"2") is ErrorCode.request_timed_out
         assert await produce(connection, b"3", timeout_ms=0) is ErrorCode.request_timed_out
+        assert world.running[leader].counters.errors[ApiKey.PRODUCE, ErrorCode.request_timed_out] == 2
+        assert world.running[leader].partitions.traffic["t"].failed_produces == 2
         connection.close()
         world.simulation.network.heal()
         await until(lambda: partition.high_watermark == 4)
@@ -319,6 +321,8 @@ def test_a_timeout_acknowledges_no_records_that_are_not_written(seed: int) -> No
         errors = {topic.name: topic.partitions[0].error_code for topic in response.topics}
         assert alone.written_offset == 0
         assert errors == dict.fromkeys(("t", "alone"), ErrorCode.request_timed_out)
+        traffic = world.running[leader].partitions.traffic
+        assert [traffic[topic].failed_produces for topic in ("t", "alone")] == [1, 1]
         await until(lambda: alone.written_offset == 1)
         connection.close()
 

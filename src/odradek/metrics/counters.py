@@ -71,9 +71,9 @@ class BrokerCounters:
         self.replication_bytes_in = 0
         self.replication_bytes_out = 0
 
-    def erred(self, api_key: int, code: int) -> None:
-        """Count an error code in a response."""
-        self.errors[api_key, code] = self.errors.get((api_key, code), 0) + 1
+    def erred(self, api_key: int, code: int, count: int = 1) -> None:
+        """Count an error code that a response has `count` times."""
+        self.errors[api_key, code] = self.errors.get((api_key, code), 0) + count
 
 
 class ListenerCounters:

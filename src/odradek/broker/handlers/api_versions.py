@@ -4,6 +4,7 @@ Versions: 1 throttling, 3 flexible and with the client's software (KIP-511), 4 f
 """
 
 import re
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 from odradek.broker.parts import HasConfig, HasCounters
@@ -37,23 +38,30 @@ def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply
         try:
             context.check_request(None)
         except KafkaError as error:
-            return response_frame(header, encode_api_versions_response(version, (), error_code=error.code))
+            return _failure(broker, context, error.code)
     meter = Meter(broker.config.most_request_entries)
     software = decode_api_versions_request(version, frame, header.body_offset, meter=meter)
     if version >= FLEXIBLE_FROM:
         if not all(map(_SOFTWARE.fullmatch, software)):
-            broker.counters.erred(ApiKey.API_VERSIONS, ErrorCode.invalid_request)
-            answer = encode_api_versions_response(version, (), error_code=ErrorCode.invalid_request)
-            return response_frame(header, answer)
+            return _failure(broker, context, ErrorCode.invalid_request)
         context.session.client_software = " ".join(each[:_LONGEST_NAME] for each in software)
     versions = [(api.key, api.advertised.start, api.advertised.stop - 1) for api in apis().values() if api.advertised]
     return response_frame(header, encode_api_versions_response(version, versions))
 
 
-def handle_unsupported_version(broker: object, context: RequestContext, frame: memoryview) -> Reply:
+def handle_unsupported_version(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply:
     """Return a response of version 0: UNSUPPORTED_VERSION and only the versions of ApiVersions (KIP-511)."""
-    del broker, frame
+    del frame
     supported = apis()[ApiKey.API_VERSIONS].advertised
     versions = [(int(ApiKey.API_VERSIONS), supported.start, supported.stop - 1)]
-    body = encode_api_versions_response(0, versions, error_code=ErrorCode.unsupported_version)
-    return response_frame(context.header._replace(api_version=0), body)
+    as_first = context._replace(header=context.header._replace(api_version=0))
+    return _failure(broker, as_first, ErrorCode.unsupported_version, versions)
+
+
+def _failure(
+    broker: _Broker, context: RequestContext, error: ErrorCode, versions: Sequence[tuple[int, int, int]] = ()
+) -> Reply:
+    """Count the error, and return a response with it."""
+    broker.counters.erred(ApiKey.API_VERSIONS, error)
+    body = encode_api_versions_response(context.api_version, versions, error_code=error)
+    return response_frame(context.header, body)

@@ -33,7 +33,7 @@ from odradek.broker.replication.reading.replica_selector import ClientMetadata
 from odradek.broker.serving.admission import authorization_error
 from odradek.broker.serving.context import RequestContext, decoded_bytes
 from odradek.broker.serving.fetch_sessions import FINAL_EPOCH, FetchContext, FetchTarget, PartitionKey
-from odradek.broker.serving.responses import gathered_frame, message_frame, refusal
+from odradek.broker.serving.responses import counted_refusal, gathered_frame
 from odradek.metrics.counters import TopicTraffic
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey
@@ -85,12 +85,9 @@ def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply
     body = bytes(frame[context.header.body_offset :])
     meter = Meter(broker.config.most_request_entries)
     request = decode_request(ApiKey.FETCH, version, body, meter=meter)
-    if context.session.admission.may_refuse:
-        try:
-            context.check_request(request)
-        except KafkaError as error:
-            return message_frame(context.header, refusal(context.header, request, error))
     try:
+        if context.session.admission.may_refuse:
+            context.check_request(request)
         fetched = broker.fetch_sessions.open(
             optional(request, "session_id", 0),
             optional(request, "session_epoch", FINAL_EPOCH),
@@ -100,7 +97,7 @@ def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply
             now=broker.runtime.clock.monotonic(),
         )
     except KafkaError as error:
-        return gathered_frame(context.header, encode_fetch_response(version, (), error_code=error.code))
+        return counted_refusal(broker.counters, context.header, request, error)
     return _Fetch(broker, context, request, fetched, meter).begin()
 
 

@@ -5,17 +5,20 @@ topics, from 1 on a null list; 4 the client may forbid creation; 7 leader epochs
 topic ids in responses, 12 in requests (KIP-516); 13 an error of the request (KIP-1102).
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from uuid import UUID
 
-from odradek.broker.parts import HasConfig, HasImage
+from odradek.broker.parts import HasConfig, HasCounters, HasImage
 from odradek.broker.serving.context import RequestContext, cluster_operations
+from odradek.broker.serving.response_cache import CachedResponse
 from odradek.broker.serving.responses import frame as response_frame
 from odradek.controller import NewTopic
 from odradek.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from odradek.model import ErrorCode, InvalidTopicError, KafkaError, UnavailableError, validate_topic_name
 from odradek.model.names import INTERNAL_TOPICS
+from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.metadata import MetadataRequest, decode_metadata_request, encode_metadata_response
 from odradek.protocol.primitives import Meter
 from odradek.security import NOT_ASKED_FOR, AclOperation, ResourceType
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
     from odradek.broker.serving.response_cache import ResponseCache
 
 
-class _Broker(HasConfig, HasImage, Protocol):
+class _Broker(HasConfig, HasCounters, HasImage, Protocol):
     @property
     def response_cache(self) -> "ResponseCache": ...
 
@@ -39,6 +42,7 @@ class _Broker(HasConfig, HasImage, Protocol):
 
 
 _TOPIC_IDS_FROM: Final = 12
+_ERROR_OF_REQUEST_FROM: Final = 13
 _NO_TOPIC_ID: Final = UUID(int=0)
 MOST_CREATED: Final = 100
 """How many topics one request creates. More are unknown in the response, so that clients repeat the request."""
@@ -56,7 +60,7 @@ def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply
     key = header.api_version, context.listener, context.visibility, body
     cached = broker.response_cache.get(broker.image, key)
     if cached is not None:
-        return response_frame(header, cached)
+        return _respond(broker, context, cached)
     meter = Meter(broker.config.most_request_entries)
     request = decode_metadata_request(header.api_version, body, meter=meter)
     absent = _creatable(broker, context, request)
@@ -67,7 +71,7 @@ def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply
         return broker.dispatcher.answer_later(context, _create_first(broker, context, request, absent, errors), meter)
     answer = _encode(broker.image, context, request, errors)
     broker.response_cache.put(broker.image, key, answer)
-    return response_frame(header, answer)
+    return _respond(broker, context, answer)
 
 
 def _refuse(broker: _Broker, context: RequestContext, body: bytes, error: KafkaError) -> Reply:
@@ -87,7 +91,7 @@ def _refuse(broker: _Broker, context: RequestContext, body: bytes, error: KafkaE
         "cluster_authorized_operations": NOT_ASKED_FOR,
         "error_code": error.code,
     }
-    return response_frame(context.header, encode_metadata_response(version, message))
+    return _respond(broker, context, _answer(version, message))
 
 
 async def _create_first(
@@ -104,7 +108,23 @@ async def _create_first(
             errors[name] = error.code
         except UnavailableError:
             errors[name] = ErrorCode.leader_not_available
-    return response_frame(context.header, _encode(broker.image, context, request, errors))
+    return _respond(broker, context, _encode(broker.image, context, request, errors))
+
+
+def _answer(version: int, message: dict[str, Any]) -> CachedResponse:
+    """Return the encoded response, and its error codes."""
+    errors = Counter(int(each["error_code"]) for topic in message["topics"] for each in (topic, *topic["partitions"]))
+    if version >= _ERROR_OF_REQUEST_FROM:
+        errors[int(message.get("error_code", 0))] += 1
+    del errors[0]
+    return CachedResponse(encode_metadata_response(version, message), errors)
+
+
+def _respond(broker: _Broker, context: RequestContext, answer: CachedResponse) -> Buffers:
+    """Count the errors of a response, and return its frame."""
+    for code, count in answer.errors.items():
+        broker.counters.erred(ApiKey.METADATA, code, count)
+    return response_frame(context.header, answer.body)
 
 
 def _not_creatable(context: RequestContext, absent: list[str]) -> frozenset[str]:
@@ -133,7 +153,7 @@ def _creatable(broker: _Broker, context: RequestContext, request: MetadataReques
 
 def _encode(
     image: ClusterImage, context: RequestContext, request: MetadataRequest, errors: dict[str, ErrorCode]
-) -> bytes:
+) -> CachedResponse:
     version, listener = context.api_version, context.listener
     wants_operations = request.include_topic_authorized_operations
     wants_cluster = request.include_cluster_authorized_operations
@@ -157,7 +177,7 @@ def _encode(
         ],
         "cluster_authorized_operations": cluster_operations(context) if wants_cluster else NOT_ASKED_FOR,
     }
-    return encode_metadata_response(version, message)
+    return _answer(version, message)
 
 
 def _topics(

@@ -15,8 +15,8 @@ from functools import partial
 from typing import Final, Protocol
 from uuid import UUID
 
-from odradek.broker.handlers.produce_fast_path import ProduceFastPath, timed_out
-from odradek.broker.handlers.produce_rejections import count_rejection
+from odradek.broker.handlers.produce_fast_path import ProduceFastPath
+from odradek.broker.handlers.produce_rejections import TIMED_OUT, count_rejection, failed_response
 from odradek.broker.parts import HasConfig, HasCounters, HasImage, HasPartitions, HasPurgatory, HasRuntime
 from odradek.broker.replication.partition import ACKS_ALL, Partition
 from odradek.broker.serving.admission import authorization_error
@@ -129,9 +129,9 @@ class _Produce(PendingReply):
         self._context = context
         self._acks = acks
         self._timeout_ms = timeout_ms
-        self._awaited: dict[tuple[int, int], list[PartitionResponse]] = {}
-        """With acks=all, for each partition that is not acknowledged: `(id of its list, index in the list)` and the
-        list."""
+        self._awaited: dict[tuple[int, int], tuple[list[PartitionResponse], TopicTraffic]] = {}
+        """With acks=all, for each partition that is not acknowledged: `(id of its list, index in the list)`, and the
+        list and the topic's counters."""
         self._waits_for_followers = False
         self._transactional = transactional
         self._now_ms = broker.runtime.clock.now_ms()
@@ -160,7 +160,7 @@ class _Produce(PendingReply):
         self._waiting += 1
         self._last = partition, records
         if self._acks == ACKS_ALL:
-            self._awaited[id(responses), len(responses) - 1] = responses
+            self._awaited[id(responses), len(responses) - 1] = responses, partition.traffic
             self._waits_for_followers = self._waits_for_followers or partition.has_followers
         partition.when_acknowledged(
             info, acks=self._acks, waiter=partial(self._acknowledged, responses, len(responses) - 1, partition.traffic)
@@ -248,9 +248,8 @@ class _Produce(PendingReply):
             return
         self._awaited.pop((id(responses), index), None)
         if error is not None:
-            count_rejection(self._broker.counters, traffic, error, None)
             number = responses[index].partition
-            responses[index] = PartitionResponse(number, int(error.code), error_message=str(error))
+            responses[index] = failed_response(self._broker.counters, traffic, number, error)
         self._waiting -= 1
         if not self._waiting:
             if self._waits_for_followers:
@@ -262,8 +261,9 @@ class _Produce(PendingReply):
 
     def expire(self) -> None:
         """Complete, with REQUEST_TIMED_OUT for the partitions that are not written, or not on all in-sync replicas."""
-        for (_, index), responses in self._awaited.items():
-            responses[index] = timed_out(responses[index].partition)
+        for (_, index), (responses, traffic) in self._awaited.items():
+            number = responses[index].partition
+            responses[index] = failed_response(self._broker.counters, traffic, number, TIMED_OUT)
         self.complete(self._encode())
 
     def _first_error(self) -> str | None:

@@ -12,14 +12,14 @@ full path (`produce`).
 import struct
 from typing import Final
 
-from odradek.broker.handlers.produce_rejections import count_rejection
+from odradek.broker.handlers.produce_rejections import TIMED_OUT, failed_response
 from odradek.broker.replication.partition import ACKS_ALL, Partition
 from odradek.broker.serving.context import RequestContext
 from odradek.broker.serving.purgatory import Purgatory
 from odradek.broker.serving.responses import frame as response_frame
 from odradek.log.log import AppendInfo
 from odradek.metrics.counters import BrokerCounters
-from odradek.model import ErrorCode, KafkaError
+from odradek.model import KafkaError
 from odradek.protocol.messages.headers import RequestHeader
 from odradek.protocol.messages.produce import FLEXIBLE_FROM, PartitionResponse, TopicResponse, encode_produce_response
 from odradek.protocol.varint import read_unsigned_varint
@@ -180,30 +180,23 @@ class _Answer(PendingReply):
         purgatory.park(self, max(self._prefix.timeout_ms, 0))
 
     def expire(self) -> None:
-        self._fail(timed_out(self._prefix.partition.topic_partition.partition))
+        self._fail(TIMED_OUT)
 
     def acknowledged(self, error: KafkaError | None) -> None:
         """Complete with the offsets or `error`, unless this has expired."""
-        prefix = self._prefix
         if self._purgatory is not None and not self._purgatory.release(self):
             return
         if error is None:
-            self.complete((prefix.answer(self._correlation_id, self._info),))
-            return
-        count_rejection(prefix.counters, prefix.partition.traffic, error, None)
-        number = prefix.partition.topic_partition.partition
-        self._fail(PartitionResponse(number, int(error.code), error_message=str(error)))
+            self.complete((self._prefix.answer(self._correlation_id, self._info),))
+        else:
+            self._fail(error)
 
-    def _fail(self, response: PartitionResponse) -> None:
-        answer = bytearray(self._prefix.encode(response))
+    def _fail(self, error: KafkaError) -> None:
+        prefix = self._prefix
+        number = prefix.partition.topic_partition.partition
+        answer = bytearray(prefix.encode(failed_response(prefix.counters, prefix.partition.traffic, number, error)))
         _INT32.pack_into(answer, 4, self._correlation_id)
         self.complete((answer,))
-
-
-def timed_out(partition: int) -> PartitionResponse:
-    """Return a response with REQUEST_TIMED_OUT; followers may still get the records."""
-    text = "the in-sync replicas did not get the records in time"
-    return PartitionResponse(partition, int(ErrorCode.request_timed_out), error_message=text)
 
 
 def _records(frame: memoryview, end: int, *, flexible: bool) -> memoryview | None:

@@ -168,10 +168,9 @@ class Dispatcher:
 
         def encode(context: RequestContext, answer: dict[str, Any]) -> Buffers:
             if self._counts_errors:
-                from odradek.broker.serving.response_errors import error_codes
+                from odradek.broker.serving.response_errors import count_errors
 
-                for code in error_codes(key, version, answer):
-                    self._counters.erred(key, code)
+                count_errors(self._counters, context.header, answer)
             return message_frame(context.header, answer)
 
         async def encode_later(context: RequestContext, answer: Coroutine[Any, Any, dict[str, Any]]) -> Buffers:

@@ -3,8 +3,8 @@
 Clients repeat Metadata requests with the same bytes, and encoding is the largest part of their cost.
 """
 
-from collections.abc import Hashable
-from typing import Final
+from collections.abc import Hashable, Mapping
+from typing import Final, NamedTuple
 
 from odradek.metadata.image import ClusterImage
 
@@ -16,24 +16,31 @@ Key = tuple[int, str, Hashable, bytes]
 """A version, a listener's name, what the principal may see (`RequestContext.visibility`), and the request's body."""
 
 
+class CachedResponse(NamedTuple):
+    """The body of a response, and how often it has which error codes other than 0."""
+
+    body: bytes
+    errors: Mapping[int, int]
+
+
 class ResponseCache:
-    """The bodies of responses for the current image; a new image empties the cache."""
+    """The responses for the current image; a new image empties the cache."""
 
     def __init__(self) -> None:
         self._image: ClusterImage | None = None
-        self._bodies: dict[Key, bytes] = {}
+        self._responses: dict[Key, CachedResponse] = {}
         self._bytes = 0
 
-    def get(self, image: ClusterImage, key: Key) -> bytes | None:
-        """Return the body that was stored for `key` and this image, or None."""
-        return self._bodies.get(key) if image is self._image else None
+    def get(self, image: ClusterImage, key: Key) -> CachedResponse | None:
+        """Return the response that was stored for `key` and this image, or None."""
+        return self._responses.get(key) if image is self._image else None
 
-    def put(self, image: ClusterImage, key: Key, body: bytes) -> None:
-        """Store `body`, unless the request is too long or the cache is full."""
+    def put(self, image: ClusterImage, key: Key, response: CachedResponse) -> None:
+        """Store `response`, unless the request is too long or the cache is full."""
         if image is not self._image:
             self._image, self._bytes = image, 0
-            self._bodies.clear()
-        size = len(key[-1]) + len(body)
+            self._responses.clear()
+        size = len(key[-1]) + len(response.body)
         if len(key[-1]) <= _LONGEST_REQUEST_BYTES and self._bytes + size <= _MOST_BYTES:
-            self._bodies[key] = body
+            self._responses[key] = response
             self._bytes += size

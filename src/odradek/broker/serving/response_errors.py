@@ -12,6 +12,8 @@ from kio.serial._introspect import (
     get_schema_field_type,
 )
 
+from odradek.metrics.counters import BrokerCounters
+from odradek.protocol.messages.headers import RequestHeader
 from odradek.protocol.messages.schemas import load_response_schema
 
 
@@ -39,6 +41,12 @@ def _places(entity_type: Any) -> _Places:
 def error_codes(api_key: int, version: int, message: Mapping[str, Any]) -> Iterator[int]:
     """Yield each error code in `message` that is not 0."""
     return _codes(_places(load_response_schema(api_key, version)), message)
+
+
+def count_errors(counters: BrokerCounters, header: RequestHeader, message: Mapping[str, Any]) -> None:
+    """Count each error code in `message`, the response to the request with this header."""
+    for code in error_codes(header.api_key, header.api_version, message):
+        counters.erred(header.api_key, code)
 
 
 def _codes(places: _Places, message: Mapping[str, Any]) -> Iterator[int]:

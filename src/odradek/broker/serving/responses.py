@@ -4,6 +4,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any, Final
 
+from odradek.metrics.counters import BrokerCounters
 from odradek.model import KafkaError
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.headers import RequestHeader, response_is_flexible
@@ -34,6 +35,15 @@ def refusal(header: RequestHeader, request: Any, error: KafkaError) -> dict[str,
     from odradek.broker.serving.error_responses import error_response  # its imports are slow, and rarely needed
 
     return error_response(ApiKey(header.api_key), header.api_version, request, error.code, str(error))
+
+
+def counted_refusal(counters: BrokerCounters, header: RequestHeader, request: Any, error: KafkaError) -> Buffers:
+    """Return the frame of a `refusal`, and count its errors: for handlers of frames, which count their own."""
+    from odradek.broker.serving.response_errors import count_errors  # its imports are slow, and rarely needed
+
+    message = refusal(header, request, error)
+    count_errors(counters, header, message)
+    return message_frame(header, message)
 
 
 def message_frame(header: RequestHeader, message: dict[str, object]) -> Buffers:

@@ -14,6 +14,7 @@ def report(batch: int, rows_in: int, rows_out: int | None, late: tuple[int, ...]
         batchId=batch,
         numInputRows=rows_in,
         batchDuration=500,
+        durationMs={"addBatch": 400, "triggerExecution": 500},
         observedMetrics=observed,
         stateOperators=[SimpleNamespace(numRowsDroppedByWatermark=number) for number in late],
         sources=[SimpleNamespace(endOffset=end, latestOffset=None) for end in ends],
@@ -27,6 +28,14 @@ def test_a_batch_that_is_reported_twice_counts_once() -> None:
         records_in=15, records_out=4, records_late=3, batches=3, lag=0, rows_per_second=10, batch_seconds=0.5
     )
     assert add_reports(figures, reports, after_batch=last) == (figures, 2)
+
+
+def test_a_batch_after_an_idle_period_is_counted() -> None:
+    idle = report(1, 0, None)
+    idle.durationMs = {"latestOffset": 3, "triggerExecution": 3}
+    figures, last = add_reports(Figures(), [report(0, 1, 1), idle], after_batch=-1)
+    figures, last = add_reports(figures, [report(0, 1, 1), idle, idle, report(1, 250, 250)], after_batch=last)
+    assert (figures.records_in, figures.records_out, figures.batches, last) == (251, 251, 2, 1)
 
 
 def test_lag_is_what_the_last_report_s_ends_of_logs_are_ahead_of_its_batch() -> None:

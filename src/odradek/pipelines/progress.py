@@ -64,14 +64,14 @@ class Figures:
 def add_reports(figures: Figures, reports: Sequence[Any], *, after_batch: int) -> tuple[Figures, int]:
     """Add Spark's progress `reports` on batches after `after_batch`. Return the sums and the last batch's number.
 
-    Spark repeats the report of the last batch while nothing happens; it is counted once.
+    While nothing happens, Spark reports the next batch's number without having run it (`addBatch` is its duration).
     """
     records_in, records_out = figures.records_in, figures.records_out
     late, batches = figures.records_late, figures.batches
     bad_rows, tombstones = figures.bad_rows, figures.tombstones
     lag, speed, duration = figures.lag, figures.rows_per_second, figures.batch_seconds
     for report in reports:
-        if report.batchId <= after_batch:
+        if report.batchId <= after_batch or "addBatch" not in report.durationMs:
             continue
         after_batch = report.batchId
         records_in += report.numInputRows

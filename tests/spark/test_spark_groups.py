@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
+from odradek.clients.blocking import Admin
 from odradek.model import ConfigurationError, TopicPartition, UnavailableError
 from odradek.spark.options import Strategy, parse_read_options
 from odradek.spark.reading.group_reader import GroupStreamReader
@@ -247,7 +248,7 @@ def test_queries_share_partitions_and_those_of_a_dead_one_move_to_the_living(
     queries: list[Query],
     more: dict[str, str],
 ) -> None:
-    """Of the consumer protocol only the sharing: its shortest session has 45 s."""
+    """Of the consumer protocol only the sharing and the leaving: its shortest session has 45 s."""
     made = 0
 
     def publish(count: int) -> None:
@@ -270,6 +271,9 @@ def test_queries_share_partitions_and_those_of_a_dead_one_move_to_the_living(
     eventually(both_read, within_s=90, what="records in the other query")
     eventually(lambda: numbers() == list(range(made)), within_s=90, what="every record once in one of them")
     if "kafka.group.protocol" in more:
+        queries[1].query.stop()
+        with Admin(bootstrap_servers=bootstrap) as admin:
+            eventually(lambda: len(admin.describe_group(f"g-{topic}").members) == 1, within_s=20, what="one member")
         return
     os.kill(queries[1].runner, signal.SIGKILL)
     eventually(lambda: not queries[1].query.isActive, within_s=60, what="the end of the killed query")

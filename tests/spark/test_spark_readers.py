@@ -299,11 +299,16 @@ def test_an_available_now_query_reads_all_whatever_the_minimum() -> None:
     assert reader.latestOffset(end, ReadMaxRows(2)) == {"a": {"0": 3}}
 
 
-def test_progress_is_committed_to_the_group_id() -> None:
+def test_the_progress_of_each_batch_is_committed_once_to_the_group_id() -> None:
     lookup = FakeLookup({A0: (0, 3)})
-    stream(lookup, **{"kafka.group.id": "readers"}).commit({"a": {"0": 3}})
-    stream(lookup).commit({"a": {"0": 4}})
-    assert lookup.committed == [("readers", {A0: 3})]
+    reader = stream(lookup, startingOffsets="earliest", **{"kafka.group.id": "readers"})
+    reader.prepareForTriggerAvailableNow()
+    start = reader.initialOffset()
+    while (end := reader.latestOffset(start, ReadMaxRows(2))) != start:
+        start = end
+    reader.latestOffset(end, ReadAllAvailable())
+    stream(lookup).latestOffset({"a": {"0": 2}}, ReadAllAvailable())
+    assert lookup.committed == [("readers", {A0: 2}), ("readers", {A0: 3})]
 
 
 def test_a_commit_that_fails_is_logged_and_leaves_the_query_alone(caplog: pytest.LogCaptureFixture) -> None:
@@ -311,8 +316,8 @@ def test_a_commit_that_fails_is_logged_and_leaves_the_query_alone(caplog: pytest
     given = options(streaming=True, **{"kafka.group.id": "refused"})
     reader = StreamReader(given, SCHEMA, lambda: FakeLookup({A0: (0, 3)}), clock)
     for _ in range(2):
-        reader.commit({"a": {"0": 3}})
+        assert reader.latestOffset({"a": {"0": 2}}, ReadAllAvailable()) == {"a": {"0": 3}}
     assert caplog.text.count("Progress is not committed to the group 'refused'") == 1
     clock.advance_to(clock.monotonic() + COMMIT_AGAIN_S)
-    reader.commit({"a": {"0": 3}})
+    reader.latestOffset({"a": {"0": 2}}, ReadAllAvailable())
     assert caplog.text.count("no coordinator") == 2

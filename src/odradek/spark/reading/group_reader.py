@@ -14,7 +14,10 @@ once.
 """
 
 import logging
+import signal
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
+from threading import current_thread, main_thread
 from typing import Any, Final, Protocol
 
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
@@ -99,9 +102,6 @@ class GroupStreamReader(StreamReader):
             return start
         return encode_offset(StreamOffset(offsets=ends, start=begin))
 
-    def commit(self, end: dict[str, Any]) -> None:
-        """Do nothing: `latestOffset` commits."""
-
     def stop(self) -> None:
         """Leave the group, and close the connections."""
         if self._member is not None:
@@ -151,6 +151,9 @@ class ConsumerMember:
     """A `Member` with a `Consumer` whose partitions are paused: it takes part in the group and fetches nothing."""
 
     def __init__(self, settings: Mapping[str, Any], clock: Clock | None = None) -> None:
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL and current_thread() is main_thread():
+            # Spark ends a stopped query's process by SIGTERM; its `finally`, which calls `stop`, shall run.
+            signal.signal(signal.SIGTERM, lambda number, frame: sys.exit())
         self._consumer = Consumer(**settings, enable_auto_commit=False).start()
         self._clock = clock or SystemClock()
         self._topics: frozenset[str] = frozenset()

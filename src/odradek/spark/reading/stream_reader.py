@@ -7,7 +7,10 @@ One reader lives on the driver as long as the query. Spark calls:
                                        not committed: so batch 0's end stores its start (`planning`)
     latestOffset(start, limit)         at every trigger; returning `start` means that nothing is new
     partitions(start, end)             for every batch, also for one that is repeated after a restart
-    commit(end)                        when the next batch begins
+    commit(end)                        when the next batch begins; unused, since it leaves out the last batch
+
+Spark calls `latestOffset` only when all earlier batches are in its commit log, also at the end of an AvailableNow
+query: so `start` is the progress of the query.
 """
 
 import logging
@@ -58,6 +61,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._batch_at: float | None = None
         """The monotonic time, in s, of the last batch of this run."""
         self._commit_from = 0.0
+        self._group_offsets: Offsets = {}
+        """The offsets that this reader committed to its group."""
         self._columns = tuple(schema.fieldNames())
         self._open_lookup = open_lookup
         self._opened: Lookup | None = None
@@ -80,8 +85,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Return the end of the next batch, or `start` if nothing is new or less than `minOffsetsPerTrigger`."""
+        """Return the end of the next batch, or `start` if nothing is new or less than `minOffsetsPerTrigger`.
+
+        Commits the finished batches to the group `kafka.group.id`, if it is set, so that its lag can be watched.
+        """
         since = decode_offset(start)
+        if not since.is_initial:
+            self._commit_progress(since.offsets)
         latest = self._reported = self._latest()
         if self._target is not None:
             if since.is_initial:
@@ -115,24 +125,26 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return scan(partition.value) if partition.value is not None else iter(())
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Commit the offsets to the group `kafka.group.id`, if it is set, so that its lag can be watched.
-
-        A failure is logged, and commits pause for `COMMIT_AGAIN_S`: the query itself uses Spark's checkpoint.
-        """
-        group_id = self._options.client.get("group.id")
-        if group_id is None or self._clock.monotonic() < self._commit_from:
-            return
-        try:
-            self._lookup.commit(group_id, decode_offset(end).offsets)
-        except OdradekError as error:
-            self._commit_from = self._clock.monotonic() + COMMIT_AGAIN_S
-            _log.warning("Progress is not committed to the group %r for %d s: %s", group_id, COMMIT_AGAIN_S, error)
+        """Do nothing: `latestOffset` commits."""
 
     def stop(self) -> None:
         """Close the connections."""
         if self._opened is not None:
             self._opened.close()
             self._opened = None
+
+    def _commit_progress(self, offsets: Offsets) -> None:
+        """Commit changed offsets. A failure is only logged, and commits pause for `COMMIT_AGAIN_S`."""
+        group_id = self._options.client.get("group.id")
+        if group_id is None or offsets == self._group_offsets or self._clock.monotonic() < self._commit_from:
+            return
+        try:
+            self._lookup.commit(group_id, offsets)
+        except OdradekError as error:
+            self._commit_from = self._clock.monotonic() + COMMIT_AGAIN_S
+            _log.warning("Progress is not committed to the group %r for %d s: %s", group_id, COMMIT_AGAIN_S, error)
+        else:
+            self._group_offsets = offsets
 
     def _must_wait(self, start: Offsets, latest: Offsets) -> bool:
         """Return whether to wait for `minOffsetsPerTrigger`: never for a run's first batch, as in the JVM connector."""

@@ -5,13 +5,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from itertools import product
 from math import ceil
 from statistics import geometric_mean
 from typing import Final
 
 import click
+from msgspec.structs import asdict
 
 from bench.measure import Aim, Row, print_rows
 from bench.peers.kafka_assignors import GridCell, run_kafka_grid

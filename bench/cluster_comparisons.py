@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Final
 
+from msgspec import Struct, field
+
 from bench.clients.processes import run_client
 from bench.comparisons import THROUGHPUT, describe_shape, settle
 from bench.measure import Aim, Row, Run, cpu_seconds, resident_mib, turns
 from bench.peers.clusters import ClusterSide, ProcessCluster
 from odradek.broker.cluster.counted_store import CHILDREN, GET, MULTI
-from odradek.model.values import dataclass, field
 
 BROKERS: Final = 3
 _MIB: Final = 1024 * 1024
@@ -39,8 +40,7 @@ _FAULTS: Final = (
 """Faults of the leader: (name, signal, whether the leader is the controller)."""
 
 
-@dataclass(slots=True, kw_only=True)
-class ClusterBench:
+class ClusterBench(Struct, kw_only=True):
     """The options of a benchmark, and its running clusters. `sides` begins with Odradek; `say` prints progress."""
 
     sides: Sequence[ClusterSide]

@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Final
 
+from msgspec import Struct, field
+
 from bench.clients.processes import background_client, run_client
 from bench.measure import Aim, Row, Run, cpu_seconds, peak_resident_mib, resident_mib, rounds
 from bench.peers.servers import Server
 from bench.peers.sides import Side, running
-from odradek.model.values import dataclass, field
 
 _MIB: Final = 1024 * 1024
 _SETTLE_S: Final = 0.5
@@ -38,8 +39,7 @@ FOOTPRINT: Final = Aim(0.1, at_most=True)
 """The aims of DESIGN 6."""
 
 
-@dataclass(slots=True, kw_only=True)
-class Bench:
+class Bench(Struct, kw_only=True):
     """The options of a benchmark, and its running brokers. `say` prints progress."""
 
     ours: Side

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+from msgspec import Struct
 
 from bench.measure import cpu_seconds_of_tree
 from bench.peers.sides import kafka_side, odradek_side
 from bench.peers.spark_connector import connector_jars
-from odradek.model.values import dataclass
 from odradek.spark.session import local_session, stop_session
 
 SIDES: Final = ("odradek", "JVM", "JVM, 10 ms")
@@ -34,8 +34,7 @@ _LIVE_RATE: Final = 1_000
 _TIMEOUT_S: Final = 120.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Took:
+class Took(Struct, frozen=True, kw_only=True):
     """The seconds that a run measured, and the CPU seconds of Spark's JVM and its Python processes."""
 
     seconds: float

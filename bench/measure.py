@@ -8,10 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from msgspec import Struct
 from rich.console import Console
 from rich.table import Table
-
-from odradek.model.values import dataclass
 
 _CPUCLOCK_SCHED = 2
 """The kind of CPU clock, in the number that Linux gives to a process's clock: see clock_getcpuclockid(3)."""
@@ -62,8 +61,7 @@ def peak_resident_mib(pid: int) -> float:
     return float("nan")
 
 
-@dataclass(frozen=True, slots=True)
-class Aim:
+class Aim(Struct, frozen=True):
     """The least ratio to reach, or with `at_most` the greatest one allowed."""
 
     ratio: float
@@ -78,8 +76,7 @@ class Aim:
         return shown <= self.ratio if self.at_most else shown >= self.ratio
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Row(Struct, frozen=True, kw_only=True):
     """One measurement: the figure of each side by name, and the two sides of the ratio."""
 
     what: str

@@ -14,11 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from msgspec import Struct
+
 from bench.peers.kafka_peer import KafkaBroker, kafka_home
 from bench.peers.sides import OPTIONS, BrokerProcess
 from odradek.config import parse_host_port
 from odradek.model import UnavailableError
-from odradek.model.values import dataclass
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.schemas import Message
 from odradek.runtime import system_runtime
@@ -49,8 +50,7 @@ class ClusterBroker(BrokerProcess, Protocol):
         """Whether the process runs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessCluster:
+class ProcessCluster(Struct, frozen=True, kw_only=True):
     """Brokers of one side, by id. `find_controller` takes a broker's address and returns the controller's id.
 
     `metrics` are the HOST:PORT of the brokers' metrics pages, by id; empty without metrics.
@@ -112,8 +112,7 @@ class ProcessCluster:
                 broker.kill()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterSide:
+class ClusterSide(Struct, frozen=True, kw_only=True):
     """A side: `make(folder, brokers, session_timeout_ms)` returns a cluster that has not started yet."""
 
     name: str

@@ -16,10 +16,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final
 
+from msgspec import Struct
+
 from bench.peers.kafka_peer import kafka_home
 from odradek.assignors import GroupSubscription, MemberSubscription
 from odradek.model import UnavailableError
-from odradek.model.values import dataclass
 
 _SOURCE: Final = Path(__file__).resolve().parent / "kafka" / "Assignors.java"
 _GRID_SOURCE: Final = _SOURCE.with_name("AssignorGrid.java")
@@ -29,8 +30,7 @@ _NO_COMPILER: Final = "jdk.compiler"
 Partitions = list[tuple[str, int]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class Case(Struct, frozen=True, kw_only=True):
     """One input of an assignor. A member's generation is that of its owned partitions, -1 without any."""
 
     strategy: str
@@ -39,8 +39,7 @@ class Case:
     prints: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class Result(Struct, frozen=True, kw_only=True):
     """The result of a case: `seconds` of each repetition, and the JVM's peak resident memory so far."""
 
     seconds: Sequence[float]
@@ -60,8 +59,7 @@ def run_kafka_assignors(cases: Iterable[Case], *, timeout_s: float, flags: Seque
         return list(_results(_run(_SOURCE, file.name, flags=flags, timeout_s=timeout_s)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GridCell:
+class GridCell(Struct, frozen=True, kw_only=True):
     """A group of Kafka's ServerSideAssignorBenchmark; `ratio` is the number of partitions per member."""
 
     assignor: str

@@ -12,8 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Self
 
+from msgspec import Struct
+
 from bench.peers.maven import fetch_jars
-from odradek.model.values import dataclass
 from odradek.spark.local.java import find_java
 from odradek.testing.servers.ports import free_ports
 from odradek.testing.servers.server_process import ServerProcess
@@ -64,8 +65,7 @@ _ALONE: Final = {
 _CLUSTER_ID: Final = "T2RyYWRlayBwZWVyIGthZg"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KafkaHome:
+class KafkaHome(Struct, frozen=True, kw_only=True):
     """The path of `java`, the folder of Kafka's jars, and its log configuration (warnings to stderr)."""
 
     java: Path

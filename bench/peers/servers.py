@@ -5,14 +5,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from msgspec import Struct
+
 from bench.clients.processes import client_command
-from odradek.model.values import dataclass
 from odradek.testing.servers.odradek_process import ServedBroker
 from odradek.testing.servers.server_process import AnnouncingProcess
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Server:
+class Server(Struct, frozen=True, kw_only=True):
     """A running server: its address for clients, and its process."""
 
     name: str

@@ -6,10 +6,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Protocol
 
+from msgspec import Struct
+
 from bench.peers.kafka_peer import KafkaBroker, kafka_home
 from bench.peers.servers import Server
 from odradek.model import UnavailableError
-from odradek.model.values import dataclass
 from odradek.testing.servers.odradek_process import ServedBroker
 
 OPTIONS: Final = {
@@ -43,8 +44,7 @@ class BrokerProcess(Protocol):
         """Kill the process as a crash does."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
+class Side(Struct, frozen=True, kw_only=True):
     """One side: `make(data_dir, options)` prepares a directory and returns a broker that has not started yet."""
 
     name: str

@@ -231,7 +231,7 @@ def mixed() -> tuple[Coordinator, ClassicClient, Member]:
 
 def join_request(at: Coordinator, client: ClassicClient, **changes: Any) -> JoinRequest:
     request = client._join_request(at)
-    fields = {name: getattr(request, name) for name in request.__dataclass_fields__}
+    fields = {name: getattr(request, name) for name in request.__struct_fields__}
     return JoinRequest(**(fields | changes))
 
 

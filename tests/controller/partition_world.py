@@ -1,9 +1,10 @@
 """Topics as a tree has them, for decisions that are written: small, and versions are checked as a store does."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from odradek.config import BrokerConfig, ListenerAddress
 from odradek.controller import elections

@@ -1,9 +1,9 @@
 """A leader asks for another ISR (M1): what is written, and what is refused with which code."""
 
-from dataclasses import replace
 from uuid import UUID
 
 import pytest
+from msgspec.structs import replace
 from partition_world import CONTROLLER_EPOCH, TOPIC_ID, image, partition, topic, with_isr, written
 
 from odradek.controller import (

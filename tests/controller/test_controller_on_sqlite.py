@@ -3,11 +3,11 @@
 import asyncio
 import random
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from command_listener import ListeningMetadataLoop
+from msgspec.structs import replace
 
 from odradek.config import BrokerConfig, ListenerAddress
 from odradek.controller import NewTopic

@@ -1,8 +1,7 @@
 """Elections that somebody asks for, brokers that stop, and the balance of leaders (M1, M9, M10)."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 from partition_world import CONTROLLER_EPOCH, image, partition, topic, written
 
 from odradek.controller import (

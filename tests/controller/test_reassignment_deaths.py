@@ -2,10 +2,10 @@
 
 import random
 from collections import Counter
-from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from partition_world import CONTROLLER_EPOCH, image, partition, topic, with_live, written
 
 from odradek.controller import AlterPartitionItem, advance, alter_partition, plan_reassignments, reassignments

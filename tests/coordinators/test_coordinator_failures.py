@@ -5,12 +5,12 @@ The context runs on a `VirtualLoop`.
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import pytest
 from counter_machine import Add, AddUnsafely, Await, Clear, ControlledPartition, Counters, Get, Total
+from msgspec.structs import replace
 from test_coordinator_context import Scene, code_of, play
 
 from odradek.broker.coordinators import coordinator_context

@@ -9,12 +9,13 @@ import json
 import random
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import fields, is_dataclass, replace
 from typing import Any, Final
 from uuid import UUID
 
 from crc32c import crc32c
 from fuzz_engine import Target
+from msgspec import Struct
+from msgspec.structs import replace
 
 from odradek.config import ListenerAddress
 from odradek.log.checkpoints import checkpoint_file, meta_properties
@@ -144,7 +145,7 @@ def _check_record(types: RecordTypes, content: bytes | memoryview) -> None:
 
 
 def _without(value: Any, name: str) -> list[Any]:
-    return [getattr(value, field.name) for field in fields(value) if field.name != name]
+    return [getattr(value, field) for field in value.__struct_fields__ if field != name]
 
 
 def group_seeds() -> Iterator[bytes]:
@@ -357,9 +358,9 @@ def _check_value(value: Any, name: str = "") -> None:
         for key, each in value.items():
             _check_value(key)
             _check_value(each)
-    elif is_dataclass(value):
-        for field in fields(value):
-            _check_value(getattr(value, field.name), field.name)
+    elif isinstance(value, Struct):
+        for name in value.__struct_fields__:
+            _check_value(getattr(value, name), name)
     elif isinstance(value, tuple):
         for each in value:
             _check_value(each)

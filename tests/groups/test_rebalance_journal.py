@@ -2,8 +2,9 @@
 
 import asyncio
 import json
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from odradek.broker.groups.rebalance_journal import MOST_PARTITIONS, to_json
 from odradek.clients import Admin

@@ -212,7 +212,7 @@ def test_a_strategy_of_ones_own_is_explained_by_its_input_and_its_answer_alone()
 def test_an_explanation_as_json_has_the_member_and_the_steps() -> None:
     (found,) = lab_json("explain", "t-0", "-t", "t=4", "-m", "2")
     assert (found["partition"], found["member"], found["strategy"], len(found["steps"])) == (["t", 0], "c0", "range", 3)
-    assert set(found) == set(Explanation.__dataclass_fields__)
+    assert set(found) == set(Explanation.__struct_fields__)
 
 
 @pytest.mark.parametrize(

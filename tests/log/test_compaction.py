@@ -1,9 +1,8 @@
 """The records that compaction keeps, rule by rule, as Kafka's cleaner does. Row M1."""
 
-from dataclasses import replace
-
 import pytest
 from compacting import COMPACT, DAY_MS, NOW, T0, Room, spans
+from msgspec.structs import replace
 
 from odradek.log.cleaner.log_cleaner import CleanerSettings
 from odradek.protocol.batches.compression import Codec

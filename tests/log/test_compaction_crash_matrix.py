@@ -7,10 +7,10 @@ aborted, and a new compaction finds what an earlier one began. A run tries a fou
 """
 
 import random
-from dataclasses import replace
 
 import pytest
 from compacting import COMPACT, NOW, T0, Room
+from msgspec.structs import replace
 from sampling import crash_points
 
 from odradek.log import Log, LogConfig

@@ -1,12 +1,12 @@
 """A compacted log against a model of it, a Python dict, in any order of operations that Hypothesis finds. Row M1."""
 
 import random
-from dataclasses import replace
 
 from compacting import COMPACT, T0, Room
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from msgspec.structs import replace
 
 from odradek.log.cleaner.log_cleaner import CleanerSettings
 from odradek.protocol.batches.compression import Codec

@@ -2,13 +2,13 @@
 
 import subprocess
 import sys
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
 from compacting import COMPACT, NOW, T0, Room
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from odradek.columns.compaction_code import compaction_code, compile_now
 from odradek.log.cleaner.log_cleaner import CleanerSettings

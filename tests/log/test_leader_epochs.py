@@ -1,10 +1,9 @@
 """Which leader wrote what: the rules of OffsetForLeaderEpoch, and truncations at both ends. KIP-101, KIP-279."""
 
-import dataclasses
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from odradek.log import Log, LogConfig
 from odradek.log.checkpoints.leader_epoch_cache import EpochStart, LeaderEpochs
@@ -133,7 +132,7 @@ def test_a_file_with_the_last_epoch_is_used_and_deleted_records_need_none(
 def test_the_last_record_may_be_in_a_finished_segment(caplog: pytest.LogCaptureFixture) -> None:
     disk = closed(0, 3)
     log = reopened(disk)
-    config = dataclasses.replace(log.config, cleanup_policy=("compact",), max_compaction_lag_ms=1)
+    config = replace(log.config, cleanup_policy=("compact",), max_compaction_lag_ms=1)
     log.update_config(config)
     log.roll_for_compaction(NOW + 10)
     assert log.segment_base_offsets[-1] == log.log_end_offset == 4

@@ -1,10 +1,10 @@
 """Appending and reading back: offsets, refusals, times, duplicates. Row M1."""
 
-import dataclasses
 import itertools
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
 from odradek.log import Log, LogConfig
 from odradek.model import ErrorCode, KafkaError
@@ -276,7 +276,7 @@ def test_discarding_writes_keeps_offsets_and_no_records() -> None:
 def test_a_configuration_takes_effect_on_the_next_append() -> None:
     log = new_log()
     log.append(batch(b"x" * 1000), leader_epoch=0, now_ms=NOW)
-    log.update_config(dataclasses.replace(log.config, max_message_bytes=500, segment_bytes=600))
+    log.update_config(replace(log.config, max_message_bytes=500, segment_bytes=600))
     assert refusal(log, batch(b"x" * 1000)) == ErrorCode.message_too_large
     log.append(batch(b"x"), leader_epoch=0, now_ms=NOW)
     assert log.segment_base_offsets == [0, 1]
@@ -286,7 +286,7 @@ def test_a_configuration_changes_the_roll_time_of_the_active_segment() -> None:
     """A changed `segment.ms` also applies to the existing active segment."""
     log = new_log()
     log.append(batch(b"a"), leader_epoch=0, now_ms=NOW)
-    log.update_config(dataclasses.replace(log.config, segment_ms=10))
+    log.update_config(replace(log.config, segment_ms=10))
     log.append(batch(b"b", time_ms=NOW + 11), leader_epoch=0, now_ms=NOW + 11)
     assert log.segment_base_offsets == [0, 1]
 
@@ -298,7 +298,7 @@ def test_a_repeated_batch_is_a_duplicate_although_a_new_rule_refuses_it() -> Non
     log.append(sent(b"x" * 1000, 0, NOW), leader_epoch=0, now_ms=NOW)
     log.append(sent(b"b", 1, NOW + 2000), leader_epoch=0, now_ms=NOW + 2000)
     assert log.append(sent(b"x" * 1000, 0, NOW), leader_epoch=0, now_ms=NOW + 2000)[:2] == (0, 0), "it is too old now"
-    log.update_config(dataclasses.replace(log.config, max_message_bytes=500))
+    log.update_config(replace(log.config, max_message_bytes=500))
     again = log.append(sent(b"x" * 1000, 0, NOW), leader_epoch=0, now_ms=NOW)
     assert (again.first_offset, again.duplicate) == (0, True), "and it is too large"
     damaged = sent(b"x" * 1000, 0, NOW)

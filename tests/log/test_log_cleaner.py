@@ -2,11 +2,11 @@
 
 import errno
 import logging
-from dataclasses import replace
 from typing import NoReturn
 
 import pytest
 from compacting import COMPACT, NOW, T0, Room
+from msgspec.structs import replace
 
 from odradek.columns import compaction_code
 from odradek.log.cleaner import log_cleaner

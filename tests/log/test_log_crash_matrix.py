@@ -6,9 +6,10 @@ A run tries a fourth of the changes, and `ODRADEK_SEEDS=5` all of them, with fiv
 
 import random
 import uuid
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
+from msgspec.structs import replace
 from sampling import crash_points, seeds
 
 from odradek.log import Log, LogConfig, LogManager

@@ -3,7 +3,8 @@
 import random
 import struct
 import uuid
-from dataclasses import asdict
+
+from msgspec.structs import asdict
 
 from odradek.log import LogConfig, LogManager
 from odradek.log.inspection.file_contents import (

@@ -6,10 +6,10 @@ import signal
 import struct
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from odradek.log import Log, LogConfig
 from odradek.log.recovery import segment_recovery

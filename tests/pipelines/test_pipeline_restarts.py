@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from odradek.pipelines.attempts import AttemptFailedError
 from odradek.pipelines.config import AnyPipeline, parse_pipeline

@@ -1,8 +1,7 @@
 """A broker updates only the changed partitions of a topic, which may have thousands."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from odradek.broker.replication.follower import Follower
 from odradek.broker.replication.partition import Partition

@@ -1,9 +1,9 @@
 """Brokers wait for a controller that hangs only while it is the controller (M9)."""
 
 import asyncio
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from odradek.broker.cluster.requests.broker_connections import BrokerConnections
 from odradek.broker.cluster.requests.controller_requests import ControllerRequests

@@ -2,10 +2,10 @@
 
 import asyncio
 import logging
-from dataclasses import replace
 
 import pytest
 from lost_disks import create, fill
+from msgspec.structs import replace
 
 from odradek.clients import Admin
 from odradek.metadata import paths

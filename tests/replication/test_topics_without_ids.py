@@ -1,10 +1,10 @@
 """Old tools write a topic's node without its id (KAFKA-14190), which must not make it another topic."""
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 from lost_disks import create, fill
+from msgspec.structs import replace
 
 from odradek.metadata import paths
 from odradek.metadata.nodes import TopicNode

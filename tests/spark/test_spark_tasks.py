@@ -3,12 +3,12 @@
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 from odradek.clients.cluster import NoBrokerError
 from odradek.model import ConfigurationError, KafkaError, OdradekError, TopicPartition

@@ -10,10 +10,10 @@ and if the matrix is small enough, `cheapest_cycles` finds the optimum.
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from odradek.assignors.cheapest_cycles import cancel_negative_cycles
-from odradek.model.values import dataclass
 
 Counts = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -23,8 +23,7 @@ _MAX_EXACT_CELLS: Final = 1 << 16
 inputs are balanced well without the search."""
 
 
-@dataclass(slots=True, kw_only=True)
-class Groups:
+class Groups(Struct, kw_only=True):
     """Members as rows, groups of interchangeable partitions as columns."""
 
     totals: Counts

@@ -6,8 +6,9 @@ from enum import StrEnum
 from itertools import chain
 from typing import Protocol
 
+from msgspec import Struct, field
+
 from odradek.model import TopicPartition
-from odradek.model.values import dataclass, field
 
 Assignment = Mapping[str, Sequence[TopicPartition]]
 """Partitions by member id; members without partitions are included."""
@@ -16,8 +17,7 @@ NO_GENERATION = -1
 """The generation of a member that has not joined the group before."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberSubscription:
+class MemberSubscription(Struct, frozen=True, kw_only=True):
     """A member's subscribed topics and owned partitions."""
 
     topics: Collection[str]
@@ -31,8 +31,7 @@ class MemberSubscription:
     """The bytes that `Assignor.user_data` returned in the member."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupSubscription:
+class GroupSubscription(Struct, frozen=True, kw_only=True):
     """The complete input of an assignor."""
 
     partitions: Mapping[str, int]

@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from itertools import pairwise
 
 import numpy as np
+from msgspec import Struct
 
 from odradek.assignors.interface import (
     NO_GENERATION,
@@ -23,7 +24,6 @@ from odradek.assignors.partition_index import IndexedPartitions, Numbers, Partit
 from odradek.assignors.placement import LazyAssignment
 from odradek.assignors.sticky_placement import NO_OWNER, PlacementInput, Racks, place, stable_order
 from odradek.model import OdradekError, TopicPartition
-from odradek.model.values import dataclass
 from odradek.protocol.consumer_protocol import (
     StickyUserData,
     decode_generation_user_data,
@@ -35,8 +35,7 @@ from odradek.protocol.consumer_protocol import (
 _log = logging.getLogger("odradek.assignors")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class Claim(Struct, frozen=True, kw_only=True):
     """The partitions that a member reports as owned, and the generation in which it owned them."""
 
     partitions: Sequence[tuple[str, int]] = ()

@@ -7,10 +7,10 @@ keeps the first of its previous partitions; the others go in turn to the members
 from collections.abc import Sequence
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from odradek.assignors.balancing import Groups, balanced_counts
-from odradek.model.values import dataclass
 
 Numbers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -18,8 +18,7 @@ Flags = NDArray[np.bool_]
 NO_OWNER = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Racks:
+class Racks(Struct, frozen=True, kw_only=True):
     """The racks of members and replicas (KIP-881). Partitions with equal replica racks share a rack set."""
 
     set_of_partition: Numbers
@@ -28,8 +27,7 @@ class Racks:
     """For each member (row) and rack set (column): whether the member has no rack, or one of the set."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlacementInput:
+class PlacementInput(Struct, frozen=True, kw_only=True):
     """The input of `place`. Partitions of all topics are numbered in the order of topics."""
 
     partition_counts: Numbers

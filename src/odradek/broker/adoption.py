@@ -16,8 +16,10 @@ __cluster_metadata-0/      configurations          → /config/topics/{topic}
 
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from odradek.broker.cluster.registration.broker_session import prepare_tree
 from odradek.config import BrokerConfig, topic_config
@@ -32,15 +34,13 @@ from odradek.metadata import paths
 from odradek.metadata.nodes import NO_LEADER, ConfigNode, PartitionStateNode, ProducerIdBlockNode, TopicNode
 from odradek.metadata.store import Create, Operation, SetData, Store
 from odradek.model import ConfigurationError, StorageError, TopicPartition
-from odradek.model.values import dataclass
 from odradek.runtime import Disk, Entropy
 
 PRODUCER_ID_GAP: Final = 1_000_000_000
 """Number of producer ids left for Kafka, which does not know ids allocated after the adoption."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdoptedTopic:
+class AdoptedTopic(Struct, frozen=True, kw_only=True):
     """An adopted topic. `epochs`: each partition's latest leader epoch; `ignored`: unsupported configuration keys."""
 
     name: str
@@ -52,8 +52,7 @@ class AdoptedTopic:
     """Whether the tree did not have the topic before."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnknownTopic:
+class UnknownTopic(Struct, frozen=True, kw_only=True):
     """A topic that is not adopted because its id is unknown, with its partitions' folders."""
 
     name: str
@@ -68,8 +67,7 @@ class UnknownTopic:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Adoption:
+class Adoption(Struct, frozen=True, kw_only=True):
     """The result of `adopt`, sorted by name: the adopted topics, and the topics with unknown ids."""
 
     broker_id: int
@@ -77,8 +75,7 @@ class Adoption:
     unknown: Sequence[UnknownTopic]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _FoundTopic:
+class _FoundTopic(Struct, frozen=True, kw_only=True):
     """A topic on disk: its id (None if unknown), each partition's latest leader epoch, and its sorted folders."""
 
     topic_id: uuid.UUID | None

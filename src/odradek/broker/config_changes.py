@@ -8,20 +8,20 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from msgspec import Struct
+
 from odradek.config import BrokerConfig, GroupConfig, TopicConfig
 from odradek.metadata import paths
 from odradek.metadata.nodes import BrokenNodeError, ConfigNode
 from odradek.metadata.store import BadVersion, Check, Create, NodeExists, NoNode, Operation, SetData, Store
 from odradek.model import ErrorCode, KafkaError
-from odradek.model.values import dataclass
 
 _log = logging.getLogger("odradek.broker")
 _ATTEMPTS: Final = 10
 """Limit of attempts to write one change despite concurrent writes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigChange:
+class ConfigChange(Struct, frozen=True, kw_only=True):
     """A configuration change of a topic, of a group, of a broker, or of all brokers if none is given.
 
     `change` maps the current configuration to the new one, or raises `KafkaError`. It may be called repeatedly.

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Protocol
 
+from msgspec import Struct
+
 from odradek.broker.config_changes import ConfigChange
 from odradek.broker.cooperation import cooperatively
 from odradek.broker.parts import HasConfig, HasImage, HasMetadataLoop
@@ -35,7 +37,6 @@ from odradek.config import (
 )
 from odradek.metadata.image import ClusterImage
 from odradek.model import ConfigurationError, ErrorCode, KafkaError, validate_topic_name
-from odradek.model.values import dataclass
 from odradek.security import CLUSTER_NAME, AclOperation, ResourceType
 
 
@@ -53,8 +54,7 @@ class ConfigResourceType(IntEnum):
     GROUP = 32
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlterResource:
+class AlterResource(Struct, frozen=True, kw_only=True):
     """One resource of an AlterConfigs request. With `replaces`, keys that are not altered are removed."""
 
     type: int

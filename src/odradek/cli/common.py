@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import contextlib
-import dataclasses
 import json
 import logging
 import sys
@@ -14,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from odradek.cli.process import until_terminated
 from odradek.clients import Admin
@@ -189,8 +190,8 @@ def _read(path: str | None) -> Mapping[str, str]:
 def _plain(value: object) -> object:
     if isinstance(value, bytes | bytearray | memoryview):
         return base64.b64encode(value).decode()
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, Struct):
+        return asdict(value)
     if isinstance(value, uuid.UUID):
         return str(value)
     if isinstance(value, Enum):

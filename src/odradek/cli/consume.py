@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import click
+from msgspec import Struct
 
 from odradek.cli.common import client_settings, cluster_options, progress, run
 from odradek.cli.formats import Formatter, formatter, json_formatter, unescape
 from odradek.clients import Consumer
 from odradek.clients.consumer import ConsumerSettings
 from odradek.model import KafkaError, TopicPartition, validate_topic_name
-from odradek.model.values import dataclass
 
 _OFFSET = re.compile(r"beginning|earliest|end|latest|-?\d+|@\d+")
 _METADATA_TIMEOUT_MS = 2_000
@@ -21,8 +21,7 @@ _POLL_MS = 200
 """Time between two checks whether the end has been reached."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Selection:
+class _Selection(Struct, frozen=True, kw_only=True):
     """The topics, partitions and offsets to read."""
 
     topics: tuple[str, ...]

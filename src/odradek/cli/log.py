@@ -4,7 +4,6 @@ Both subcommands only read, take no lock, and may run beside the broker. `dump` 
 `kafka-dump-log.sh`; with `--json`, field names are in snake_case.
 """
 
-import dataclasses
 import errno
 import re
 import sys
@@ -13,6 +12,7 @@ from contextlib import suppress
 from typing import Final
 
 import click
+from msgspec.structs import asdict
 
 from odradek.cli.common import json_line, json_option, progress
 from odradek.log.inspection.file_contents import (
@@ -162,12 +162,12 @@ def _state_json(disk: Disk, directory: str) -> str:
 
 
 def _row_json(file: str, row: Row, types: RecordTypes | None) -> str:
-    fields: dict[str, object] = {field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
+    fields: dict[str, object] = asdict(row)
     if isinstance(row, LoggedRecord):
         fields["headers"] = [{"key": key, "value": value} for key, value in row.headers]
         if types is not None and row.control_type is None:
             decoded = decode_internal_record(types, row.key, row.value)
-            fields |= {field.name: getattr(decoded, field.name) for field in dataclasses.fields(decoded)}
+            fields |= asdict(decoded)
     return json_line({"file": file, "type": _type_of(row), **fields})
 
 
@@ -188,7 +188,7 @@ def _text(row: Row, types: RecordTypes | None) -> str:
         return _producer_text(row)
     if isinstance(row, Property):
         return f"{row.name}: {_printable(row.value.encode())}"
-    return " ".join(f"{_camel_case(field.name)}: {getattr(row, field.name)}" for field in dataclasses.fields(row))
+    return " ".join(f"{_camel_case(name)}: {value}" for name, value in asdict(row).items())
 
 
 def _batch_text(batch: Batch) -> str:
@@ -298,7 +298,7 @@ def verify(*, directories: Sequence[str], records: bool, as_json: bool) -> None:
                 click.echo(json_line({"type": "finding", **_fields(finding)}) if as_json else _sentence(finding))
     totals = verification.totals
     if as_json:
-        click.echo(json_line({"type": "totals", **dataclasses.asdict(totals)}))
+        click.echo(json_line({"type": "totals", **asdict(totals)}))
     else:
         verdict = "nothing is damaged"
         if totals.damaged_files:
@@ -332,7 +332,7 @@ def _log_bytes(disk: Disk, directory: str) -> int:
 
 
 def _fields(finding: Finding) -> Mapping[str, object]:
-    return {field.name: getattr(finding, field.name) for field in dataclasses.fields(finding)}
+    return asdict(finding)
 
 
 def _sentence(finding: Finding) -> str:

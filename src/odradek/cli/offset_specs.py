@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from typing import IO, Final
 
 import click
+from msgspec import Struct
 
 from odradek.model import ConfigurationError, TopicPartition
-from odradek.model.values import dataclass
 
 _DURATION: Final = re.compile(
     r"P(?:(?P<days>\d+)D)?(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d{1,9})?)S)?)?", re.I
@@ -41,8 +41,7 @@ def duration_ms(text: str) -> int:
     return round(sum(float(part) * _UNIT_MS[name] for name, part in parts.items()))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedOffset:
+class PlannedOffset(Struct, frozen=True, kw_only=True):
     """A line of a plan: the offset to commit for a group's partition."""
 
     line: int

@@ -3,13 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 
+from msgspec import Struct
+
 from odradek.metadata.paths import child
 from odradek.metadata.store import Node, NoNode, Reader, SessionExpired, Watch
-from odradek.model.values import dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TreeChange:
+class TreeChange(Struct, frozen=True, kw_only=True):
     """A change: `event` is created, changed or deleted; `node` is the new node, None after a deletion."""
 
     event: str
@@ -17,8 +17,7 @@ class TreeChange:
     node: Node | None
 
 
-@dataclass(slots=True)
-class _Known:
+class _Known(Struct):
     """A watched path; `node` is None while it does not exist. `depth` levels below it are watched (None: all)."""
 
     depth: int | None

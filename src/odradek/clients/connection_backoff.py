@@ -4,15 +4,15 @@ The delay before connecting to an unreachable broker again begins with `reconnec
 hung broker accepts connections, so only a late response reveals it.
 """
 
+from msgspec import Struct
+
 from odradek.clients.backoff import Backoff
 from odradek.clients.settings import ClientSettings
-from odradek.model.values import dataclass
 from odradek.runtime import Runtime
 from odradek.wire.client_connection import ClientConnection
 
 
-@dataclass(slots=True)
-class _Failures:
+class _Failures(Struct):
     backoff: Backoff
     retry_at: float = 0.0
     """The monotonic second of the next attempt."""

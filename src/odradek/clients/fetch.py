@@ -7,11 +7,12 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from msgspec import Struct, field
+
 from odradek.clients.cluster import Cluster
 from odradek.clients.offsets import ISOLATION_LEVELS
 from odradek.clients.settings import ClientSettings
 from odradek.model import Buffer, ErrorCode, KafkaError, TopicPartition
-from odradek.model.values import dataclass, field
 from odradek.protocol.api import ApiKey
 from odradek.protocol.batches.record_batch import BatchHeader, iterate_batches, verify_crc
 from odradek.protocol.errors import CorruptBatchError, MalformedMessageError
@@ -34,8 +35,7 @@ class FetchPosition(NamedTuple):
     topic_id: uuid.UUID | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchLimits:
+class FetchLimits(Struct, frozen=True, kw_only=True):
     """Limits of a fetch: `fetch.max.wait.ms`, `fetch.min.bytes`, `fetch.max.bytes`, `isolation.level`.
 
     `rack` is `client.rack`, for which the leader may name a preferred read replica (KIP-392).
@@ -48,8 +48,7 @@ class FetchLimits:
     rack: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchRequest:
+class FetchRequest(Struct, frozen=True, kw_only=True):
     """The content of one Fetch. `forgotten` are partitions to remove from the session, with topic ids (KIP-227)."""
 
     positions: Mapping[TopicPartition, FetchPosition]

@@ -2,18 +2,18 @@
 
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any, Final
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from odradek.model import ErrorCode, TopicPartition
-from odradek.model.values import dataclass, field
 from odradek.protocol.messages.message_codec import optional
 
 NO_LEADER: Final = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class Node(Struct, frozen=True, kw_only=True):
     """A broker's id, address and rack."""
 
     node_id: int
@@ -22,8 +22,7 @@ class Node:
     rack: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionMetadata:
+class PartitionMetadata(Struct, frozen=True, kw_only=True):
     """A partition's replicas; `leader` is -1 without a leader, `leader_epoch` -1 from brokers too old to return it."""
 
     leader: int
@@ -33,8 +32,7 @@ class PartitionMetadata:
     offline_replicas: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicMetadata:
+class TopicMetadata(Struct, frozen=True, kw_only=True):
     """A topic. `numbers` are its partition numbers, `available` those with a live leader, both ascending."""
 
     name: str
@@ -46,8 +44,7 @@ class TopicMetadata:
     available: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterMetadata:
+class ClusterMetadata(Struct, frozen=True, kw_only=True):
     """The metadata of a cluster, which is also a partitioner's `ClusterView`."""
 
     cluster_id: str | None = None

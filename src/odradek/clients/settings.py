@@ -5,12 +5,12 @@ in their packages.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from odradek.config import ConfigType, Definition, parse_host_port
 from odradek.config.definition import boolean, definitions, integer, names, text, unknown_key
 from odradek.model import ConfigurationError
-from odradek.model.values import dataclass
 
 _SECURITY = "connections are plaintext"
 _METRICS = "metrics are totals since the start"

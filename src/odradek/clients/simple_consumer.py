@@ -6,6 +6,8 @@ from contextlib import aclosing
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
+from msgspec import Struct
+
 from odradek.clients.arguments import addresses_of, by_partition, numbers_by_partition, partition_of, partitions_of
 from odradek.clients.cluster import Cluster, ConnectionPurpose
 from odradek.clients.consumer import ConsumerRecord
@@ -17,7 +19,6 @@ from odradek.clients.reader import PartitionReader
 from odradek.clients.retry import retrying
 from odradek.clients.settings import FetchSettings, make_settings
 from odradek.model import KafkaError, TopicPartition, UnavailableError
-from odradek.model.values import dataclass
 from odradek.protocol.batches.record_batch import iterate_batches
 from odradek.protocol.batches.records import decode_records
 from odradek.runtime import Runtime, system_runtime
@@ -30,8 +31,7 @@ _MAX_OFFSET = 2**63 - 1
 Partition = TopicPartition | tuple[str, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fetched(Generic[R]):
+class Fetched(Struct, Generic[R], frozen=True, kw_only=True):
     """The records of one fetch, and the partition's offsets at that time; -1 means unknown.
 
     `next_offset` is the offset to fetch next, after any control and aborted batches. `leader_epoch` is the epoch of
@@ -48,8 +48,7 @@ class Fetched(Generic[R]):
     topic_id: uuid.UUID | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionLeader:
+class PartitionLeader(Struct, frozen=True, kw_only=True):
     """A partition's leader, its leader epoch, and the broker ids of its replicas and in-sync replicas."""
 
     partition: TopicPartition

@@ -5,11 +5,11 @@ from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from odradek.columns import decode_kernel as kernel
 from odradek.columns.memory import address
 from odradek.model import Buffer, ErrorCode, KafkaError
-from odradek.model.values import dataclass
 from odradek.protocol.batches.compression import MAX_DECOMPRESSED_BYTES, Codec, decompress
 from odradek.protocol.batches.record_batch import HEADER_SIZE, BatchHeader, iterate_batches, verify_crc
 from odradek.protocol.errors import CorruptBatchError
@@ -22,8 +22,7 @@ _CHUNK_BYTES: Final = 8 << 20
 _MOST_DELTA: Final = 1 << 31
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordColumns:
+class RecordColumns(Struct, frozen=True, kw_only=True):
     """The columns to decode, in order.
 
     `timestamp_type` is 0 for create time, 1 for log append time. Spark's timestamps are in `us`, Kafka's in `ms`.

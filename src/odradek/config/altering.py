@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from typing import Final
 
+from msgspec import Struct
+
 from odradek.config.definition import ConfigType, Definition, Value
 from odradek.model import ErrorCode, KafkaError
-from odradek.model.values import dataclass
 
 LONGEST_VALUE: Final = 32_767
 """Kafka's limit of a value, in characters."""
@@ -24,8 +25,7 @@ class AlterOperation(IntEnum):
     SUBTRACT = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Alteration:
+class Alteration(Struct, frozen=True, kw_only=True):
     """One key of a request. `operation` may be a number outside `AlterOperation`."""
 
     name: str

@@ -25,7 +25,7 @@ Deliberate deviations:
 
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from odradek.config.consistency import check_consistency
@@ -47,7 +47,6 @@ from odradek.config.definition import (
 )
 from odradek.config.replaced_keys import check_not_replaced
 from odradek.config.unimplemented_keys import check_static, divided
-from odradek.model.values import dataclass, field
 
 COMPRESSION_TYPES: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 CLEANUP_POLICIES: Final = ("compact", "delete")

@@ -6,14 +6,13 @@ metadata; `definitions(cls)` collects them. The text forms are those of Kafka's 
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from types import MappingProxyType
 from typing import Any, Final
 
 from odradek.model import ConfigurationError
 from odradek.model.suggestions import similar_names
-from odradek.model.values import dataclass, field
 
 Value = bool | int | float | str | tuple[str, ...] | None
 INT_MAX: Final = 2**31 - 1

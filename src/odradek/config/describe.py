@@ -4,7 +4,9 @@ An entry's synonyms are all settings of the key, strongest first; the first one 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from odradek.config.broker import BrokerConfig
 from odradek.config.definition import ConfigSource, ConfigType, Definition
@@ -12,11 +14,9 @@ from odradek.config.dynamic import DYNAMIC
 from odradek.config.group import GroupConfig
 from odradek.config.topic import TopicConfig, topic_config
 from odradek.config.unimplemented_keys import unimplemented_keys
-from odradek.model.values import dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigSynonym:
+class ConfigSynonym(Struct, frozen=True, kw_only=True):
     """One setting of a key, or of a broker's key that the key falls back to."""
 
     name: str
@@ -24,8 +24,7 @@ class ConfigSynonym:
     source: ConfigSource
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigEntry:
+class ConfigEntry(Struct, frozen=True, kw_only=True):
     """One key in DescribeConfigs. `read_only`: not changeable while the broker runs."""
 
     name: str

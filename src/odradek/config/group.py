@@ -4,11 +4,11 @@ This broker has no share or streams groups, and none of their keys.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from odradek.config.broker import BrokerConfig
 from odradek.config.consistency import check_heartbeat, check_range
 from odradek.config.definition import Definition, definitions, integer, parse_all
-from odradek.model.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

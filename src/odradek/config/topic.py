@@ -1,6 +1,7 @@
 """A topic's keys, each with the broker's keys that it falls back to (its synonyms)."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from odradek.config.broker import (
@@ -24,7 +25,6 @@ from odradek.config.definition import (
     text,
 )
 from odradek.model import ConfigurationError
-from odradek.model.values import dataclass
 
 _NO_THROTTLE: Final = "replication is not throttled; reassign partitions without a throttle"
 _HOURS: Final = 3_600_000

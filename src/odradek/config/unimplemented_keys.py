@@ -12,9 +12,10 @@ from functools import cache
 from types import MappingProxyType
 from typing import Final
 
+from msgspec import Struct
+
 from odradek.config.definition import ConfigType, Definition, Value, unknown_key
 from odradek.model import ConfigurationError
-from odradek.model.values import dataclass
 
 _NO_TRANSACTIONS: Final = "there is no transaction coordinator"
 
@@ -299,8 +300,7 @@ _LISTENER_PREFIX: Final = "listener.name."
 """The prefix of keys for one listener. Kafka uses some of them, so they are not unknown keys."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnimplementedKey:
+class UnimplementedKey(Struct, frozen=True, kw_only=True):
     """One key. `mode`: read-only, per-broker or cluster-wide, as in Kafka's documentation."""
 
     definition: Definition

@@ -16,18 +16,18 @@ become the next leader.
 from collections.abc import Collection, Mapping
 from uuid import UUID
 
+from msgspec import Struct
+
 from odradek.controller.reassignment import assignment_of
 from odradek.controller.state_change import StateChange
 from odradek.metadata.image import UNNAMED, BrokerImage, ClusterImage, PartitionImage
 from odradek.metadata.nodes import RECOVERED, PartitionStateNode
 from odradek.model import ErrorCode, KafkaError, TopicPartition
-from odradek.model.values import dataclass
 
 ANY_EPOCH = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlterPartitionItem:
+class AlterPartitionItem(Struct, frozen=True, kw_only=True):
     """A leader's request for one partition: ISR members with their broker epochs (-1: unknown), in order.
 
     `partition_epoch` is the version of the state that the leader knows. The first request after an unclean election

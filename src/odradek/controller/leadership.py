@@ -13,6 +13,8 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Final
 
+from msgspec import Struct
+
 from odradek.controller.alter_partition import ANY_EPOCH
 from odradek.controller.elections import elect
 from odradek.controller.state_change import StateChange, new_leadership
@@ -21,7 +23,6 @@ from odradek.metadata.image import ClusterImage, PartitionImage
 from odradek.metadata.nodes import PreferredReplicaElectionNode
 from odradek.metadata.store import Delete
 from odradek.model import ErrorCode, KafkaError, TopicPartition
-from odradek.model.values import dataclass
 
 Offline = Mapping[int, Collection[TopicPartition]]
 """Replicas whose logs are offline, by broker."""
@@ -35,8 +36,7 @@ class ElectionType(IntEnum):
     UNCLEAN = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControlledShutdownPlan:
+class ControlledShutdownPlan(Struct, frozen=True, kw_only=True):
     """The plan of a controlled shutdown: `changes` are written first.
 
     Then the broker receives StopReplica, without deletion, for the partitions in `stop`. It still leads `remaining`.

@@ -7,18 +7,18 @@ change of the count, coordinators would not find their records.
 
 from collections.abc import Collection, Mapping, Sequence
 
+from msgspec import Struct
+
 from odradek.controller.placement import ClusterLoad, Replicas, place
 from odradek.controller.topic_creation import MAX_PARTITIONS, check_replicas, check_replication_factor
 from odradek.metadata.image import BrokerImage, TopicImage
 from odradek.model import ErrorCode, KafkaError
 from odradek.model.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from odradek.model.values import dataclass
 
 _FIXED = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewPartitions:
+class NewPartitions(Struct, frozen=True, kw_only=True):
     """A request for `count` partitions in all. `assignment` lists the replicas of the new ones; if None, place them."""
 
     topic: str

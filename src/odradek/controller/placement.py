@@ -12,13 +12,12 @@ too few, and never leaders.
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
-from odradek.model.values import dataclass, field
+from msgspec import Struct, field
 
 Replicas = tuple[int, ...]
 
 
-@dataclass(slots=True, kw_only=True)
-class ClusterLoad:
+class ClusterLoad(Struct, kw_only=True):
     """Each broker's number of partitions of which it is the preferred leader, and its number of replicas."""
 
     leaders: Counter[int] = field(default_factory=Counter)

@@ -6,6 +6,8 @@ with its last entry. AlterPartitionReassignments for a partition removes the par
 
 from collections.abc import Collection
 
+from msgspec import Struct
+
 from odradek.controller.placement import Replicas
 from odradek.controller.reassignment import assignment_of
 from odradek.metadata import paths
@@ -13,11 +15,9 @@ from odradek.metadata.image import ClusterImage
 from odradek.metadata.nodes import ReassignPartitionsNode
 from odradek.metadata.store import Delete, SetData
 from odradek.model import TopicPartition
-from odradek.model.values import dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReassignPartitionsRequest:
+class ReassignPartitionsRequest(Struct, frozen=True, kw_only=True):
     """The content of `/admin/reassign_partitions`, and the node's version."""
 
     node: ReassignPartitionsNode

@@ -22,6 +22,8 @@ replicas.
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
+from msgspec import Struct
+
 from odradek.controller.placement import Replicas
 from odradek.controller.state_change import StateChange, new_leadership
 from odradek.metadata import paths
@@ -29,14 +31,12 @@ from odradek.metadata.image import UNNAMED, ClusterImage, PartitionImage, TopicI
 from odradek.metadata.nodes import TopicNode
 from odradek.metadata.store import Operation, SetData
 from odradek.model import ErrorCode, KafkaError, TopicPartition
-from odradek.model.values import dataclass
 
 STEP_PARTITIONS: Final = 200
 """Limit of partitions in one transaction, which has a write for each partition and one for the topic."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assignment:
+class Assignment(Struct, frozen=True, kw_only=True):
     """A partition's replicas (RS), and which of them are being added (AR) and removed (RR)."""
 
     replicas: Replicas
@@ -78,8 +78,7 @@ class Assignment:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StopReplicas:
+class StopReplicas(Struct, frozen=True, kw_only=True):
     """A StopReplica to send: `brokers` delete their replica unless they know a newer leader epoch."""
 
     partition: TopicPartition
@@ -87,8 +86,7 @@ class StopReplicas:
     leader_epoch: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReassignmentStep:
+class ReassignmentStep(Struct, frozen=True, kw_only=True):
     """One transaction of a reassignment. Before it is written, the live brokers in `stop` delete their replicas."""
 
     topic: str
@@ -96,8 +94,7 @@ class ReassignmentStep:
     stop: tuple[StopReplicas, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReassignmentPlan:
+class ReassignmentPlan(Struct, frozen=True, kw_only=True):
     """The steps that begin reassignments, and the errors of partitions whose reassignment does not begin."""
 
     steps: tuple[ReassignmentStep, ...]

@@ -7,15 +7,15 @@ A proposal changes nothing; the command submits it by AlterPartitionReassignment
 from collections import Counter
 from collections.abc import Mapping
 
+from msgspec import Struct
+
 from odradek.controller.placement import ClusterLoad, Replicas, place
 from odradek.model import TopicPartition
-from odradek.model.values import dataclass
 
 Assignments = Mapping[TopicPartition, Replicas]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DrainPlan:
+class DrainPlan(Struct, frozen=True, kw_only=True):
     """New replicas by partition that empty one broker. Partitions in `stuck` stay, as no other broker is left."""
 
     targets: Assignments

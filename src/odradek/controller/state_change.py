@@ -1,15 +1,15 @@
 """The `StateChange` of one partition: its next state, and the version of the state that it replaces."""
 
+from msgspec import Struct
+
 from odradek.metadata import paths
 from odradek.metadata.image import PartitionImage
 from odradek.metadata.nodes import RECOVERING, PartitionStateNode
 from odradek.metadata.store import SetData
 from odradek.model import TopicPartition
-from odradek.model.values import dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StateChange:
+class StateChange(Struct, frozen=True, kw_only=True):
     """A partition's new state, and the version of the stored state that it replaces."""
 
     partition: TopicPartition

@@ -7,6 +7,8 @@ One transaction writes the topic's node and its configuration. The states of its
 from collections.abc import Collection, Iterable, Mapping
 from uuid import UUID
 
+from msgspec import Struct, field
+
 from odradek.config import BrokerConfig, validate_topic_overrides
 from odradek.controller.placement import ClusterLoad, Replicas, place
 from odradek.metadata import paths
@@ -14,7 +16,6 @@ from odradek.metadata.image import BrokerImage
 from odradek.metadata.nodes import ConfigNode, TopicNode
 from odradek.metadata.store import Create, Operation, SetData
 from odradek.model import ConfigurationError, ErrorCode, KafkaError, validate_topic_name
-from odradek.model.values import dataclass, field
 
 DEFAULT = -1
 MAX_PARTITIONS = 10_000
@@ -35,8 +36,7 @@ class PartitionLimit:
         self._left -= partitions
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewTopic:
+class NewTopic(Struct, frozen=True, kw_only=True):
     """A topic to create: numbers of partitions and replicas (-1: the default), or each partition's replicas."""
 
     name: str
@@ -46,8 +46,7 @@ class NewTopic:
     config: Mapping[str, str | None] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicPlan:
+class TopicPlan(Struct, frozen=True, kw_only=True):
     """A valid topic to create, with its replicas by partition."""
 
     name: str
@@ -66,8 +65,7 @@ class TopicPlan:
         ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicCreation:
+class TopicCreation(Struct, frozen=True, kw_only=True):
     """The result of a `NewTopic`: a `plan` if it was created (or only validated), or an `error`."""
 
     name: str

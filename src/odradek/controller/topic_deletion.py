@@ -10,15 +10,15 @@ node with the topic id. When the broker is back, it deletes its logs of this top
 from collections.abc import Collection, Iterator
 from uuid import UUID
 
+from msgspec import Struct
+
 from odradek.metadata import paths
 from odradek.metadata.image import UNNAMED
 from odradek.metadata.store import Create, Delete, Operation
 from odradek.model import KafkaError
-from odradek.model.values import dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicDeletion:
+class TopicDeletion(Struct, frozen=True, kw_only=True):
     """The result of deleting a topic, by name or by id; the topic is deleted unless there is an `error`."""
 
     name: str | None

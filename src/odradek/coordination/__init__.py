@@ -13,8 +13,9 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
+from msgspec import Struct
+
 from odradek.metadata.image import ClusterImage
-from odradek.model.values import dataclass
 
 NO_PRODUCER: Final = -1
 
@@ -33,24 +34,21 @@ RecordT_contra = TypeVar("RecordT_contra", contravariant=True)
 RequestT_contra = TypeVar("RequestT_contra", contravariant=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Producer:
+class Producer(Struct, frozen=True, kw_only=True):
     """The producer of the transaction that records belong to."""
 
     producer_id: int
     epoch: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class Reply(Struct, frozen=True, kw_only=True):
     """The reply to the request that `handle` got with `to`. If `value` is a `KafkaError`, the request fails with it."""
 
     to: object
     value: object
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CoordinatorResult(Generic[RecordT]):
+class CoordinatorResult(Struct, Generic[RecordT], frozen=True, kw_only=True):
     """Records to append for one `key`, such as a group id, and replies to send when they are committed.
 
     If the records belong to a transaction, `producer` is set, and they are pending until the transaction's marker.

@@ -4,8 +4,10 @@ It implements `odradek.coordination.Machine`. A group that has only offsets is a
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from odradek.coordination import NO_PRODUCER, CoordinatorResult, Now, Reply
 from odradek.groups.classic.classic_group import ClassicGroup, GroupSettings
@@ -40,7 +42,6 @@ from odradek.groups.records import ConsumerGroupRecord, GroupMetadataRecord, Gro
 from odradek.groups.result_builder import ResultBuilder, answer
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError, TopicPartition
-from odradek.model.values import dataclass
 from odradek.protocol.consumer_protocol import PROTOCOL_TYPE
 
 _EXPIRE_OFFSETS: Final = "expire offsets"
@@ -53,8 +54,7 @@ _READS: Final = (DescribeRequest, ConsumerGroupDescribeRequest, FetchOffsetsRequ
 _Result = CoordinatorResult[GroupRecord]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetSettings:
+class OffsetSettings(Struct, frozen=True, kw_only=True):
     """The broker's `offsets.retention.*` settings."""
 
     retention_ms: int = 7 * 24 * 3_600_000

@@ -2,18 +2,18 @@
 
 from collections.abc import Mapping
 
+from msgspec import Struct
+
 from odradek.coordination import Producer
 from odradek.groups.consumer.messages import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
 from odradek.model import ErrorCode, TopicPartition
-from odradek.model.values import dataclass
 from odradek.protocol.internal_records.group_records import OffsetCommitValue
 
 NO_GENERATION = -1
 """The generation of a client that is not a member."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinRequest:
+class JoinRequest(Struct, frozen=True, kw_only=True):
     """A JoinGroup request."""
 
     member_id: str
@@ -35,8 +35,7 @@ class JoinRequest:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinedMember:
+class JoinedMember(Struct, frozen=True, kw_only=True):
     """A member in the leader's JoinGroup response."""
 
     member_id: str
@@ -44,8 +43,7 @@ class JoinedMember:
     metadata: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinReply:
+class JoinReply(Struct, frozen=True, kw_only=True):
     """The response to a `JoinRequest`."""
 
     error: ErrorCode = ErrorCode.none
@@ -59,8 +57,7 @@ class JoinReply:
     members: tuple[JoinedMember, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SyncRequest:
+class SyncRequest(Struct, frozen=True, kw_only=True):
     """A SyncGroup request; only the leader's has `assignments`, by member id."""
 
     member_id: str
@@ -71,8 +68,7 @@ class SyncRequest:
     assignments: tuple[tuple[str, bytes], ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SyncReply:
+class SyncReply(Struct, frozen=True, kw_only=True):
     """The response to a `SyncRequest`."""
 
     error: ErrorCode = ErrorCode.none
@@ -81,8 +77,7 @@ class SyncReply:
     assignment: bytes = b""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeartbeatRequest:
+class HeartbeatRequest(Struct, frozen=True, kw_only=True):
     """A Heartbeat request; the reply is an `ErrorCode`."""
 
     member_id: str
@@ -90,8 +85,7 @@ class HeartbeatRequest:
     generation: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeavingMember:
+class LeavingMember(Struct, frozen=True, kw_only=True):
     """A member in a LeaveGroup request; admin clients may give only the instance id, and an empty `member_id`."""
 
     member_id: str
@@ -99,15 +93,13 @@ class LeavingMember:
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaveRequest:
+class LeaveRequest(Struct, frozen=True, kw_only=True):
     """A LeaveGroup request. The reply is a tuple of `(LeavingMember, ErrorCode)`, in the order of `members`."""
 
     members: tuple[LeavingMember, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommitRequest:
+class CommitRequest(Struct, frozen=True, kw_only=True):
     """An OffsetCommit or TxnOffsetCommit request; the reply is an `ErrorCode`."""
 
     member_id: str = ""
@@ -122,8 +114,7 @@ class CommitRequest:
     """The producer in whose transaction the offsets are committed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchOffsetsRequest:
+class FetchOffsetsRequest(Struct, frozen=True, kw_only=True):
     """A group's part of an OffsetFetch request; the reply is a `FetchedOffsets`."""
 
     partitions: tuple[TopicPartition, ...] | None = None
@@ -134,8 +125,7 @@ class FetchOffsetsRequest:
     member_epoch: int = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchedOffsets:
+class FetchedOffsets(Struct, frozen=True, kw_only=True):
     """The committed offsets of the requested partitions, without `unstable` ones, which open transactions may change.
 
     `unstable` is empty unless the request has `require_stable`.
@@ -146,13 +136,11 @@ class FetchedOffsets:
     error: ErrorCode = ErrorCode.none
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribeRequest:
+class DescribeRequest(Struct, frozen=True, kw_only=True):
     """A group's part of a DescribeGroups request; the reply is a `GroupDescription` or None."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberDescription:
+class MemberDescription(Struct, frozen=True, kw_only=True):
     """One member of a `GroupDescription`."""
 
     member_id: str
@@ -163,8 +151,7 @@ class MemberDescription:
     assignment: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupDescription:
+class GroupDescription(Struct, frozen=True, kw_only=True):
     """The state of a group. `protocol_name` and the members' `metadata` are empty unless the group is stable."""
 
     group_id: str
@@ -174,13 +161,11 @@ class GroupDescription:
     members: tuple[MemberDescription, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteGroupRequest:
+class DeleteGroupRequest(Struct, frozen=True, kw_only=True):
     """A group's part of a DeleteGroups request; the reply is an `ErrorCode`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteOffsetsRequest:
+class DeleteOffsetsRequest(Struct, frozen=True, kw_only=True):
     """An OffsetDelete request; the reply is a `{TopicPartition: ErrorCode}`, or an `ErrorCode` for the whole group."""
 
     partitions: tuple[TopicPartition, ...]
@@ -201,8 +186,7 @@ Request = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RebalanceStarted:
+class RebalanceStarted(Struct, frozen=True, kw_only=True):
     """A rebalance was started."""
 
     group_id: str
@@ -210,24 +194,21 @@ class RebalanceStarted:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PendingMembersOverdue:
+class PendingMembersOverdue(Struct, frozen=True, kw_only=True):
     """A rebalance continues without the pending members that did not join in time."""
 
     group_id: str
     member_ids: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PendingMemberExpired:
+class PendingMemberExpired(Struct, frozen=True, kw_only=True):
     """A pending member was removed because it did not join within the session timeout."""
 
     group_id: str
     member_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetsDeleted:
+class OffsetsDeleted(Struct, frozen=True, kw_only=True):
     """Offsets were deleted or expired; the group was deleted with them if `with_group`."""
 
     group_id: str

@@ -8,15 +8,15 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
 
+from msgspec import Struct
+
 from odradek.model import TopicPartition
-from odradek.model.values import dataclass
 from odradek.protocol.internal_records.group_records import OffsetCommitValue
 
 _NOTHING: Mapping[TopicPartition, OffsetCommitValue] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Commit:
+class _Commit(Struct, frozen=True, kw_only=True):
     """A pending commit and the offset of its record; the commit with the latest record wins."""
 
     value: OffsetCommitValue

@@ -13,9 +13,10 @@ from collections.abc import Iterable, Mapping, Set
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from msgspec import Struct, field
+
 from odradek.coordination import Now
 from odradek.model import TopicPartition
-from odradek.model.values import dataclass, field
 from odradek.protocol.consumer_protocol import decode_assignment, decode_subscription
 from odradek.protocol.errors import MalformedMessageError
 
@@ -40,8 +41,7 @@ class CauseKind(StrEnum):
     GROUP_FULL = "group full"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cause:
+class Cause(Struct, frozen=True, kw_only=True):
     """The cause of a rebalance. `text` is for users, with the client's reason (KIP-800); `members` are member ids."""
 
     kind: CauseKind
@@ -69,8 +69,7 @@ class OwnershipChange(NamedTuple):
     partitions: frozenset[TopicPartition]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RebalanceCompleted:
+class RebalanceCompleted(Struct, frozen=True, kw_only=True):
     """A rebalance that has ended. `started_ms` is in ms since 1970, the other times are durations."""
 
     group_id: str

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Final
 
+from msgspec import Struct, field
+
 from odradek.model import ConfigurationError, TopicPartition, validate_topic_name
-from odradek.model.values import dataclass, field
 
 MAX_PARTITIONS: Final = 1_000_000
 MAX_MEMBERS: Final = 1_000_000
@@ -16,8 +17,7 @@ class LabError(ConfigurationError):
     """An invalid case, a text that cannot be parsed, or a strategy that failed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class Member(Struct, frozen=True, kw_only=True):
     """A member of a case. `owned` are its partitions in `generation`."""
 
     topics: tuple[str, ...]
@@ -29,8 +29,7 @@ class Member:
     """Threads (streams) of the consumer; only the strategies of generation 1 (ZooKeeper) use them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class Case(Struct, frozen=True, kw_only=True):
     """The input of every strategy. The constructor checks nothing: call `checked`."""
 
     topics: Mapping[str, int]

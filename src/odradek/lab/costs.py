@@ -2,9 +2,10 @@
 
 from enum import StrEnum
 
+from msgspec import Struct
+
 from odradek.lab.notebook import html
 from odradek.lab.timeline import Timeline
-from odradek.model.values import dataclass
 
 
 class Generation(StrEnum):
@@ -24,8 +25,7 @@ class Change(StrEnum):
     DIES = "one dies"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
+class Cost(Struct, frozen=True, kw_only=True):
     """The cost of one change, until every partition has one owner and no partition moves."""
 
     generation: Generation
@@ -45,8 +45,7 @@ class Cost:
     """Attempts to claim partitions in generation 1 that failed because another member held one of them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Costs:
+class Costs(Struct, frozen=True, kw_only=True):
     """The costs of changes in several generations."""
 
     costs: tuple[Cost, ...]

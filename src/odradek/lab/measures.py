@@ -2,15 +2,15 @@
 
 from collections.abc import Sequence
 
+from msgspec import Struct
+
 from odradek.assignors import ASSIGNOR_NAMES
 from odradek.lab.case import Case, LabError
 from odradek.lab.notebook import html
 from odradek.lab.runs import Run, run_strategy
-from odradek.model.values import dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measures:
+class Measures(Struct, frozen=True, kw_only=True):
     """The figures of a strategy's settled result."""
 
     strategy: str
@@ -30,8 +30,7 @@ class Measures:
     """Rebalances until no partition moves."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class Comparison(Struct, frozen=True, kw_only=True):
     """Strategies side by side on the same case."""
 
     members: int

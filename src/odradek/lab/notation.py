@@ -10,9 +10,10 @@ a,b                  members are on racks a, b, a, b, …   t=a+b,c   replicas o
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import groupby, islice
 from typing import Final
+
+from msgspec.structs import replace
 
 from odradek.lab.case import MAX_MEMBERS, MAX_PARTITIONS, Case, LabError, Member
 from odradek.model import TopicPartition
@@ -179,7 +180,7 @@ def _existing(members: Mapping[str, Member], name: str) -> Member:
 
 
 def _changed(member: Member, change: Mapping[str, object]) -> Member:
-    return replace(member, **change)  # type: ignore[arg-type]
+    return replace(member, **change)
 
 
 def _ranges(partitions: Sequence[tuple[str, int]]) -> Iterator[tuple[str, int, int]]:

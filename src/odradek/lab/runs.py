@@ -9,12 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
+from msgspec import Struct
+
 from odradek.assignors import Assignment, Assignor, MemberSubscription, RebalanceProtocol, assign, create_assignor
 from odradek.assignors.custom import CheckedAssignor
 from odradek.lab.case import Case, LabError, Member
 from odradek.lab.notebook import html
 from odradek.model import OdradekError, TopicPartition
-from odradek.model.values import dataclass
 
 _THREADED: Final = ("zookeeper-range", "zookeeper-roundrobin", "ceiling-range")
 _MAX_GENERATIONS: Final = 10
@@ -39,8 +40,7 @@ class Protocol(StrEnum):
         return self in (Protocol.EAGER, Protocol.TREE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class Run(Struct, frozen=True, kw_only=True):
     """A strategy's result for a case."""
 
     strategy: str

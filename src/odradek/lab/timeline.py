@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 
+from msgspec import Struct
+
 from odradek.lab.notebook import html
 from odradek.model import TopicPartition
-from odradek.model.values import dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class Span(Struct, frozen=True, kw_only=True):
     """A partition's owner from one time (ms) to another; a `member` of None means no owner."""
 
     partition: TopicPartition
@@ -17,8 +17,7 @@ class Span:
     to_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
+class Mark(Struct, frozen=True, kw_only=True):
     """A rebalance, from its cause until all members had their assignment. Times are in ms."""
 
     from_ms: int
@@ -26,8 +25,7 @@ class Mark:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timeline:
+class Timeline(Struct, frozen=True, kw_only=True):
     """The owners of partitions over time.
 
     A gap is a span without an owner. The time before a partition's first owner is no gap, nor is the time after its

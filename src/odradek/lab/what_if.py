@@ -4,16 +4,17 @@ Before the change, members own the partitions of the case; if it has none, those
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from statistics import median
 from typing import Any, Final, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from odradek.lab.case import MAX_MEMBERS, Case, LabError, Member
 from odradek.lab.notation import member_of_text, member_racks, topic_and_count
 from odradek.lab.notebook import html
 from odradek.lab.runs import Protocol, Run, run_strategy
 from odradek.model import TopicPartition
-from odradek.model.values import dataclass
 
 _CAUSES: Final = {
     "add_members": ("joined",),
@@ -29,8 +30,7 @@ _CAUSES: Final = {
 topics change; a member whose configuration changes is restarted, and joins."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(Struct, frozen=True, kw_only=True):
     """A change of a group, in the notation of `lab.notation`. With `strategy` None, the strategy does not change."""
 
     add_members: tuple[str, ...] = ()
@@ -62,8 +62,7 @@ class Move(NamedTuple):
     after: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transition:
+class Transition(Struct, frozen=True, kw_only=True):
     """A group before and after a change."""
 
     before: Mapping[str, Sequence[TopicPartition]]
@@ -115,8 +114,7 @@ def transition(case: Case, changed: Case, run: Run, *, former: Protocol) -> Tran
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pauses:
+class Pauses(Struct, frozen=True, kw_only=True):
     """Past rebalances of a live group, as medians in ms."""
 
     count: int

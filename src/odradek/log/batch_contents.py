@@ -7,8 +7,9 @@ within limits and, in a compacted topic, keys. Wrong offset deltas and a wrong l
 from functools import cache
 from typing import Final, NamedTuple, Protocol
 
+from msgspec import Struct
+
 from odradek.model import ErrorCode, KafkaError
-from odradek.model.values import dataclass
 from odradek.protocol.batches.compression import Codec, DecompressedSizeError, compress, decompress
 from odradek.protocol.batches.record_batch import (
     CODEC_MASK,
@@ -29,8 +30,7 @@ MAX_RECORDS: Final = 1 << 20
 _LATEST: Final = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordLimits:
+class RecordLimits(Struct, frozen=True, kw_only=True):
     """A topic's rules for records. Timestamp limits are in ms, None with LogAppendTime.
 
     `max_bytes` limits the decompressed records.

@@ -2,14 +2,14 @@
 
 from typing import Final
 
+from msgspec import Struct
+
 from odradek.config import LONG_MAX, BrokerConfig, TopicConfig
-from odradek.model.values import dataclass
 
 LOG_APPEND_TIME: Final = "LogAppendTime"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogConfig:
+class LogConfig(Struct, frozen=True, kw_only=True):
     """Kafka's topic keys with `_` for `.`, and Kafka's defaults. Sizes in bytes, times in ms; -1 means no limit.
 
     `flush_group` is `log.flush.mode=group`: each write is synced before it can be read. `discard_writes`, for

@@ -4,23 +4,23 @@ A change creates a new image, which shares the unchanged objects, so that `chang
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Final
 from uuid import UUID
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from odradek.config import ListenerAddress
 from odradek.metadata.nodes import NO_LEADER, RECOVERED
 from odradek.model import TopicPartition
 from odradek.model.names import INTERNAL_TOPICS
-from odradek.model.values import dataclass, field
 
 NO_CONTROLLER: Final = -1
 UNNAMED: Final = UUID(int=0)
 """The topic id of a topic created by an old tool, until the controller assigns one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerImage:
+class BrokerImage(Struct, frozen=True, kw_only=True):
     """A registered broker. `epoch` increases with each registration; it is valid only for a live broker."""
 
     broker_id: int
@@ -33,8 +33,7 @@ class BrokerImage:
         return next((endpoint for endpoint in self.endpoints if endpoint.name == listener), None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionImage:
+class PartitionImage(Struct, frozen=True, kw_only=True):
     """A partition. `leader` is -1 if there is none; `leader_epoch` is -1 without a readable state."""
 
     leader: int
@@ -59,8 +58,7 @@ class PartitionImage:
         return self.leader_epoch >= 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicImage:
+class TopicImage(Struct, frozen=True, kw_only=True):
     """A topic: its id, its partitions by number, and its own configuration."""
 
     name: str
@@ -93,8 +91,7 @@ class TopicImage:
         return replace(self, partitions=partitions)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterImage:
+class ClusterImage(Struct, frozen=True, kw_only=True):
     """The cluster. A topic that is being deleted is only in `deleting`."""
 
     cluster_id: str = ""

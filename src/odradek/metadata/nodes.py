@@ -12,9 +12,10 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, TypeGuard
 from uuid import UUID
 
+from msgspec import Struct, field
+
 from odradek.config import ListenerAddress, parse_listener
 from odradek.model import ConfigurationError, OdradekError, TopicPartition
-from odradek.model.values import dataclass, field
 
 NO_LEADER: Final = -1
 RECOVERED: Final = 0
@@ -45,8 +46,7 @@ def decode_topic_id(text: str) -> UUID:
         raise ValueError(f"{text!r} is not a topic id") from None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerNode:
+class BrokerNode(Struct, frozen=True, kw_only=True):
     """`/brokers/ids/{id}`, `/brokers/registrations/{id}`: a broker's endpoints, and protocols by listener name."""
 
     endpoints: tuple[ListenerAddress, ...]
@@ -92,8 +92,7 @@ class BrokerNode:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KnownDirectory:
+class KnownDirectory(Struct, frozen=True, kw_only=True):
     """A data directory at `path`.
 
     `is_forgotten`: an operator gave it up. `is_old`: other directories may have newer logs of its partitions.
@@ -104,8 +103,7 @@ class KnownDirectory:
     is_old: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerDirectoriesNode:
+class BrokerDirectoriesNode(Struct, frozen=True, kw_only=True):
     """`/brokers/log_dirs/{id}`: data directories by `directory.id`, and partitions whose loss was accepted."""
 
     directories: Mapping[str, KnownDirectory]
@@ -146,8 +144,7 @@ def _partitions(path: str, fields: "_Fields", name: str) -> frozenset[TopicParti
     return frozenset(TopicPartition(topic, number) for topic in topics.names for number in topics.integers(topic))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicNode:
+class TopicNode(Struct, frozen=True, kw_only=True):
     """`/brokers/topics/{topic}`: a topic's id and replicas. Old tools create topics without an id."""
 
     replicas: Mapping[int, tuple[int, ...]]
@@ -183,8 +180,7 @@ class TopicNode:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionStateNode:
+class PartitionStateNode(Struct, frozen=True, kw_only=True):
     """`/brokers/topics/{topic}/partitions/{p}/state`: leader (-1: none), leader epoch and ISR.
 
     `leader_recovery_state` is `RECOVERING` from an unclean election until the leader has recovered (KIP-704).
@@ -223,8 +219,7 @@ class PartitionStateNode:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControllerNode:
+class ControllerNode(Struct, frozen=True, kw_only=True):
     """`/controller`: the controller's broker id."""
 
     broker_id: int
@@ -241,8 +236,7 @@ class ControllerNode:
         return cls(broker_id=fields.integer("brokerid"), timestamp_ms=fields.integer("timestamp", default=0, bits=64))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigNode:
+class ConfigNode(Struct, frozen=True, kw_only=True):
     """`/config/topics/{topic}`, `/config/brokers/{id}`, `/config/groups/{group}`: dynamic configuration."""
 
     config: Mapping[str, str]
@@ -260,8 +254,7 @@ class ConfigNode:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterIdNode:
+class ClusterIdNode(Struct, frozen=True, kw_only=True):
     """`/cluster/id`: the cluster id, written once and never changed."""
 
     cluster_id: str
@@ -276,8 +269,7 @@ class ClusterIdNode:
         return cls(cluster_id=_Fields(path, data).text("id"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerIdBlockNode:
+class ProducerIdBlockNode(Struct, frozen=True, kw_only=True):
     """`/latest_producer_id_block`: the last allocated block of producer ids, from `first` to `last` inclusive."""
 
     broker_id: int
@@ -297,8 +289,7 @@ class ProducerIdBlockNode:
         return cls(broker_id=fields.integer("broker"), first=first, last=last)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogDirEventNode:
+class LogDirEventNode(Struct, frozen=True, kw_only=True):
     """`/log_dir_event_notification/log_dir_event_{number}`: a broker's logs went offline or online (KIP-112)."""
 
     broker_id: int
@@ -313,8 +304,7 @@ class LogDirEventNode:
         return cls(broker_id=_Fields(path, data).integer("broker"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteTopicsNode:
+class DeleteTopicsNode(Struct, frozen=True, kw_only=True):
     """`/admin/delete_topics`: the topics to delete that old tools list in the node's data."""
 
     topics: tuple[str, ...]
@@ -329,8 +319,7 @@ class DeleteTopicsNode:
         return cls(topics=_Fields(path, data).texts("topics"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReassignPartitionsNode:
+class ReassignPartitionsNode(Struct, frozen=True, kw_only=True):
     """`/admin/reassign_partitions`: the target replicas of partitions."""
 
     replicas: Mapping[TopicPartition, tuple[int, ...]]
@@ -351,8 +340,7 @@ class ReassignPartitionsNode:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreferredReplicaElectionNode:
+class PreferredReplicaElectionNode(Struct, frozen=True, kw_only=True):
     """`/admin/preferred_replica_election`: partitions that need a preferred leader election."""
 
     partitions: tuple[TopicPartition, ...]
@@ -368,8 +356,7 @@ class PreferredReplicaElectionNode:
         return cls(partitions=tuple(each.topic_partition() for each in _Fields(path, data).partitions()))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerNode:
+class ConsumerNode(Struct, frozen=True, kw_only=True):
     """`/consumers/{group}/ids/{consumer}` of generation 1: the number of threads by topic or filter."""
 
     subscription: Mapping[str, int]

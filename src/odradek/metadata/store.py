@@ -18,8 +18,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
+from msgspec import Struct
+
 from odradek.model import OdradekError
-from odradek.model.values import dataclass
 
 ANY_VERSION = -1
 
@@ -88,8 +89,7 @@ class SessionExpired(StoreError):
         super().__init__("/", "the session with the metadata tree expired")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Create:
+class Create(Struct, frozen=True, kw_only=True):
     """Creates a node; the result is its path."""
 
     path: str
@@ -98,8 +98,7 @@ class Create:
     sequence: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SetData:
+class SetData(Struct, frozen=True, kw_only=True):
     """Replaces a node's data; the result is the new version."""
 
     path: str
@@ -107,16 +106,14 @@ class SetData:
     version: int = ANY_VERSION
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delete:
+class Delete(Struct, frozen=True, kw_only=True):
     """Deletes a node without children; the result is None."""
 
     path: str
     version: int = ANY_VERSION
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class Check(Struct, frozen=True, kw_only=True):
     """Checks that a node exists with this version; the result is None."""
 
     path: str

@@ -9,8 +9,9 @@ Other brokers get topics by the controller's requests, and watch only configurat
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
 from typing import Any, Final, Generic, TypeVar
+
+from msgspec.structs import replace
 
 from odradek.metadata import paths
 from odradek.metadata.image import ClusterImage, TopicImage

@@ -8,7 +8,7 @@ that Kafka does not have start with `odradek_`.
 from enum import Enum
 from typing import Final
 
-from odradek.model.values import dataclass
+from msgspec import Struct
 
 
 class Kind(Enum):
@@ -19,8 +19,7 @@ class Kind(Enum):
     HISTOGRAM = "histogram"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Metric:
+class Metric(Struct, frozen=True, kw_only=True):
     """One metric: `name` is without the suffix `_total`; `mbean` is its name in Kafka, None for Odradek's own."""
 
     mbean: str | None

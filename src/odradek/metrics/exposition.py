@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Final
 
+from msgspec import Struct
+
 from odradek.metrics.catalog import Kind, Metric
 from odradek.metrics.counters import Histogram
-from odradek.model.values import dataclass
 
 Sample = tuple[tuple[str, ...], float | Histogram]
 """Label values in the order of the metric's labels, and a number or a histogram that no longer changes."""
@@ -19,8 +20,7 @@ _ESCAPES: Final[Mapping[int, str]] = str.maketrans({"\\": "\\\\", "\n": "\\n", '
 _ESCAPED: Final = frozenset('\\\n"')
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
+class Family(Struct, frozen=True):
     """All samples of one metric."""
 
     metric: Metric

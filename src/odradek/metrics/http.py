@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Final, cast
 
-from odradek.model.values import dataclass
+from msgspec import Struct
 
 _log = logging.getLogger("odradek.metrics")
 _MAX_HEAD_BYTES: Final = 8192
@@ -21,8 +21,7 @@ _MAX_CONNECTIONS: Final = 64
 TEXT: Final = "text/plain; charset=utf-8"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Answer(Struct, frozen=True, kw_only=True):
     """An HTTP response."""
 
     status: HTTPStatus = HTTPStatus.OK

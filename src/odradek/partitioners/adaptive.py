@@ -9,7 +9,8 @@ from itertools import accumulate
 from random import Random
 from typing import Final
 
-from odradek.model.values import dataclass, field
+from msgspec import Struct, field
+
 from odradek.partitioners.interface import ClusterView, KeyRule
 from odradek.partitioners.murmur2 import partition_for_key
 
@@ -17,8 +18,7 @@ DEFAULT_BATCH_SIZE: Final = 16384
 """Kafka's `batch.size`, in bytes."""
 
 
-@dataclass(slots=True)
-class _Topic:
+class _Topic(Struct):
     """A topic's sticky partition with its appended bytes; `sums` are the cumulative weights of partitions `numbers`.
 
     Without weights, the next choice is uniform.

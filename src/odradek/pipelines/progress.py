@@ -9,11 +9,12 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from msgspec import Struct
+
 from odradek.clients.admin.groups import alter_group_offsets
 from odradek.clients.cluster import Cluster
 from odradek.clients.group_offsets import OffsetAndMetadata
 from odradek.model import KafkaError, OdradekError, TopicPartition
-from odradek.model.values import dataclass
 from odradek.spark.reading.blocking_cluster import BlockingCluster
 from odradek.spark.reading.planning import decode_offset
 from odradek.spark.settings import ScanSettings, client_settings
@@ -27,8 +28,7 @@ _COMMIT_SECONDS: Final = 5.0
 _log = logging.getLogger("odradek.pipelines")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class Figures(Struct, frozen=True, kw_only=True):
     """Counts of a query since its start."""
 
     records_in: int = 0

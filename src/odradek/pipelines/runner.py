@@ -3,8 +3,9 @@
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from odradek.model import OdradekError
 from odradek.pipelines.attempts import Attempt, AttemptFailedError, QueryAttempt

@@ -5,12 +5,13 @@
 A killed process leaves the state `running`; it is then `killed` for readers, because no process holds the lock.
 """
 
-import json
-from dataclasses import asdict, replace
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
-from odradek.model.values import dataclass
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
 from odradek.pipelines.config import AnyPipeline, is_url
 from odradek.pipelines.files.sink_files import LOCK
 from odradek.pipelines.progress import Figures
@@ -34,8 +35,7 @@ class State(StrEnum):
     """The checkpoint is a URL, or another version wrote the status."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Status:
+class Status(Struct, frozen=True, kw_only=True):
     """The state of a pipeline. `seconds` counts from its start to its end or now, restarts included."""
 
     name: str
@@ -55,7 +55,7 @@ class Status:
 
 def write_status(disk: Disk, pipeline: AnyPipeline, status: Status) -> None:
     """Write the status into the checkpoint. Raise `OSError`."""
-    disk.replace_file(f"{pipeline.checkpoint}/{_FILE}", json.dumps(asdict(status)).encode())
+    disk.replace_file(f"{pipeline.checkpoint}/{_FILE}", msgspec.json.encode(status))
 
 
 def read_status(disk: Disk, pipeline: AnyPipeline) -> Status:
@@ -68,10 +68,8 @@ def read_status(disk: Disk, pipeline: AnyPipeline) -> Status:
     if not disk.exists(path):
         return replace(unknown, state=State.RUNNING if held else State.NEVER_STARTED)
     try:
-        fields: dict[str, Any] = json.loads(disk.read_file(path))
-        figures = Figures(**fields.pop("figures"))
-        status = Status(**(fields | {"state": State(fields["state"])}), figures=figures)
-    except (ValueError, KeyError, TypeError):
+        status = msgspec.json.decode(disk.read_file(path), type=Status)
+    except msgspec.MsgspecError:
         # Written by another version.
         return replace(unknown, state=State.RUNNING if held else State.UNKNOWN)
     if held and not status.active:

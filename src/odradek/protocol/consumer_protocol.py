@@ -20,8 +20,9 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Final
 
+from msgspec import Struct
+
 from odradek.model import Buffer, TopicPartition
-from odradek.model.values import dataclass
 from odradek.protocol.primitives import (
     DECODE_ERRORS,
     INT16,
@@ -39,8 +40,7 @@ PROTOCOL_TYPE: Final = "consumer"
 VERSION: Final = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subscription:
+class Subscription(Struct, frozen=True, kw_only=True):
     """A member's metadata in JoinGroup, for the group's leader.
 
     `generation_id` is -1 if the member owned no partitions or its client is too old.
@@ -53,16 +53,14 @@ class Subscription:
     rack_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assignment:
+class Assignment(Struct, frozen=True, kw_only=True):
     """The leader's assignment for one member."""
 
     partitions: tuple[TopicPartition, ...]
     user_data: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StickyUserData:
+class StickyUserData(Struct, frozen=True, kw_only=True):
     """User data of `sticky`: the partitions that the member had before it revoked them; version 0 has no generation."""
 
     partitions: tuple[TopicPartition, ...]

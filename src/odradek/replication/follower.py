@@ -8,8 +8,9 @@ logs have.
 
 from collections.abc import Callable
 
+from msgspec import Struct
+
 from odradek.model import ErrorCode, KafkaError
-from odradek.model.values import dataclass
 
 EndOffsetOf = Callable[[int], tuple[int, int]]
 """Maps an epoch to a log's last epoch that is not newer, and that epoch's end offset (OffsetForLeaderEpoch).
@@ -17,8 +18,7 @@ EndOffsetOf = Callable[[int], tuple[int, int]]
 The result is `(-1, -1)` if the epoch is newer than all epochs of the log."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Divergence:
+class Divergence(Struct, frozen=True, kw_only=True):
     """The leader's last epoch that is not newer than the follower's, and that epoch's end offset."""
 
     epoch: int

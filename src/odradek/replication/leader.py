@@ -14,14 +14,13 @@ has all committed records, whether the change is written or not (KIP-497, KIP-70
 from collections.abc import Container, Iterator, Sequence
 from typing import Final
 
-from odradek.model.values import dataclass
+from msgspec import Struct
 
 UNKNOWN_OFFSET: Final = -1
 NEVER_MS: Final = -1
 
 
-@dataclass(slots=True)
-class RemoteReplica:
+class RemoteReplica(Struct):
     """A follower's state, from its fetches. Times are ms of the leader's clock.
 
     `last_caught_up_ms` is the last time at which the follower had the leader's whole log.
@@ -58,8 +57,7 @@ class RemoteReplica:
         return self.log_end_offset == leader_end_offset or now_ms - self.last_caught_up_ms <= max_lag_ms
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IsrChange:
+class IsrChange(Struct, frozen=True, kw_only=True):
     """An ISR change to send to the controller by AlterPartition.
 
     It is valid while the partition is at `leader_epoch` and `partition_epoch`. `broker_epochs` are the epochs with

@@ -5,14 +5,14 @@ import socket
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from odradek.model.values import dataclass
+from msgspec import Struct
+
 from odradek.runtime.listening import SystemListener, bind
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListenOptions:
+class ListenOptions(Struct, frozen=True, kw_only=True):
     """Options of a listening socket and its connections; a buffer size of -1 means the kernel's default."""
 
     backlog: int = 1024

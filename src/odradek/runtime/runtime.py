@@ -1,14 +1,14 @@
 """The bundle of clock, entropy, disk and network that a process passes down."""
 
-from odradek.model.values import dataclass
+from msgspec import Struct
+
 from odradek.runtime.clock import Clock, SystemClock
 from odradek.runtime.disk import Disk, SystemDisk
 from odradek.runtime.entropy import Entropy, system_entropy
 from odradek.runtime.network import Network, SystemNetwork
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Runtime:
+class Runtime(Struct, frozen=True, kw_only=True):
     """The clock, randomness, disk and network of a process."""
 
     clock: Clock

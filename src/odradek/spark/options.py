@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, Final, TypeVar
 
+from msgspec import Struct
+
 from odradek.model import ConfigurationError, TopicPartition, validate_topic_name
 from odradek.model.suggestions import similar_names
-from odradek.model.values import dataclass
 from odradek.spark.topic_pattern import topic_matcher
 
 _log = logging.getLogger("odradek.spark")
@@ -28,22 +29,19 @@ class Edge(Enum):
     LATEST = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GivenOffsets:
+class GivenOffsets(Struct, frozen=True, kw_only=True):
     """A boundary given as an offset or an edge for every partition that is read."""
 
     offsets: Mapping[TopicPartition, int | Edge]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AtTimestamp:
+class AtTimestamp(Struct, frozen=True, kw_only=True):
     """A boundary given as one timestamp (ms): in each partition, the first record at or after it."""
 
     timestamp_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AtTimestamps:
+class AtTimestamps(Struct, frozen=True, kw_only=True):
     """A boundary given as a timestamp (ms) for every partition that is read: the first record at or after it."""
 
     timestamps_ms: Mapping[TopicPartition, int]
@@ -53,15 +51,13 @@ Boundary = Edge | GivenOffsets | AtTimestamp | AtTimestamps
 """The start or the end of a read."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subscribe:
+class Subscribe(Struct, frozen=True, kw_only=True):
     """The option `subscribe`: all partitions of these topics, also partitions added later."""
 
     topics: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubscribePattern:
+class SubscribePattern(Struct, frozen=True, kw_only=True):
     """The option `subscribePattern`: all partitions of topics whose whole name matches, also topics created later."""
 
     pattern: str
@@ -71,8 +67,7 @@ class SubscribePattern:
         return topic_matcher(self.pattern)(topic)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assign:
+class Assign(Struct, frozen=True, kw_only=True):
     """The option `assign`: exactly these partitions."""
 
     partitions: tuple[TopicPartition, ...]
@@ -81,8 +76,7 @@ class Assign:
 Strategy = Subscribe | SubscribePattern | Assign
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadOptions:
+class ReadOptions(Struct, frozen=True, kw_only=True):
     """The options of a batch or stream read. Picklable: tasks get them with their partition."""
 
     bootstrap_servers: str
@@ -107,8 +101,7 @@ class ReadOptions:
     """The `kafka.*` options of the group's member, without their prefix; None unless `consumeMode=group`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WriteOptions:
+class WriteOptions(Struct, frozen=True, kw_only=True):
     """The options of a batch or stream write."""
 
     bootstrap_servers: str

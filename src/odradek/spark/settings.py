@@ -3,12 +3,12 @@
 import functools
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from odradek.clients.settings import ClientSettings, make_settings
 from odradek.config.definition import boolean, definitions, integer, text, unknown_key
 from odradek.model import ConfigurationError
-from odradek.model.values import dataclass
 
 _log = logging.getLogger("odradek.spark")
 

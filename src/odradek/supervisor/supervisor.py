@@ -15,8 +15,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from msgspec import Struct
+
 from odradek.model import UnavailableError
-from odradek.model.values import dataclass
 from odradek.runtime import Clock
 from odradek.supervisor.restarts import Restarts
 
@@ -28,8 +29,7 @@ _ERROR_PREFIX: Final = "odradek: "
 _log = logging.getLogger("odradek.up")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerCommand:
+class BrokerCommand(Struct, frozen=True, kw_only=True):
     """The command line of a broker, and the file that its standard error is appended to.
 
     The broker's standard input is a pipe that closes when the supervisor ends, even by SIGKILL; `arguments` must make

@@ -29,8 +29,9 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+from msgspec import Struct
+
 from odradek.model import TopicPartition
-from odradek.model.values import dataclass
 
 _MOST_TOLD: Final = 5
 """Limit of the anomalies of one kind and partition that `verdict` lists."""
@@ -60,8 +61,7 @@ class Anomaly(NamedTuple):
         return f"{self.kind} in {self.partition}: {self.what}"
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class Send:
+class Send(Struct, eq=False, kw_only=True):
     """One sent record. Until it is acknowledged or refused, the log may have it or not, or get it later."""
 
     producer: str

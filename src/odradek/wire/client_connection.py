@@ -14,9 +14,10 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, cast
 
+from msgspec import Struct
+
 from odradek import __version__
 from odradek.model import Buffer, ErrorCode, KafkaError, UnavailableError
-from odradek.model.values import dataclass
 from odradek.protocol.api import ApiKey, schema_versions
 from odradek.protocol.messages.headers import decode_response_header, encode_request_header
 from odradek.protocol.messages.message_codec import decode_response, encode_request
@@ -45,8 +46,7 @@ class RawResponse(NamedTuple):
     version: int
 
 
-@dataclass(slots=True)
-class _Pending:
+class _Pending(Struct):
     """A request without a response yet."""
 
     api_key: ApiKey

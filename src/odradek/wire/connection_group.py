@@ -3,10 +3,12 @@
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from types import TracebackType
 from typing import Final, Protocol
 
-from odradek.model.values import dataclass, field
+from msgspec import Struct, field
+
 from odradek.wire.buffers import BufferPool
 from odradek.wire.connection_scheduler import ConnectionScheduler
 from odradek.wire.memory_pressure import MemoryPressure
@@ -26,8 +28,7 @@ class GroupedConnection(Protocol):
         """Send the replies that were held back."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionLimits:
+class ConnectionLimits(Struct, frozen=True, kw_only=True):
     """The limits of one connection. With `idle_ms` of 0 or less an idle connection stays open."""
 
     largest_frame_bytes: int = 104_857_600
@@ -118,8 +119,7 @@ class Cork:
         self._connections.append(connection)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionGroup:
+class ConnectionGroup(Struct, frozen=True, kw_only=True, dict=True):
     """The shared objects of one server's connections."""
 
     limits: ConnectionLimits = field(default_factory=ConnectionLimits)
@@ -127,7 +127,6 @@ class ConnectionGroup:
     budget: RequestBudget = field(default_factory=RequestBudget)
     cork: Cork = field(default_factory=Cork)
     scheduler: ConnectionScheduler = field(default_factory=ConnectionScheduler)
-    memory_pressure: MemoryPressure = field(init=False)
     response_bytes: int = 1 << 62
     """Unsent bytes of all responses above which fetches return less and connections that make no progress are
     closed."""
@@ -135,8 +134,10 @@ class ConnectionGroup:
     clock: Callable[[], float] | None = None
     """The source of `Connection.read_at`, called when bytes arrive; None if not needed."""
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "memory_pressure", MemoryPressure(self.pool, self.response_bytes))
+    @cached_property
+    def memory_pressure(self) -> MemoryPressure:
+        """The memory check of the group's connections."""
+        return MemoryPressure(self.pool, self.response_bytes)
 
 
 def limit_unsent(transport: asyncio.Transport, high_bytes: int) -> None:

@@ -7,9 +7,10 @@ jobs, which the metadata loop runs one after the other.
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from contextlib import suppress
-from dataclasses import replace
 from typing import Final, TypeVar
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from odradek.broker.cluster.metadata.controller_commands import LocalReplicas
 from odradek.broker.cluster.metadata.controller_election import Election

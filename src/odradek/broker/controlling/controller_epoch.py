@@ -6,9 +6,10 @@ in transactions of about `STEP_OPERATIONS` operations, and may end after any of 
 
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import replace
 from typing import Final
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from odradek.broker.cluster.metadata.controller_election import ControllerMovedError
 from odradek.broker.controlling.channels.controller_channel_manager import ControllerChannelManager

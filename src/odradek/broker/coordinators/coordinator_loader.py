@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final, Generic, Protocol, TypeVar
 
+from msgspec import Struct
+
 from odradek.broker.cooperation import cooperatively_by_time
 from odradek.broker.replication.partition import ACKS_ALL, ACKS_LEADER, Waiter
 from odradek.coordination import NO_PRODUCER, Machine, RecordCodec
@@ -14,7 +16,6 @@ from odradek.log.errors import DamagedSegmentError
 from odradek.log.log import AppendInfo
 from odradek.log.names import parent_of
 from odradek.model import Buffer, ErrorCode, KafkaError, TopicPartition
-from odradek.model.values import dataclass
 from odradek.protocol.batches.control_records import ControlType, decode_marker
 from odradek.protocol.batches.record_batch import BatchHeader, iterate_batches, verify_crc
 from odradek.protocol.batches.records import decode_records
@@ -79,8 +80,7 @@ class LedPartition(Protocol):
         """Call `waiter` when the log up to `offset` is written (acks=1) or committed (acks=all), or with an error."""
 
 
-@dataclass(slots=True, kw_only=True)
-class LoadSummary:
+class LoadSummary(Struct, kw_only=True):
     """The result of a load: numbers of records, and the offset after the last one read."""
 
     end_offset: int

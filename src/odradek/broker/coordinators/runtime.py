@@ -7,20 +7,20 @@ import asyncio
 from collections.abc import Callable, Iterator
 from typing import Generic, Protocol, TypeVar
 
+from msgspec import Struct
+
 from odradek.broker.coordinators.coordinator_context import CoordinatorContext, CoordinatorState
 from odradek.broker.replication.partition import Partition
 from odradek.coordination import Machine, RecordCodec, partition_for
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError, TopicPartition
-from odradek.model.values import dataclass
 from odradek.runtime import Clock
 
 RequestT = TypeVar("RequestT")
 RecordT = TypeVar("RecordT")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CoordinatorKind(Generic[RequestT, RecordT]):
+class CoordinatorKind(Struct, Generic[RequestT, RecordT], frozen=True, kw_only=True):
     """A kind of coordinator, such as the group coordinator."""
 
     topic: str

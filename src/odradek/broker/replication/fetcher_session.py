@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from typing import Final
 from uuid import UUID
 
+from msgspec import Struct, field
+
 from odradek.broker.replication.follower import PartitionFetchState
 from odradek.model import TopicPartition
-from odradek.model.values import dataclass, field
 
 _LAST_EPOCH: Final = 2**31 - 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionRequest:
+class SessionRequest(Struct, frozen=True, kw_only=True):
     """The content of one request: changed positions, and partitions to remove from the session."""
 
     session_id: int
@@ -24,8 +24,7 @@ class SessionRequest:
     forgotten: Mapping[TopicPartition, UUID]
 
 
-@dataclass(slots=True)
-class FetcherSession:
+class FetcherSession(Struct):
     """The session with one leader. `known` has the positions that were sent to the leader, by partition."""
 
     session_id: int = 0

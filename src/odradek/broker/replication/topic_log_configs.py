@@ -1,8 +1,9 @@
 """The configuration of a topic's logs: the broker's, overridden by the topic's."""
 
 import logging
-from dataclasses import replace
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from odradek.config import BrokerConfig, topic_config
 from odradek.log.log_config import LogConfig

@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Final, NamedTuple
 
+from msgspec import Struct
+
 from odradek.broker.serving.admission import Admission, authorization_error
 from odradek.model import KafkaError
-from odradek.model.values import dataclass
 from odradek.protocol.messages.headers import RequestHeader
 from odradek.protocol.primitives import Meter
 from odradek.security import ANONYMOUS, CLUSTER_NAME, AclOperation, Principal, ResourceType
@@ -18,8 +19,7 @@ _USUAL_ENTRIES: Final = 16
 """Requests with no more array items than this cost little more than their connection."""
 
 
-@dataclass(slots=True, kw_only=True)
-class Session:
+class Session(Struct, kw_only=True):
     """The state of one connection: its listener, client and principal, and the admission of its requests."""
 
     connection: Connection

@@ -19,8 +19,9 @@ from random import Random
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
+from msgspec import Struct, field
+
 from odradek.model import ErrorCode, KafkaError
-from odradek.model.values import dataclass, field
 
 NO_SESSION: Final = 0
 INITIAL_EPOCH: Final = 0
@@ -47,8 +48,7 @@ class PartitionKey(NamedTuple):
     partition: int
 
 
-@dataclass(slots=True)
-class FetchTarget:
+class FetchTarget(Struct):
     """A client's fetch of one partition; -1 means unknown.
 
     `last_fetched_epoch` is the epoch of the client's last record, `follower_start_offset` the start of a follower's
@@ -65,8 +65,7 @@ class FetchTarget:
     log_start_offset: int = -1
 
 
-@dataclass(slots=True)
-class FetchSession:
+class FetchSession(Struct):
     """One client's partitions in the order of reading: partitions that had records move to the end."""
 
     session_id: int

@@ -11,8 +11,9 @@ import logging
 import re
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.serving.admission import Admission

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 import click
+from msgspec import Struct
 
 from odradek.cli.brokers.details import features, log_dirs, versions
 from odradek.cli.brokers.drain import drain
@@ -13,7 +14,6 @@ from odradek.clients import Admin
 from odradek.clients.admin.descriptions import BrokerDescription, ClusterDescription
 from odradek.clients.admin.log_dirs import LogDirDescription
 from odradek.model import ErrorCode, KafkaError
-from odradek.model.values import dataclass
 
 
 @click.group(name="brokers")
@@ -81,8 +81,7 @@ def unregister(*, broker_id: int, bootstrap_server: str | None, command_config: 
     click.echo(f"Broker {broker_id} is no longer registered.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Described:
+class _Described(Struct, frozen=True, kw_only=True):
     """A broker, how many partitions it leads and replicates, and its data directories."""
 
     broker: BrokerDescription

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence, Set
 from typing import Final
 
 import click
+from msgspec import Struct, field
 
 from odradek.cli.common import admin, cluster_options, json_option, print_json, print_table, progress, run
 from odradek.cli.partition_lists import Assignment, ids
@@ -14,7 +15,6 @@ from odradek.clients.admin.results import RefusedPartitionsError
 from odradek.clients.metadata import NO_LEADER
 from odradek.controller import plan_drain
 from odradek.model import ErrorCode, KafkaError, TopicPartition
-from odradek.model.values import dataclass, field
 
 _POLL_S: Final = 0.5
 _MOST_LEADERLESS_CHECKS: Final = 60
@@ -57,8 +57,7 @@ def drain(
     run(work())
 
 
-@dataclass(slots=True)
-class _Draining:
+class _Draining(Struct):
     """One run. `begun` has the moves requested so far, because metadata may lag behind.
 
     `lagging` counts, for each of these, the checks since it ended, in which the broker still has the replica.
@@ -66,8 +65,8 @@ class _Draining:
 
     client: Admin
     broker_id: int
-    at_once: int = field(kw_only=True)
-    as_json: bool = field(kw_only=True)
+    at_once: int
+    as_json: bool
     begun: dict[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
     lagging: Counter[TopicPartition] = field(default_factory=Counter)
 
@@ -184,8 +183,7 @@ class _Draining:
         print_json({"topic": key.topic, "partition": key.partition, **where, "state": state})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Replicas:
+class _Replicas(Struct, frozen=True, kw_only=True):
     """The replicas after all reassignments in progress, the moves to make, and those in progress off the broker.
 
     `leaderless` has the partitions of both kinds of moves without a leader, which can't move now.

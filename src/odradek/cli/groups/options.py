@@ -5,14 +5,13 @@ from functools import wraps
 from typing import Any
 
 import click
+from msgspec import Struct
 
 from odradek.clients import Admin
 from odradek.model import OdradekError
-from odradek.model.values import dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupSelection:
+class GroupSelection(Struct, frozen=True, kw_only=True):
     """The groups that the options name."""
 
     names: tuple[str, ...]

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, Any, Final, NamedTuple
 
 import click
+from msgspec import Struct, field
 
 from odradek.cli.common import admin, cluster_options, json_option, print_json, print_table, run
 from odradek.cli.groups.options import GroupSelection, groups_options, report
@@ -15,7 +16,6 @@ from odradek.clients import Admin, OffsetAndMetadata
 from odradek.clients.admin.descriptions import GroupDescription
 from odradek.clients.offsets import EARLIEST, LATEST
 from odradek.model import ConfigurationError, ErrorCode, KafkaError, OdradekError, TopicPartition, UnavailableError
-from odradek.model.values import dataclass, field
 from odradek.runtime import system_runtime
 
 _INACTIVE: Final = ("Empty", "Dead")
@@ -64,8 +64,7 @@ def new_offset(goal: Goal, committed: int | None, partition: PartitionOffsets) -
     return wanted, ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Scope:
+class _Scope(Struct, frozen=True, kw_only=True):
     """The partitions to reset: those of `topics`, else those in `file`, else all that have committed offsets."""
 
     selection: GroupSelection
@@ -73,8 +72,7 @@ class _Scope:
     file: IO[bytes] | None = None
 
 
-@dataclass(slots=True)
-class _Reset:
+class _Reset(Struct):
     """One group's committed offsets, the goal of each partition to reset, and the new offsets."""
 
     group_id: str

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from msgspec import Struct
 
 from odradek.cli.common import admin, cluster_options, console, json_option, print_json, run, table
 from odradek.cli.groups.options import group_option
@@ -15,7 +16,6 @@ from odradek.clients import Admin
 from odradek.clients.admin.descriptions import GroupDescription, GroupPartition
 from odradek.clients.admin.group_records import GenerationReader
 from odradek.model import ErrorCode, KafkaError, OdradekError
-from odradek.model.values import dataclass
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -29,8 +29,7 @@ LagChanges = Mapping[tuple[str, int], float]
 """Change of the lag per second, by topic and partition."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class Sample(Struct, frozen=True, kw_only=True):
     """A group's description at `at_s` (loop time); `group` is None if the group does not exist.
 
     If the group could not be read, `error` is the reason, and `group` is the last description.
@@ -43,8 +42,7 @@ class Sample:
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class View(Struct, frozen=True, kw_only=True):
     """The current sample, and the last one before it without an error."""
 
     before: Sample | None

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from msgspec import Struct
 
 from odradek.cli.common import admin, cluster_options, run
 from odradek.lab.case import Case, LabError
@@ -13,7 +14,6 @@ from odradek.lab.live import read_case
 from odradek.lab.notation import case_of_texts
 from odradek.lab.toml_cases import parse_case
 from odradek.lab.what_if import Change, Pauses, pauses
-from odradek.model.values import dataclass
 
 _MOST_PAST_REBALANCES = 200
 
@@ -46,8 +46,7 @@ _OPTIONS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class Given(Struct, frozen=True, kw_only=True):
     """The case that the options describe."""
 
     case: Case

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, Final
 
 import click
+from msgspec import Struct
 
 from odradek.cli.common import admin, cluster_options, json_option, print_json, print_table, progress, run
 from odradek.cli.partition_lists import (
@@ -21,14 +22,12 @@ from odradek.clients.admin.reassignments import PartitionReassignment
 from odradek.clients.admin.results import RefusedPartitionsError
 from odradek.controller import generate_assignment
 from odradek.model import ErrorCode, KafkaError, TopicPartition
-from odradek.model.values import dataclass
 
 _POLL_S: Final = 0.5
 _MODES: Final = ("generate", "list", "verify", "cancel")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Options:
+class _Options(Struct, frozen=True, kw_only=True):
     """The checked options: one mode, and one way to name partitions."""
 
     topics: Sequence[str]

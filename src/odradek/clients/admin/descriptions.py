@@ -2,20 +2,20 @@
 
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from enum import IntEnum
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from odradek.clients.group_offsets import OffsetAndMetadata
 from odradek.clients.metadata import PartitionMetadata, TopicMetadata
 from odradek.model import KafkaError, TopicPartition
-from odradek.model.values import dataclass, field
 from odradek.protocol.consumer_protocol import PROTOCOL_TYPE, Subscription, decode_assignment, decode_subscription
 from odradek.protocol.messages.message_codec import optional
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewTopic:
+class NewTopic(Struct, frozen=True, kw_only=True):
     """A topic to create; -1 means the cluster's default.
 
     `assignments` (partition → broker ids) replaces `partitions` and `replication_factor`.
@@ -44,8 +44,7 @@ class NewTopic:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicDescription:
+class TopicDescription(Struct, frozen=True, kw_only=True):
     """A topic with its partitions in ascending order."""
 
     name: str
@@ -59,8 +58,7 @@ class TopicDescription:
         return len(next(iter(self.partitions.values())).replicas) if self.partitions else 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerDescription:
+class BrokerDescription(Struct, frozen=True, kw_only=True):
     """A broker; a fenced broker is registered but not alive."""
 
     broker_id: int
@@ -70,8 +68,7 @@ class BrokerDescription:
     is_fenced: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterDescription:
+class ClusterDescription(Struct, frozen=True, kw_only=True):
     """The brokers, sorted by id; `controller_id` is -1 without a controller."""
 
     cluster_id: str | None
@@ -79,8 +76,7 @@ class ClusterDescription:
     brokers: tuple[BrokerDescription, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupListing:
+class GroupListing(Struct, frozen=True, kw_only=True):
     """A group's id, type and state; a field that the broker is too old to return is empty."""
 
     group_id: str
@@ -89,8 +85,7 @@ class GroupListing:
     group_type: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberDescription:
+class MemberDescription(Struct, frozen=True, kw_only=True):
     """A member of a group with its assignment."""
 
     member_id: str
@@ -107,8 +102,7 @@ class MemberDescription:
     """The member's target assignment in a consumer group."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupPartition:
+class GroupPartition(Struct, frozen=True, kw_only=True):
     """A group's committed offset and lag in a partition; fields are None without a commit, a leader or an owner."""
 
     topic: str
@@ -142,8 +136,7 @@ class GroupPartition:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupDescription:
+class GroupDescription(Struct, frozen=True, kw_only=True):
     """A group with its members and partitions. `protocol` is the assignor, empty while a classic group is unstable."""
 
     group_id: str
@@ -177,8 +170,7 @@ class ConfigResourceType(IntEnum):
     GROUP = 32
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigResource:
+class ConfigResource(Struct, frozen=True, kw_only=True):
     """A topic, group or broker by name; a broker's name is its id, or empty for all brokers."""
 
     type: ConfigResourceType
@@ -199,8 +191,7 @@ class ConfigSource(IntEnum):
     GROUP_CONFIG = 8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigEntry:
+class ConfigEntry(Struct, frozen=True, kw_only=True):
     """A configuration key with its value (None if sensitive or unset) and source."""
 
     name: str

@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from msgspec import Struct
+
 from odradek import __version__
 from odradek.clients.cluster import Cluster
 from odradek.clients.retry import retrying
 from odradek.model import ErrorCode, KafkaError
-from odradek.model.values import dataclass
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.message_codec import optional
 
@@ -15,8 +16,7 @@ VersionRange = tuple[int, int]
 """The lowest and the highest version."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerVersions:
+class BrokerVersions(Struct, frozen=True, kw_only=True):
     """The API versions of a broker by number (`ApiKey`), and the features that the broker supports.
 
     `finalized_features` are the levels that the whole cluster uses; without any, as in clusters without KRaft,

@@ -9,13 +9,14 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec import Struct
+
 from odradek.clients.admin.descriptions import GroupDescription, MemberDescription
 from odradek.clients.admin.group_records import GroupRecordReader
 from odradek.clients.admin.groups import describe_groups
 from odradek.clients.admin.topics import current_metadata
 from odradek.clients.cluster import Cluster
 from odradek.model import KafkaError, OdradekError, TopicPartition
-from odradek.model.values import dataclass
 from odradek.protocol.internal_records.group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupMemberMetadataKey,
@@ -24,8 +25,7 @@ from odradek.protocol.internal_records.group_records import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionWait:
+class PartitionWait(Struct, frozen=True, kw_only=True):
     """A partition that a member must revoke, or waits for. Times are in ms since 1970, None if unknown."""
 
     partition: TopicPartition
@@ -37,8 +37,7 @@ class PartitionWait:
     """The earliest time at which the holder is removed; a coordinator change restarts the timeout."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberWaits:
+class MemberWaits(Struct, frozen=True, kw_only=True):
     """A member, the partitions that it must revoke, and those that it waits for."""
 
     member_id: str
@@ -50,8 +49,7 @@ class MemberWaits:
     waits_for: tuple[PartitionWait, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupWaits:
+class GroupWaits(Struct, frozen=True, kw_only=True):
     """A group with the waits of its members; in a classic group, `epoch` is the generation."""
 
     group_id: str

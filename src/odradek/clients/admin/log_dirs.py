@@ -3,16 +3,16 @@
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec import Struct
+
 from odradek.clients.cluster import Cluster
 from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS, retrying
 from odradek.model import ErrorCode, KafkaError, TopicPartition
-from odradek.model.values import dataclass
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.message_codec import optional
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogDirDescription:
+class LogDirDescription(Struct, frozen=True, kw_only=True):
     """A log directory of a broker, with log `sizes` in bytes; an offline one has an `error_code` and no sizes.
 
     `total_bytes` and `usable_bytes` are those of its volume (KIP-827), None if unknown.

@@ -4,12 +4,13 @@ from collections.abc import Collection, Iterable, Mapping
 from enum import IntEnum
 from typing import Any
 
+from msgspec import Struct
+
 from odradek.clients.admin.results import RefusedPartitionsError
 from odradek.clients.cluster import Cluster
 from odradek.clients.offsets import by_topic
 from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS, retrying
 from odradek.model import ErrorCode, KafkaError, TopicPartition
-from odradek.model.values import dataclass
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.message_codec import optional
 
@@ -25,8 +26,7 @@ class ElectionType(IntEnum):
     UNCLEAN = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionReassignment:
+class PartitionReassignment(Struct, frozen=True, kw_only=True):
     """A reassignment in progress: `replicas` include those being added and those being removed."""
 
     replicas: tuple[int, ...]

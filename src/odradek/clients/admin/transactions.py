@@ -3,15 +3,15 @@
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec import Struct
+
 from odradek.clients.cluster import Cluster
 from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS, retrying
 from odradek.model import ErrorCode, KafkaError, TopicPartition
-from odradek.model.values import dataclass
 from odradek.protocol.api import ApiKey
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerDescription:
+class ProducerDescription(Struct, frozen=True, kw_only=True):
     """The state of an idempotent producer in one partition. `last_timestamp` is in ms, -1 if unknown.
 
     `current_txn_start_offset` is the first offset of the open transaction, if any; `coordinator_epoch` is the epoch in

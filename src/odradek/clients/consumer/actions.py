@@ -3,19 +3,18 @@
 from collections.abc import Mapping
 from uuid import UUID
 
+from msgspec import Struct, field
+
 from odradek.model import ErrorCode, KafkaError, TopicPartition
-from odradek.model.values import dataclass, field
 
 Partitions = frozenset[TopicPartition]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FindCoordinator:
+class FindCoordinator(Struct, frozen=True, kw_only=True):
     """Find the group's coordinator."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinGroup:
+class JoinGroup(Struct, frozen=True, kw_only=True):
     """Send JoinGroup with a subscription that has the owned partitions and their generation."""
 
     member_id: str
@@ -25,8 +24,7 @@ class JoinGroup:
     """The number of times that the consumer has left groups, copied into `JoinGroupResponse`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PerformAssignment:
+class PerformAssignment(Struct, frozen=True, kw_only=True):
     """Compute the assignment as the group's leader; then call `ClassicMembershipManager.assignment_computed`."""
 
     protocol: str
@@ -35,8 +33,7 @@ class PerformAssignment:
     generation_id: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SyncGroup:
+class SyncGroup(Struct, frozen=True, kw_only=True):
     """Send SyncGroup; only the group's leader sends assignments."""
 
     member_id: str
@@ -45,24 +42,21 @@ class SyncGroup:
     assignments: Mapping[str, bytes] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Heartbeat:
+class Heartbeat(Struct, frozen=True, kw_only=True):
     """Send Heartbeat."""
 
     member_id: str
     generation_id: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaveGroup:
+class LeaveGroup(Struct, frozen=True, kw_only=True):
     """Leave the group with LeaveGroup or a last ConsumerGroupHeartbeat; the response is ignored."""
 
     member_id: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerGroupHeartbeat:
+class ConsumerGroupHeartbeat(Struct, frozen=True, kw_only=True):
     """Send ConsumerGroupHeartbeat (KIP-848), with the subscription if `is_full`."""
 
     number: int
@@ -74,8 +68,7 @@ class ConsumerGroupHeartbeat:
     """The partitions that the member owns by topic id; None if unchanged since the last heartbeat."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RefreshMetadata:
+class RefreshMetadata(Struct, frozen=True, kw_only=True):
     """Request metadata, because the assignment has unknown topic ids."""
 
 
@@ -91,16 +84,14 @@ Action = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionsRevoked:
+class PartitionsRevoked(Struct, frozen=True, kw_only=True):
     """Stop reading `partitions`. If `lost`, other members may already read them, and commits are refused."""
 
     partitions: Partitions
     lost: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionsAssigned:
+class PartitionsAssigned(Struct, frozen=True, kw_only=True):
     """Revoke `revoked`, then read exactly the partitions of `assignment`, of which `added` are new."""
 
     assignment: Partitions
@@ -111,8 +102,7 @@ class PartitionsAssigned:
 RebalanceCallback = PartitionsRevoked | PartitionsAssigned
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinGroupResponse:
+class JoinGroupResponse(Struct, frozen=True, kw_only=True):
     """The response to JoinGroup."""
 
     error_code: ErrorCode
@@ -127,16 +117,14 @@ class JoinGroupResponse:
     """The `leave_count` of the `JoinGroup` that this responds to."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SyncGroupResponse:
+class SyncGroupResponse(Struct, frozen=True, kw_only=True):
     """The response to SyncGroup."""
 
     error_code: ErrorCode
     assignment: Partitions = frozenset()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerGroupHeartbeatResponse:
+class ConsumerGroupHeartbeatResponse(Struct, frozen=True, kw_only=True):
     """The response to ConsumerGroupHeartbeat: an error, or the member's epoch and perhaps a new assignment."""
 
     request: ConsumerGroupHeartbeat
@@ -147,8 +135,7 @@ class ConsumerGroupHeartbeatResponse:
     """The assigned partitions by topic id; None if unchanged."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupRebalanceConfig:
+class GroupRebalanceConfig(Struct, frozen=True, kw_only=True):
     """Timeouts and intervals of a member, in ms, by Kafka's names."""
 
     session_timeout_ms: int

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
@@ -9,7 +10,6 @@ from odradek.clients.offsets import EARLIEST, LATEST
 from odradek.clients.settings import ABSENT_KEYS, FetchSettings, make_settings
 from odradek.config.definition import boolean, integer, names, text
 from odradek.model import ConfigurationError
-from odradek.model.values import dataclass
 
 _RESETS: Final = {"earliest": EARLIEST, "latest": LATEST, "none": None}
 """`auto.offset.reset` → the timestamp for ListOffsets; None means an error instead."""

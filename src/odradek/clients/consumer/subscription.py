@@ -5,10 +5,11 @@ import re
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from enum import StrEnum
 
+from msgspec import Struct
+
 from odradek.clients.arguments import names_of
 from odradek.clients.metadata import ClusterMetadata
 from odradek.model import ErrorCode, TopicPartition, validate_topic_name
-from odradek.model.values import dataclass
 
 Callback = Callable[[Collection[TopicPartition]], Awaitable[None] | None]
 """A rebalance callback, called with sorted partitions; may be a coroutine function."""
@@ -23,8 +24,7 @@ class SubscriptionType(StrEnum):
     USER_ASSIGNED = "user assigned"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subscription:
+class Subscription(Struct, frozen=True, kw_only=True):
     """A subscription and its callbacks; `on_partitions_lost` falls back to `on_partitions_revoked`, as in Kafka."""
 
     type: SubscriptionType = SubscriptionType.NONE

@@ -9,10 +9,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
+from msgspec import Struct, field
+
 from odradek.clients.fetch import readable_batches
 from odradek.clients.metadata import ClusterMetadata
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
-from odradek.model.values import dataclass, field
 from odradek.protocol.batches.compression import Codec
 from odradek.protocol.batches.records import Record, decode_records
 from odradek.protocol.messages.fetch import FetchedPartition
@@ -69,8 +70,7 @@ class RawBatch(NamedTuple):
         return self.fetched[self.start : self.end]
 
 
-@dataclass(slots=True)
-class TopicPartitionState:
+class TopicPartitionState(Struct):
     """An assigned partition. `position` is the offset of the next record to return, None if unknown.
 
     `fetch_position` is the offset of the next record to fetch. `leader_epoch` is the epoch of the record before

@@ -1,10 +1,9 @@
 """Brokers that have accepted no batches for `partitioner.availability.timeout.ms` (KIP-794)."""
 
-from odradek.model.values import dataclass
+from msgspec import Struct
 
 
-@dataclass(slots=True)
-class _Times:
+class _Times(Struct):
     """The monotonic seconds when batches were last ready to send, and when the broker could last accept them."""
 
     due_at: float

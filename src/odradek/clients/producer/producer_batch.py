@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+from msgspec import Struct, field
+
 from odradek.clients.backoff import Backoff
 from odradek.model import OdradekError, TopicPartition
-from odradek.model.values import dataclass, field
 from odradek.protocol.batches.compression import Codec
 from odradek.protocol.batches.record_batch import HEADER_SIZE, read_header, write_header
 from odradek.protocol.batches.records import BatchBuilder, decode_records
@@ -31,8 +32,7 @@ class EncodedRows(Protocol):
         """Fail all rows."""
 
 
-@dataclass(slots=True, eq=False)
-class ProducerBatch:
+class ProducerBatch(Struct, eq=False):
     """A batch of one partition, with `futures` for its records, or with `rows` if it came from `send_arrow`.
 
     `number` orders a producer's batches; `created_at` and `retry_at` are monotonic seconds. `size` and `limit` are

@@ -1,12 +1,11 @@
 """The producer's configuration: the keys and defaults of Kafka 4, and checks of combinations."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from odradek.clients.settings import ABSENT_KEYS, ClientSettings, make_settings
 from odradek.config.definition import INT_MAX, boolean, integer, long, text
 from odradek.model import ConfigurationError
-from odradek.model.values import dataclass
 from odradek.protocol.batches.compression import Codec
 
 _MAX_IN_FLIGHT = 5

@@ -7,8 +7,9 @@ the new epoch when they have no batch in flight or to retry, so that brokers sti
 
 from typing import Final, NamedTuple
 
+from msgspec import Struct
+
 from odradek.model import TopicPartition
-from odradek.model.values import dataclass
 
 _SEQUENCE_MASK: Final = 0x7FFFFFFF
 _MAX_EPOCH: Final = 0x7FFF
@@ -21,8 +22,7 @@ class ProducerIdAndEpoch(NamedTuple):
     epoch: int
 
 
-@dataclass(slots=True)
-class _PartitionSequence:
+class _PartitionSequence(Struct):
     producer_id_and_epoch: ProducerIdAndEpoch
     next: int = 0
     last_acked: int = -1

@@ -1,14 +1,13 @@
 """The configuration of `ZookeeperConsumer`: the keys and defaults of Kafka 0.8."""
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from odradek.clients.settings import ClientSettings, make_settings
 from odradek.config.definition import boolean, integer, text
 from odradek.groups.zookeeper.registration import validate_node_name
 from odradek.model import ConfigurationError
-from odradek.model.values import dataclass
 
 _RESETS: Final = {"smallest": "earliest", "largest": "latest", "earliest": "earliest", "latest": "latest"}
 

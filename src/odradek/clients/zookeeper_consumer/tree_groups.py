@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
+from msgspec import Struct
+
 from odradek.clients.zookeeper_consumer.group_tree import batches
 from odradek.clients.zookeeper_consumer.offset_storage import offset_changes
 from odradek.groups.zookeeper.registration import validate_node_name
@@ -10,14 +12,12 @@ from odradek.metadata import paths
 from odradek.metadata.nodes import BrokenNodeError, ConsumerNode, decode_integer
 from odradek.metadata.store import NoNode, Reader, Store
 from odradek.model import TopicPartition
-from odradek.model.values import dataclass
 
 K = TypeVar("K")
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TreeGroup:
+class TreeGroup(Struct, frozen=True, kw_only=True):
     """One group: consumers by id, the thread id that owns each partition, and the next offset to read of each."""
 
     group_id: str

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from msgspec import Struct
+
 from odradek.groups.classic.members import AwaitingJoin, GroupMembers, Member
 from odradek.groups.classic.states import TRANSITIONS, Event, State
 from odradek.groups.deadlines import DeadlineKey, Deadlines
@@ -26,7 +28,6 @@ from odradek.groups.rebalance_trace import (
 )
 from odradek.groups.result_builder import ResultBuilder
 from odradek.model import ErrorCode, TopicPartition
-from odradek.model.values import dataclass
 from odradek.protocol.consumer_protocol import PROTOCOL_TYPE, decode_assignment, decode_subscription
 from odradek.protocol.errors import MalformedMessageError
 from odradek.protocol.internal_records.group_records import GroupMetadataValue
@@ -42,8 +43,7 @@ _PENDING_BYTES: Final = 1024
 _NO_ASSIGNMENTS: Final[Mapping[str, bytes]] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupSettings:
+class GroupSettings(Struct, frozen=True, kw_only=True):
     """The broker's configuration of classic groups."""
 
     initial_rebalance_delay_ms: int = 3_000

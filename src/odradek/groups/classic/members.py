@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final, NamedTuple
 
+from msgspec import Struct
+
 from odradek.groups.messages import JoinRequest
-from odradek.model.values import dataclass
 from odradek.protocol.internal_records.group_records import MemberMetadata
 
 _MEMBER_BYTES: Final = 1024
@@ -21,8 +22,7 @@ class AwaitingJoin(NamedTuple):
     to: object
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class Member:
+class Member(Struct, kw_only=True, eq=False):
     """One member's state, which is not durable. Its assignment is in the group's record."""
 
     member_id: str

@@ -3,9 +3,10 @@
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
+
+from msgspec.structs import replace
 
 from odradek.groups.consumer.member import (
     NO_PARTITIONS,

@@ -8,10 +8,13 @@ The first change computes targets at once. Later changes wait until `assignment_
 Meanwhile the group's epoch is later than the target epoch, and members continue towards the existing targets.
 """
 
+import dataclasses
 import uuid
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from odradek.coordination import Now
 from odradek.groups.consumer.consumer_group import ConsumerGroup
@@ -38,7 +41,6 @@ from odradek.groups.consumer.subscriptions import metadata_hash, resolve_regex, 
 from odradek.groups.consumer.target_assignment import compute_targets
 from odradek.groups.records import ConsumerGroupRecord
 from odradek.metadata.image import ClusterImage
-from odradek.model.values import dataclass
 
 _ENTRIES_PER_MS: Final = 100
 """The pause between two computations is 1 ms per this many members and partitions, about one computation's time."""
@@ -46,8 +48,7 @@ _ENTRIES_PER_MS: Final = 100
 DeniedTopics = Callable[[Collection[str]], Collection[str]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberUpdate:
+class MemberUpdate(Struct, frozen=True, kw_only=True):
     """The effects of a request from a member that joins or stays."""
 
     records: list[ConsumerGroupRecord]
@@ -284,4 +285,4 @@ def with_subscription(member: ConsumerGroupMember, **changes: object) -> Consume
     now = member.subscription
     if all(getattr(now, name) == value for name, value in changes.items()):
         return member
-    return replace(member, subscription=replace(now, **changes))  # type: ignore[arg-type]
+    return replace(member, subscription=dataclasses.replace(now, **changes))  # type: ignore[arg-type]

@@ -6,7 +6,8 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Final
 
-from odradek.model.values import dataclass, field
+from msgspec import Struct, field
+
 from odradek.protocol.internal_records.group_records import (
     ClassicProtocol,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -39,8 +40,7 @@ class MemberState(IntEnum):
     """A number that this release does not know."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerGroupMember:
+class ConsumerGroupMember(Struct, frozen=True, kw_only=True):
     """One member of a consumer group."""
 
     member_id: str

@@ -1,6 +1,7 @@
 """Finds a request's member in a consumer group, checks its epoch, replaces and removes it (KIP-848, KIP-345)."""
 
-from dataclasses import replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from odradek.groups.consumer.consumer_group import ConsumerGroup
 from odradek.groups.consumer.coordinator_records import (
@@ -20,12 +21,10 @@ from odradek.groups.consumer.member import (
 from odradek.groups.consumer.messages import ConsumerGroupHeartbeatRequest
 from odradek.groups.records import ConsumerGroupRecord
 from odradek.model import ErrorCode, KafkaError
-from odradek.model.values import dataclass
 from odradek.protocol.internal_records.group_records import ConsumerGroupMemberMetadataValue
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberLookup:
+class MemberLookup(Struct, frozen=True, kw_only=True):
     """The member that sent a request, without the request's changes."""
 
     member: ConsumerGroupMember

@@ -2,16 +2,16 @@
 
 from collections.abc import Callable, Collection
 
+from msgspec import Struct
+
 from odradek.groups.consumer.member import Assignment, ConsumerGroupMember
-from odradek.model.values import dataclass, field
 
 
 def _none_denied(names: Collection[str]) -> Collection[str]:
     return ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerGroupHeartbeatRequest:
+class ConsumerGroupHeartbeatRequest(Struct, frozen=True, kw_only=True):
     """A ConsumerGroupHeartbeat request. None, or a `rebalance_timeout_ms` of -1, means unchanged."""
 
     member_id: str
@@ -26,7 +26,7 @@ class ConsumerGroupHeartbeatRequest:
     subscribed_topic_regex: str | None = None
     server_assignor: str | None = None
     owned: Assignment | None = None
-    denied_topics: Callable[[Collection[str]], Collection[str]] = field(default=_none_denied, repr=False, compare=False)
+    denied_topics: Callable[[Collection[str]], Collection[str]] = _none_denied
     """Returns which of the given topics the client may not describe; regular expressions skip them."""
 
     @property
@@ -50,8 +50,7 @@ class ConsumerGroupHeartbeatRequest:
         return self.member_epoch == 0 or is_complete
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerGroupHeartbeatReply:
+class ConsumerGroupHeartbeatReply(Struct, frozen=True, kw_only=True):
     """The response to a heartbeat. An `assignment` of None means unchanged."""
 
     member_id: str
@@ -60,16 +59,14 @@ class ConsumerGroupHeartbeatReply:
     assignment: Assignment | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerGroupDescribeRequest:
+class ConsumerGroupDescribeRequest(Struct, frozen=True, kw_only=True):
     """A group's part of a ConsumerGroupDescribe request.
 
     The reply is a `ConsumerGroupDescription`, None if there is no consumer group with this id.
     """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerGroupDescription:
+class ConsumerGroupDescription(Struct, frozen=True, kw_only=True):
     """The state of a group, with each member and its target."""
 
     group_id: str
@@ -80,8 +77,7 @@ class ConsumerGroupDescription:
     members: tuple[tuple[ConsumerGroupMember, Assignment], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberFenced:
+class MemberFenced(Struct, frozen=True, kw_only=True):
     """A member was removed after its session or a deadline to revoke, join or sync expired."""
 
     group_id: str

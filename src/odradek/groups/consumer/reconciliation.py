@@ -13,15 +13,15 @@ stop.
 
 import uuid
 from collections.abc import Callable, Set
-from dataclasses import replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from odradek.groups.consumer.member import NO_PARTITIONS, Assignment, ConsumerGroupMember, MemberState
 from odradek.model import ErrorCode, KafkaError
-from odradek.model.values import dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class Target(Struct, frozen=True, kw_only=True):
     """The target assignment of a member."""
 
     epoch: int

@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from msgspec import Struct, field
+
 from odradek.assignors import GroupSubscription
 from odradek.model import TopicPartition
-from odradek.model.values import dataclass, field
 
 
 class ServerAssignor(Protocol):
@@ -15,8 +16,7 @@ class ServerAssignor(Protocol):
         """Return the partitions of each member; `owned` of a member in `group` is its last target."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerGroupSettings:
+class ConsumerGroupSettings(Struct, frozen=True, kw_only=True):
     """The broker's `group.consumer.*` settings of one group."""
 
     assignors: Mapping[str, ServerAssignor] = field(default_factory=dict)

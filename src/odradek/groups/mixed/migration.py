@@ -8,6 +8,8 @@ removed, or was replaced by a classic static member, the group is converted back
 from collections.abc import Callable, Iterable, Set
 from typing import Final
 
+from msgspec import Struct
+
 from odradek.coordination import Now, Reply
 from odradek.groups.classic.classic_group import ClassicGroup
 from odradek.groups.classic.classic_groups import ClassicGroups
@@ -32,7 +34,6 @@ from odradek.groups.records import ConsumerGroupRecord, GroupMetadataRecord, Gro
 from odradek.groups.result_builder import ResultBuilder
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError, TopicPartition
-from odradek.model.values import dataclass
 from odradek.protocol.consumer_protocol import (
     PROTOCOL_TYPE,
     Subscription,
@@ -50,8 +51,7 @@ _UPGRADES: Final = ("upgrade", "bidirectional")
 _DOWNGRADES: Final = ("downgrade", "bidirectional")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Upgrade:
+class Upgrade(Struct, frozen=True, kw_only=True):
     """A classic group converted to the consumer protocol, and the records of the conversion."""
 
     group: ConsumerGroup

@@ -20,10 +20,11 @@ An attempt fails if an action fails or a claim exists; then Release and Wait fol
 
 from enum import StrEnum
 
+from msgspec import Struct
+
 from odradek.assignors import Assignor
 from odradek.groups.zookeeper.view import GroupView, Ownership, decide
 from odradek.model import OdradekError
-from odradek.model.values import dataclass
 
 
 class State(StrEnum):
@@ -44,59 +45,50 @@ class RebalanceFailedError(OdradekError):
     """
 
 
-@dataclass(frozen=True, slots=True)
-class Register:
+class Register(Struct, frozen=True):
     """Create the consumer's ephemeral node, and set watches."""
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
+class Release(Struct, frozen=True):
     """Stop the fetchers, commit offsets, and delete the claims in `owned`."""
 
     owned: Ownership
 
 
-@dataclass(frozen=True, slots=True)
-class ReadTree:
+class ReadTree(Struct, frozen=True):
     """Read the group and its topics; the result is a `GroupView`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(Struct, frozen=True):
     """Create the claims in `wanted`, all or none; the result is False if one exists already."""
 
     wanted: Ownership
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(Struct, frozen=True):
     """Start fetchers at the committed offsets; the caller may stop early if `Membership.is_outdated`."""
 
     owned: Ownership
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(Struct, frozen=True):
     """Wait before the next attempt."""
 
     ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Abandon:
+class Abandon(Struct, frozen=True):
     """Stop the fetchers without a commit: the session and its claims are gone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Leave:
+class Leave(Struct, frozen=True):
     """Delete the consumer's node."""
 
 
 Action = Register | Release | ReadTree | Claim | Start | Wait | Abandon | Leave
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MembershipSettings:
+class MembershipSettings(Struct, frozen=True, kw_only=True):
     """The consumer's `rebalance.*` settings, and whether filters exclude internal topics."""
 
     max_retries: int = 4

@@ -7,10 +7,11 @@ from enum import StrEnum
 from typing import Final
 from uuid import UUID
 
+from msgspec import Struct, field
+
 from odradek.metadata.nodes import ConsumerNode
 from odradek.model import ConfigurationError, InvalidTopicError, validate_topic_name
 from odradek.model.names import INTERNAL_TOPICS
-from odradek.model.values import dataclass, field
 
 MOST_THREADS: Final = 10_000
 """Limit of a consumer's threads per topic. Each consumer lists the threads of all, so one typo would stop them all."""
@@ -25,8 +26,7 @@ class Pattern(StrEnum):
     BLACK_LIST = "black_list"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicFilter:
+class TopicFilter(Struct, frozen=True, kw_only=True):
     """A regular expression, with commas for `|`: whole topic names must match (white list) or must not (black list)."""
 
     expression: str
@@ -67,8 +67,7 @@ class TopicFilter:
         return self.expression.replace(" ", "").strip("\"'").replace(",", "|")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ThreadCounts:
+class ThreadCounts(Struct, frozen=True, kw_only=True):
     """A subscription: the number of threads for each topic, or for every topic that passes a filter."""
 
     topics: Mapping[str, int] = field(default_factory=dict)

@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 
+from msgspec import Struct
+
 from odradek.assignors import Assignor, GroupSubscription, MemberSubscription
 from odradek.groups.zookeeper.registration import ThreadCounts, thread_id
 from odradek.model import TopicPartition
-from odradek.model.values import dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupView:
+class GroupView(Struct, frozen=True, kw_only=True):
     """The group as one consumer read it; not a consistent snapshot, since nodes change between reads."""
 
     consumers: Mapping[str, ThreadCounts]

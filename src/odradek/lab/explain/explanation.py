@@ -2,14 +2,14 @@
 
 from collections.abc import Iterable, Sequence
 
+from msgspec import Struct
+
 from odradek.model import TopicPartition
-from odradek.model.values import dataclass
 
 _MOST_NAMES = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
+class Explanation(Struct, frozen=True, kw_only=True):
     """Why `strategy` gives `partition` to `member`: sentences in `steps`. `member` is None if no member gets it."""
 
     partition: TopicPartition

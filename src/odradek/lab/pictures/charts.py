@@ -1,27 +1,25 @@
 """Charts as data: what a picture shows, without drawing it. Times are in ms."""
 
+from msgspec import Struct
+
 from odradek.lab.timeline import Timeline
-from odradek.model.values import dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
+class Block(Struct, frozen=True, kw_only=True):
     """A partition of a member: a box with a label, in the colour of the legend's entry `kind`."""
 
     label: str
     kind: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlockPanel:
+class BlockPanel(Struct, frozen=True, kw_only=True):
     """A panel of `Blocks`: a box for each partition of each row's member."""
 
     title: str
     rows: tuple[tuple[Block, ...], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Blocks:
+class Blocks(Struct, frozen=True, kw_only=True):
     """A chart with a row for each member and boxes for its partitions; panels side by side have the same rows."""
 
     title: str
@@ -32,16 +30,14 @@ class Blocks:
     """Sentences about data that the picture leaves out; empty if it shows all."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BarPanel:
+class BarPanel(Struct, frozen=True, kw_only=True):
     """A panel of `Bars`: a figure for each row, or None."""
 
     title: str
     values: tuple[float | None, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bars:
+class Bars(Struct, frozen=True, kw_only=True):
     """A chart of bars, one for each row; panels side by side have the same rows."""
 
     title: str
@@ -52,16 +48,14 @@ class Bars:
     notice: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinePanel:
+class LinePanel(Struct, frozen=True, kw_only=True):
     """A panel of `Lines`: the figures of each series, for each x."""
 
     title: str
     values: tuple[tuple[float, ...], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lines:
+class Lines(Struct, frozen=True, kw_only=True):
     """A chart of figures over x; both axes are logarithmic."""
 
     title: str
@@ -72,8 +66,7 @@ class Lines:
     notice: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lane:
+class Lane(Struct, frozen=True, kw_only=True):
     """The spans of one partition of a member, in the colour `kind`."""
 
     label: str
@@ -81,8 +74,7 @@ class Lane:
     spans: tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaneRow:
+class LaneRow(Struct, frozen=True, kw_only=True):
     """The lanes of a member; with `is_gap`, of partitions without an owner."""
 
     name: str
@@ -92,8 +84,7 @@ class LaneRow:
     is_gap: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LanePanel:
+class LanePanel(Struct, frozen=True, kw_only=True):
     """A panel of `Lanes`: one timeline."""
 
     title: str
@@ -101,8 +92,7 @@ class LanePanel:
     rows: tuple[LaneRow, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lanes:
+class Lanes(Struct, frozen=True, kw_only=True):
     """A chart of timelines below each other."""
 
     title: str

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
+from msgspec import Struct
+
 from odradek.lab.pictures.charts import Lane, LanePanel, LaneRow
 from odradek.lab.timeline import Span, Timeline
 from odradek.model import TopicPartition
-from odradek.model.values import dataclass
 
 MOST_LANES: Final = 100
 """Limit of the lanes in a picture; with more, rows show partition counts."""
@@ -17,8 +18,7 @@ _LONG_QUIET: Final = 3
 """A quiet time longer than this many times the longest rebalance or gap is shortened to that one's length."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Axis:
+class Axis(Struct, frozen=True, kw_only=True):
     """A time axis: times and their positions in the picture; between two neighbours it is linear."""
 
     times_ms: tuple[float, ...]

@@ -1,20 +1,20 @@
 """Makes the group of a setting, and the steps (changes with a rebalance) of a failure."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from random import Random
 from typing import Final
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from odradek.lab.case import Case, LabError, Member
 from odradek.lab.sweep.settings import Setting
-from odradek.model.values import dataclass, field
 
 GROWTH: Final = 2
 """The factor by which a growing topic's partition count increases."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Step(Struct, frozen=True, kw_only=True):
     """A change that ends in a rebalance."""
 
     leaves: tuple[str, ...] = ()

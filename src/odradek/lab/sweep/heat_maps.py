@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
+from msgspec import Struct
 
 from odradek.lab.sweep.settings import Sweep
 from odradek.lab.sweep.summary import MEASURES, means
-from odradek.model.values import dataclass
 
 Row = Mapping[str, Any]
 
@@ -26,8 +26,7 @@ _COLOURS: Final = {"local": "YlGn"}
 """Colour maps of measures for which more is better."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Layout:
+class _Layout(Struct, frozen=True, kw_only=True):
     """The values along both axes of a picture, and the strategies of its panels."""
 
     x: str

@@ -12,8 +12,9 @@ from math import gcd, prod
 from random import Random
 from typing import Final
 
+from msgspec import Struct
+
 from odradek.lab.case import Case
-from odradek.model.values import dataclass
 
 Value = int | float | str
 Setting = Mapping[str, Value]
@@ -33,8 +34,7 @@ _PART_S: Final = 0.000008
 _MOST_IN_A_BATCH: Final = 5_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sweep:
+class Sweep(Struct, frozen=True, kw_only=True):
     """A sweep as its file describes it."""
 
     axes: Mapping[str, tuple[Value, ...]]

@@ -19,11 +19,12 @@ import binascii
 import uuid
 from typing import Final
 
+from msgspec import Struct
+
 from odradek.config import parse_properties
 from odradek.log.checkpoints.checkpoint_file import parse_number, split_lines
 from odradek.log.errors import DamagedFileError
 from odradek.model import ConfigurationError
-from odradek.model.values import dataclass
 
 META_PROPERTIES: Final = "meta.properties"
 PARTITION_METADATA: Final = "partition.metadata"
@@ -32,8 +33,7 @@ CLEAN_SHUTDOWN_DATA: Final = b'{"version":0,"brokerEpoch":-1}'
 LOCK: Final = ".lock"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DirectoryIdentity:
+class DirectoryIdentity(Struct, frozen=True, kw_only=True):
     """The ids in the `meta.properties` of a data directory; each is None if unknown."""
 
     broker_id: int | None

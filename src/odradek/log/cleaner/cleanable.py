@@ -5,17 +5,17 @@ are stable and older than `min.compaction.lag.ms`. Compaction is due if the dirt
 `min.cleanable.dirty.ratio`, or a dirty segment is older than `max.compaction.lag.ms`.
 """
 
+from msgspec import Struct
+
 from odradek.log.cleaner.compaction import CompactionPlan, LastBatch
 from odradek.log.log import Log
 from odradek.log.segments.offset_index import ENTRY as INDEX_ENTRY
 from odradek.log.segments.segment import Segment
 from odradek.log.segments.segment_swap import Source
 from odradek.log.segments.time_index import ENTRY as TIME_INDEX_ENTRY
-from odradek.model.values import dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogToClean:
+class LogToClean(Struct, frozen=True, kw_only=True):
     """The clean and dirty part of one log, in `segments`.
 
     `delay_ms` is the time by which its oldest dirty segment exceeds `max.compaction.lag.ms`, or 0.

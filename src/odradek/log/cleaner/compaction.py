@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
+from msgspec import Struct
+
 from odradek.log.cleaner.checked_batches import Chunk, Piece, Run, Section
 from odradek.log.cleaner.cleaned_transactions import CleanedTransactions
 from odradek.log.cleaner.record_filter import Kept, KeptRun, RecordFilter, set_horizon
@@ -29,7 +31,6 @@ from odradek.log.segments.segment_swap import CleanedSegment, Source
 from odradek.log.segments.time_index import ENTRY as TIME_INDEX_ENTRY
 from odradek.log.segments.transaction_index import AbortedTransaction
 from odradek.model import Buffer
-from odradek.model.values import dataclass
 from odradek.protocol.batches.compression import Codec, compress, decompress
 from odradek.protocol.batches.control_records import decode_marker
 from odradek.protocol.batches.record_batch import (
@@ -61,8 +62,7 @@ class LastBatch(NamedTuple):
     epoch: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompactionPlan:
+class CompactionPlan(Struct, frozen=True, kw_only=True):
     """The input of a compaction, as of `now_ms`. `sources` are the log's first segments, read `io_bytes` at a time.
 
     Keys are indexed from `first_dirty_offset` on; the batch with that offset begins at byte `first_position` of its
@@ -80,8 +80,7 @@ class CompactionPlan:
     io_bytes: int
 
 
-@dataclass(slots=True, kw_only=True)
-class CompactionStats:
+class CompactionStats(Struct, kw_only=True):
     """Sizes before and after. `indexed_bytes` were read to index keys, `read_bytes` to filter records."""
 
     indexed_bytes: int = 0

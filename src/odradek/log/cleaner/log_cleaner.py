@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
+
 from odradek.config import BrokerConfig
 from odradek.log.cleaner.cleanable import LogToClean, measure, plan
 from odradek.log.cleaner.compaction import Compaction
@@ -22,7 +24,6 @@ from odradek.log.errors import DamagedFileError, LogStorageError, is_passing
 from odradek.log.log import Log
 from odradek.log.segments.segment_swap import CleanedSegment
 from odradek.model import StorageError, TopicPartition
-from odradek.model.values import dataclass
 from odradek.protocol.errors import CorruptBatchError
 from odradek.runtime import Disk, Entropy
 
@@ -40,8 +41,7 @@ _SLICES_PER_SECOND: Final = 4
 """The least slices per second with `log.cleaner.io.max.bytes.per.second`, to spread the I/O evenly."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CleanerSettings:
+class CleanerSettings(Struct, frozen=True, kw_only=True):
     """The broker's keys `log.cleaner.*`. Up to `threads` logs are compacted at a time, and share the buffers.
 
     Compactions of at least `worthwhile_bytes` use compiled code, whose loading takes 50 ms and 50 MB (measured).
@@ -66,8 +66,7 @@ class CleanerSettings:
         )
 
 
-@dataclass(slots=True, kw_only=True)
-class CleanerStats:
+class CleanerStats(Struct, kw_only=True):
     """Metrics: four of the last compaction, three of the last measurement of all logs, and totals."""
 
     clean_ms: int = 0

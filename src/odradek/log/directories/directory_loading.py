@@ -19,6 +19,8 @@ import uuid
 from collections.abc import Collection, Iterable
 from typing import Final
 
+from msgspec import Struct
+
 from odradek.log.checkpoints import meta_properties
 from odradek.log.checkpoints.checkpoint_file import (
     CLEANER_OFFSETS,
@@ -36,7 +38,6 @@ from odradek.log.log_config import LogConfig
 from odradek.log.names import LOG, is_deleted_folder, parse_folder, parse_offset_file, parse_stray_folder
 from odradek.log.segments.open_files import FilePool
 from odradek.model import KafkaError, StorageError, TopicPartition
-from odradek.model.values import dataclass
 from odradek.runtime import Disk
 
 _logger = logging.getLogger("odradek.log")
@@ -44,8 +45,7 @@ _NO_LOGS: Final = frozenset({"metadata.sqlite.sessions", "remote-log-index-cache
 """Folders of Odradek's and Kafka's brokers that are not logs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundLog:
+class FoundLog(Struct, frozen=True, kw_only=True):
     """A log's folder and its checkpoints; recovery may have to read up to `size` bytes."""
 
     partition: TopicPartition
@@ -58,8 +58,7 @@ class FoundLog:
     size: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenedLog:
+class OpenedLog(Struct, frozen=True, kw_only=True):
     """An opened log, or why it is not open."""
 
     found: FoundLog
@@ -70,8 +69,7 @@ class OpenedLog:
     """Synced or acknowledged records that the log lacks."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundLogs:
+class FoundLogs(Struct, frozen=True, kw_only=True):
     """The logs, stray folders and cleaner offsets of a data directory; `was_closed` by a clean shutdown.
 
     `outdated` partitions are in checkpoints without a folder; those in `vanished` had records.

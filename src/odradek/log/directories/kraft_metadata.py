@@ -18,10 +18,11 @@ import uuid
 from collections.abc import Iterator
 from typing import Final
 
+from msgspec import Struct, field
+
 from odradek.log.errors import DamagedFileError, TruncatedFileError
 from odradek.log.names import LOG, parse_offset_file
 from odradek.log.segments.batch_scan import scan_file
-from odradek.model.values import dataclass, field
 from odradek.protocol.batches.record_batch import CorruptBatchError, verify_crc
 from odradek.protocol.batches.records import decode_records
 from odradek.protocol.errors import MalformedMessageError
@@ -37,8 +38,7 @@ _TOPIC_RESOURCE: Final = 2
 _PRODUCER_IDS_FIELDS: Final = struct.Struct(">iqq")
 
 
-@dataclass(slots=True, kw_only=True)
-class KraftMetadata:
+class KraftMetadata(Struct, kw_only=True):
     """Topics and their configurations by name, and the next producer id."""
 
     topic_configs: dict[str, dict[str, str]] = field(default_factory=dict)

@@ -11,18 +11,18 @@ import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from msgspec import Struct, field
+
 from odradek.log.durability import FlushJob
 from odradek.log.errors import describe
 from odradek.log.log import Log
 from odradek.log.segments.open_files import FilePool
-from odradek.model.values import dataclass, field
 from odradek.runtime import Disk
 
 _logger = logging.getLogger("odradek.log")
 
 
-@dataclass(slots=True, kw_only=True)
-class ClosedDirectory:
+class ClosedDirectory(Struct, kw_only=True):
     """The result for a directory: the flush `jobs` are done, unless there is an `error`.
 
     `is_whole`: no log has failed.

@@ -12,14 +12,14 @@ Until then the checkpoints keep their values, so that the next start finds the l
 
 from collections.abc import Iterator
 
+from msgspec import Struct
+
 from odradek.log.errors import LogStorageError
 from odradek.log.names import parent_of
 from odradek.model import TopicPartition
-from odradek.model.values import dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LostRecords:
+class LostRecords(Struct, frozen=True, kw_only=True):
     """The lost records of one log; `end_offset` is None if its folder is missing."""
 
     partition: TopicPartition

@@ -8,6 +8,8 @@ import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from msgspec import Struct
+
 from odradek.log.checkpoints import checkpoint_file, leader_epoch_cache, meta_properties
 from odradek.log.checkpoints.checkpoint_file import decode_offset_lines, split_lines
 from odradek.log.checkpoints.leader_epoch_cache import LeaderEpochs
@@ -18,7 +20,6 @@ from odradek.log.producers.producer_state import last_sequence
 from odradek.log.segments import offset_index, time_index
 from odradek.log.segments.batch_scan import scan_file
 from odradek.log.segments.transaction_index import VERSION, decode_transactions
-from odradek.model.values import dataclass
 from odradek.protocol.batches.control_records import read_marker
 from odradek.protocol.batches.record_batch import CorruptBatchError, verify_crc
 from odradek.protocol.batches.records import Record, decode_records
@@ -35,8 +36,7 @@ _PARTITION_FILES: Final = (leader_epoch_cache.FILE_NAME, meta_properties.PARTITI
 _DIRECTORY_FILES: Final = (meta_properties.META_PROPERTIES, meta_properties.CLEAN_SHUTDOWN, *OFFSET_CHECKPOINTS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class Batch(Struct, frozen=True, kw_only=True):
     """A batch's header and position; `timestamp_type` is CreateTime or LogAppendTime, times are in ms."""
 
     base_offset: int
@@ -60,8 +60,7 @@ class Batch:
     is_valid: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoggedRecord:
+class LoggedRecord(Struct, frozen=True, kw_only=True):
     """A record of the preceding `Batch`. Size -1 means null; `control_type` is only for control records."""
 
     offset: int
@@ -77,24 +76,21 @@ class LoggedRecord:
     coordinator_epoch: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetIndexEntry:
+class OffsetIndexEntry(Struct, frozen=True, kw_only=True):
     """An entry of an `.index`."""
 
     offset: int
     position: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimeIndexEntry:
+class TimeIndexEntry(Struct, frozen=True, kw_only=True):
     """An entry of a `.timeindex`: in its segment, no record up to `offset` is later than `timestamp` (ms)."""
 
     timestamp: int
     offset: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionIndexEntry:
+class TransactionIndexEntry(Struct, frozen=True, kw_only=True):
     """An aborted transaction."""
 
     version: int
@@ -104,8 +100,7 @@ class TransactionIndexEntry:
     last_stable_offset: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Producer:
+class Producer(Struct, frozen=True, kw_only=True):
     """A producer in a snapshot; `last_timestamp` in ms. Without a last batch its sequences and offset are -1."""
 
     producer_id: int
@@ -119,16 +114,14 @@ class Producer:
     offset_delta: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaderEpoch:
+class LeaderEpoch(Struct, frozen=True, kw_only=True):
     """The first offset that a leader of `epoch` wrote."""
 
     epoch: int
     start_offset: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointEntry:
+class CheckpointEntry(Struct, frozen=True, kw_only=True):
     """A partition's offset in a checkpoint."""
 
     topic: str
@@ -136,16 +129,14 @@ class CheckpointEntry:
     offset: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Property:
+class Property(Struct, frozen=True, kw_only=True):
     """A key and value of `meta.properties`, `partition.metadata` or `.kafka_cleanshutdown`."""
 
     name: str
     value: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Damage:
+class Damage(Struct, frozen=True, kw_only=True):
     """The file is damaged at `byte`; `is_cut` if the file ends inside a batch or an entry."""
 
     byte: int

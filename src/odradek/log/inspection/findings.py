@@ -3,17 +3,17 @@
 from collections.abc import Callable
 from typing import TypeVar
 
+from msgspec import Struct, field
+
 from odradek.log.checkpoints import meta_properties
 from odradek.log.errors import DamagedFileError
 from odradek.log.inspection.segment_check import FileCheck
-from odradek.model.values import dataclass, field
 from odradek.runtime import Disk
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Finding(Struct, frozen=True, kw_only=True):
     """A damaged file, or a note if not `is_damage`. The first wrong batch, entry or line begins at `byte`."""
 
     path: str
@@ -22,8 +22,7 @@ class Finding:
     is_damage: bool = True
 
 
-@dataclass(slots=True, kw_only=True)
-class Totals:
+class Totals(Struct, kw_only=True):
     """The numbers of checked logs, segments, batches, records and bytes, and of damaged files."""
 
     logs: int = 0
@@ -34,8 +33,7 @@ class Totals:
     damaged_files: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DirectoryState:
+class DirectoryState(Struct, frozen=True, kw_only=True):
     """The state of a data directory; `is_clean` after a clean shutdown.
 
     `holder` is the process that has locked it, None if there is none or, with a `lock_error`, unknown.
@@ -46,8 +44,7 @@ class DirectoryState:
     lock_error: OSError | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogContext:
+class LogContext(Struct, frozen=True, kw_only=True):
     """The offsets of one log in its data directory's checkpoints.
 
     Beyond `recovery_point` only `.log` files must be valid; the next flush or start rewrites the others. Below
@@ -75,8 +72,7 @@ def directory_state(disk: Disk, directory: str) -> DirectoryState:
     return DirectoryState(holder=holder, is_clean=is_clean, lock_error=lock_error)
 
 
-@dataclass(slots=True)
-class Report:
+class Report(Struct):
     """Collects findings and totals."""
 
     disk: Disk

@@ -11,10 +11,11 @@ from importlib import import_module
 from typing import Any, Final
 from uuid import UUID
 
+from msgspec import Struct
+
 from odradek.log.names import is_deleted_folder, parent_of, parse_folder, parse_stray_folder
 from odradek.metadata.nodes import encode_topic_id
 from odradek.model.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from odradek.model.values import dataclass
 from odradek.protocol.consumer_protocol import PROTOCOL_TYPE, VERSION
 from odradek.protocol.errors import MalformedMessageError
 from odradek.protocol.internal_records.group_records import GROUP_RECORDS, GroupMetadataValue
@@ -29,8 +30,7 @@ _EMBEDDED: Final = {"subscription": "ConsumerProtocolSubscription", "assignment"
 """Field of a member → kio's class of its content."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecodedRecord:
+class DecodedRecord(Struct, frozen=True, kw_only=True):
     """The fields of a record's version, except tagged fields with their default value.
 
     `record_type` is None without a key, `decoded_key` None for an unknown type, `decoded_value` None for a tombstone.

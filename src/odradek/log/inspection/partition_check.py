@@ -1,9 +1,10 @@
 """The verification of one partition's folder: its segments in order, and its other files."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from itertools import zip_longest
 from typing import Final
+
+from msgspec.structs import replace
 
 from odradek.log.checkpoints import leader_epoch_cache, meta_properties
 from odradek.log.checkpoints.checkpoint_file import decode_lines

@@ -5,6 +5,8 @@ Each check keeps the first error in its file and continues, because later batche
 
 from collections.abc import Sequence
 
+from msgspec import Struct
+
 from odradek.log.checkpoints.leader_epoch_cache import NO_EPOCH
 from odradek.log.errors import DamagedFileError
 from odradek.log.inspection.file_contents import Pair, read_pairs
@@ -13,13 +15,11 @@ from odradek.log.segments import offset_index, time_index
 from odradek.log.segments.batch_scan import FoundBatch
 from odradek.log.segments.segment import MAX_RELATIVE_OFFSET
 from odradek.log.segments.time_index import NO_TIMESTAMP
-from odradek.model.values import dataclass
 from odradek.protocol.batches.record_batch import BatchHeader, CorruptBatchError, verify_crc
 from odradek.protocol.batches.records import decode_records
 
 
-@dataclass(slots=True, kw_only=True)
-class Chain:
+class Chain(Struct, kw_only=True):
     """The state after all batches checked so far, across segments; `producers` is None if unknown."""
 
     next_offset: int

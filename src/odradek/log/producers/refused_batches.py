@@ -8,9 +8,10 @@ error again, and the producer retries all batches in order.
 from collections.abc import Iterable
 from typing import Final
 
+from msgspec import Struct, field
+
 from odradek.log.producers.producer_state import ProducerEntry
 from odradek.model import Buffer, ErrorCode, KafkaError
-from odradek.model.values import dataclass, field
 from odradek.protocol.batches.record_batch import HEADER_SIZE, MAGIC, BatchHeader, read_header, verify_crc
 
 _MOST_PRODUCERS: Final = 10_000
@@ -23,8 +24,7 @@ _SEQUENCES: Final = 1 << 31
 """Sequence numbers wrap to 0 at this number."""
 
 
-@dataclass(slots=True)
-class _Refusals:
+class _Refusals(Struct):
     """The refused batches of one producer in one epoch."""
 
     epoch: int

@@ -10,6 +10,8 @@ from collections.abc import Container, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
+from msgspec import Struct
+
 from odradek.log.checkpoints import leader_epoch_cache
 from odradek.log.checkpoints.leader_epoch_cache import NO_EPOCH, NO_OFFSET, LeaderEpochs
 from odradek.log.log_config import LogConfig
@@ -31,7 +33,6 @@ from odradek.log.segments.open_files import FilePool
 from odradek.log.segments.segment import Segment
 from odradek.log.segments.segment_swap import complete_swaps
 from odradek.model import StorageError
-from odradek.model.values import dataclass
 from odradek.protocol.batches.control_records import EndTransactionMarker, decode_marker
 from odradek.protocol.batches.record_batch import BatchHeader, CorruptBatchError
 from odradek.runtime import Disk
@@ -53,8 +54,7 @@ class TruncatedBytes(NamedTuple):
 NOTHING_TRUNCATED: Final = TruncatedBytes(0, 0)
 
 
-@dataclass(slots=True, kw_only=True)
-class LoadedLog:
+class LoadedLog(Struct, kw_only=True):
     """A loaded log with closed files and at least one segment, the last of which is active.
 
     `is_clean`: no segment was recovered or created.

@@ -5,12 +5,13 @@ Suspicion without damage is caused by a wrong index or messages of formats 0 and
 
 from collections.abc import Callable
 
+from msgspec import Struct
+
 from odradek.log.errors import DamagedFileError
 from odradek.log.segments.batch_scan import scan_file
 from odradek.log.segments.old_formats import old_message
 from odradek.log.segments.segment import Segment
 from odradek.log.segments.segments import Segments
-from odradek.model.values import dataclass
 from odradek.protocol.batches.record_batch import verify_crc
 from odradek.runtime import Disk
 
@@ -62,8 +63,7 @@ class SuspectedSegments:
         return self.damage is not None or any(segment in self._segments for segment in self._suspected)
 
 
-@dataclass(slots=True, kw_only=True)
-class DamageCheck:
+class DamageCheck(Struct, kw_only=True):
     """A check of the written part of a segment; `run` may be called on any thread."""
 
     segment: Segment

@@ -7,14 +7,14 @@ segment is damaged.
 
 from collections.abc import Iterable
 
+from msgspec import Struct
+
 from odradek.log.segments.index_file import Pair
 from odradek.log.segments.time_index import NO_TIMESTAMP
-from odradek.model.values import dataclass
 from odradek.protocol.batches.record_batch import BatchHeader, CorruptBatchError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RebuiltIndexes:
+class RebuiltIndexes(Struct, frozen=True, kw_only=True):
     """The rows of both indexes, the end of the batches (`size`, `next_offset`), and their largest timestamp or -1."""
 
     offset_rows: list[Pair]

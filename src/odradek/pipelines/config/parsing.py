@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import re2
+from msgspec import Struct
 
 from odradek.config.toml_table import TomlKeyError, TomlTable
 from odradek.model import ConfigurationError, OdradekError, validate_topic_name
-from odradek.model.values import dataclass
 from odradek.pipelines.config.lines import key_lines, line_in_value, line_of
 from odradek.pipelines.config.pipelines import (
     FILE_FORMATS,
@@ -34,8 +34,7 @@ _FUNCTION: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineFile:
+class PipelineFile(Struct, frozen=True, kw_only=True):
     """A pipeline with the text that it was read from."""
 
     path: Path

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from odradek.model.values import dataclass
+from msgspec import Struct
 
 FILE_FORMATS: Final = ("parquet", "json", "csv")
 """Formats of the file sinks, whose commit log Spark writes."""
@@ -15,16 +15,14 @@ def is_url(location: str) -> bool:
     return "://" in location
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Topics:
+class Topics(Struct, frozen=True, kw_only=True):
     """Topics given by `names`, or by a `pattern` of whole names; the other one is empty."""
 
     names: tuple[str, ...]
     pattern: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class Source(Struct, frozen=True, kw_only=True):
     """The cluster to read, and the options of the read."""
 
     bootstrap_servers: str
@@ -38,16 +36,14 @@ class Source:
     """The record timestamps that an offline pipeline reads, `until_ms` excluded; None means no limit."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trigger:
+class Trigger(Struct, frozen=True, kw_only=True):
     """When batches begin: every `interval` (Spark's notation), or only for the present records (`available_now`)."""
 
     interval: str
     available_now: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Restart:
+class Restart(Struct, frozen=True, kw_only=True):
     """When a failed pipeline restarts: after `backoff_s`, doubled each time up to `max_backoff_s`.
 
     `limit` is the most restarts in a row without a committed batch; 0 means no restart.
@@ -58,8 +54,7 @@ class Restart:
     max_backoff_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stream:
+class Stream(Struct, frozen=True, kw_only=True):
     """A SQL view over topics."""
 
     name: str
@@ -83,8 +78,7 @@ class Stream:
         return self.value is not None or self.schema is not None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sink:
+class Sink(Struct, frozen=True, kw_only=True):
     """Where results are written. `options` includes the path or cluster, under the format's own keys."""
 
     format: str
@@ -97,8 +91,7 @@ class Sink:
     """The size up to which small files of an offline pipeline are merged; 0 means no merging."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class Target(Struct, frozen=True, kw_only=True):
     """The cluster that a mirror writes to."""
 
     bootstrap_servers: str
@@ -107,8 +100,7 @@ class Target:
     kafka: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pipeline:
+class Pipeline(Struct, frozen=True, kw_only=True):
     """The keys that all kinds of pipelines have."""
 
     name: str
@@ -119,8 +111,7 @@ class Pipeline:
     restart: Restart
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueryPipeline(Pipeline):
+class QueryPipeline(Pipeline, frozen=True, kw_only=True):
     """A query over streams: `real_time` and `offline`."""
 
     kind: str
@@ -136,8 +127,7 @@ class QueryPipeline(Pipeline):
     dead_letter_topic: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MirrorPipeline(Pipeline):
+class MirrorPipeline(Pipeline, frozen=True, kw_only=True):
     """A copy of topics to another cluster."""
 
     topics: Topics

@@ -5,9 +5,9 @@ These are committed offsets, classic groups, and groups of the consumer protocol
 """
 
 import uuid
+from dataclasses import dataclass, field
 from typing import Final
 
-from odradek.model.values import dataclass, field
 from odradek.protocol.field_types import BYTES, INT8, INT32, INT64, STRING, UUID
 from odradek.protocol.internal_records.record_types import RecordType, RecordTypes
 

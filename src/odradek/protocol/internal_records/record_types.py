@@ -12,8 +12,9 @@ first use of a type and version.
 from collections.abc import Iterator
 from typing import Any, Final
 
+from msgspec import Struct
+
 from odradek.model import Buffer
-from odradek.model.values import dataclass
 from odradek.protocol.errors import UnknownRecordVersionError
 from odradek.protocol.messages.schemas import Decoder, Layout, RecordEncoder
 from odradek.protocol.primitives import DECODE_ERRORS, INT16, malformed
@@ -22,8 +23,7 @@ KEY_LAYOUT: Final = Layout(version=0, flexible=False)
 _NEVER: Final = 1 << 15
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordType:
+class RecordType(Struct, frozen=True, kw_only=True):
     """The classes of a record's key and value. `number` is Kafka's `apiKey`; versions start at 0."""
 
     number: int
@@ -43,8 +43,7 @@ class RecordType:
         return Layout(version=version, flexible=version >= self.flexible_from)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnknownKey:
+class UnknownKey(Struct, frozen=True, kw_only=True):
     """A key of an unknown type, written by a newer release or for another kind of group."""
 
     type: int

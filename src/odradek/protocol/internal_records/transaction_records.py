@@ -1,8 +1,8 @@
 """The records of `__transaction_state`, declared as in Kafka 4.2's definitions, with its names, types and versions."""
 
+from dataclasses import dataclass, field
 from typing import Final
 
-from odradek.model.values import dataclass, field
 from odradek.protocol.field_types import INT8, INT16, INT32, INT64, STRING
 from odradek.protocol.internal_records.record_types import RecordType, RecordTypes
 

@@ -10,6 +10,7 @@ All are flexible. They are never exchanged with Kafka's brokers: a cluster has o
 """
 
 import uuid
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
 from kio.schema.errors import ErrorCode
@@ -19,7 +20,6 @@ from kio.schema.types import BrokerId, TopicName
 from kio.static.constants import EntityType
 from kio.static.primitive import i8, i16, i32, i64
 
-from odradek.model.values import dataclass, field
 from odradek.protocol.api import ApiKey
 from odradek.protocol.field_types import BOOL, ERROR_CODE, INT8, INT16, INT32, INT64, STRING, UUID
 

@@ -7,8 +7,9 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from msgspec import Struct
+
 from odradek.model import Buffer
-from odradek.model.values import dataclass
 from odradek.protocol.api import CONTROLLER_VERSIONS
 from odradek.protocol.primitives import Meter
 
@@ -23,8 +24,7 @@ MeteredDecoder = Callable[[Buffer, int, Meter], tuple[Any, int]]
 """A `Decoder` that counts array items and tagged fields with a `Meter`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class Layout(Struct, frozen=True, kw_only=True):
     """Selects the fields of a schema class that a message of this version has."""
 
     version: int | None = None

@@ -15,8 +15,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from msgspec import Struct
+
 from odradek.model import UnavailableError
-from odradek.model.values import dataclass
 from odradek.spark.local.cache import cache_directory, cached_script
 
 LEAST_MAJOR: Final = 17
@@ -41,8 +42,7 @@ exec "{java}" "$@"
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Java:
+class Java(Struct, frozen=True, kw_only=True):
     """A Java to run Spark on: `home` is its JAVA_HOME."""
 
     home: Path

@@ -1,9 +1,9 @@
 """A batch read: offsets are looked up once, when Spark plans the query, and every task gets offset ranges."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
+from msgspec.structs import replace
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from odradek.spark.options import Edge, GivenOffsets, ReadOptions

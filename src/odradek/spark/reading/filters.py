@@ -9,10 +9,10 @@ Spark calls `pushFilters` only if `spark.sql.python.filterPushdown.enabled` is s
 
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from msgspec.structs import replace
 from pyspark.sql import datasource
 
 from odradek.model import TopicPartition

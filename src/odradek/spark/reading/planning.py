@@ -13,12 +13,13 @@ checkpoints of the first builds batch 0 is empty and ends with `{"@": "anchor", 
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Final
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from odradek.model import OdradekError, TopicPartition
-from odradek.model.values import dataclass
 
 Offsets = Mapping[TopicPartition, int]
 """The next offset to read, by partition."""
@@ -38,8 +39,7 @@ class DataLossError(OdradekError):
     """Records to read no longer exist, and `failOnDataLoss` is on."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamOffset:
+class StreamOffset(Struct, frozen=True, kw_only=True):
     """An offset of a streaming query: the position in every partition."""
 
     offsets: Offsets
@@ -48,8 +48,7 @@ class StreamOffset:
     """The start of the batch that ends here, in batch 0 and a group's batches; None means the previous batch's end."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetRange:
+class OffsetRange(Struct, frozen=True, kw_only=True):
     """A range of a partition's offsets; `end` is exclusive."""
 
     partition: TopicPartition
@@ -62,8 +61,7 @@ class OffsetRange:
         return self.end - self.start
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(Struct, frozen=True, kw_only=True):
     """Ranges to read, and a sentence for each loss of records."""
 
     ranges: tuple[OffsetRange, ...]

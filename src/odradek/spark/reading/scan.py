@@ -6,12 +6,15 @@
 Only the selected columns are decoded. The schema of the first batch must equal the query's exactly.
 """
 
+import dataclasses
 import logging
 import uuid
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from odradek.clients.cluster import Cluster
 from odradek.clients.fetch import FetchLimits, FetchPosition, readable_runs
@@ -19,7 +22,6 @@ from odradek.clients.leader_fetch import fetch_from_leaders
 from odradek.clients.offsets import EARLIEST, list_offsets
 from odradek.clients.reader import PartitionReader
 from odradek.model import ErrorCode, KafkaError, UnavailableError
-from odradek.model.values import dataclass
 from odradek.runtime import system_runtime
 from odradek.spark.options import ReadOptions
 from odradek.spark.reading.planning import DataLossError, OffsetRange
@@ -35,8 +37,7 @@ MOST_ROWS: Final = 50_000
 """Rows per Arrow batch: below 10,000 the batch's own cost shows, above 50,000 the JVM's memory does (measured)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScanTask:
+class ScanTask(Struct, frozen=True, kw_only=True):
     """Offset ranges of different partitions, the read's options, and the selected columns."""
 
     ranges: tuple[OffsetRange, ...]
@@ -67,7 +68,7 @@ def scan(task: ScanTask) -> Iterator["pa.RecordBatch"]:
 
 async def _connect(settings: ScanSettings, task: ScanTask) -> Cluster:
     servers = tuple(dict.fromkeys((*task.brokers, *settings.bootstrap_servers)))
-    cluster = Cluster(replace(settings, bootstrap_servers=servers), system_runtime())
+    cluster = Cluster(dataclasses.replace(settings, bootstrap_servers=servers), system_runtime())
     cluster.set_topics(sorted({each.partition.topic for each in task.ranges}))
     try:
         await cluster.start()

@@ -16,9 +16,9 @@ from functools import lru_cache
 from typing import Any, Final
 
 import pyarrow as pa
+from msgspec import Struct
 
 from odradek.model import ConfigurationError
-from odradek.model.values import dataclass
 from odradek.spark.values.decoding import without_framing
 
 _PRIMITIVE: Final = {
@@ -42,8 +42,7 @@ _MOST_DIGITS: Final = 38
 """Digits of Spark's decimal."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AvroDecoder:
+class AvroDecoder(Struct, frozen=True, kw_only=True):
     """Decodes records of `schema`, the JSON text of an `.avsc` file. `framing` is None or `confluent`."""
 
     schema: str

@@ -16,9 +16,9 @@ from functools import lru_cache
 from typing import Any, Final
 
 import pyarrow as pa
+from msgspec import Struct
 
 from odradek.model import ConfigurationError
-from odradek.model.values import dataclass
 from odradek.spark.values.decoding import without_framing
 
 _Reader = Callable[[Any], Any]
@@ -26,8 +26,7 @@ _TIMESTAMP: Final = "google.protobuf.Timestamp"
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProtobufDecoder:
+class ProtobufDecoder(Struct, frozen=True, kw_only=True):
     """Decodes messages of the full name `message`, by a descriptor file's content. `framing` is None or `confluent`."""
 
     descriptors: bytes

@@ -20,9 +20,9 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from msgspec import Struct
 
 from odradek.model import OdradekError
-from odradek.model.values import dataclass
 from odradek.spark.options import WriteOptions
 
 MOST_ROWS: Final = 10_000
@@ -68,8 +68,7 @@ def split_dead_letters(letters: Iterator[pa.Array], destination: Destination) ->
         destination(pa.Table.from_batches(waiting))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LettersDirectory:
+class LettersDirectory(Struct, frozen=True, kw_only=True):
     """Writes letters to Parquet files. All executors and the driver must see the same directory."""
 
     path: str
@@ -79,8 +78,7 @@ class LettersDirectory:
         _write(letters, Path(self.path))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LettersTopic:
+class LettersTopic(Struct, frozen=True, kw_only=True):
     """Writes letters to the topic of `options`: key, value, timestamp, and headers with the record's origin added."""
 
     options: WriteOptions
@@ -107,8 +105,7 @@ def _with_origin(row: dict[str, Any]) -> list[dict[str, Any]]:
     return [*(row.get("headers") or ()), *added]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RefusedLetters:
+class RefusedLetters(Struct, frozen=True, kw_only=True):
     """Raises `BadRowError` for the first letter."""
 
     def __call__(self, letters: pa.Table) -> None:

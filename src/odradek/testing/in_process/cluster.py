@@ -10,10 +10,11 @@ import asyncio
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
+
+from msgspec.structs import replace
 
 from odradek.broker.lifecycle import Broker
 from odradek.broker.serving.apis import apis

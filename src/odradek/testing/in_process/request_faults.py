@@ -2,14 +2,15 @@
 
 import asyncio
 import threading
-from dataclasses import replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from odradek.broker.serving.apis import apis
 from odradek.broker.serving.error_responses import error_response
 from odradek.broker.serving.responses import message_frame
 from odradek.model import ErrorCode
-from odradek.model.values import dataclass
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.headers import decode_request_header
 from odradek.protocol.messages.message_codec import decode_request
@@ -18,8 +19,7 @@ from odradek.wire import LATER, NO_REPLY, Connection, PendingReply, Reply, Serve
 SENTENCE: Final = "a test injected this error"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+class Failure(Struct, frozen=True, kw_only=True):
     """A rule: the next `times` client requests for `api` are answered with `error`, by `broker` (None: any)."""
 
     api: ApiKey
@@ -28,8 +28,7 @@ class Failure:
     broker: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delay:
+class Delay(Struct, frozen=True, kw_only=True):
     """A rule: every request for `api` (None: any) waits `seconds` at `brokers` (None: all)."""
 
     seconds: float

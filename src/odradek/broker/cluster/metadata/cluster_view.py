@@ -5,7 +5,8 @@ The controller watches the whole tree. The other brokers watch only what the con
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from odradek.config import BrokerConfig
 from odradek.controller import ClusterLoad

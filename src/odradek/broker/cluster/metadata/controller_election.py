@@ -6,6 +6,8 @@ Every broker tries to become the controller. The controller itself is in `broker
 from collections.abc import Awaitable, Callable, Set
 from typing import Protocol, TypeVar
 
+from msgspec import Struct
+
 from odradek.broker.cluster.metadata.cluster_view import ClusterView
 from odradek.broker.cluster.registration.fencing import Fence
 from odradek.metadata import paths
@@ -13,7 +15,6 @@ from odradek.metadata.image import ClusterImage
 from odradek.metadata.nodes import ControllerNode, decode_integer, encode_integer
 from odradek.metadata.store import BadVersion, Create, NodeExists, SetData, Store
 from odradek.model import OdradekError
-from odradek.model.values import dataclass
 
 T = TypeVar("T")
 
@@ -42,8 +43,7 @@ class ElectedController(Protocol):
         """Stop all work, because this broker has resigned or another one was elected."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Election:
+class Election(Struct, frozen=True, kw_only=True):
     """The arguments for a new controller; `epoch_version` is the version of the node `/controller_epoch`."""
 
     epoch: int

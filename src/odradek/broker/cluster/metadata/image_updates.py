@@ -5,8 +5,9 @@ is another topic. The requests have no configurations; `configs` has those of to
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from odradek.broker.cluster.metadata.controller_commands import EPOCH_DURING_DELETE, FULL, LEADER_DURING_DELETE
 from odradek.config import ListenerAddress

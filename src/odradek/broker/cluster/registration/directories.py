@@ -16,10 +16,11 @@ decision 14.
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Set
-from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from odradek.broker.cluster.registration.registration import in_live_session
 from odradek.broker.cluster.registration.unclean_registration import leave_isrs

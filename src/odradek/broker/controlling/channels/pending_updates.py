@@ -9,13 +9,13 @@ stops           the replicas that the broker has to stop
 
 from collections.abc import Mapping
 
+from msgspec import Struct, field
+
 from odradek.metadata.image import ClusterImage, TopicImage
 from odradek.model import TopicPartition
-from odradek.model.values import dataclass, field
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(Struct, frozen=True, kw_only=True):
     """The differences between two images that have to be sent to brokers."""
 
     brokers: bool
@@ -43,16 +43,14 @@ def compute_changes(old: ClusterImage, new: ClusterImage) -> Change:
     return Change(brokers=new.brokers != old.brokers, partitions=partitions, deleted=deleted)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stop:
+class Stop(Struct, frozen=True, kw_only=True):
     """A StopReplica for one replica; a broker that knows a newer leader epoch refuses it."""
 
     leader_epoch: int
     delete: bool
 
 
-@dataclass(slots=True)
-class PendingUpdates:
+class PendingUpdates(Struct):
     """One broker's pending updates."""
 
     everything: bool = False

@@ -3,17 +3,17 @@
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+from msgspec import Struct
+
 from odradek.broker.cluster.metadata.controller_commands import FULL, INCREMENTAL, LEADER_DURING_DELETE
 from odradek.broker.controlling.channels.pending_updates import PendingUpdates
 from odradek.metadata.image import UNNAMED, BrokerImage, ClusterImage, PartitionImage, TopicImage
 from odradek.model import TopicPartition
-from odradek.model.values import dataclass
 
 _PLAINTEXT: Final = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControllerIdentity:
+class ControllerIdentity(Struct, frozen=True, kw_only=True):
     """The controller's broker id and epoch."""
 
     broker_id: int

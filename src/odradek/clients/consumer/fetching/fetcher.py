@@ -9,7 +9,8 @@ after its position was validated (KIP-320), from its leader or from the replica 
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from odradek.clients.cluster import Cluster, ConnectionPurpose
 from odradek.clients.consumer.fetching.fetch_buffer_limit import FetchBufferLimit

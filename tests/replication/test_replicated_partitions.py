@@ -9,7 +9,6 @@ import pytest
 
 from odradek import clients
 from odradek.broker.lifecycle import Broker
-from odradek.broker.replication.fetcher_session import FetcherSession, SessionRequest
 from odradek.broker.replication.follower import PartitionFetchState
 from odradek.broker.replication.partition import Partition
 from odradek.clients import Admin
@@ -18,6 +17,7 @@ from odradek.metadata.nodes import RECOVERED, RECOVERING
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import ApiKey
 from odradek.protocol.batches.records import encode_batch
+from odradek.protocol.messages.fetch_session import FetchRequest, FetchSessionHandler
 from odradek.protocol.messages.produce import ProduceTopic, decode_produce_response, encode_produce_request
 from odradek.replication import IsrChange
 from odradek.testing.simulation.clock import EPOCH_MS
@@ -418,11 +418,13 @@ def test_waiting_producers_get_an_error_at_once_when_a_death_leaves_too_few_in_s
 def test_new_partitions_of_a_fetcher_are_fetched_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there are many: each fetch costs a look at all of the session's, and creating thousands took minutes."""
     sizes: list[int] = []
-    request = FetcherSession.request
+    build = FetchSessionHandler[PartitionFetchState].build
 
-    def counted(self: FetcherSession, wanted: Mapping[TopicPartition, PartitionFetchState]) -> SessionRequest:
+    def counted(
+        self: FetchSessionHandler[PartitionFetchState], wanted: Mapping[TopicPartition, PartitionFetchState]
+    ) -> FetchRequest[PartitionFetchState]:
         sizes.append(len(wanted))
-        return request(self, wanted)
+        return build(self, wanted)
 
     async def scene(world: World) -> None:
         await create(world, replicas=2, partitions=400)
@@ -437,7 +439,25 @@ def test_new_partitions_of_a_fetcher_are_fetched_together(monkeypatch: pytest.Mo
         assert max(sizes) == 300, "of one broker's fetches: 200 and 100 are led by the other"
         assert len(sizes) < 150, "there were 286 when each that came was asked for at once"
 
-    monkeypatch.setattr(FetcherSession, "request", counted)
+    monkeypatch.setattr(FetchSessionHandler, "build", counted)
+    World(1, brokers=2).play(scene)
+
+
+def test_a_follower_whose_fetches_fail_has_one_session_at_the_leader() -> None:
+    async def scene(world: World) -> None:
+        await create(world, replicas=2)
+        leader = leader_of(world)[0]
+        sessions = world.running[leader].fetch_sessions
+        for delay_s in [0.1] * 10 + [
+            2
+        ] * 10:  # the connection ends before and after the response that names the session
+            await until(lambda: len(sessions) > 0)
+            world.running[1 - leader].broker_connections.close_purpose(leader, "fetcher-0")
+            await world.pass_time(delay_s)
+        assert (len(sessions), sessions.partition_count) == (1, 1)
+        await fill(world, 1)
+        await until(lambda: end_offsets(world) == {0: 1, 1: 1})
+
     World(1, brokers=2).play(scene)
 
 

@@ -5,9 +5,9 @@ Batches stay views of the response; only their headers are decoded here.
 
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from odradek.clients.cluster import Cluster
 from odradek.clients.offsets import ISOLATION_LEVELS
@@ -17,10 +17,9 @@ from odradek.protocol.api import ApiKey
 from odradek.protocol.batches.record_batch import BatchHeader, iterate_batches, verify_crc
 from odradek.protocol.errors import CorruptBatchError, MalformedMessageError
 from odradek.protocol.messages.fetch import TOPIC_IDS_FROM, FetchedPartition, FetchResponse, decode_fetch_response
+from odradek.protocol.messages.fetch_session import FetchRequest, fetched_partitions
 from odradek.protocol.messages.message_codec import encode_request
 from odradek.wire.client_connection import ClientConnection
-
-_SESSIONLESS_EPOCH: Final = -1
 
 
 class FetchPosition(NamedTuple):
@@ -48,16 +47,6 @@ class FetchLimits(Struct, frozen=True, kw_only=True):
     rack: str = ""
 
 
-class FetchRequest(Struct, frozen=True, kw_only=True):
-    """The content of one Fetch. `forgotten` are partitions to remove from the session, with topic ids (KIP-227)."""
-
-    positions: Mapping[TopicPartition, FetchPosition]
-    session_id: int = 0
-    session_epoch: int = _SESSIONLESS_EPOCH
-    forgotten: Mapping[TopicPartition, uuid.UUID | None] = field(default_factory=dict)
-    uses_topic_ids: bool
-
-
 async def fetch(
     cluster: Cluster,
     connection: ClientConnection,
@@ -76,13 +65,7 @@ async def fetch(
     )
     if response.error_code:
         raise KafkaError(ErrorCode(response.error_code))
-    names = {position.topic_id: partition.topic for partition, position in complete.items()}
-    return {
-        TopicPartition(topic.name or names[topic.topic_id], partition.partition): partition
-        for topic in response.topics
-        if topic.name or topic.topic_id in names
-        for partition in topic.partitions
-    }
+    return fetched_partitions(response, complete)
 
 
 def supports_topic_ids(connection: ClientConnection, positions: Mapping[TopicPartition, FetchPosition]) -> bool:
@@ -93,7 +76,7 @@ def supports_topic_ids(connection: ClientConnection, positions: Mapping[TopicPar
 
 
 async def send_fetch(
-    connection: ClientConnection, request: FetchRequest, limits: FetchLimits, settings: ClientSettings
+    connection: ClientConnection, request: FetchRequest[FetchPosition], limits: FetchLimits, settings: ClientSettings
 ) -> FetchResponse:
     """Send one Fetch and return the response, with its error codes. Raises `UnavailableError` without a response."""
     version, body = encode_fetch(connection, request, limits)
@@ -106,7 +89,7 @@ async def send_fetch(
 
 
 def encode_fetch(
-    connection: ClientConnection, request: FetchRequest, limits: FetchLimits
+    connection: ClientConnection, request: FetchRequest[FetchPosition], limits: FetchLimits
 ) -> tuple[int, tuple[Buffer, ...]]:
     """Return the API version and the encoded body of a Fetch."""
     version = connection.version(ApiKey.FETCH, at_most=None if request.uses_topic_ids else TOPIC_IDS_FROM - 1)

@@ -32,12 +32,13 @@ from odradek.broker.replication.reading.partition_reader import FetchParams, Par
 from odradek.broker.replication.reading.replica_selector import ClientMetadata
 from odradek.broker.serving.admission import authorization_error
 from odradek.broker.serving.context import RequestContext, decoded_bytes
-from odradek.broker.serving.fetch_sessions import FINAL_EPOCH, FetchContext, FetchTarget, PartitionKey
+from odradek.broker.serving.fetch_sessions import FetchContext, FetchTarget, PartitionKey
 from odradek.broker.serving.responses import counted_refusal, gathered_frame
 from odradek.metrics.counters import TopicTraffic
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.fetch import TOPIC_IDS_FROM, FetchedPartition, FetchedTopic, encode_fetch_response
+from odradek.protocol.messages.fetch_session import FINAL_EPOCH
 from odradek.protocol.messages.message_codec import decode_request, milliseconds, optional
 from odradek.protocol.messages.produce import NodeEndpoint
 from odradek.protocol.primitives import Meter
@@ -215,6 +216,8 @@ class _Fetch(PendingReply):
 
     def abandon(self) -> None:
         self._release()
+        if not self._fetched.incremental:  # no client has the id of a session that this fetch opened
+            self._broker.fetch_sessions.forget(self._fetched.session_id)
 
     force_complete = interrupted
 

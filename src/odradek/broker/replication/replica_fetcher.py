@@ -19,7 +19,6 @@ from typing import Any, Final, NamedTuple, Protocol
 from zlib import crc32
 
 from odradek.broker.metadata_cache import MetadataCache
-from odradek.broker.replication.fetcher_session import FetcherSession
 from odradek.broker.replication.follower import Follower, PartitionFetchState
 from odradek.log.errors import LogStorageError
 from odradek.metadata.image import BrokerImage
@@ -28,6 +27,7 @@ from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
 from odradek.protocol.api import ApiKey
 from odradek.protocol.errors import MalformedMessageError
 from odradek.protocol.messages.fetch import TOPIC_IDS_FROM, FetchedPartition, FetchResponse, decode_fetch_response
+from odradek.protocol.messages.fetch_session import FetchRequest, FetchSessionHandler
 from odradek.protocol.messages.message_codec import encode_request
 from odradek.replication import Divergence
 from odradek.runtime import Clock
@@ -131,7 +131,7 @@ class ReplicaFetcher:
         self._metadata, self._clock, self._connections, self._counters = context
         self._leader = leader
         self._purpose = f"fetcher-{fetcher_id}"
-        self._session = FetcherSession()
+        self._session = FetchSessionHandler[PartitionFetchState]()
         self._retries: dict[TopicPartition, tuple[float, float]] = {}
         """`(time of the next fetch, backoff in s)` of delayed partitions. Once the time has come, it is `_NOW`."""
         self._backoff_s = 0.0
@@ -147,7 +147,7 @@ class ReplicaFetcher:
     def add(self, follower: Follower) -> None:
         """Add a partition; fetch it at once if it is new, was delayed, or has another leader epoch."""
         key = follower.topic_partition
-        known = self._session.known.get(key)
+        known = self._session.positions.get(key)
         self.followers[key] = follower
         was_delayed = self._retries.pop(key, None) is not None
         if was_delayed or known is None or known.leader_epoch != follower.leader_epoch:
@@ -183,7 +183,7 @@ class ReplicaFetcher:
                 _log.log(level, "Failed to fetch from broker %d, retrying: %s", self._leader, error)
             except Exception:
                 _log.exception("Unexpected error while fetching from broker %d", self._leader)
-            self._session.reset()
+            self._session.handle_error()
             self._backoff_s = self._next_backoff_s(self._backoff_s)
             await self._wait(self._backoff_s)
 
@@ -228,14 +228,15 @@ class ReplicaFetcher:
     async def _fetch(self, wanted: dict[TopicPartition, PartitionFetchState]) -> None:
         await self._wait_for_appends(wanted)
         connection = await self._connection()
-        in_flight = [(wanted, *self._send(connection, wanted))]
+        request = self._session.build(wanted)
+        in_flight = [(wanted, *self._send(connection, request))]
         try:
             while in_flight:
                 wanted, version, reply = in_flight[0]
-                if len(in_flight) == 1 and self._session.session_id and await self._must_fetch_before(reply):
+                if len(in_flight) == 1 and request.is_incremental and await self._must_fetch_before(reply):
                     more = self._wanted()
                     await self._wait_for_appends(more)
-                    in_flight.append((more, *self._send(connection, more)))
+                    in_flight.append((more, *self._send(connection, self._session.build(more))))
                 await self._receive(wanted, _decode(connection, version, await reply))
                 del in_flight[0]
         finally:
@@ -274,20 +275,13 @@ class ReplicaFetcher:
 
     async def _receive(self, wanted: dict[TopicPartition, PartitionFetchState], response: FetchResponse) -> None:
         """Handle a response partition by partition, or raise its error; return when all records are written."""
-        if response.error_code:
-            self._session.reset()
-            raise KafkaError(ErrorCode(response.error_code))
-        self._session.answered(response.session_id)
-        self._has_got_records = any(each.records for topic in response.topics for each in topic.partitions)
-        names = {position.topic_id: key.topic for key, position in wanted.items()}
+        answers = self._session.handle_response(response, wanted)
+        self._has_got_records = any(each.records for each in answers.values())
         unwritten: dict[asyncio.Future[KafkaError | None], TopicPartition] = {}
-        for topic in response.topics:
-            name = topic.name if topic.topic_id is None else names.get(topic.topic_id)
-            for answer in topic.partitions if name is not None else ():
-                key = TopicPartition(name or "", answer.partition)
-                writing = await self._process_partition_data(key, wanted.get(key), answer)
-                if writing is not None:
-                    unwritten[writing] = key
+        for key, answer in answers.items():
+            writing = await self._process_partition_data(key, wanted[key], answer)
+            if writing is not None:
+                unwritten[writing] = key
         if unwritten:
             await asyncio.wait(unwritten)
             for writing, key in unwritten.items():
@@ -297,10 +291,9 @@ class ReplicaFetcher:
                     self._retries.pop(key, None)
 
     def _send(
-        self, connection: ClientConnection, wanted: dict[TopicPartition, PartitionFetchState]
+        self, connection: ClientConnection, request: FetchRequest[PartitionFetchState]
     ) -> "tuple[int, asyncio.Future[RawResponse]]":
         """Send a fetch, and return its version and the future of the response."""
-        request = self._session.request(wanted)
         config = self._metadata.config
         self._sent_at = self._clock.monotonic()
         version = connection.version(ApiKey.FETCH)
@@ -314,7 +307,7 @@ class ReplicaFetcher:
             "min_bytes": config.replica_fetch_min_bytes,
             "max_bytes": config.replica_fetch_response_max_bytes,
             "session_id": request.session_id,
-            "session_epoch": request.epoch,
+            "session_epoch": request.session_epoch,
             "topics": [
                 {"topic_id": topic_id, "partitions": [self._encode(number, position) for number, position in some]}
                 for topic_id, some in _by_topic(
@@ -344,14 +337,14 @@ class ReplicaFetcher:
     # ---- one partition's result ---------------------------------------------------------------------------------
 
     async def _process_partition_data(
-        self, key: TopicPartition, fetch_state: PartitionFetchState | None, answer: FetchedPartition
+        self, key: TopicPartition, fetch_state: PartitionFetchState, answer: FetchedPartition
     ) -> "asyncio.Future[KafkaError | None] | None":
         """Handle one partition's result: only its offsets if the follower's position has changed since the request.
 
         Return the future of the write, if any.
         """
         follower = self.followers.get(key)
-        if follower is None or fetch_state is None:
+        if follower is None:
             return None
         if not follower.is_current_position(fetch_state):
             if not answer.error_code and answer.diverging_epoch is None:

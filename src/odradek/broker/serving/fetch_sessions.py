@@ -22,13 +22,10 @@ from uuid import UUID
 from msgspec import Struct, field
 
 from odradek.model import ErrorCode, KafkaError
+from odradek.protocol.messages.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, next_epoch
 
-NO_SESSION: Final = 0
-INITIAL_EPOCH: Final = 0
-FINAL_EPOCH: Final = -1
 _EVICTION_S: Final = 120.0
 """Kafka's minimum time before a session can be evicted."""
-_LAST_EPOCH: Final = 2**31 - 1
 
 TopicKey = str | UUID
 """A topic as the client identifies it: by name, from version 13 on by id."""
@@ -145,7 +142,7 @@ class FetchSessions:
         (not the next) or FETCH_SESSION_TOPIC_ID_ERROR (ids and names mixed); the client then sends a full fetch.
         """
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            self._forget(session_id)
+            self.forget(session_id)
             targets = {target.key: target for target in wanted}
             if epoch == INITIAL_EPOCH and targets and self._make_room(len(targets), now):
                 session = FetchSession(self._new_id(), uses_topic_ids, created=now, last_used=now, targets=targets)
@@ -178,14 +175,14 @@ class FetchSessions:
         session.update(wanted, forgotten)
         self.partition_count += len(session.targets) - before
         if self.partition_count > self._most_partitions:
-            self._forget(session_id)
+            self.forget(session_id)
             raise KafkaError(ErrorCode.fetch_session_id_not_found)
         if not session.targets:
             # A session without partitions ends; the client sees that by the session id 0.
             del self._sessions[session_id]
             return FetchContext(None, {}, incremental=False)
         session.last_used = now
-        session.next_epoch = 1 if epoch == _LAST_EPOCH else epoch + 1
+        session.next_epoch = next_epoch(epoch)
         return FetchContext(session, session.targets, incremental=True)
 
     def _new_id(self) -> int:
@@ -194,7 +191,8 @@ class FetchSessions:
             if session_id not in self._sessions:
                 return session_id
 
-    def _forget(self, session_id: int) -> None:
+    def forget(self, session_id: int) -> None:
+        """Close a session, if it exists."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self.partition_count -= len(session.targets)
@@ -226,5 +224,5 @@ class FetchSessions:
         return True
 
     def _evict(self, session: FetchSession) -> None:
-        self._forget(session.session_id)
+        self.forget(session.session_id)
         self.evictions += 1

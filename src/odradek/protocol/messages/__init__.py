@@ -3,4 +3,5 @@
 Schemas are kio's, generated from Kafka's message definitions; `controller_messages` has those that kio lacks. `encoder`
 and `decoder` compile codecs from schemas; `message_codec` uses them by API and version. Four APIs have hand-written
 codecs: Produce and Fetch, most of the traffic, and ApiVersions and Metadata, which every client sends first.
+`fetch_session` holds what consumers and followers keep of a fetch session.
 """

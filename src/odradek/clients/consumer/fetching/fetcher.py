@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from odradek.clients.cluster import Cluster, ConnectionPurpose
 from odradek.clients.consumer.fetching.fetch_buffer_limit import FetchBufferLimit
-from odradek.clients.consumer.fetching.fetch_session_handler import FINAL_EPOCH, SESSION_ERRORS, FetchSessionHandler
 from odradek.clients.consumer.fetching.position_validator import PositionValidator
 from odradek.clients.consumer.metrics import ConsumerMetrics
 from odradek.clients.consumer.settings import ConsumerSettings
@@ -22,7 +21,6 @@ from odradek.clients.consumer.subscription_state import SubscriptionState, Topic
 from odradek.clients.fetch import (
     FetchLimits,
     FetchPosition,
-    FetchRequest,
     encode_fetch,
     out_of_range,
     send_fetch,
@@ -34,6 +32,13 @@ from odradek.clients.retry import INVALID_METADATA_ERRORS
 from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.fetch import FetchedPartition
+from odradek.protocol.messages.fetch_session import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    SESSION_ERRORS,
+    FetchRequest,
+    FetchSessionHandler,
+)
 
 _log = logging.getLogger("odradek.clients")
 
@@ -61,7 +66,7 @@ class Fetcher:
             isolation_level=settings.isolation_level,
             rack=settings.client_rack or "",
         )
-        self._sessions: dict[int, FetchSessionHandler] = {}
+        self._sessions: dict[int, FetchSessionHandler[FetchPosition]] = {}
         self._buffer_limit = FetchBufferLimit(settings.queued_max_messages_kbytes << 10, settings.fetch_max_bytes)
         self._validator = PositionValidator(cluster, settings, self._on_answer)
         self._pending: dict[int, int] = {}
@@ -79,7 +84,7 @@ class Fetcher:
             # On the fetch connection, this request would wait behind a long poll.
             connection = self._cluster.existing_connection(node_id)
             if session.session_id and connection is not None:
-                request = FetchRequest(
+                request = FetchRequest[FetchPosition](
                     positions={}, session_id=session.session_id, session_epoch=FINAL_EPOCH, uses_topic_ids=True
                 )
                 connection.post(ApiKey.FETCH, *encode_fetch(connection, request, self._limits))
@@ -144,7 +149,7 @@ class Fetcher:
         answers: Mapping[TopicPartition, FetchedPartition] = {}
         retry_at = 0.0
         session = self._sessions.setdefault(node_id, FetchSessionHandler())
-        is_incremental = session.is_incremental
+        is_incremental = session.epoch != INITIAL_EPOCH
         try:
             answers = await self._exchange(node_id, session, states, max_bytes)
         except (UnavailableError, KafkaError) as error:
@@ -171,7 +176,11 @@ class Fetcher:
         self._on_answer()
 
     async def _exchange(
-        self, node_id: int, session: FetchSessionHandler, states: Sequence[TopicPartitionState], max_bytes: int
+        self,
+        node_id: int,
+        session: FetchSessionHandler[FetchPosition],
+        states: Sequence[TopicPartitionState],
+        max_bytes: int,
     ) -> Mapping[TopicPartition, FetchedPartition]:
         most = self._settings.max_partition_fetch_bytes
         positions = {
@@ -190,7 +199,7 @@ class Fetcher:
         size = sum(len(each.records or b"") for topic in response.topics for each in topic.partitions)
         latency_s = self._cluster.runtime.clock.monotonic() - sent_at
         self._metrics.fetched(latency_s, size, response.throttle_time_ms)
-        return session.handle_response(response)
+        return session.handle_response(response, positions)
 
     def _handle_partition_response(self, node_id: int, state: TopicPartitionState, answer: FetchedPartition) -> None:
         code = ErrorCode(answer.error_code)

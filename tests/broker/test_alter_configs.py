@@ -106,18 +106,20 @@ def test_the_log_goes_by_the_new_values_at_once(play: Play) -> None:
     play(scene)
 
 
-def test_an_append_needs_as_many_in_sync_replicas_as_the_new_value_says(play: Play) -> None:
+def test_an_append_needs_as_many_in_sync_replicas_as_the_new_value_says(seed: int) -> None:
     async def scene(world: World) -> None:
         await world.start()
         client = await world.client()
-        await client.create_topic("t")
+        await world.start(1)
+        await world.kill(1)
+        await world.create_topic("t", 1, 2)
         for where, back in (((TOPIC, "t"), DELETE), ((BROKER, "0"), DELETE), ((BROKER, ""), DELETE)):
             await alter(client, resource(*where, ("min.insync.replicas", "2")))
             assert (await client.produce("t", world.batch(b"a"))).error_code == ErrorCode.not_enough_replicas
             await alter(client, resource(*where, ("min.insync.replicas", back, None)))
             assert (await client.produce("t", world.batch(b"a"))).error_code == ErrorCode.none
 
-    play(scene)
+    World(seed, brokers=2).run(scene)
 
 
 def test_a_list_is_extended_and_shrunk(play: Play) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from odradek.broker.observing.observation import observe
+from odradek.metrics import catalog
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
 from odradek.protocol.batches.compression import Codec
@@ -161,13 +163,18 @@ def test_acks_other_than_three_are_refused(play: Play, acks: int) -> None:
     play(scene)
 
 
-def test_acks_all_needs_as_many_replicas_as_the_topic_says(play: Play) -> None:
+def test_acks_all_needs_no_more_in_sync_replicas_than_there_are_replicas(play: Play) -> None:
     async def scene(world: World) -> None:
-        await world.start()
+        broker = await world.start(min_insync_replicas=2)
         client = await world.client()
-        await client.create_topic("t", config={"min.insync.replicas": "2"})
-        assert (await client.produce("t", world.batch(b"a"))).error_code == ErrorCode.not_enough_replicas
-        assert (await client.produce("t", world.batch(b"a"), acks=1)).error_code == 0
+        await client.create_topic("t", config={"min.insync.replicas": "3"})
+        await client.create_topic("of-the-broker")
+        for topic in ("t", "of-the-broker"):
+            assert (await client.produce(topic, world.batch(b"a"))).error_code == 0
+            assert world.values((await client.fetch(topic, 0)).records) == [b"a"]
+        counted = {family.metric: family.samples for family in observe(broker)}
+        assert [value for _, value in counted[catalog.UNDER_MIN_ISR]] == [0]
+        assert [value for _, value in counted[catalog.AT_MIN_ISR]] == [2], "as in Kafka"
 
     play(scene)
 

@@ -169,10 +169,12 @@ def test_a_transaction_is_written_with_any_acks(play: Play, acks: int) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_markers_are_answered_partition_by_partition(play: Play, version: int) -> None:
+def test_markers_are_answered_partition_by_partition(seed: int, version: int) -> None:
     async def scene(world: World) -> None:
         broker, client = await started(world)
-        await client.create_topic("u", 2, config={"min.insync.replicas": "2"})
+        await world.start(1)
+        await world.kill(1)
+        await world.create_topic("u", 2, 2)
         one, two = Producer(world, client, 1), Producer(world, client, 2)
         await one.write(b"a")
         await two.write(b"b")
@@ -211,7 +213,7 @@ def test_markers_are_answered_partition_by_partition(play: Play, version: int) -
         }
         assert broker.partitions.leader_or_none("t", 0).log.log_end_offset == 5
 
-    play(scene)
+    World(seed, {"min.insync.replicas": "2"}, brokers=2).run(scene)
 
 
 def test_no_markers_have_an_empty_answer(play: Play) -> None:

@@ -11,10 +11,10 @@ CONFIG = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions
 
 @pytest.fixture
 def play(seed: int) -> Callable[..., None]:
-    """Run a scenario on one broker; keywords are its configuration, with `_` for `.`."""
+    """Run a scenario; keywords are the brokers' configuration, with `_` for `.`."""
 
-    def run(scenario: Scenario, **config: str) -> None:
+    def run(scenario: Scenario, *, brokers: int = 1, **config: str) -> None:
         more = {key.replace("_", "."): value for key, value in config.items()}
-        World(seed, CONFIG | more, limit_s=100_000).play(scenario)
+        World(seed, CONFIG | more, brokers=brokers, limit_s=100_000).play(scenario)
 
     return run

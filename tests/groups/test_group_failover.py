@@ -266,6 +266,7 @@ def test_no_generation_is_announced_without_enough_in_sync_replicas(play: Play) 
     """M6."""
 
     async def scenario(world: Any) -> None:
+        await world.kill(1)
         await world.create_topic("t", 3)
         client = await world.client()
         await client.ask(ApiKey.FIND_COORDINATOR, {"coordinator_keys": ["g"]})
@@ -278,7 +279,7 @@ def test_no_generation_is_announced_without_enough_in_sync_replicas(play: Play) 
         fetched = await client.ask(ApiKey.OFFSET_FETCH, {"groups": [{"group_id": "g", "topics": None}]})
         assert fetched.groups[0].topics == ()
 
-    play(scenario, min_insync_replicas="2")
+    play(scenario, brokers=2, min_insync_replicas="2", offsets_topic_replication_factor="2")
 
 
 def test_a_commit_that_times_out_is_valid_once_it_is_acknowledged(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,17 +107,6 @@ def test_below_min_insync_replicas_nothing_is_committed() -> None:
     machine = leader(isr=(1,), end=110)
     assert advance(machine, min_isr=2) == 100
     assert advance(machine, min_isr=1) == 110
-    alone = LeaderReplication(
-        broker_id=1,
-        replicas=(1,),
-        isr=(1,),
-        leader_epoch=0,
-        partition_epoch=0,
-        start_offset=0,
-        high_watermark=0,
-        now_ms=0,
-    )
-    assert alone.appended(105, now_ms=0, max_lag_ms=LAG_MS, min_isr=2), "no set can have more members than replicas"
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,7 @@ class LogConfig(Struct, frozen=True, kw_only=True):
     compression_gzip_level: int = -1
     compression_lz4_level: int = 9
     compression_zstd_level: int = 3
+    min_insync_replicas: int = 1
     message_timestamp_type: str = "CreateTime"
     message_timestamp_before_max_ms: int = LONG_MAX
     message_timestamp_after_max_ms: int = 3_600_000
@@ -68,6 +69,7 @@ class LogConfig(Struct, frozen=True, kw_only=True):
             compression_gzip_level=topic.compression_gzip_level,
             compression_lz4_level=topic.compression_lz4_level,
             compression_zstd_level=topic.compression_zstd_level,
+            min_insync_replicas=topic.min_insync_replicas,
             message_timestamp_type=topic.message_timestamp_type,
             message_timestamp_before_max_ms=topic.message_timestamp_before_max_ms,
             message_timestamp_after_max_ms=topic.message_timestamp_after_max_ms,

@@ -160,9 +160,9 @@ class LeaderReplication:
 
         A recently caught-up follower outside the ISR that has reached the high watermark counts too, so that it can
         join, unless it is not in `live` (None: unknown) or the controller refused it. While the ISR has fewer than
-        `min_isr` members, and not all replicas, the high watermark stays (KIP-966).
+        `min_isr` members, the high watermark stays (KIP-966).
         """
-        if len(self.isr) < min(min_isr, len(self.remotes) + 1):
+        if len(self.isr) < min_isr:
             return False
         members = self.maximal_isr
         committed = self.log_end_offset

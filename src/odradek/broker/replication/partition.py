@@ -61,7 +61,6 @@ class Partition:
         "_written",
         "leader_epoch",
         "log",
-        "min_insync_replicas",
         "replication",
         "topic_id",
         "topic_partition",
@@ -75,7 +74,6 @@ class Partition:
         topic_id: UUID,
         log: Log,
         image: PartitionImage,
-        min_insync_replicas: int,
         writer: "Writer",
         alter_partition_manager: "AlterPartitionManager",
         traffic: TopicTraffic | None = None,
@@ -85,7 +83,6 @@ class Partition:
         self.topic_id = topic_id
         self.log = log
         self.leader_epoch = image.leader_epoch
-        self.min_insync_replicas = min_insync_replicas
         self.traffic = traffic or TopicTraffic()
         self._writer = writer
         self._alter_partition_manager = alter_partition_manager
@@ -112,6 +109,11 @@ class Partition:
     def has_followers(self) -> bool:
         """Whether the partition has other replicas."""
         return bool(self.replication.remotes)
+
+    @property
+    def min_insync_replicas(self) -> int:
+        """The in-sync replicas that acks=all needs: `min.insync.replicas`, at most the number of replicas."""
+        return min(self.log.config.min_insync_replicas, len(self.replication.remotes) + 1)
 
     @property
     def high_watermark(self) -> int:

@@ -160,8 +160,6 @@ class ReplicaManager:
         self._config = config
         for topic in self._image.topics.values():
             self._logs.update_config(topic.name, topic.partitions)
-            for partition in self._by_topic.get(topic.name, {}).values():
-                partition.min_insync_replicas = self._min_insync_replicas(topic)
 
     def apply(self, old: ClusterImage, new: ClusterImage) -> None:
         """Lead and follow the partitions that `new` assigns to this broker, and no others."""
@@ -244,7 +242,6 @@ class ReplicaManager:
                 self._remove_follower(key)
                 self._to_open.append(key)
             else:
-                partition.min_insync_replicas = self._min_insync_replicas(topic)
                 partition.update(image)
             return
         self._resign(key, KafkaError(ErrorCode.not_leader_or_follower))
@@ -302,7 +299,6 @@ class ReplicaManager:
             topic_id=topic.topic_id,
             log=log,
             image=image,
-            min_insync_replicas=self._min_insync_replicas(topic),
             writer=self.writer,
             alter_partition_manager=self._alter_partition_manager,
             traffic=self.traffic.setdefault(topic.name, TopicTraffic()),
@@ -352,10 +348,6 @@ class ReplicaManager:
         """Return whether this broker has a replica and is not the leader; False if the partition's state is unknown."""
         me = self._config.broker_id
         return image.is_readable and me in image.replicas and image.leader != me
-
-    def _min_insync_replicas(self, topic: TopicImage) -> int:
-        text = topic.config.get("min.insync.replicas", "").strip()
-        return int(text) if text.isascii() and text.isdigit() else self._config.min_insync_replicas
 
     def _resign(self, topic_partition: TopicPartition, reason: KafkaError) -> None:
         partitions = self._by_topic.get(topic_partition.topic, {})

@@ -24,6 +24,7 @@ from odradek.pipelines.progress import OBSERVED
 from odradek.pipelines.sinks import check_sink
 from odradek.pipelines.values import parse_values
 from odradek.runtime import Disk
+from odradek.spark.connect import copy_session
 from odradek.spark.local.worker_python import restore_worker_python
 from odradek.spark.options import parse_read_options, parse_write_options
 from odradek.spark.session import CHECKPOINT_FILES, CHECKPOINT_FILES_OF_A_DISK
@@ -99,7 +100,7 @@ def start_mirror(spark: Any, pipeline: MirrorPipeline, disk: Disk) -> Any:
 
 def new_session(spark: Any, pipeline: AnyPipeline) -> Any:
     """Return a new session of the same Spark, so that pipelines can have views of the same name."""
-    session = spark.newSession()
+    session = spark.newSession() if hasattr(spark, "_jvm") else copy_session(spark)
     if is_url(pipeline.checkpoint) and session.conf.get(CHECKPOINT_FILES, None) == CHECKPOINT_FILES_OF_A_DISK:
         # On HDFS only Spark's default class replaces a file that exists.
         session.conf.unset(CHECKPOINT_FILES)

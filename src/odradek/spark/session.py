@@ -1,14 +1,16 @@
-"""Starts and stops Spark sessions, local or remote, and defers Ctrl-C during calls into the JVM.
+"""Starts and stops Spark sessions whose driver is this process, and defers Ctrl-C during calls into the JVM.
 
 An existing Spark needs none of this: the data source works in any session whose Python has Odradek installed.
 """
 
 import asyncio
+import logging
 import os
 import signal
 import sys
 import tempfile
 import threading
+import time
 import warnings
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
@@ -16,8 +18,10 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from odradek.model import UnavailableError
+from odradek.spark.connect import stop_connect
 from odradek.spark.local.java import class_archive_options, find_java
 from odradek.spark.local.worker_python import choose_python, worker_python
+from odradek.spark.master import SHUFFLE_PARTITIONS, check_master_answers, check_memory, local_threads
 
 T = TypeVar("T")
 
@@ -32,6 +36,10 @@ _LOCAL: Final = {
     CHECKPOINT_FILES: CHECKPOINT_FILES_OF_A_DISK,
 }
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
+_EXECUTOR_SECONDS: Final = 10.0
+"""The longest wait for a cluster's first executor."""
+
+_log = logging.getLogger("odradek.spark")
 
 
 def local_session(
@@ -51,11 +59,11 @@ def local_session(
     application on that cluster. With `short_lived` the JVM uses only the first of its two compilers: it starts faster
     and runs slower. With `keep_classes` the JVM writes a missing class archive at its exit, which takes about ten
     seconds and speeds up later starts. `log` is a file for the output of the JVM and its Python workers (default: this
-    process's stderr). `settings` are Spark keys that override the defaults. Raise `UnavailableError` without Java.
+    process's stderr). `settings` are Spark keys that override the defaults. Raise `UnavailableError` without Java or
+    if Spark does not start, and `ConfigurationError` for an invalid master or memory.
     """
-    from pyspark import SparkConf, SparkContext
+    from pyspark import SparkConf
     from pyspark.find_spark_home import _find_spark_home
-    from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
     running = SparkSession.getActiveSession()
@@ -65,22 +73,27 @@ def local_session(
         # At its first import this module warns of a pandas that is installed and not used.
         warnings.simplefilter("ignore", FutureWarning)
         import pyspark.testing.utils  # noqa: F401
+    settings = dict(settings or {})
+    master = settings.get("spark.master") or master or f"local[{threads or _cores()}]"
+    check_memory(settings.get("spark.driver.memory", memory))
+    local = local_threads(master, _cores())
+    check_master_answers(master)
     java = find_java()
-    is_local = master is None or master.startswith("local")
+    is_local = master.startswith("local")
     # The gateway's launcher and Spark's Python workers read these; values that are already set stay.
     os.environ["JAVA_HOME"] = str(java.home)
     # Workers on other machines do not have this user's cache.
     python = worker_python() if is_local else sys.executable
     choose_python("PYSPARK_DRIVER_PYTHON", python)
     # Containers and nodes of YARN and Kubernetes have a Python of their own.
-    has_this_python = is_local or str(master).startswith("spark://")
+    has_this_python = is_local or master.startswith("spark://")
     is_ours = choose_python("PYSPARK_PYTHON", python if has_this_python else None)
     if is_local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     flags = ("-XX:+UseSerialGC", *(("-XX:TieredStopAtLevel=1",) if short_lived else ()))
     archive = class_archive_options(java, _find_spark_home(), flags, make=keep_classes)
-    defaults = _defaults(threads or _cores(), is_local=is_local) | {
-        "spark.master": master or f"local[{threads or _cores()}]",
+    defaults = _defaults(local, is_local=is_local) | {
+        "spark.master": master,
         "spark.app.name": app_name,
         "spark.driver.memory": memory,
         "spark.driver.extraJavaOptions": " ".join((*flags, *archive, f"-Dlog4j2.configurationFile=file:{_LOGGING}")),
@@ -88,31 +101,73 @@ def local_session(
     if is_local and is_ours:
         # A Python that the user chose may not have this module.
         defaults["spark.python.daemon.module"] = "odradek.spark.worker_daemon"
-    conf = SparkConf().setAll((defaults | dict(settings or {})).items())
-    with open(log, "ab") if log is not None else nullcontext() as file:
-        output = {"stdout": file, "stderr": file} if file is not None else {}
-        gateway = launch_gateway(conf, popen_kwargs=output)
+    conf = SparkConf().setAll((defaults | settings).items())
     interrupt = signal.getsignal(signal.SIGINT)
-    context = SparkContext(conf=conf, gateway=gateway)
+    context = _start_context(conf, log)
     if threading.current_thread() is threading.main_thread():
         # PySpark's own handler calls into the JVM, even if Ctrl-C interrupts such a call.
         signal.signal(signal.SIGINT, interrupt)
+    if local is None and not conf.contains(SHUFFLE_PARTITIONS):
+        _fit_shuffle_partitions(context, master)
     return SparkSession(context)
+
+
+def _start_context(conf: Any, log: Path | None) -> Any:
+    """Start the JVM and its `SparkContext`. Raise `UnavailableError`, after the JVM's end, if one of them fails."""
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+    from pyspark import SparkContext
+    from pyspark.errors import PySparkException
+    from pyspark.java_gateway import launch_gateway
+
+    with open(log, "ab") if log is not None else nullcontext() as file:
+        output = {"stdout": file, "stderr": file} if file is not None else {}
+        try:
+            gateway = launch_gateway(conf, popen_kwargs=output)
+        except PySparkException as error:
+            raise UnavailableError(f"Spark's JVM did not start: see its output{f' in {log}' if log else ''}") from error
+    try:
+        return SparkContext(conf=conf, gateway=gateway)
+    except Py4JJavaError as error:
+        reason = str(error.java_exception.getMessage()).splitlines()[0]
+        _end_jvm(gateway)
+        raise UnavailableError(f"Spark did not start on {conf.get('spark.master')}: {reason}") from error
+
+
+def _fit_shuffle_partitions(context: Any, master: str) -> None:
+    """Set the default of shuffle partitions to the cluster's cores, as far as its executors have registered.
+
+    A checkpoint keeps the number that its query started with.
+    """
+    spark, deadline = context._jsc.sc(), time.monotonic() + _EXECUTOR_SECONDS
+    # The driver is one of them.
+    while len(spark.statusTracker().getExecutorInfos()) < 2:
+        if time.monotonic() > deadline:
+            _log.warning("%s has given no executor in %d s: are its workers running?", master, _EXECUTOR_SECONDS)
+            break
+        time.sleep(0.1)
+    # New sessions take their defaults from this object.
+    spark.conf().set(SHUFFLE_PARTITIONS, str(context.defaultParallelism))
 
 
 def stop_session(spark: Any) -> None:
     """Stop Spark and its JVM, and wait for their end, so that another can be started; end a Spark Connect session."""
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-    from pyspark import SparkContext
+    from py4j.protocol import Py4JError
 
     if not hasattr(spark, "_jvm"):
-        # A session of Spark Connect.
-        spark.stop()
+        stop_connect(spark)
         return
     gateway = spark.sparkContext._gateway
     # The JVM may have ended or stopped listening already.
     with suppress(Py4JError):
         spark.stop()
+    _end_jvm(gateway)
+
+
+def _end_jvm(gateway: Any) -> None:
+    from py4j.protocol import Py4JError
+    from pyspark import SparkContext
+
+    with suppress(Py4JError):
         gateway.shutdown()
     SparkContext._gateway = SparkContext._jvm = None
     process = gateway.proc
@@ -183,30 +238,7 @@ def run_interruptible(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any,
         interrupts.wait = None
 
 
-def remote_session(url: str) -> Any:
-    """Return a session of the Spark Connect server `sc://HOST:PORT`. Raise `UnavailableError` if it does not answer."""
-    try:
-        from pyspark.errors import PySparkException
-        from pyspark.sql import SparkSession
-
-        session = SparkSession.builder.remote(url).getOrCreate()
-        # The first call that needs the server.
-        _ = session.version
-    except ImportError as error:
-        raise UnavailableError(
-            f"Spark Connect needs more packages: pip install 'pyspark[connect]' ({error})"
-        ) from error
-    except (PySparkException, ValueError, RuntimeError) as error:
-        raise UnavailableError(f"no Spark Connect server answers at {url}: {str(error).splitlines()[0]}") from error
-    except Exception as error:
-        # Errors of gRPC, whose package may be missing here, are not PySparkExceptions.
-        if type(error).__module__.partition(".")[0] != "grpc":
-            raise
-        raise UnavailableError(f"no Spark Connect server answers at {url}: {type(error).__name__}") from error
-    return session
-
-
-def _defaults(threads: int, *, is_local: bool) -> dict[str, str]:
+def _defaults(threads: int | None, *, is_local: bool) -> dict[str, str]:
     return {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -215,7 +247,8 @@ def _defaults(threads: int, *, is_local: bool) -> dict[str, str]:
         "spark.sql.python.filterPushdown.enabled": "true",
         # Other readers of Parquet read this as a UTC timestamp; Spark's own default is a Hive format.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-        **(_LOCAL | {"spark.sql.shuffle.partitions": str(threads)} if is_local else {}),
+        **(_LOCAL if is_local else {}),
+        **({SHUFFLE_PARTITIONS: str(threads)} if threads is not None else {}),
         "spark.sql.warehouse.dir": os.path.join(tempfile.gettempdir(), "odradek-warehouse"),
     }
 

@@ -30,23 +30,25 @@ def spark_options(function: F) -> F:
         master: str | None,
         remote: str | None,
         threads: int | None,
-        memory: str,
+        memory: str | None,
         conf: Sequence[str],
         debug: bool,
         **others: Any,
     ) -> Any:
-        if remote is not None and (master is not None or threads is not None or conf):
-            raise click.UsageError("--remote is a running Spark: --master, --threads and --conf are for one of its own")
+        if remote is not None and (master is not None or threads is not None or memory is not None):
+            raise click.UsageError(
+                "--remote is a running Spark: --master, --threads and --memory are for one of this command"
+            )
         if threads is not None and master is not None:
             raise click.UsageError("--threads is --master 'local[N]'; give one of them")
-        choice = SparkChoice(master, remote, threads, memory, dict(map(key_and_value, conf)), debug=debug)
+        choice = SparkChoice(master, remote, threads, memory or "1g", dict(map(key_and_value, conf)), debug=debug)
         with _debugged(enabled=debug):
             return function(*args, spark_choice=choice, **others)
 
     for option in (
         click.option("--debug", is_flag=True, help="Also print Spark's errors and the traceback of an error."),
         click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; may be repeated."),
-        click.option("--memory", default="1g", show_default=True, metavar="SIZE", help="The heap of Spark's driver."),
+        click.option("--memory", metavar="SIZE", help="The heap of Spark's driver.  [default: 1g]"),
         click.option("--threads", type=click.IntRange(min=1), metavar="N", help="As --master 'local[N]'."),
         click.option("--remote", metavar="URL", help="A Spark Connect server: sc://HOST:PORT."),
         click.option(
@@ -86,10 +88,11 @@ class SparkChoice:
         try:
             # Imported to find missing packages: of all modules of pipelines, this one needs the most.
             from odradek.pipelines import runner  # noqa: F401
-            from odradek.spark.session import local_session, remote_session, stop_session
+            from odradek.spark.connect import remote_session
+            from odradek.spark.session import local_session, stop_session
 
             if self._remote is not None:
-                spark = remote_session(self._remote)
+                spark = remote_session(self._remote, self._settings)
             else:
                 spark = local_session(
                     "odradek pipeline",

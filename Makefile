@@ -35,7 +35,7 @@ check: .venv/installed
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy --no-error-summary
 	$(BIN)/lint-imports --cache-dir .import_linter_cache --no-logo
-	$(BIN)/python -m pytest tests/test_tidy.py
+	$(BIN)/python -m pytest tests/test_tidy.py tests/test_specification.py
 
 docs: .venv/installed
 	$(BIN)/python tests/lab/pages.py

@@ -1,4 +1,4 @@
-"""`odradek bench compare`: one broker beside a peer's, with a table for each aim of DESIGN 6.
+"""`odradek bench compare`: one broker beside a peer's, with a table for each aim of docs/performance.md.
 
 `comparisons` and `storage_comparisons` measure; this module has the options and the output. Progress goes to stderr.
 """

@@ -36,7 +36,7 @@ THROUGHPUT: Final = Aim(1.5)
 PER_CORE: Final = Aim(1)
 LATENCY: Final = Aim(0.5, at_most=True)
 FOOTPRINT: Final = Aim(0.1, at_most=True)
-"""The aims of DESIGN 6."""
+"""The aims of docs/performance.md."""
 
 
 class Bench(Struct, kw_only=True):

@@ -36,7 +36,7 @@ OUTSIDE: Final = frozenset({"os", "random", "secrets", "select", "signal", "sock
 """The clock, chance, files, the network, other processes. The type `random.Random` is free: a seed may fill it."""
 
 OUTSIDE_ROOMS: Final = ("runtime", "stores", "spark")
-"""The rooms that may touch them (DESIGN 1)."""
+"""The rooms that may touch them (docs/architecture.md)."""
 
 OUTSIDE_ALLOWED: Final[dict[str, str]] = {
     "clients/blocking/loop_thread.py": "a thread for the loop of blocking clients, which refuse to work after a fork",

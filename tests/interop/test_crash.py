@@ -1,4 +1,4 @@
-"""`kill -9` (DESIGN 7, SPEC M1): every acknowledged record is there once, in order, after every restart.
+"""`kill -9` (M1, SPEC 12): every acknowledged record is there once, in order, after every restart.
 
 `ODRADEK_KILLS=200 pytest tests/interop/test_crash.py -k segments` plays so many kills of each mode; `ODRADEK_SEED`
 chooses other moments.

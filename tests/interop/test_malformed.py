@@ -1,4 +1,4 @@
-"""Requests of a hostile or broken client get Kafka's error code, or close that connection and no other (DESIGN 7)."""
+"""Requests of a hostile or broken client get Kafka's error code, or close that connection and no other (SPEC 12)."""
 
 import random
 import re

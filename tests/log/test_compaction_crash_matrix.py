@@ -1,6 +1,6 @@
 """A crash at any single change that a scripted life with compaction makes to the disk, and what the next start finds.
 
-Row M1 and DESIGN 7: the last value of each key that was acknowledged under its durability mode is there, and nothing
+Row M1 and SPEC 12: the last value of each key that was acknowledged under its durability mode is there, and nothing
 that was never written. Several segments become one, one becomes another, a batch is left empty, a transaction is
 aborted, and a new compaction finds what an earlier one began. A run tries a fourth of the changes, and with
 `ODRADEK_SEEDS` all of them.

@@ -1,6 +1,6 @@
 """A crash at any single change that a scripted life of two logs makes to the disk, and what the next start finds.
 
-Row M1 and DESIGN 7: nothing acknowledged under its durability mode is lost, and nothing else is served.
+Row M1 and SPEC 12: nothing acknowledged under its durability mode is lost, and nothing else is served.
 A run tries a fourth of the changes, and `ODRADEK_SEEDS=5` all of them, with five states that a power cut may leave.
 """
 

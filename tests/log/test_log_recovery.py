@@ -1,4 +1,4 @@
-"""A log after a crash: torn tails at every byte, damage, holes, lost side files. Row M1, DESIGN 7."""
+"""A log after a crash: torn tails at every byte, damage, holes, lost side files. Row M1, SPEC 12."""
 
 import logging
 import os

@@ -1,4 +1,4 @@
-"""Writing and syncing off the loop, and what a log does when the disk fails. Row M1, DESIGN 7."""
+"""Writing and syncing off the loop, and what a log does when the disk fails. Row M1, SPEC 12."""
 
 import errno
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The promises about acknowledged records (DESIGN 7), under crashes, power cuts and partitions drawn from a seed."""
+"""The promises about acknowledged records (SPEC 12), under crashes, power cuts and partitions drawn from a seed."""
 
 import asyncio
 import os

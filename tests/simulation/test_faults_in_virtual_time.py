@@ -1,4 +1,4 @@
-"""DESIGN 7 on virtual time: three brokers, replication factor 3, `min.insync.replicas` 2, and faults that a seed draws.
+"""SPEC 12 on virtual time: three brokers, replication factor 3, `min.insync.replicas` 2, and faults that a seed draws.
 
 `ODRADEK_SEEDS=1000 pytest tests/simulation/test_faults_in_virtual_time.py` tries so many, `500-1000` those.
 """

@@ -1,4 +1,4 @@
-"""Three brokers as processes, clients that write and read without end, and a fault after the other (DESIGN 7).
+"""Three brokers as processes, clients that write and read without end, and a fault after the other (SPEC 12).
 
 A round is one of each fault of `FAULTS`. After each of them the cluster must become whole again and every client must
 get on, by a deadline; in the end the logs are audited and the history is judged.

@@ -1,4 +1,4 @@
-"""DESIGN 7 with real processes: three brokers, replication factor 3, `min.insync.replicas` 2, and clients of others.
+"""SPEC 12 with real processes: three brokers, replication factor 3, `min.insync.replicas` 2, and clients of others.
 
 Three of the nine faults, drawn by the run's seed, and with `ODRADEK_SEEDS` all of them, with the tree in SQLite; `make
 soak` has ZooKeeper's.

@@ -17,7 +17,7 @@ def is_loopback(host: str) -> bool:
 def exposed_listeners(hosts: Iterable[str]) -> list[str]:
     """Return the `hosts` that are reachable from other machines; an empty host means every interface.
 
-    Their listeners need --allow-anonymous-network, as there is no authentication (DESIGN 5).
+    Their listeners need --allow-anonymous-network, as there is no authentication.
     """
     return [host for host in hosts if not is_loopback(host)]
 

@@ -1,4 +1,4 @@
-"""A history of sends, acknowledgements and polls, and the check that no record was lost or doubled (DESIGN 7).
+"""A history of sends, acknowledgements and polls, and the check that no record was lost or doubled (SPEC 12).
 
 A history has the producers' sends with their outcomes, the records that consumers polled, and finally an audit: each
 partition's log, read from its beginning without faults. Its anomalies are those of Jepsen for Kafka-like logs:

@@ -1,6 +1,6 @@
 """Pools of read buffers, so that a busy broker reuses memory pages.
 
-A fresh page costs 3.6 ms per MiB, a reused one 0.08 (DESIGN 3). A buffer may be given back while views of it are still
+A fresh page costs 3.6 ms per MiB, a reused one 0.08. A buffer may be given back while views of it are still
 alive, for example until the records of a produce request are written. `take` skips such a buffer: Python refuses to
 resize a bytearray that has views.
 """

@@ -4,7 +4,7 @@
 mark ──► end of turn ──┬─ small: written at once
                        └─ large, or to be flushed: one job on the writer thread; later appends are the next job
 ```
-Fresh pages of the page cache cost 3.6 ms per MiB (DESIGN 3), for which the event loop must not wait. When a write rolls
+Fresh pages of the page cache cost 3.6 ms per MiB, for which the event loop must not wait. When a write rolls
 a segment, the finished segment is flushed in the background.
 
 An exception of one appender does not affect the others: that appender is notified again after `RETRY_S`.

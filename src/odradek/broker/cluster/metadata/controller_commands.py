@@ -1,4 +1,4 @@
-"""Constants of LeaderAndIsr, UpdateMetadata and StopReplica, and the protocol `LocalReplicas` (DESIGN 3).
+"""Constants of LeaderAndIsr, UpdateMetadata and StopReplica, and the protocol `LocalReplicas` (decision 12).
 
 The message schemas are in `odradek.protocol.messages.controller_messages`.
 """

@@ -1,0 +1,39 @@
+"""Citations of `docs/specification.md` lead to it, and each of its rows has tests that name it."""
+
+import re
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+PAGE: Final = (ROOT / "docs" / "specification.md").read_text()
+SECTIONS: Final = {f"SPEC {number}" for number in re.findall(r"^## (\d+)\.", PAGE, re.MULTILINE)}
+ROWS: Final = {
+    row: re.findall(r"`(tests/[^`]+)`", tests)
+    for row, tests in re.findall(r"^\| (M\d+) \|.*\|([^|]*)\|$", PAGE, re.MULTILINE)
+}
+CITATION: Final = re.compile(r"\bSPEC \d+|\bDESIGN \d+|(?<![\w.{/-])M\d+(?=[.,:;)] )")
+
+
+def test_every_citation_of_the_specification_leads_to_a_section_or_row():
+    lost = [
+        f"{path.relative_to(ROOT)}: {citation}"
+        for folder in ("src", "tests", "bench", "demo", "examples", "docs")
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in {".py", ".md"}
+        for citation in CITATION.findall(path.read_text())
+        if citation not in SECTIONS | ROWS.keys()
+    ]
+    assert not lost
+
+
+def test_the_specification_has_its_twelve_rows():
+    assert list(ROWS) == [f"M{number}" for number in range(1, 13)]
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_a_row_of_the_specification_has_tests_that_name_it(row):
+    assert ROWS[row]
+    for folder in ROWS[row]:
+        assert any(re.search(rf"\b{row}\b", path.read_text()) for path in (ROOT / folder).rglob("test_*.py")), folder

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import struct
+from collections.abc import Collection
 
 import pytest
 
@@ -228,7 +229,8 @@ def test_a_connection_is_closed_if_the_system_fails_after_it_was_opened(
     """As when no file descriptor is left to import a codec."""
     opened: list[ClientConnection] = []
 
-    async def negotiate(connection: ClientConnection) -> None:
+    async def negotiate(connection: ClientConnection, unlisted: Collection[int]) -> None:
+        del unlisted
         opened.append(connection)
         raise OSError(errno.EMFILE, "Too many open files")
 

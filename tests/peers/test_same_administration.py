@@ -384,10 +384,6 @@ def test_an_administrator_gets_the_same_answer(pair: BrokerPair, case: Case):
     check(pair, case)
 
 
-AMONG_BROKERS = {ApiKey.ALTER_PARTITION}
-"""Our controller is one of the brokers, as Kafka's was with ZooKeeper; Kafka's now has a listener of its own."""
-
-
 @pytest.mark.parametrize("version", range(5))
 def test_our_broker_lists_the_same_versions_of_its_requests(pair: BrokerPair, version: int):
     """M1: what Kafka has and we lack is not told of; what both have, both have in the same versions."""
@@ -395,7 +391,7 @@ def test_our_broker_lists_the_same_versions_of_its_requests(pair: BrokerPair, ve
     ours, kafkas = pair.ask(request)
     assert (ours["error_code"], kafkas["error_code"]) == ("none", "none")
     theirs = {entry["api_key"]: entry for entry in kafkas["api_keys"]}
-    told = {entry["api_key"]: entry for entry in ours["api_keys"] if entry["api_key"] not in AMONG_BROKERS}
+    told = {entry["api_key"]: entry for entry in ours["api_keys"]}
     assert told == {api_key: theirs.get(api_key) for api_key in told}
 
 

@@ -112,6 +112,8 @@ CONTROLLER_VERSIONS: Final[dict[int, int]] = {
     ApiKey.CONTROLLED_SHUTDOWN: 3,
 }
 """API key → the only version of that message in `controller_messages`."""
+BETWEEN_BROKERS: Final = frozenset({*CONTROLLER_VERSIONS, ApiKey.ALTER_PARTITION})
+"""APIs between the brokers of one cluster, which ApiVersions does not list for clients."""
 
 _FIRST_FLEXIBLE: Final[dict[int, int]] = {
     ApiKey.PRODUCE: 9,

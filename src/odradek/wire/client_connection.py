@@ -11,7 +11,7 @@ flight fail with `UnavailableError` and the connection is closed; whether the br
 import asyncio
 import logging
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, NamedTuple, cast
 
 from msgspec import Struct
@@ -174,8 +174,11 @@ class ClientConnection(asyncio.BufferedProtocol):
             limit_unsent(self._transport, _WRITE_HIGH_BYTES)
         return correlation_id
 
-    async def negotiate(self) -> None:
-        """Request the broker's API versions (KIP-35), in our highest version or, if that is refused, the broker's."""
+    async def negotiate(self, unlisted: Collection[int] = ()) -> None:
+        """Request the broker's API versions (KIP-35), in our highest version or, if that is refused, the broker's.
+
+        APIs that are `unlisted` in the response are taken to be served in our versions.
+        """
         version = schema_versions(ApiKey.API_VERSIONS)[-1]
         message = {"client_software_name": "odradek", "client_software_version": __version__}
         for _ in range(2):
@@ -188,7 +191,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         if response.error_code != ErrorCode.none:
             self.close(f"it refused ApiVersions ({response.error_code.name})")
             raise self._unavailable()
-        self._versions = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
+        self._versions = {each: (schema_versions(each)[0], schema_versions(each)[-1]) for each in unlisted}
+        self._versions |= {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
 
     @staticmethod
     def _lower_version(refusal: RawResponse) -> int:
@@ -342,10 +346,12 @@ async def open_connection(
     setup_timeout_ms: int,
     max_response_bytes: int,
     negotiate: bool = True,
+    unlisted: Collection[int] = (),
 ) -> ClientConnection:
     """Connect and negotiate versions. Raise `UnavailableError` on failure or after `setup_timeout_ms`.
 
-    Without `negotiate` no versions are known, and only `exchange` and `post` can be used.
+    Without `negotiate` no versions are known, and only `exchange` and `post` can be used. `unlisted` are APIs that the
+    broker serves although ApiVersions does not list them.
     """
     address = address_text(host, port)
     connection: ClientConnection | None = None
@@ -359,7 +365,7 @@ async def open_connection(
         async with asyncio.timeout(setup_timeout_ms / 1000):
             _, connection = await runtime.network.connect(factory, host, port)
             if negotiate:
-                await connection.negotiate()
+                await connection.negotiate(unlisted)
     except TimeoutError:
         if connection is None:
             raise UnavailableError(f"broker {address}: no connection within {setup_timeout_ms} ms") from None

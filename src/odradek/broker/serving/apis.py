@@ -9,7 +9,7 @@ import pkgutil
 from functools import cache
 from typing import Final, NamedTuple
 
-from odradek.protocol.api import ApiKey, schema_versions
+from odradek.protocol.api import BETWEEN_BROKERS, ApiKey, schema_versions
 
 
 class Api(NamedTuple):
@@ -23,10 +23,6 @@ class Api(NamedTuple):
 
 
 _RAW: Final = frozenset({ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA, ApiKey.API_VERSIONS})
-HIDDEN: Final = frozenset(
-    {ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA, ApiKey.CONTROLLED_SHUTDOWN}
-)
-"""APIs between brokers of one cluster, which are not advertised to clients."""
 _KEYS: Final = (
     ApiKey.PRODUCE,
     ApiKey.FETCH,
@@ -87,5 +83,5 @@ def apis() -> dict[int, Api]:
 def _api(key: ApiKey) -> Api:
     schemas = schema_versions(key)
     served = range(schemas.start, _LAST_VERSION.get(key, schemas.stop - 1) + 1)
-    advertised = range(served.stop) if key is ApiKey.PRODUCE else range(0) if key in HIDDEN else served
+    advertised = range(served.stop) if key is ApiKey.PRODUCE else range(0) if key in BETWEEN_BROKERS else served
     return Api(key=key, module=key.name.lower(), served=served, advertised=advertised, raw=key in _RAW)

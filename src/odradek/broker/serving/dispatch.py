@@ -12,12 +12,12 @@ from typing import Any, Final
 
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.serving.admission import Admission
-from odradek.broker.serving.apis import HANDLERS, HIDDEN, Api, apis
+from odradek.broker.serving.apis import HANDLERS, Api, apis
 from odradek.broker.serving.context import RequestContext, Session, WhenDone, decoded_bytes
 from odradek.broker.serving.responses import message_frame, refusal
 from odradek.metrics.counters import BrokerCounters
 from odradek.model import ErrorCode, KafkaError
-from odradek.protocol.api import ApiKey
+from odradek.protocol.api import CONTROLLER_VERSIONS, ApiKey
 from odradek.protocol.messages.headers import RequestHeader, decode_request_header
 from odradek.protocol.messages.message_codec import decode_request as decode
 from odradek.protocol.messages.message_codec import metered_request_decoder, response_encoder
@@ -83,7 +83,7 @@ class Dispatcher:
             header = decode_request_header(frame)
             if not alone and header.api_key > ApiKey.FETCH:
                 return LATER
-            if not (self._serves_clients or (self._serves_controller and header.api_key in HIDDEN)):
+            if not (self._serves_clients or (self._serves_controller and header.api_key in CONTROLLER_VERSIONS)):
                 connection.hold()
                 return LATER
             context = RequestContext(header, session)
@@ -178,7 +178,7 @@ class Dispatcher:
 
         def serve(broker: object, context: RequestContext, frame: memoryview) -> Reply:
             body = bytes(frame[context.header.body_offset :])
-            is_command = key in HIDDEN and self._is_own_command(body)
+            is_command = key in CONTROLLER_VERSIONS and self._is_own_command(body)
             # A controller's command may have an entry for each partition, so it is not limited.
             meter = Meter(len(body) if is_command else self._metadata.config.most_request_entries)
             message = decode(key, version, body, meter=meter)

@@ -12,7 +12,7 @@ from typing import Any, Final
 from odradek.config import ListenerAddress
 from odradek.metadata.image import BrokerImage
 from odradek.model import UnavailableError
-from odradek.protocol.api import ApiKey
+from odradek.protocol.api import BETWEEN_BROKERS, ApiKey
 from odradek.protocol.messages.schemas import Message
 from odradek.runtime import Runtime
 from odradek.wire.client_connection import ClientConnection, open_connection
@@ -79,6 +79,7 @@ class BrokerConnections:
             request_timeout_ms=_REQUEST_TIMEOUT_MS,
             setup_timeout_ms=_SETUP_TIMEOUT_MS,
             max_response_bytes=_MOST_RESPONSE_BYTES,
+            unlisted=BETWEEN_BROKERS,
         )
 
     def close(self) -> None:

@@ -19,6 +19,7 @@ from odradek.spark.options import (
     parse_write_options,
 )
 from odradek.spark.settings import ScanSettings, SinkSettings, client_settings
+from odradek.spark.source import OdradekDataSource
 
 
 def read(*, streaming: bool = False, **options: str) -> ReadOptions:
@@ -81,10 +82,30 @@ def test_options_survive_pickling() -> None:
     assert pickle.loads(pickle.dumps(options)) == options
 
 
-def test_options_of_spark_and_other_sources_are_ignored() -> None:
-    assert read(checkpointLocation="/c", path="/p", queryName="q", pollTimeoutMs="5").strategy == Subscribe(
-        topics=("t",)
-    )
+def test_options_that_spark_adds_and_those_of_writes_are_ignored() -> None:
+    assert read(path="x", checkpointLocation="y", queryName="q", topic="t") == read()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"startingOffsets": "soon"}, "startingOffsets is earliest, latest or JSON"),
+        ({"endingOffsets": "soon"}, "endingOffsets is earliest, latest or JSON"),
+        ({"kafka.check.crcs": "maybe"}, "check.crcs"),
+        ({"consumeMode": "group", "kafka.group.id": "g", "kafka.session.timeout.ms": "x"}, "session.timeout.ms"),
+    ],
+)
+def test_a_read_is_checked_when_spark_creates_its_source(wrong: dict[str, str], sentence: str) -> None:
+    with pytest.raises(ConfigurationError, match=sentence):
+        OdradekDataSource({"kafka.bootstrap.servers": "h:1", "subscribe": "t"} | wrong)
+
+
+def test_an_option_of_batches_or_of_streams_only_passes_when_the_source_is_created() -> None:
+    servers = {"kafka.bootstrap.servers": "h:1"}
+    for only in ({"startingOffsets": "latest"}, {"endingOffsets": "latest"}, {"maxOffsetsPerTrigger": "5"}):
+        assert OdradekDataSource(servers | {"subscribe": "t"} | only).schema().fieldNames()[0] == "key"
+    with pytest.raises(ConfigurationError, match="none is given"):
+        OdradekDataSource(servers | {"topic": "t"}).schema()
 
 
 @pytest.mark.parametrize(
@@ -117,6 +138,8 @@ def test_options_of_spark_and_other_sources_are_ignored() -> None:
         ({"kafkaConsumer__pollTimeoutMs": "0"}, "kafkaConsumer.pollTimeoutMs is at least 1"),
         ({"subscribe": "-", "subscribePattern": "[a-z&&[^bc]].*"}, "a class within a class, which only Java knows"),
         ({"startingOffset": "earliest"}, "there is no option 'startingoffset': did you mean startingOffsets?"),
+        ({"topics": "t"}, "there is no option 'topics': there are kafka.*, assign, subscribe,"),
+        ({"watermark": "1 hour"}, "there is no option 'watermark'"),
         ({"bootstrap__servers": "localhost:9092"}, "did you mean kafka.bootstrap.servers?"),
         ({"kafka__auto__offset__reset": "earliest"}, "startingOffsets says where to begin"),
         ({"consumeMode": "group"}, "consumeMode=group is for streams"),

@@ -135,6 +135,9 @@ _READ_OPTIONS: Final = (
     "includeHeaders",
 )
 _WRITE_OPTIONS: Final = ("topic", "includeHeaders")
+_STRATEGIES: Final = ("assign", "subscribe", "subscribePattern")
+_OF_SPARK: Final = frozenset({"path", "checkpointlocation", "queryname", "serialization.format"})
+"""Options that Spark itself adds: the argument of `load`, a query's checkpoint and name, a table's format."""
 _OF_STREAMS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _OF_MEMBERS: Final = (
     "group.id",
@@ -206,6 +209,16 @@ def parse_read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOp
     )
 
 
+def is_read(options: Mapping[str, str]) -> bool:
+    """Return whether options say what to read."""
+    return not {name.lower() for name in _STRATEGIES}.isdisjoint(map(str.lower, options))
+
+
+def check_read_options(options: Mapping[str, str]) -> ReadOptions:
+    """Parse options that may be those of a batch or of a stream: ends are a batch's, all else a stream may have."""
+    return parse_read_options(options, streaming=not any(key.lower().startswith("ending") for key in options))
+
+
 def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
     """Parse the options of a write. Raise `ConfigurationError`, which names the option, or `InvalidTopicError`."""
     given = _lowered(options, _WRITE_OPTIONS)
@@ -220,9 +233,9 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
 
 
 def _lowered(options: Mapping[str, str], known: tuple[str, ...]) -> dict[str, str]:
-    """Return the options by lower-case names. Raise `ConfigurationError` for unsupported and misspelled ones.
+    """Return the options by lower-case names. Raise `ConfigurationError` for unsupported and unknown ones.
 
-    Other unknown options are ignored, because Spark and its other sources add their own.
+    Reads accept the options of writes and the other way round, so that both may share a dict.
     """
     given = {key.lower(): str(value) for key, value in options.items()}
     spelled = {name.lower(): name for name in known}
@@ -230,13 +243,14 @@ def _lowered(options: Mapping[str, str], known: tuple[str, ...]) -> dict[str, st
     for key in given:
         if key in _FIXED_BY_SPARK:
             raise ConfigurationError(f"{key} can't be set: {_FIXED_BY_SPARK[key]}")
-        if key.startswith("kafka.") or key in spelled or key in others:
+        if key.startswith("kafka.") or key in spelled or key in others or key in _OF_SPARK:
             continue
         near = similar_names(key, spelled, cutoff=0.85)
         if near:
             raise ConfigurationError(f"there is no option {key!r}: did you mean {spelled[near[0]]}?")
         if key in {"bootstrap.servers", "bootstrapservers", "bootstrap_servers"}:
             raise ConfigurationError(f"there is no option {key!r}: did you mean kafka.bootstrap.servers?")
+        raise ConfigurationError(f"there is no option {key!r}: there are kafka.*, {', '.join(known)}")
     return given
 
 
@@ -277,7 +291,7 @@ def _group(
 
 
 def _strategy(given: Mapping[str, str]) -> Strategy:
-    named = [name for name in ("assign", "subscribe", "subscribePattern") if name.lower() in given]
+    named = [name for name in _STRATEGIES if name.lower() in given]
     if len(named) != 1:
         what = f"{' and '.join(named)} are given" if named else "none is given"
         raise ConfigurationError(f"one of assign, subscribe and subscribePattern says what to read: {what}")

@@ -4,17 +4,24 @@ PySpark creates an `OdradekDataSource` in a short-lived process per step (schema
 what only it needs. Errors are `ConfigurationError`s, and `InvalidTopicError` for a topic's name.
 """
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from pyspark.sql.datasource import DataSource
 
 from odradek.model import ConfigurationError
-from odradek.spark.options import parse_read_options, parse_write_options
+from odradek.spark.options import check_read_options, is_read, parse_read_options, parse_write_options
 
 
 class OdradekDataSource(DataSource):  # type: ignore[misc]
     """Topics of any Kafka cluster as source and sink, with the options and columns of Spark's own Kafka connector."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        """Check the options of a read: at `load()`, Spark calls this and, unless a schema is given, `schema`."""
+        super().__init__(options)
+        if is_read(options):
+            _read_options(options)
 
     @classmethod
     def name(cls) -> str:
@@ -25,8 +32,7 @@ class OdradekDataSource(DataSource):  # type: ignore[misc]
         """Return the columns of a read."""
         from odradek.spark.schema import source_schema
 
-        include_headers = str(self.options.get("includeHeaders", "false")).strip().lower() == "true"
-        return source_schema(include_headers=include_headers)
+        return source_schema(include_headers=_read_options(self.options).include_headers)
 
     def reader(self, schema: Any) -> Any:
         """Return a batch reader."""
@@ -80,6 +86,17 @@ def _lookup(options: Any) -> Any:
     from odradek.spark.settings import ScanSettings, client_settings
 
     return partial(ClusterLookup, client_settings(ScanSettings, options.bootstrap_servers, options.client))
+
+
+def _read_options(given: Mapping[str, str]) -> Any:
+    """Return the options of a read, batch or stream. Raise `ConfigurationError`, also for invalid `kafka.*` keys."""
+    from odradek.spark.settings import ScanSettings, client_settings, member_keywords
+
+    options = check_read_options(given)
+    client_settings(ScanSettings, options.bootstrap_servers, options.client)
+    if options.group is not None:
+        member_keywords(options.bootstrap_servers, options.client, options.group)
+    return options
 
 
 def _write_options(given: Any) -> Any:

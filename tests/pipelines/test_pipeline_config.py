@@ -65,6 +65,16 @@ def test_an_offline_pipeline_ends_and_takes_every_column_of_its_stream() -> None
     assert pipeline.sql == "SELECT * FROM flights"
 
 
+def test_a_dead_letter_topic_keeps_its_records_unless_the_file_says_otherwise() -> None:
+    pipeline = parse(REAL_TIME.replace("[source]", 'dead_letter_topic = "bad"\n[source]'))
+    assert isinstance(pipeline, QueryPipeline)
+    assert pipeline.dead_letter_configs == {"retention.ms": "-1"}
+    keys = 'dead_letter_topic = "bad"\ndead_letter_configs = { "retention.ms" = 5 }\ndead_letter_replication_factor = 2'
+    pipeline = parse(REAL_TIME.replace("[source]", f"{keys}\n[source]"))
+    assert isinstance(pipeline, QueryPipeline)
+    assert (pipeline.dead_letter_configs, pipeline.dead_letter_replication_factor) == ({"retention.ms": "5"}, 2)
+
+
 def test_dead_letters_are_written_to_the_configured_directory() -> None:
     pipeline = parse(REAL_TIME.replace("[source]", 'dead_letters = "bad"\n[source]'))
     assert isinstance(pipeline, QueryPipeline)

@@ -234,7 +234,8 @@ def test_written_rows_are_read_back(spark: Any, bootstrap: str, topic: str) -> N
         "timestamp_millis(1700000000123) AS timestamp",
     )
     frame.write.format("odradek").mode("append").options(
-        **{"kafka.bootstrap.servers": bootstrap, "topic": topic, "kafka.compression.type": "zstd"}
+        **{"kafka.bootstrap.servers": bootstrap, "topic": topic, "kafka.compression.type": "zstd"},
+        includeTimestamp="true",
     ).save()
     back = read(spark, bootstrap, topic, includeHeaders="true").selectExpr(
         "partition", "CAST(key AS STRING)", "CAST(value AS STRING)", "unix_millis(timestamp) AS ms", "headers"

@@ -1,5 +1,6 @@
 """A task's work without Spark around it: ranges in, Arrow out, and the other way, over a served broker."""
 
+import datetime
 import logging
 import threading
 from collections.abc import Callable, Iterator
@@ -8,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka.admin import NewTopic
 from msgspec.structs import replace
 
 from odradek.clients.cluster import NoBrokerError
@@ -232,6 +234,36 @@ def test_rows_without_key_and_partition_of_one_batch_share_a_partition(bootstrap
     ends = lookup.offsets({TopicPartition(topic, number): -1 for number in range(4)})
     lookup.close()
     assert sorted(ends.values()) == [0, 0, 0, 50]
+
+
+OLD = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
+
+
+def times(*at: datetime.datetime | None) -> pa.RecordBatch:
+    given = [pa.array([b"v"] * len(at)), pa.array([0] * len(at), pa.int32()), pa.array(at, pa.timestamp("us", "UTC"))]
+    return pa.record_batch(given, ["value", "partition", "timestamp"])
+
+
+def test_a_column_timestamp_is_ignored_unless_an_option_includes_it(bootstrap: str, topic: str) -> None:
+    sink(bootstrap, [times(OLD)], topic=topic)
+    sink(bootstrap, [times(OLD)], topic=topic, includeTimestamp="true")
+    (batch,) = scan(task(bootstrap, topic, 0, 2, columns="timestamp"))
+    assert [row["timestamp"] == OLD for row in batch.to_pylist()] == [False, True]
+
+
+def test_records_beyond_the_retention_are_warned_of_once(
+    bootstrap: str, topic: str, admin: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    sink(bootstrap, [times(OLD)], topic=topic, includeTimestamp="true")
+    assert not caplog.records, "this cluster keeps records forever"
+    short = f"{topic}.short"
+    config = {"retention.ms": "86400000", "segment.bytes": "1000000"}
+    admin.create_topics([NewTopic(short, 1, config=config)])[short].result(30)
+    sink(bootstrap, [times(None)], topic=short, includeTimestamp="true")
+    assert not caplog.records
+    sink(bootstrap, [times(None), times(None, OLD), times(OLD)], topic=short, includeTimestamp="true")
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert warning.startswith(f"Topic {short} gets records with timestamps older than its retention.ms=86400000, which")
 
 
 def test_null_values_are_written_as_they_are(bootstrap: str, topic: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 from odradek.clients import Admin
 from odradek.clients.offsets import LATEST
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
-from odradek.pipelines.config import FILE_FORMATS, AnyPipeline, MirrorPipeline, QueryPipeline, Source, is_url
+from odradek.pipelines.config import FILE_FORMATS, AnyPipeline, MirrorPipeline, QueryPipeline, is_url
 from odradek.pipelines.errors import is_final, sentence_of, spark_errors
 from odradek.pipelines.files.compaction import compact
 from odradek.pipelines.files.sink_files import prepare_directory
@@ -26,6 +26,8 @@ TOPICS_SECONDS: Final = 5.0
 """The interval at which a mirror looks for new topics and partitions, and copies group offsets."""
 CONFIGS_SECONDS: Final = 30.0
 """The interval at which a mirror copies changed topic configurations."""
+_DEAD_LETTER_REPLICAS: Final = 3
+"""The replicas of a new dead letter topic, as in Kafka Connect, if there are so many brokers."""
 
 _log = logging.getLogger("odradek.pipelines")
 
@@ -78,7 +80,7 @@ class QueryAttempt:
             else:
                 _prepare_sink(pipeline, runtime)
                 if pipeline.dead_letter_topic is not None:
-                    _create_topic(pipeline.source, pipeline.dead_letter_topic)
+                    _create_dead_letter_topic(pipeline, pipeline.dead_letter_topic)
                 self._backfill = Backfill(pipeline)
                 self._query = start_query(spark, pipeline)
         except expected as error:
@@ -211,11 +213,14 @@ def _bad_rows_text(pipeline: QueryPipeline) -> str:
     return f"{what}these records are in {place}"
 
 
-def _create_topic(source: Source, name: str) -> None:
+def _create_dead_letter_topic(pipeline: QueryPipeline, name: str) -> None:
     async def create() -> None:
-        async with Admin(**shared_keywords(source.bootstrap_servers, source.kafka)) as admin:
+        async with Admin(**shared_keywords(pipeline.source.bootstrap_servers, pipeline.source.kafka)) as admin:
+            replicas = pipeline.dead_letter_replication_factor
+            if replicas is None:
+                replicas = min(_DEAD_LETTER_REPLICAS, len((await admin.describe_cluster()).brokers))
             try:
-                await admin.create_topic(name)
+                await admin.create_topic(name, replication_factor=replicas, configs=pipeline.dead_letter_configs)
             except KafkaError as error:
                 if error.code != ErrorCode.topic_already_exists:
                     raise

@@ -91,6 +91,7 @@ def start_mirror(spark: Any, pipeline: MirrorPipeline, disk: Disk) -> Any:
         "kafka.bootstrap.servers": pipeline.target.bootstrap_servers,
         # A topic created by the sink might have another number of partitions.
         "kafka.allow.auto.create.topics": "false",
+        "includeTimestamp": "true",
     }
     writer = counted(copied).writeStream
     if pipeline.groups:

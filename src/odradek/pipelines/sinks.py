@@ -74,7 +74,7 @@ def _check_topic_sink(pipeline: QueryPipeline, frame: Any) -> None:
         written = parse_write_options(pipeline.sink.options)
         client_settings(SinkSettings, written.bootstrap_servers, written.client)
     with errors_about("sql" if pipeline.sql else "function"):
-        check_sink_schema(frame.schema, topic=written.topic)
+        check_sink_schema(frame.schema, topic=written.topic, include_timestamp=written.include_timestamp)
 
 
 def _check_output_mode(session: Any, pipeline: QueryPipeline, frame: Any) -> None:

@@ -108,6 +108,8 @@ class WriteOptions(Struct, frozen=True, kw_only=True):
     client: Mapping[str, str]
     topic: str | None
     """The topic of all rows; overrides the column `topic`."""
+    include_timestamp: bool
+    """Whether the column `timestamp` becomes the records' timestamp; else it is ignored, as in the JVM connector."""
 
 
 _READ_OPTIONS: Final = (
@@ -134,7 +136,7 @@ _READ_OPTIONS: Final = (
     "maxRecordsPerPartition",
     "includeHeaders",
 )
-_WRITE_OPTIONS: Final = ("topic", "includeHeaders")
+_WRITE_OPTIONS: Final = ("topic", "includeHeaders", "includeTimestamp")
 _STRATEGIES: Final = ("assign", "subscribe", "subscribePattern")
 _OF_SPARK: Final = frozenset({"path", "checkpointlocation", "queryname", "serialization.format"})
 """Options that Spark itself adds: the argument of `load`, a query's checkpoint and name, a table's format."""
@@ -229,6 +231,7 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
         bootstrap_servers=_bootstrap_servers(given),
         client=_client(given),
         topic=topic.strip() if topic is not None else None,
+        include_timestamp=_flag(given, "includeTimestamp", default=False),
     )
 
 

@@ -1,7 +1,8 @@
 """The columns of source and sink: names, types and order of Spark's own Kafka connector.
 
-Two extensions: a read may select columns by a user-given schema (others are not sent to the JVM), and the sink accepts
-a column `timestamp`, so that a mirror keeps timestamps. Other columns of rows to write are ignored.
+Two extensions: a read may select columns by a user-given schema (others are not sent to the JVM), and the option
+`includeTimestamp` makes the sink write a column `timestamp`, so that a mirror keeps timestamps. Other columns of rows
+to write are ignored.
 """
 
 from typing import Any, Final
@@ -67,17 +68,19 @@ def check_source_schema(schema: Any, *, include_headers: bool) -> None:
             raise ConfigurationError(f"the column {field.name} must be nullable")
 
 
-def check_sink_schema(schema: Any, *, topic: str | None) -> None:
-    """Raise `ConfigurationError` unless rows of `schema` can be written. `topic` is the option `topic`."""
+def check_sink_schema(schema: Any, *, topic: str | None, include_timestamp: bool) -> None:
+    """Raise `ConfigurationError` unless rows of `schema` can be written with the options of these names."""
     kinds = {field.name: field.dataType for field in schema}
     if "value" not in kinds:
         raise ConfigurationError("a row to write needs a column value")
     if topic is None and "topic" not in kinds:
         raise ConfigurationError("say where to write: the option topic, or a column topic")
+    if include_timestamp and "timestamp" not in kinds:
+        raise ConfigurationError("includeTimestamp needs a column timestamp")
     for name, kind in kinds.items():
-        # As in the JVM connector, unknown columns are ignored, and so is a `timestamp` of another type.
+        # As in the JVM connector, unknown columns are ignored, and so is `timestamp` unless an option includes it.
         accepted = _SINK.get(name)
-        if accepted is None or (name == "timestamp" and not isinstance(kind, accepted)):
+        if accepted is None or (name == "timestamp" and not include_timestamp):
             continue
         if not isinstance(kind, accepted) or (name == "headers" and not _is_headers(kind)):
             wanted = (

@@ -66,7 +66,7 @@ class OdradekDataSource(DataSource):  # type: ignore[misc]
         from odradek.spark.writing.writers import BatchWriter
 
         options = _write_options(self.options)
-        check_sink_schema(schema, topic=options.topic)
+        check_sink_schema(schema, topic=options.topic, include_timestamp=options.include_timestamp)
         return BatchWriter(options)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: N802, FBT001
@@ -76,7 +76,7 @@ class OdradekDataSource(DataSource):  # type: ignore[misc]
         from odradek.spark.writing.writers import StreamWriter
 
         options = _write_options(self.options)
-        check_sink_schema(schema, topic=options.topic)
+        check_sink_schema(schema, topic=options.topic, include_timestamp=options.include_timestamp)
         return StreamWriter(options)
 
 

@@ -137,6 +137,12 @@ def _query(top: TomlTable, source_table: TomlTable, common: dict[str, Any], dire
         _check_topic(top, "dead_letter_topic", topic)
         if any(topic in stream.topics.names for stream in streams):
             raise top.error("dead_letter_topic", f"is {topic}, which the pipeline reads")
+    created: dict[str, Any] = {
+        "dead_letter_replication_factor": top.number("dead_letter_replication_factor", at_least=1),
+        "dead_letter_configs": {"retention.ms": "-1"} | top.mapping("dead_letter_configs"),
+    }
+    if topic is None and (key := next(filter(top.has, created), None)) is not None:
+        raise top.error(key, "is for dead_letter_topic")
     for key in ("dead_letters", "dead_letter_topic"):
         if top.has(key) and on_bad_row != "dead_letter":
             raise top.error(key, f'is for on_bad_row = "dead_letter", not "{on_bad_row}"')
@@ -161,6 +167,7 @@ def _query(top: TomlTable, source_table: TomlTable, common: dict[str, Any], dire
         on_bad_row=on_bad_row,
         dead_letters=dead_letters,
         dead_letter_topic=topic,
+        **created,
     )
 
 

@@ -125,6 +125,10 @@ class QueryPipeline(Pipeline, frozen=True, kw_only=True):
     on_bad_row: str
     dead_letters: str
     dead_letter_topic: str | None
+    dead_letter_replication_factor: int | None
+    """Of the topic, if the pipeline creates it; None means three replicas, or as many as there are brokers."""
+    dead_letter_configs: Mapping[str, str]
+    """Configurations of the topic, if the pipeline creates it."""
 
 
 class MirrorPipeline(Pipeline, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ A column function returns a struct per row. Rows whose struct is null stay in th
 
     struct(stream, topic, partition, offset, timestamp, key, value, reason), or null
         → LettersDirectory   dead-STREAM-TOPIC-PARTITION-FIRST_OFFSET.parquet, with these columns
-        → LettersTopic       the record, with the headers that dead letter queues of Kafka Connect have (KIP-298)
+        → LettersTopic       the record, written now, with the headers of Kafka Connect's dead letter queues (KIP-298)
         → RefusedLetters     a `BadRowError`
 
 A task's rows are an offset range, and a file's name has the first offset: a repeated task replaces its files by equal
@@ -79,7 +79,10 @@ class LettersDirectory(Struct, frozen=True, kw_only=True):
 
 
 class LettersTopic(Struct, frozen=True, kw_only=True):
-    """Writes letters to the topic of `options`: key, value, timestamp, and headers with the record's origin added."""
+    """Writes letters to the topic of `options`: key, value, and headers with the record's origin added.
+
+    The record's own timestamp is a header: with it, retention would delete a letter about an old record.
+    """
 
     options: WriteOptions
 
@@ -87,19 +90,21 @@ class LettersTopic(Struct, frozen=True, kw_only=True):
         """Write the letters, and wait until all are acknowledged."""
         from odradek.spark.writing.sink import write
 
-        headers = [_with_origin(row) for row in letters.drop_columns(["key", "value"]).to_pylist()]
-        columns = [letters["key"], letters["value"], pa.array(headers, _HEADERS), letters["timestamp"]]
-        record = pa.Table.from_arrays(columns, ["key", "value", "headers", "timestamp"])
+        moments = letters["timestamp"].cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
+        rows = letters.drop_columns(["key", "value"]).append_column("timestamp_ms", moments).to_pylist()
+        columns = [letters["key"], letters["value"], pa.array(map(_with_origin, rows), _HEADERS)]
+        record = pa.Table.from_arrays(columns, ["key", "value", "headers"])
         write(iter(record.combine_chunks().to_batches()), self.options)
 
 
 def _with_origin(row: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the headers of a record, and headers for its topic, partition, offset and reason (KIP-298)."""
+    """Return the headers of a record, and headers for its topic, partition, offset and reason (KIP-298), and time."""
     origin = {
         "__connect.errors.topic": row["topic"],
         "__connect.errors.partition": row["partition"],
         "__connect.errors.offset": row["offset"],
         "__connect.errors.exception.message": row["reason"],
+        "odradek.errors.timestamp": row["timestamp_ms"],
     }
     added = [{"key": name, "value": str(value).encode()} for name, value in origin.items()]
     return [*(row.get("headers") or ()), *added]

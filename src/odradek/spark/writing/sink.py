@@ -20,7 +20,8 @@ from odradek.config.definition import INT_MAX, definitions
 from odradek.model import ConfigurationError
 from odradek.runtime import system_runtime
 from odradek.spark.options import WriteOptions
-from odradek.spark.settings import SinkSettings, client_settings
+from odradek.spark.settings import SinkSettings, client_settings, shared_keywords
+from odradek.spark.writing.retention import RetentionCheck
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,6 +61,9 @@ class _Writer:
         self._runtime = system_runtime()
         self._producer = Producer(runtime=self._runtime, **_producer_keywords(self._settings))
         self._topic = options.topic
+        self._retention: RetentionCheck | None = None
+        if options.include_timestamp:
+            self._retention = RetentionCheck(shared_keywords(options.bootstrap_servers, options.client))
         self._sent: deque[SentRows] = deque()
         self._records = 0
         self._is_started = False
@@ -71,7 +75,11 @@ class _Writer:
             self._is_started = True
         for topic, rows in _by_topic(batch, self._topic):
             numbers = await self._producer.partitions_for(topic)
-            columns = _sent_columns(batch, rows, self._place(batch, rows, topic, numbers))
+            columns = _sent_columns(
+                batch, rows, self._place(batch, rows, topic, numbers), with_timestamp=self._retention is not None
+            )
+            if self._retention is not None and (oldest_ms := _oldest_ms(columns)) is not None:
+                await self._retention.check(topic, oldest_ms, self._runtime.clock.now_ms())
             self._sent += await self._producer.send_arrow(columns, topic, max_batch_bytes=self._settings.batch_size)
         while self._sent and self._sent[0].offsets.done():
             self._records += len(self._sent.popleft().offsets.result())
@@ -119,17 +127,25 @@ def _producer_keywords(settings: SinkSettings) -> dict[str, Any]:
     }
 
 
-def _sent_columns(batch: "pa.RecordBatch", rows: Any, placed: Any) -> "pa.RecordBatch":
+def _sent_columns(batch: "pa.RecordBatch", rows: Any, placed: Any, *, with_timestamp: bool) -> "pa.RecordBatch":
     """Return `rows` of a batch with the columns that `send_arrow` takes, `partition` last."""
     import pyarrow as pa
 
     if len(rows) < batch.num_rows:
         batch = batch.take(pa.array(rows))
-    names = [name for name in ("key", "value", "headers", "timestamp") if name in batch.schema.names]
-    if "timestamp" in names and not pa.types.is_timestamp(batch.schema.field("timestamp").type):
-        names.remove("timestamp")
+    wanted = ("key", "value", "headers", *(("timestamp",) if with_timestamp else ()))
+    names = [name for name in wanted if name in batch.schema.names]
     columns = [batch.column(name) for name in names]
     return pa.RecordBatch.from_arrays([*columns, pa.array(placed)], [*names, "partition"])
+
+
+def _oldest_ms(batch: "pa.RecordBatch") -> int | None:
+    """Return the lowest timestamp of a batch; None if no row has one."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    oldest = pc.min(batch.column("timestamp").cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64()))
+    return oldest.as_py()  # type: ignore[no-any-return]
 
 
 def _column(batch: "pa.RecordBatch", name: str) -> Any:

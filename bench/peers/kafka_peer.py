@@ -78,7 +78,7 @@ class KafkaHome(Struct, frozen=True, kw_only=True):
         return [str(self.java), *flags, logging, "-cp", f"{self.jars}/*", main, *arguments]
 
     def tool(self, main: str, *arguments: str, timeout_s: float = 120.0) -> str:
-        """Return the output of a Kafka tool, such as `kafka.tools.DumpLogSegments`: stdout, then stderr.
+        """Return the output of a Kafka tool, such as `org.apache.kafka.tools.DumpLogSegments`: stdout, then stderr.
 
         Raises `RuntimeError` with the output if the exit status is not 0.
         """

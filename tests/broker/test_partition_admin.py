@@ -275,7 +275,7 @@ def test_describe_producers_returns_the_producers_of_a_partition(play: Play) -> 
 # ---- DescribeLogDirs ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", range(1, 5))
+@pytest.mark.parametrize("version", range(1, 6))
 def test_describe_log_dirs_returns_logs_by_directory_with_their_sizes(play: Play, version: int) -> None:
     async def scene(world: World) -> None:
         world.runtime.disk.capacity_bytes = 1 << 20
@@ -385,7 +385,7 @@ def test_administrative_requests_are_served_in_every_version(play: Play) -> None
         ApiKey.DELETE_RECORDS: (0, 2),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: (2, 4),
         ApiKey.ALTER_CONFIGS: (0, 2),
-        ApiKey.DESCRIBE_LOG_DIRS: (1, 4),
+        ApiKey.DESCRIBE_LOG_DIRS: (1, 5),
         ApiKey.CREATE_PARTITIONS: (0, 3),
         ApiKey.DELETE_GROUPS: (0, 2),
         ApiKey.INCREMENTAL_ALTER_CONFIGS: (0, 1),

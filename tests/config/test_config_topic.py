@@ -68,7 +68,7 @@ def test_a_wrong_topic_configuration_is_one_sentence(overrides, said) -> None:
 def test_every_key_of_a_topic_takes_its_own_default() -> None:
     definitions = TopicConfig.definitions()
     defaults = {name: str(each.format(each.default)) for name, each in definitions.items()}
-    assert len(defaults) == 33, "as many as Kafka 4.2 has"
+    assert len(defaults) == 33, "as many as Kafka 4.3 has"
     assert validate_topic_overrides(BrokerConfig(), defaults) == defaults
     assert topic_config(BrokerConfig(), defaults) == TopicConfig()
 

@@ -25,10 +25,10 @@ async def configure(client: WireClient, group: str, keys: dict[str, str]) -> Non
     assert result.error_code == ErrorCode.none, result.error_message
 
 
-async def joined(client: WireClient, group: str) -> Any:
+async def joined(client: WireClient, group: str, member_id: str = "m") -> Any:
     message = {
         "group_id": group,
-        "member_id": "m",
+        "member_id": member_id,
         "member_epoch": 0,
         "rebalance_timeout": 1000,
         "subscribed_topic_names": ["t"],
@@ -79,6 +79,24 @@ def test_a_member_is_silent_for_as_long_as_its_group_says(play: Play) -> None:
     play(scene)
 
 
+def test_members_share_an_assignment_within_the_interval_of_their_group(play: Play) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
+        client = await world.client()
+        await client.create_topic("t", partitions=10_000)
+        await configure(client, "g", {"consumer.assignment.interval.ms": "0"})
+        waits = []
+        for group in ("g", "other"):
+            await joined(client, group, "first")
+            await joined(client, group, "second")
+            begin = asyncio.get_running_loop().time()
+            await joined(client, group, "third")
+            waits.append(asyncio.get_running_loop().time() - begin)
+        assert waits[0] < 0.05 < waits[1], "10,000 partitions: 100 ms"
+
+    play(scene)
+
+
 def test_values_that_a_tool_wrote_and_that_are_invalid_are_ignored_with_an_error(
     play: Play, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -117,6 +135,7 @@ def test_a_group_inherits_from_the_broker() -> None:
             "group.consumer.max.heartbeat.interval.ms=15000, not 20000",
         ),
         ({"group.consumer.max.session.timeout.ms": "40000"}, "group.consumer.session.timeout.ms is between"),
+        ({"group.consumer.assignment.interval.ms": "15001"}, "group.consumer.max.assignment.interval.ms=15000"),
         (
             {"group.consumer.max.heartbeat.interval.ms": "50000", "group.consumer.heartbeat.interval.ms": "45000"},
             "or every member expires",

@@ -22,7 +22,7 @@ _DUMPING: Final = "Dumping "
 _ABOUT_THE_FILE: Final = re.compile(
     r"Log starting offset: \d+|.* is empty\."
     # Gaps are what compaction leaves; that there are no others, the records say, which are compared.
-    r"|Non-consecutive offsets in .*|  \d+ is followed by \d+"
+    r"|Non-consecutive offsets in .*|  -?\d+ is followed by \d+"
     # An entry at a batch that compaction left without a record: its time is that of its header, in Kafka's logs too.
     r"|Found timestamp mismatch in :.*|  Index timestamp: \d+, log timestamp: -1"
 )
@@ -47,7 +47,7 @@ def segment_files(folders: Iterable[Path]) -> list[Path]:
 def kafkas_lines(files: Sequence[Path], *flags: str) -> dict[Path, list[str]]:
     """The lines of DumpLogSegments by file, all read by one JVM; what it complains of comes with the last file's."""
     arguments = ("--files", ",".join(map(str, files)), *flags)
-    return _by_file(kafka_home().tool("kafka.tools.DumpLogSegments", *arguments))
+    return _by_file(kafka_home().tool("org.apache.kafka.tools.DumpLogSegments", *arguments))
 
 
 def our_lines(files: Sequence[Path], *flags: str) -> dict[Path, list[str]]:

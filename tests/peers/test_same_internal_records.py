@@ -88,6 +88,8 @@ def kafkas_default(field: Mapping[str, Any]) -> Any:
         return ClassicMemberMetadata()
     if field["type"].startswith("int"):
         return int(written or 0)
+    if field["type"].startswith("[]"):
+        return ()  # Kafka's generator reads a null of JSON as an empty array
     return None if written == "null" or field["type"] == "uuid" else ""
 
 

@@ -156,7 +156,7 @@ CASES: Final = [
             f"directories in version {version}",
             describe_log_dirs([{"topic": "times", "partitions": [0, 1, 2]}], version),
         )
-        for version in range(1, 5)
+        for version in range(1, 6)
     ),
     one("directories of what is not there", describe_log_dirs([{"topic": "times", "partitions": [50]}])),
     one("directories of an unknown topic", describe_log_dirs([{"topic": "nobody-made-it", "partitions": [0]}])),

@@ -29,6 +29,7 @@ from odradek.protocol.internal_records.group_records import (
     ConsumerGroupTargetAssignmentMemberValue,
     ConsumerGroupTargetAssignmentMetadataKey,
     ConsumerGroupTargetAssignmentMetadataValue,
+    CurrentTopicPartitions,
     GroupMetadataKey,
     GroupMetadataValue,
     MemberMetadata,
@@ -146,6 +147,9 @@ CLASSIC = ClassicMemberMetadata(
 )
 PARTITIONS = TopicPartitions(topic_id=TOPIC_ID, partitions=(0, 7))
 PARTITIONS_BYTES = ID + b"\3\0\0\0\0\0\0\0\7\0"
+CURRENT = CurrentTopicPartitions(topic_id=TOPIC_ID, partitions=(0, 7))
+CURRENT_WITH_EPOCHS = CurrentTopicPartitions(topic_id=TOPIC_ID, partitions=(0, 7), assignment_epochs=(2, 3))
+CURRENT_WITH_EPOCHS_BYTES = PARTITIONS_BYTES[:-1] + b"\1\0\x09\3\0\0\0\2\0\0\0\3"
 PLAIN_MEMBER = ConsumerGroupMemberMetadataValue(
     instance_id=None,
     rack_id="r",
@@ -206,10 +210,10 @@ CONSUMER_GROUP_RECORDS = [
             member_epoch=3,
             previous_member_epoch=2,
             state=1,
-            assigned_partitions=(PARTITIONS,),
-            partitions_pending_revocation=(),
+            assigned_partitions=(CURRENT,),
+            partitions_pending_revocation=(CURRENT_WITH_EPOCHS,),
         ),
-        b"\0\0\0\0\0\3\0\0\0\2\1\2" + PARTITIONS_BYTES + b"\1\0",
+        b"\0\0\0\0\0\3\0\0\0\2\1\2" + PARTITIONS_BYTES + b"\2" + CURRENT_WITH_EPOCHS_BYTES + b"\0",
     ),
     (
         ConsumerGroupRegularExpressionKey(group_id="g", regular_expression="t.*"),

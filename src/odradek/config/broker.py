@@ -17,7 +17,6 @@ Deliberate deviations:
 | `max.connection.creation.rate` | at least 0 | at least 1 | 0 would refuse every connection |
 | `log.flush.mode` | - | `none` | `group` makes every acknowledgement wait for one shared fsync |
 | `group.rebalance.journal.enable` | - | `true` | `__rebalances` records the cause and the cost of every rebalance |
-| `group.consumer.assignment.interval.ms` | - | 1000 | members that join a large group together share an assignment |
 | `log.validate.records` | - | `needed` | `all` validates every batch, as Kafka does (docs/decisions/0005) |
 | `log.validate.max.bytes` | no limit | 100 MiB | memory is bounded by configuration |
 | `bench.discard.writes` | - | false | measures a broker without its disk |
@@ -215,11 +214,7 @@ class BrokerConfig:
     log_dirs: tuple[str, ...] = names("log.dirs", ("odradek-data",), "Directories of the partitions.")
     log_segment_bytes: int = integer("log.segment.bytes", 1_073_741_824, "A segment's largest size.", minimum=14)
     log_preallocate: bool = boolean(
-        "log.preallocate",
-        False,
-        "Whether a segment takes its whole size at once.",
-        honoured=(False,),
-        reason=NO_PREALLOCATION,
+        "log.preallocate", False, "A segment takes its whole size.", honoured=(False,), reason=NO_PREALLOCATION
     )
     log_local_retention_bytes: int = long(
         "log.local.retention.bytes", -2, "No effect without tiered storage, as in Kafka.", minimum=-2
@@ -385,6 +380,12 @@ class BrokerConfig:
     group_consumer_assignment_interval_ms: int = integer(
         "group.consumer.assignment.interval.ms", 1_000, "The longest time between two assignments.", minimum=0
     )
+    group_consumer_min_assignment_interval_ms: int = integer(
+        "group.consumer.min.assignment.interval.ms", 0, "Limit of the assignment interval of a group.", minimum=0
+    )
+    group_consumer_max_assignment_interval_ms: int = integer(
+        "group.consumer.max.assignment.interval.ms", 15_000, "Limit of the assignment interval of a group.", minimum=1
+    )
     group_consumer_max_size: int = integer("group.consumer.max.size", INT_MAX, "As group.max.size.", minimum=1)
     group_rebalance_journal_enable: bool = boolean("group.rebalance.journal.enable", True, "Keeps __rebalances.")
     offsets_topic_num_partitions: int = integer(
@@ -420,11 +421,8 @@ class BrokerConfig:
     producer_id_expiration_check_interval_ms: int = integer(
         "producer.id.expiration.check.interval.ms", 600_000, "How often idle producers are removed.", minimum=1
     )
-
     transaction_partition_verification_enable: bool = boolean(
-        "transaction.partition.verification.enable",
-        True,
-        "Whether transactional batches are verified with the transaction coordinator.",
+        "transaction.partition.verification.enable", True, "Whether a transactional batch needs its transaction."
     )
     transaction_max_timeout_ms: int = integer(
         "transaction.max.timeout.ms", 900_000, "How long a transaction may be open; later ones are counted.", minimum=1

@@ -26,7 +26,7 @@ def check_consistency(config: "BrokerConfig") -> None:
         raise ConfigurationError(f"log.dirs names a directory twice: {', '.join(config.log_dirs)}")
     for address in (*config.listeners, *(config.advertised_listeners or ())):
         parse_listener(address)
-    for what in ("session.timeout.ms", "heartbeat.interval.ms"):
+    for what in ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"):
         name, shortest, longest = (f"group.consumer.{limit}{what}" for limit in ("", "min.", "max."))
         check_range(name, config.get(name), (shortest, config.get(shortest)), (longest, config.get(longest)))
     check_heartbeat(

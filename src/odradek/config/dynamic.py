@@ -25,6 +25,7 @@ DYNAMIC: Final = frozenset(
         "compression.lz4.level",
         "compression.type",
         "compression.zstd.level",
+        "group.consumer.assignment.interval.ms",
         "log.cleaner.backoff.ms",
         "log.cleaner.dedupe.buffer.size",
         "log.cleaner.delete.retention.ms",

@@ -29,6 +29,13 @@ class GroupConfig:
         minimum=1,
         synonyms=(("group.consumer.heartbeat.interval.ms", 1),),
     )
+    consumer_assignment_interval_ms: int = integer(
+        "consumer.assignment.interval.ms",
+        1_000,
+        "The longest time between two assignments.",
+        minimum=0,
+        synonyms=(("group.consumer.assignment.interval.ms", 1),),
+    )
 
     @classmethod
     def definitions(cls) -> Mapping[str, Definition]:

@@ -1,7 +1,7 @@
 """Kafka's broker keys for mechanisms that this broker lacks.
 
 Their values are validated, kept and described as in Kafka, without any other effect. A value that would change the
-broker's behaviour is refused. The table has every key of Kafka 4.2 that is neither a field of `BrokerConfig` nor in
+broker's behaviour is refused. The table has every key of Kafka 4.3 that is neither a field of `BrokerConfig` nor in
 `replaced_keys.REPLACED_KEYS`; tests/peers compares it with Kafka itself.
 """
 
@@ -60,6 +60,8 @@ controller.quorum.auto.join.enable boolean false any read-only
 controller.quorum.bootstrap.servers list "" any read-only
 controller.quorum.election.backoff.max.ms int 1000 0.. read-only
 controller.quorum.election.timeout.ms int 1000 0.. read-only
+controller.quorum.fetch.max.bytes int 1048576 1.. read-only
+controller.quorum.fetch.snapshot.max.bytes int 1048576 1.. read-only
 controller.quorum.fetch.timeout.ms int 2000 0.. read-only
 controller.quorum.request.timeout.ms int 2000 0.. read-only
 controller.quorum.retry.backoff.ms int 20 0.. read-only
@@ -67,6 +69,7 @@ controller.quorum.voters list "" any read-only
 controller.quota.window.num int 11 1.. read-only
 controller.quota.window.size.seconds int 1 1.. read-only
 controller.socket.timeout.ms int 30000 any read-only
+cordoned.log.dirs list "" any per-broker
 create.topic.policy.class.name class null any read-only
 delegation.token.expiry.check.interval.ms long 3600000 1.. read-only
 delegation.token.expiry.time.ms long 86400000 1.. read-only
@@ -75,29 +78,42 @@ delegation.token.secret.key password null any read-only
 delete.records.purgatory.purge.interval.requests int 1 any read-only
 early.start.listeners list null any read-only
 fetch.purgatory.purge.interval.requests int 1000 any read-only
+follower.fetch.last.tiered.offset.enable boolean false any cluster-wide
 follower.replication.throttled.rate long 9223372036854775807 0.. cluster-wide
 group.coordinator.append.linger.ms int -1 -1.. read-only
+group.coordinator.background.threads int 2 1.. read-only
+group.coordinator.cached.buffer.max.bytes int 1048588 1.. cluster-wide
 group.coordinator.threads int 4 1.. read-only
+group.share.assignment.interval.ms int 1000 0.. cluster-wide
 group.share.assignors list simple any read-only
 group.share.delivery.count.limit int 5 2..10 read-only
 group.share.heartbeat.interval.ms int 5000 1.. read-only
+group.share.max.assignment.interval.ms int 15000 1.. read-only
+group.share.max.delivery.count.limit int 10 2.. read-only
 group.share.max.heartbeat.interval.ms int 15000 1.. read-only
+group.share.max.partition.max.record.locks int 4000 100.. read-only
 group.share.max.record.lock.duration.ms int 60000 30000..3600000 read-only
 group.share.max.session.timeout.ms int 60000 1.. read-only
 group.share.max.share.sessions int 2000 1.. read-only
 group.share.max.size int 200 1..1000 read-only
+group.share.min.assignment.interval.ms int 0 0.. read-only
+group.share.min.delivery.count.limit int 2 2.. read-only
 group.share.min.heartbeat.interval.ms int 5000 1.. read-only
+group.share.min.partition.max.record.locks int 100 100.. read-only
 group.share.min.record.lock.duration.ms int 15000 1000..30000 read-only
 group.share.min.session.timeout.ms int 45000 1.. read-only
 group.share.partition.max.record.locks int 2000 100..10000 read-only
 group.share.record.lock.duration.ms int 30000 1000..3600000 read-only
 group.share.session.timeout.ms int 45000 1.. read-only
+group.streams.assignment.interval.ms int 1000 0.. cluster-wide
 group.streams.heartbeat.interval.ms int 5000 1.. read-only
 group.streams.initial.rebalance.delay.ms int 3000 0.. read-only
+group.streams.max.assignment.interval.ms int 15000 1.. read-only
 group.streams.max.heartbeat.interval.ms int 15000 1.. read-only
 group.streams.max.session.timeout.ms int 60000 1.. read-only
 group.streams.max.size int 2147483647 1.. read-only
 group.streams.max.standby.replicas int 2 0.. read-only
+group.streams.min.assignment.interval.ms int 0 0.. read-only
 group.streams.min.heartbeat.interval.ms int 5000 1.. read-only
 group.streams.min.session.timeout.ms int 45000 1.. read-only
 group.streams.num.standby.replicas int 0 0.. read-only
@@ -222,6 +238,7 @@ sasl.server.max.receive.size int 524288 any read-only
 security.inter.broker.protocol string PLAINTEXT PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL read-only
 security.providers string null any read-only
 share.coordinator.append.linger.ms int -1 -1.. read-only
+share.coordinator.cached.buffer.max.bytes int 1048588 1.. cluster-wide
 share.coordinator.load.buffer.size int 5242880 1.. read-only
 share.coordinator.snapshot.update.records.per.snapshot int 500 0.. read-only
 share.coordinator.state.topic.compression.codec int 0 any read-only
@@ -280,6 +297,7 @@ _REFUSED: Final[Mapping[str, str]] = MappingProxyType(
         "authorizer.class.name": _NO_PLUGINS,
         "client.quota.callback.class": _NO_PLUGINS,
         "config.providers": _NO_PLUGINS,
+        "cordoned.log.dirs": "every directory takes new partitions; leave it unset",
         "create.topic.policy.class.name": _NO_PLUGINS,
         "early.start.listeners": "all listeners open together; leave it unset",
         "follower.replication.throttled.rate": _NO_THROTTLE,

@@ -281,7 +281,7 @@ def _settings_of_group(config: BrokerConfig, group_id: str, overrides: Mapping[s
         session_timeout_ms=own.consumer_session_timeout_ms,
         heartbeat_interval_ms=own.consumer_heartbeat_interval_ms,
         max_size=config.group_consumer_max_size,
-        assignment_interval_ms=config.group_consumer_assignment_interval_ms,
+        assignment_interval_ms=own.consumer_assignment_interval_ms,
         migration_policy=config.group_consumer_migration_policy,
         traces_rebalances=config.group_rebalance_journal_enable,
     )

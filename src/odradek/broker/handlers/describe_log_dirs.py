@@ -1,7 +1,8 @@
 """DescribeLogDirs: this broker's data directories, the logs in them, and their sizes (KIP-113).
 
 Logs of topics that are not in the metadata are included, as they use disk space. There are no future logs, because logs
-do not move between directories. Versions: 3 an error of the request, 4 the volume's space (KIP-827).
+do not move between directories. Versions: 3 an error of the request, 4 the volume's space (KIP-827), 5 whether a
+directory is cordoned (KIP-1066), which none is.
 """
 
 from collections.abc import Mapping

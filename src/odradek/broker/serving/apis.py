@@ -67,9 +67,9 @@ _KEYS: Final = (
     ApiKey.LIST_CONFIG_RESOURCES,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS,
 )
-_LAST_VERSION: Final = {ApiKey.INIT_PRODUCER_ID: 5, ApiKey.DESCRIBE_LOG_DIRS: 4}
-"""Last served versions of APIs whose schemas have later ones, for two-phase commit (KIP-939) and cordoned directories
-(KIP-1066). Kafka 4.2 does not advertise these either."""
+_LAST_VERSION: Final = {ApiKey.INIT_PRODUCER_ID: 5}
+"""Last served versions of APIs whose schemas have later ones, for two-phase commit (KIP-939). Kafka 4.3 does not
+advertise these either."""
 HANDLERS: Final = "odradek.broker.handlers"
 
 

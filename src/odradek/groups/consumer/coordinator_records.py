@@ -17,6 +17,7 @@ from odradek.protocol.internal_records.group_records import (
     ConsumerGroupTargetAssignmentMemberValue,
     ConsumerGroupTargetAssignmentMetadataKey,
     ConsumerGroupTargetAssignmentMetadataValue,
+    TopicPartitions,
 )
 
 
@@ -59,7 +60,8 @@ def member_record(group: ConsumerGroup, member: ConsumerGroupMember) -> Consumer
 def target_record(group: ConsumerGroup, member_id: str, target: Assignment) -> ConsumerGroupRecord:
     """Return the record of a member's target assignment."""
     key = ConsumerGroupTargetAssignmentMemberKey(group_id=group.group_id, member_id=member_id)
-    return ConsumerGroupRecord(key, ConsumerGroupTargetAssignmentMemberValue(topic_partitions=to_record(target)))
+    value = ConsumerGroupTargetAssignmentMemberValue(topic_partitions=to_record(target, TopicPartitions))
+    return ConsumerGroupRecord(key, value)
 
 
 def current_record(group: ConsumerGroup, member: ConsumerGroupMember) -> ConsumerGroupRecord:

@@ -1,10 +1,10 @@
 """A member of a group of the consumer protocol: its subscription, its epoch and its partitions."""
 
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from enum import IntEnum
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeVar
 
 from msgspec import Struct, field
 
@@ -12,6 +12,7 @@ from odradek.protocol.internal_records.group_records import (
     ClassicProtocol,
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataValue,
+    CurrentTopicPartitions,
     TopicPartitions,
 )
 
@@ -24,6 +25,8 @@ Assignment = Mapping[uuid.UUID, frozenset[int]]
 
 Topics = tuple[tuple[str, ...], str]
 """The topic names and the regular expression of a subscription, or "" for none."""
+
+_Partitions = TypeVar("_Partitions", bound=TopicPartitions)
 
 NO_PARTITIONS: Final[Assignment] = MappingProxyType({})
 
@@ -89,8 +92,8 @@ class ConsumerGroupMember(Struct, frozen=True, kw_only=True):
             member_epoch=self.epoch,
             previous_member_epoch=self.previous_epoch,
             state=self.state,
-            assigned_partitions=to_record(self.assigned),
-            partitions_pending_revocation=to_record(self.revoking),
+            assigned_partitions=to_record(self.assigned, CurrentTopicPartitions),
+            partitions_pending_revocation=to_record(self.revoking, CurrentTopicPartitions),
         )
 
 
@@ -105,15 +108,12 @@ def subscription_size(topic_names: Collection[str], regex: str | None) -> int:
     return _MEMBER_BYTES + sum(map(len, topic_names)) + _TEXT_BYTES * len(topic_names) + len(regex or "")
 
 
-def to_record(assignment: Assignment) -> tuple[TopicPartitions, ...]:
+def to_record(assignment: Assignment, kind: type[_Partitions]) -> tuple[_Partitions, ...]:
     """Convert an assignment to the format of records."""
-    return tuple(
-        TopicPartitions(topic_id=topic_id, partitions=tuple(sorted(numbers)))
-        for topic_id, numbers in assignment.items()
-    )
+    return tuple(kind(topic_id=topic_id, partitions=tuple(sorted(numbers))) for topic_id, numbers in assignment.items())
 
 
-def from_record(partitions: tuple[TopicPartitions, ...]) -> Assignment:
+def from_record(partitions: Iterable[TopicPartitions]) -> Assignment:
     """Convert the partitions of a record to an assignment."""
     return {each.topic_id: frozenset(each.partitions) for each in partitions if each.topic_id and each.partitions}
 

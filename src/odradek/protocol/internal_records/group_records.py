@@ -1,4 +1,4 @@
-"""The records of `__consumer_offsets`, declared as in Kafka 4.2's definitions, with its names, types and versions.
+"""The records of `__consumer_offsets`, declared as in Kafka 4.3's definitions, with its names, types and versions.
 
 These are committed offsets, classic groups, and groups of the consumer protocol (KIP-848); other keys are decoded as
 `UnknownKey`. Times are ms since 1970, timeouts are ms.
@@ -174,6 +174,7 @@ class ConsumerGroupTargetAssignmentMetadataValue:
     """The group epoch that the target assignment was computed for."""
 
     assignment_epoch: int = field(metadata=INT32)
+    assignment_timestamp: int = field(metadata={**INT64, **_TAG_0}, default=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,6 +201,13 @@ class ConsumerGroupTargetAssignmentMemberValue:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CurrentTopicPartitions(TopicPartitions):
+    """Partitions of a topic that a member has, with the epochs at which it got them (KIP-1251), which Odradek lacks."""
+
+    assignment_epochs: tuple[int, ...] | None = field(metadata={**INT32, **_TAG_0}, default=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupCurrentMemberAssignmentKey:
     """The key of a member's current assignment."""
 
@@ -214,8 +222,8 @@ class ConsumerGroupCurrentMemberAssignmentValue:
     member_epoch: int = field(metadata=INT32)
     previous_member_epoch: int = field(metadata=INT32)
     state: int = field(metadata=INT8)
-    assigned_partitions: tuple[TopicPartitions, ...]
-    partitions_pending_revocation: tuple[TopicPartitions, ...]
+    assigned_partitions: tuple[CurrentTopicPartitions, ...]
+    partitions_pending_revocation: tuple[CurrentTopicPartitions, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

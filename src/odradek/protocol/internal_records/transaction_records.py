@@ -1,4 +1,4 @@
-"""The records of `__transaction_state`, declared as in Kafka 4.2's definitions, with its names, types and versions."""
+"""The records of `__transaction_state`, declared as in Kafka 4.3's definitions, with its names, types and versions."""
 
 from dataclasses import dataclass, field
 from typing import Final

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,43 @@ def test_a_pipeline_that_fails_starts_again_after_a_pause_that_doubles(clock: Ma
     assert run.poll().error is None
     status = run.poll()
     assert (status.state, status.restarts, status.figures.records_in) == (State.DONE, 2, 20)
+
+
+def test_the_default_policy_outlasts_an_outage_of_ten_minutes(clock: ManualClock, runtime: Any, job: Any):
+    run = PipelineRun(None, job(), runtime, Attempts([[Failure()] for _ in range(1000)]))
+    while run.poll().active:
+        clock.now += 1
+    assert 600 < clock.now < 1800
+
+
+def test_without_a_limit_a_pipeline_restarts_for_days(clock: ManualClock, runtime: Any, job: Any):
+    run = PipelineRun(None, job(limit=-1), runtime, Attempts([[Failure()] for _ in range(2000)]))
+    for _ in range(1999):
+        clock.now += 60
+        assert run.poll().state is State.RESTARTING
+    assert run.poll().restarts == 2000
+
+
+def test_a_query_that_fails_after_a_signal_has_been_stopped(runtime: Any, job: Any):
+    class Killed(Attempts):
+        def stop(self) -> None:
+            raise Failure("the JVM has ended")
+
+    signals: list[int] = []
+
+    def check() -> None:
+        if signals:
+            raise KeyboardInterrupt
+
+    for attempts in (Attempts([[figures(1), Failure(is_final=True)]]), Killed([[figures(1), figures(2), figures(3)]])):
+        run = PipelineRun(None, job(), runtime, attempts, check_interrupts=check)
+        run.poll()
+        signals.append(15)
+        with suppress(KeyboardInterrupt):
+            run.poll()
+        run.stop()
+        assert (run.poll().state, run.poll().error, run.failure) == (State.STOPPED, None, None)
+        signals.clear()
 
 
 def test_a_pipeline_that_fails_too_often_in_a_row_has_failed(clock: ManualClock, runtime: Any, job: Any):

@@ -30,11 +30,11 @@ class PipelineError(OdradekError):
 
 
 def spark_errors() -> tuple[type[Exception], ...]:
-    """Return the classes of errors that calls into Spark raise."""
+    """Return the classes of errors that calls into Spark raise, also after its end."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
-    return (PySparkException, Py4JError)
+    return (PySparkException, Py4JError, ConnectionError)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -22,6 +23,9 @@ POLL_SECONDS: Final = 0.25
 _STATUS_SECONDS: Final = 1.0
 """The shortest time between two writes of a status whose state has not changed."""
 
+_MOST_DOUBLINGS: Final = 30
+"""A greater power of two does not fit a float after days without a broker."""
+
 _log = logging.getLogger("odradek.pipelines")
 
 OnFailure = Callable[[str, OdradekError], None]
@@ -33,7 +37,11 @@ def log_failure(name: str, failure: OdradekError) -> None:
 
 
 class PipelineRun:
-    """A pipeline with its restarts. For one thread. `poll` does all the work, and raises no error of the pipeline."""
+    """A pipeline with its restarts. For one thread. `poll` does all the work, and raises no error of the pipeline.
+
+    A failure calls `check_interrupts` first, which raises `KeyboardInterrupt` after a signal: SIGTERM for the process
+    group or the control group ends Spark's JVM and workers, too, and their ends are no failures.
+    """
 
     def __init__(
         self,
@@ -42,6 +50,7 @@ class PipelineRun:
         runtime: Runtime,
         attempt: Callable[[Any, AnyPipeline, Runtime], Attempt] = QueryAttempt,
         on_failure: OnFailure = log_failure,
+        check_interrupts: Callable[[], None] = lambda: None,
     ) -> None:
         self.pipeline = pipeline
         self.failure: OdradekError | None = None
@@ -49,7 +58,7 @@ class PipelineRun:
         self.details = ""
         """Spark's whole text of the last failure."""
         self._spark, self._runtime, self._new_attempt = spark, runtime, attempt
-        self._on_failure = on_failure
+        self._on_failure, self._check_interrupts = on_failure, check_interrupts
         self._started_at = self._clock.monotonic()
         self._status = Status(name=pipeline.name, kind=pipeline.kind, state=State.RUNNING)
         self._attempt: Attempt | None = None
@@ -95,28 +104,28 @@ class PipelineRun:
     def wait(self, seconds: float) -> None:
         """Wait until the query has ended or is due to restart, at most `seconds`."""
         if self._attempt is not None:
-            self._attempt.wait(seconds)
+            # The next `poll` raises them.
+            with suppress(*spark_errors()):
+                self._attempt.wait(seconds)
         else:
             pause = min(seconds, max(0.0, self._retry_at - self._clock.monotonic()))
             with asyncio.Runner() as runner:
                 run_interruptible(runner.get_loop(), asyncio.sleep(pause))
 
     def stop(self) -> None:
-        """Stop the query, without its unfinished batch, and commit its progress."""
+        """Stop the query, without its unfinished batch, and commit its progress. Its errors are only logged."""
         if not self._status.active:
             return
         attempt, self._attempt = self._attempt, None
+        expected: tuple[type[Exception], ...] = (AttemptFailedError, *spark_errors())
         try:
             if attempt is not None:
                 attempt.stop()
                 self._count(attempt.poll()[0])
-        except AttemptFailedError as error:
-            self.details = error.details
-            self._give_up(error)
-        except BaseException:
-            self._end(State.STOPPED)  # so that no later `poll` restarts it
-            raise
-        else:
+        except expected as error:
+            _log.info("%s failed while it was stopped: %s", self.pipeline.name, error)
+        finally:
+            # Also after another interrupt, so that no later `poll` restarts it.
             self._end(State.STOPPED)
 
     def _start(self) -> None:
@@ -134,24 +143,26 @@ class PipelineRun:
 
     def _fail(self, error: AttemptFailedError) -> None:
         self._attempt = None
+        self._check_interrupts()
         self._earlier = self._status.figures
         self.details = error.details
         policy = self.pipeline.restart
-        if error.is_final or self._failures_in_a_row >= policy.limit:
+        if error.is_final or self._failures_in_a_row >= policy.limit >= 0:
             self._give_up(error)
             return
-        pause = min(policy.backoff_s * 2**self._failures_in_a_row, policy.max_backoff_s)
+        doublings = min(self._failures_in_a_row, _MOST_DOUBLINGS)
+        pause = min(policy.backoff_s * 2**doublings, policy.max_backoff_s)
         self._failures_in_a_row += 1
         self._retry_at = self._clock.monotonic() + pause
         self._status = replace(
             self._status, state=State.RESTARTING, error=str(error), restarts=self._status.restarts + 1
         )
         _log.warning(
-            "%s failed and restarts in %.1f s (%d of %d): %s",
+            "%s failed and restarts in %.1f s (%d%s): %s",
             self.pipeline.name,
             pause,
             self._failures_in_a_row,
-            policy.limit,
+            f" of {policy.limit}" if policy.limit >= 0 else "",
             error,
         )
 
@@ -202,7 +213,7 @@ def run_pipelines(
         try:
             for pipeline in pipelines:
                 check()
-                runs.append(PipelineRun(spark, pipeline, runtime, on_failure=on_failure))
+                runs.append(PipelineRun(spark, pipeline, runtime, on_failure=on_failure, check_interrupts=check))
             while True:
                 check()
                 statuses = [run.poll() for run in runs]
@@ -223,9 +234,8 @@ def run_pipelines(
 
 
 def _stop(run: PipelineRun) -> None:
-    """Stop a run. Spark's errors and a second Ctrl-C, which ends the wait, are only logged."""
-    expected: tuple[type[BaseException], ...] = (*spark_errors(), KeyboardInterrupt)
+    """Stop a run. A second Ctrl-C, which ends the wait for it, is only logged."""
     try:
         run.stop()
-    except expected as error:
+    except KeyboardInterrupt as error:
         _log.debug("%r", error)

@@ -126,7 +126,10 @@ def _start_context(conf: Any, log: Path | None) -> Any:
         except PySparkException as error:
             raise UnavailableError(f"Spark's JVM did not start: see its output{f' in {log}' if log else ''}") from error
     try:
-        return SparkContext(conf=conf, gateway=gateway)
+        context = SparkContext(conf=conf, gateway=gateway)
+        # It would print a traceback if the JVM ends first.
+        context._accumulatorServer.handle_error = lambda request, client_address: None
+        return context
     except Py4JJavaError as error:
         reason = str(error.java_exception.getMessage()).splitlines()[0]
         _end_jvm(gateway)
@@ -158,7 +161,7 @@ def stop_session(spark: Any) -> None:
         return
     gateway = spark.sparkContext._gateway
     # The JVM may have ended or stopped listening already.
-    with suppress(Py4JError):
+    with suppress(Py4JError, OSError):
         spark.stop()
     _end_jvm(gateway)
 
@@ -167,7 +170,7 @@ def _end_jvm(gateway: Any) -> None:
     from py4j.protocol import Py4JError
     from pyspark import SparkContext
 
-    with suppress(Py4JError):
+    with suppress(Py4JError, OSError):
         gateway.shutdown()
     SparkContext._gateway = SparkContext._jvm = None
     process = gateway.proc

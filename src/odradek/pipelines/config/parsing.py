@@ -212,9 +212,9 @@ def _trigger(top: TomlTable, kind: str) -> Trigger:
 
 
 def _restart(table: TomlTable) -> Restart:
-    limit = table.number("limit", at_least=0)
+    limit = table.number("limit", at_least=-1)
     restart = Restart(
-        limit=3 if limit is None else limit,
+        limit=20 if limit is None else limit,
         backoff_s=_seconds(table, "backoff", "1 second"),
         max_backoff_s=_seconds(table, "max_backoff", "1 minute"),
     )

@@ -46,7 +46,7 @@ class Trigger(Struct, frozen=True, kw_only=True):
 class Restart(Struct, frozen=True, kw_only=True):
     """When a failed pipeline restarts: after `backoff_s`, doubled each time up to `max_backoff_s`.
 
-    `limit` is the most restarts in a row without a committed batch; 0 means no restart.
+    `limit` is the most restarts in a row without a committed batch; 0 means no restart, -1 no limit.
     """
 
     limit: int

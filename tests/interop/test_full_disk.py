@@ -10,6 +10,7 @@ from pathlib import Path
 
 import confluent_kafka
 import pytest
+from confluent_kafka.admin import AdminClient
 from existing_clients import BROKER_OPTIONS, CLIENTS
 from small_disk import SmallDisk
 
@@ -17,7 +18,7 @@ from odradek.testing import eventually
 from odradek.testing.servers.odradek_process import ServedBroker
 
 DEADLINE_S = 60.0
-DISK_BYTES = 16 << 20
+DISK_BYTES = 24 << 20
 BALLAST_BYTES = 6 << 20
 PARTITIONS = 3
 SETTINGS = {**BROKER_OPTIONS, "log.segment.bytes": "262144", "log.index.size.max.bytes": "65536"}
@@ -45,9 +46,10 @@ def fill(disk: SmallDisk) -> None:
 class Writer:
     """A producer without retries, with the offset or error of each message."""
 
-    def __init__(self, servers: str) -> None:
+    def __init__(self, servers: str, topic: str = "t") -> None:
         self.acknowledged: dict[tuple[int, int], bytes] = {}
         self.refused: Counter[str] = Counter()
+        self._topic = topic
         self._number = 0
         self._producer = confluent_kafka.Producer(
             {
@@ -64,7 +66,7 @@ class Writer:
         """Write `count` messages, and wait until something is known of each."""
         for _ in range(count):
             value = (b"%d " % self._number).ljust(size, b"x")
-            self._producer.produce("t", value, partition=self._number % PARTITIONS, on_delivery=self._delivered)
+            self._producer.produce(self._topic, value, partition=self._number % PARTITIONS, on_delivery=self._delivered)
             self._number += 1
         assert self._producer.flush(DEADLINE_S) == 0
 
@@ -200,17 +202,35 @@ def test_retention_frees_a_full_disk_that_also_holds_the_metadata(disk: SmallDis
     assert "Traceback" not in broker.errors.read_text()
 
 
-def test_a_start_without_room_for_metadata_fails_with_one_sentence(disk: SmallDisk) -> None:
-    broker = served(disk, None, {})
+def test_a_full_disk_that_also_holds_the_metadata_ends_no_session_and_a_deleted_topic_gives_it_room(
+    disk: SmallDisk,
+) -> None:
+    """The disk is full for longer than a session, during a kill and a start."""
+    options = {
+        "zookeeper.session.timeout.ms": "2000",
+        "log.retention.check.interval.ms": "1000",
+        "log.segment.delete.delay.ms": "0",
+    }
+    broker = served(disk, None, options)
     with broker:
-        CLIENTS[0].create(broker.bootstrap_servers, "t", PARTITIONS)
+        for topic in ("t", "old"):
+            CLIENTS[0].create(broker.bootstrap_servers, topic, PARTITIONS)
+        old = Writer(broker.bootstrap_servers, "old")
+        old.write_until(lambda: len(old.acknowledged) >= 300)
         writer = Writer(broker.bootstrap_servers)
         writer.write(100)
-        broker.kill()
         fill(disk)
-        with pytest.raises(RuntimeError, match=r"metadata database .* is full"):
-            broker.start()
-        (disk.view / "ballast").unlink()
+        [lease] = (disk.view / "data" / "metadata.sqlite.sessions").iterdir()
+        full_at = lease.stat().st_mtime
+        writer.write_until(lambda: writer.refused.total() > 20 and lease.stat().st_mtime > full_at + 3)
+        check(broker, writer)
+        broker.kill()
         broker.start()
         check(broker, writer)
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        admin.delete_topics(["old"])["old"].result(DEADLINE_S)
+        before = len(writer.acknowledged)
+        writer.write_until(lambda: len(writer.acknowledged) >= before + 60)
+        check(broker, writer)
+        assert lines(broker, "broker is fenced") == 0
     assert "Traceback" not in broker.errors.read_text()

@@ -1,8 +1,9 @@
 """A SQLite file in trouble: removed or replaced under its processes, only readable, held by another program (M9)."""
 
 import asyncio
+import os
+import shutil
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -128,19 +129,46 @@ async def test_the_error_names_the_program_that_holds_the_database(path, caplog)
     await store.close()
 
 
-async def test_a_session_renewal_does_not_wait_for_the_disk_and_a_change_does(path) -> None:
+async def test_a_full_disk_ends_no_session_because_a_renewal_writes_nothing(path) -> None:
     store, clock = store_with_moved_clock(path)
-    modes: list[int] = []
-    write = store._tree.write
-
-    def noted(work: Callable[[], object]) -> object:
-        modes.append(store._tree._pragma("synchronous"))
-        return write(work)
-
-    store._tree.write = noted
-    await store.create("/a")
+    await store.create("/a", ephemeral=True)
+    end = store.alive_until
+    files = [path, path.with_name(f"{path.name}-wal")]
+    before = [file.read_bytes() for file in files]
     clock.seconds += 5
     await polled(store)
-    await store.create("/b")
-    assert modes == [2, 1, 2], "FULL, NORMAL, FULL"
+    assert store.alive_until == end + 5
+    assert [file.read_bytes() for file in files] == before
+    await store.close()
+
+
+async def test_the_write_ahead_log_has_space_in_advance_even_after_a_crash(path) -> None:
+    log = path.with_name(f"{path.name}-wal")
+    for name in ("/a", "/b"):
+        store = SqliteStore(str(path), system_runtime())
+        size = os.stat(log).st_size
+        assert size == os.stat(log).st_blocks * 512 == 8 << 20
+        await store.create(name)
+        assert os.stat(log).st_size == size
+        shutil.copytree(path.parent, path.with_name("copy"))
+        await store.close()
+        path = path.with_name("copy") / path.name  # what a process that was killed would leave
+        log = path.with_name(log.name)
+    store = SqliteStore(str(path), system_runtime())
+    assert await store.children("/") == ["a", "b"]
+    await store.close()
+
+
+async def test_a_session_whose_locked_file_was_removed_is_replaced(path) -> None:
+    store, clock = store_with_moved_clock(path)
+    await store.create("/a", ephemeral=True)
+    lost = asyncio.Event()
+    store.on_session_lost(lost.set)
+    [lease] = path.with_name(f"{path.name}.sessions").iterdir()
+    lease.unlink()
+    clock.seconds += 5
+    async with asyncio.timeout(60):
+        await lost.wait()
+    assert await store.get("/a") is None
+    assert store.alive_until == clock.seconds + 9
     await store.close()

@@ -113,12 +113,9 @@ async def test_a_live_session_is_not_expired_however_short_its_lease(path) -> No
     async with session_process(path, "/a", session_timeout_ms=300):
         other = (await store.get("/a")).owner
 
-        def lease() -> int:
-            with closing(sqlite3.connect(path)) as rows:
-                return rows.execute("SELECT lease_ms FROM sessions WHERE id = ?", (other,)).fetchone()[0]
-
-        first = lease()
-        await asyncio.to_thread(eventually, lambda: lease() >= first + 600)
+        lease = directory(path) / f"{other:016x}"
+        first = lease.stat().st_mtime
+        await asyncio.to_thread(eventually, lambda: lease.stat().st_mtime >= first + 0.6)
         assert (await store.get("/a")).owner == other
     await store.close()
 
@@ -128,9 +125,8 @@ async def test_a_session_is_certainly_alive_until_its_lease_ends(path) -> None:
     await store.create("/a", ephemeral=True)
     first = store.alive_until
     await asyncio.to_thread(eventually, lambda: store.alive_until > first)
-    with closing(sqlite3.connect(path)) as rows:
-        [[lease_ms]] = rows.execute("SELECT lease_ms FROM sessions").fetchall()
-    assert store.alive_until == lease_ms / 1000 > first
+    [name] = locks(path)
+    assert first < store.alive_until <= (directory(path) / name).stat().st_mtime < store.alive_until + 0.001
     await store.close()
 
 

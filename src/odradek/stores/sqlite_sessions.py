@@ -1,11 +1,12 @@
-"""Sessions of a SQLite tree, each a row with a lease and a file lock in the directory `PATH.sessions`.
+"""Sessions of a SQLite tree, each a row and a locked file with a lease in the directory `PATH.sessions`.
 
     lock held, lease valid       alive
     lock held, lease expired     the process is stopped or its loop blocked: expired by another session
     lock free                    its process died: expired at once
 
-To expire a session, any process deletes its nodes and its row in one transaction; if the session's process continues,
-it finds its row missing. A session takes its lock before it writes its row. The next session that begins removes lock
+A lease is the modification time of the locked file: its renewal needs no space, so that a full disk ends no session. To
+expire a session, any process deletes its nodes and its row in one transaction; if the session's process continues, it
+finds its row missing. A session takes its lock before it writes its row. The next session that begins removes lock
 files without a row; a lock is valid only if its file still exists after locking. Leases use the machine's monotonic
 clock; after a reboot old leases are meaningless, but old locks are free.
 """
@@ -69,16 +70,24 @@ class SqliteSession:
         return True
 
     def renew_if_due(self) -> None:
-        """Renew the lease once a third of it has passed. Raises `SessionGoneError` if the session was expired."""
+        """Renew the lease once a third of it has passed.
+
+        Raises `SessionGoneError` if the session was expired, or has lost its locked file.
+        """
         if self._now_ms() < self.lease_ms - self._timeout_ms + self._timeout_ms // _RENEWALS_PER_LEASE:
             return
 
         def work() -> int:
             if self._tree.session(self.session_id) is None:
                 raise SessionGoneError
-            return self._write_row(self.session_id)
+            return self._write_lease(self.session_id)
 
-        self.lease_ms = self._tree.write_unsynced(work)
+        try:
+            self.lease_ms = self._tree.write(work)  # a transaction without changes, against a concurrent `_delete`
+        except FileNotFoundError:
+            self._tree.check_identity()
+            self.end()
+            raise SessionGoneError from None
 
     def refresh(self) -> None:
         """Read the rows of the other sessions. Raises `SessionGoneError` if this one has expired."""
@@ -125,15 +134,28 @@ class SqliteSession:
         raise BlockingIOError(f"other processes removed each new lock file in {self._directory}")
 
     def _write_row(self, session_id: int) -> int:
-        lease_ms = self._now_ms() + self._timeout_ms
-        self._tree.save_session(Session(session_id, lease_ms, _holder()))
-        return lease_ms
+        self._tree.reserve_space()
+        self._tree.save_session(Session(session_id, _holder()))
+        return self._write_lease(session_id)
+
+    def _write_lease(self, session_id: int) -> int:
+        until_s = self._runtime.clock.monotonic() + self._timeout_ms / 1000
+        self._runtime.disk.set_modified_at(self._lock_path(session_id), until_s)
+        return self._lease_ms(session_id)
+
+    def _lease_ms(self, session_id: int) -> int:
+        return int(self._runtime.disk.modified_at(self._lock_path(session_id)) * 1000)
+
+    def _is_late(self, session_id: int) -> bool:
+        with suppress(FileNotFoundError):  # its process is releasing it
+            return self._lease_ms(session_id) < self._now_ms()
+        return False
 
     def _expire_if_dead(self, other: Session) -> bool:
         try:
             lock = self._runtime.disk.lock(self._lock_path(other.session_id), _holder())
         except BlockingIOError:
-            if other.lease_ms >= self._now_ms():
+            if not self._is_late(other.session_id):
                 return False
             return self._tree.write(lambda: self._delete(other.session_id, late_only=True))
         try:
@@ -147,8 +169,7 @@ class SqliteSession:
 
     def _delete(self, session_id: int, *, late_only: bool = False) -> bool:
         """Delete a session and its nodes; with `late_only` only if its lease has expired. Needs a transaction."""
-        row = self._tree.session(session_id)
-        if row is None or (late_only and row.lease_ms >= self._now_ms()):
+        if self._tree.session(session_id) is None or (late_only and not self._is_late(session_id)):
             return False
         self._apply([Delete(path=path) for path in self._tree.owned(session_id)], session_id)
         self._tree.remove_session(session_id)

@@ -1,17 +1,19 @@
 """The SQLite file of a tree: its tables and transactions, without sessions, watches or waiting.
 
     nodes     path (key), parent, data, version, owner (session or 0), created (transaction), next_sequence
-    sessions  id, lease_ms (by the machine's monotonic clock), holder (a note for people)
+    sessions  id, lease_ms (unused: see `sqlite_sessions`), holder (a note for people)
     changes   number (rises by 1, never used twice), path, existence; only about the newest CHANGES_KEPT
 
 A file is a tree if its `application_id` is `APPLICATION_ID`; `user_version` is the version of these tables. Every
-commit except a lease's is synced, so that it survives a power failure.
+commit is synced, so that it survives a power failure. The write-ahead log has `_RESERVED_BYTES` in advance, so that
+changes that free a full disk, such as the deletion of a topic, are possible on it.
 """
 
 import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple, TypeVar
 from urllib.parse import quote
 
@@ -26,6 +28,8 @@ SCHEMA_VERSION: Final = 1
 CHANGES_KEPT: Final = 10_000
 """A session that has missed more changes fires all of its watches."""
 _PRUNE_EVERY: Final = 1_000
+_RESERVED_BYTES: Final = 8 << 20
+"""Twice the size at which SQLite copies the log to the database, which may fail for want of space for new pages."""
 _OPENING_TIMEOUT_S: Final = 5.0
 
 _SCHEMA: Final = (
@@ -44,10 +48,9 @@ _SCHEMA: Final = (
 
 
 class Session(NamedTuple):
-    """A session's row: its number, the end of its lease in monotonic ms, and its process."""
+    """A session's row: its number and its process."""
 
     session_id: int
-    lease_ms: int
     holder: str
 
 
@@ -139,14 +142,6 @@ class SqliteTree:
             raise
         return result
 
-    def write_unsynced(self, work: Callable[[], T]) -> T:
-        """Run `write` without syncing, for data that is meaningless after a power failure."""
-        self._connection.execute("PRAGMA synchronous = NORMAL")
-        try:
-            return self.write(work)
-        finally:
-            self._connection.execute("PRAGMA synchronous = FULL")
-
     def find(self, path: str) -> Record | None:
         found = self._connection.execute(
             "SELECT data, version, owner, created, next_sequence FROM nodes WHERE path = ?", (path,)
@@ -215,19 +210,26 @@ class SqliteTree:
 
     def sessions(self) -> list[Session]:
         """Return all sessions, including dead ones."""
-        rows = self._connection.execute("SELECT id, lease_ms, holder FROM sessions").fetchall()
+        rows = self._connection.execute("SELECT id, holder FROM sessions").fetchall()
         return [Session._make(row) for row in rows]
 
     def session(self, session_id: int) -> Session | None:
         """Return a session's row, or None."""
-        row = self._connection.execute(
-            "SELECT id, lease_ms, holder FROM sessions WHERE id = ?", (session_id,)
-        ).fetchone()
+        row = self._connection.execute("SELECT id, holder FROM sessions WHERE id = ?", (session_id,)).fetchone()
         return None if row is None else Session._make(row)
 
     def save_session(self, session: Session) -> None:
-        """Write the row of a new session or a renewed lease."""
-        self._connection.execute("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?)", session)
+        """Write the row of a new session."""
+        self._connection.execute("INSERT INTO sessions VALUES (?, 0, ?)", session)
+
+    def reserve_space(self) -> None:
+        """Extend the write-ahead log with zeros, which SQLite ignores; it overwrites the log from its start."""
+        descriptor = os.open(f"{self.path}-wal", os.O_RDWR | os.O_CLOEXEC)
+        try:
+            with suppress(AttributeError, OSError):  # macOS cannot, or the disk is full already
+                os.posix_fallocate(descriptor, 0, _RESERVED_BYTES)
+        finally:
+            os.close(descriptor)
 
     def remove_session(self, session_id: int) -> None:
         """Delete a session's row; the caller deletes its nodes."""

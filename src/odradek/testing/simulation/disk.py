@@ -140,6 +140,9 @@ class MemoryDisk:
         """Return the number of the change that last touched the file, in place of a time."""
         return self._content(path).modified_at
 
+    def set_modified_at(self, path: str, seconds: float) -> None:
+        self._content(path).modified_at = seconds
+
     def size(self, path: str) -> int:
         return len(self._content(path).data)
 

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Collection
 import pytest
 from sampling import seeds
 
+from odradek.clients import Consumer
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import ApiKey
 from odradek.protocol.consumer_protocol import Subscription, decode_assignment, encode_subscription
@@ -28,6 +29,11 @@ async def write(world: World, topic: str, count: int) -> list[bytes]:
             await producer.send(topic, value, partition=number % PARTITIONS)
         await producer.flush()
     return values
+
+
+async def poll(consumer: Consumer) -> None:
+    while True:
+        await consumer.poll(1000)
 
 
 async def assert_rounds(world: World, group: str, sizes: Collection[int] = (0, PARTITIONS)) -> None:
@@ -75,6 +81,36 @@ def test_members_join_and_leave_and_each_partition_has_one_owner(seed: int):
 
 def test_the_seed_of_this_run_is_played_too(seed: int):
     assert World(seed, CONFIG).play(members_come_and_go)
+
+
+@pytest.mark.parametrize("strategy", ["sticky", "cooperative-sticky"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_member_that_joins_gets_half_of_each_topic(seed: int, strategy: str):
+    """M3."""
+
+    async def scenario(world: World) -> None:
+        topics, counts = ["t", "u"], [PARTITIONS // 2] * 2
+        consumers = [
+            world.consumer(host, *topics, group_id="g", partition_assignment_strategy=strategy) for host in "ab"
+        ]
+
+        def per_topic() -> list[list[int]]:
+            owned = [[place.topic for place in consumer.assignment()] for consumer in consumers]
+            return [[names.count(topic) for topic in topics] for names in owned]
+
+        for topic in topics:
+            await world.create_topic(topic, PARTITIONS)
+        async with consumers[0], asyncio.TaskGroup() as polls:
+            first = polls.create_task(poll(consumers[0]))
+            await until(lambda: len(consumers[0].assignment()) == 2 * PARTITIONS)
+            async with consumers[1]:
+                second = polls.create_task(poll(consumers[1]))
+                await until(lambda: min(len(each.assignment()) for each in consumers) == PARTITIONS)
+                assert per_topic() == [counts, counts]
+                second.cancel()
+            first.cancel()
+
+    World(seed, CONFIG).play(scenario)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

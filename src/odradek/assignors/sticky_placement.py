@@ -1,16 +1,18 @@
 """Chooses the owner of each partition for `sticky`, `cooperative-sticky` and `uniform`, on NumPy arrays.
 
-Topics, partitions and members are numbers here. `balancing` computes how many partitions each member gets. Each member
-keeps the first of its previous partitions; the others go in turn to the members that have too few.
+Topics, partitions and members are numbers here. `balancing` computes how many partitions each member gets. Members with
+too many release some, and members with too few take the free ones, so that each topic stays spread evenly.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
 from odradek.assignors.balancing import Groups, balanced_counts
+from odradek.assignors.topic_spread import TopicSpread
 
 Numbers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -63,8 +65,9 @@ def place(given: PlacementInput) -> Numbers:
         matches=matches,
     )
     counts = balanced_counts(groups)
-    _release(owners, group_of_partition, groups.kept, counts)
-    _give_out(owners, group_of_partition, counts - np.minimum(groups.kept, counts))
+    spreads = _spreads(given.partition_counts, owners, group_of_partition, groups, counts)
+    _release(owners, group_of_partition, groups.kept, counts, spreads)
+    _give_out(owners, group_of_partition, counts - np.minimum(groups.kept, counts), spreads)
     return owners
 
 
@@ -97,8 +100,39 @@ def _counts_by_member(owners: Numbers, group_of_partition: Numbers, member_count
     return np.bincount(cells, minlength=member_count * group_count).reshape(member_count, group_count)
 
 
-def _release(owners: Numbers, group_of_partition: Numbers, kept: Numbers, counts: Numbers) -> None:
-    """Release the last partitions of each member that has more of a group than `counts` says, in place."""
+def _spreads(
+    partition_counts: Numbers, owners: Numbers, group_of_partition: Numbers, groups: Groups, counts: Numbers
+) -> dict[int, TopicSpread]:
+    """Return the spreads of the groups in which members have to choose between topics.
+
+    Without previous owners the partitions go out in turn, which is even.
+    """
+    takers = counts > groups.kept
+    chosen = np.flatnonzero(takers.any(axis=0) & groups.kept.any(axis=0))
+    if not len(chosen):
+        return {}
+    topic_starts = np.cumsum(partition_counts) - partition_counts
+    if counts.shape[1] == 1:
+        return {0: TopicSpread(topic_starts, None, owners, takers[:, 0])} if len(topic_starts) > 1 else {}
+    order = stable_order(group_of_partition, counts.shape[1])
+    ends = np.cumsum(groups.totals)[chosen]
+    spreads = {}
+    for group, start, end in zip(chosen.tolist(), ends - groups.totals[chosen], ends, strict=True):
+        partitions = order[start:end]
+        is_first = np.diff(np.searchsorted(topic_starts, partitions, side="right"), prepend=0) > 0
+        if np.count_nonzero(is_first) > 1:
+            spreads[group] = TopicSpread(partitions[is_first], partitions, owners[partitions], takers[:, group])
+    return spreads
+
+
+def _release(
+    owners: Numbers,
+    group_of_partition: Numbers,
+    kept: Numbers,
+    counts: Numbers,
+    spreads: Mapping[int, TopicSpread],
+) -> None:
+    """Release, in place, partitions of each member that has more of a group than `counts` says: the last of a topic."""
     group_count = kept.shape[1]
     if not (kept > counts).any():
         return
@@ -108,12 +142,21 @@ def _release(owners: Numbers, group_of_partition: Numbers, kept: Numbers, counts
     owned, cells = owned[has_too_many], cells[has_too_many]
     order = stable_order(cells, kept.size)
     owned, cells = owned[order], cells[order]
-    positions = np.arange(len(cells)) - np.searchsorted(cells, cells, side="left")
-    owners[owned[positions >= counts.ravel()[cells]]] = NO_OWNER
+    starts = np.searchsorted(cells, cells, side="left")
+    is_released = np.arange(len(cells)) - starts >= counts.ravel()[cells]
+    of_group: dict[int, list[slice]] = {group: [] for group in spreads}
+    if spreads:
+        for start, end in pairwise([*np.unique(starts).tolist(), len(cells)]):
+            of_group.get(int(cells[start]) % group_count, []).append(slice(start, end))
+    for group, members in of_group.items():
+        spreads[group].release([(owned[each], is_released[each]) for each in members])
+    owners[owned[is_released]] = NO_OWNER
 
 
-def _give_out(owners: Numbers, group_of_partition: Numbers, lacking: Numbers) -> None:
-    """Give the partitions without an owner, in place, to the members that lack partitions of their group, in turn."""
+def _give_out(
+    owners: Numbers, group_of_partition: Numbers, lacking: Numbers, spreads: Mapping[int, TopicSpread]
+) -> None:
+    """Give the partitions without an owner, in place, to the members that lack partitions of their group."""
     free = np.flatnonzero(owners == NO_OWNER)
     free = free[stable_order(group_of_partition[free], lacking.shape[1])]
     ends = np.cumsum(np.bincount(group_of_partition[free], minlength=lacking.shape[1]))
@@ -122,9 +165,12 @@ def _give_out(owners: Numbers, group_of_partition: Numbers, lacking: Numbers) ->
         members = np.flatnonzero(lacking[:, group])
         if len(members):
             amounts = lacking[members, group]
-            takers = np.repeat(members, amounts)
-            turns = np.arange(len(takers)) - np.repeat(np.cumsum(amounts) - amounts, amounts)
-            owners[free[start:end]] = takers[stable_order(turns, int(amounts.max()))]
+            if group in spreads:
+                owners[free[start:end]] = spreads[group].takers_of(free[start:end], members, amounts)
+            else:
+                takers = np.repeat(members, amounts)
+                turns = np.arange(len(takers)) - np.repeat(np.cumsum(amounts) - amounts, amounts)
+                owners[free[start:end]] = takers[stable_order(turns, int(amounts.max()))]
         start = end
 
 

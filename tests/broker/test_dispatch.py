@@ -34,6 +34,22 @@ def test_api_versions_lists_the_served_requests(play: Play, version: int) -> Non
     play(scene)
 
 
+@pytest.mark.parametrize("version", [3, 4])
+def test_api_versions_names_the_features_of_the_cluster(play: Play, version: int) -> None:
+    """KIP-584. In version 3, some clients refuse the whole response if a supported level is 0."""
+
+    async def scene(world: World) -> None:
+        await world.start()
+        answer = await (await world.client()).ask(ApiKey.API_VERSIONS, SOFTWARE, version)
+        supported = {each.name: (each.min_version, each.max_version) for each in answer.supported_features}
+        finalized = {each.name: (each.min_version_level, each.max_version_level) for each in answer.finalized_features}
+        assert supported == {"metadata.version": (30, 30)} | ({"group.version": (0, 1)} if version == 4 else {})
+        assert finalized == {"metadata.version": (30, 30), "group.version": (1, 1)}
+        assert answer.finalized_features_epoch == 30
+
+    play(scene)
+
+
 def test_an_unknown_version_of_api_versions_is_answered_in_version_0(play: Play) -> None:
     async def scene(world: World) -> None:
         await world.start()

@@ -123,12 +123,13 @@ def test_resources_with_a_configuration_are_listed(seed: int) -> None:
 
 
 def test_the_versions_of_a_broker_are_described(seed: int) -> None:
-    """M10: KIP-584; a cluster whose metadata is a tree has no finalized features."""
+    """M10: KIP-584."""
 
     async def scene(admin: Admin, _: World) -> None:
         for found in (await admin.describe_broker_versions(), await admin.describe_broker_versions(0)):
             assert found.api_versions[ApiKey.FETCH] == (4, 18)
-            assert (found.finalized_features, found.finalized_features_epoch) == ({}, -1)
+            assert found.supported_features == {"group.version": (0, 1), "metadata.version": (30, 30)}
+            assert (found.finalized_features["group.version"], found.finalized_features_epoch) == ((1, 1), 30)
 
     play(seed, scene)
 

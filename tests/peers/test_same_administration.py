@@ -8,6 +8,7 @@ from typing import Any, Final
 import pytest
 from compare_with_kafka import BrokerPair, Case, Request, check, comparable
 
+from bench.peers.kafka_peer import kafka_home
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.message_codec import decode_response
 from odradek.testing.wire_client import BlockingWireClient
@@ -20,6 +21,7 @@ TOPICS: Final[Mapping[str, Mapping[str, str]]] = {
     "admin.c": {},
     "admin-d": {},
 }
+FEATURES_TOOL: Final = "org.apache.kafka.tools.FeatureCommand"
 PARTITIONS: Final = 3
 TOPIC, BROKER = 2, 4
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
@@ -393,6 +395,22 @@ def test_our_broker_lists_the_same_versions_of_its_requests(pair: BrokerPair, ve
     theirs = {entry["api_key"]: entry for entry in kafkas["api_keys"]}
     told = {entry["api_key"]: entry for entry in ours["api_keys"]}
     assert told == {api_key: theirs.get(api_key) for api_key in told}
+
+
+def test_kafkas_tool_describes_the_features_of_both(pair: BrokerPair):
+    """KIP-584: ours are some of Kafka's, at the same finalized levels."""
+    ours, kafkas = (
+        {
+            name.split(": ")[1]: finalized
+            for name, _, _, finalized, _ in (line.split("\t") for line in output.splitlines())
+        }
+        for output in (
+            kafka_home().tool(FEATURES_TOOL, "--bootstrap-server", servers, "describe")
+            for servers in (pair.ours.bootstrap_servers, pair.kafka.bootstrap_servers)
+        )
+    )
+    assert ours.keys() == {"group.version", "metadata.version"}
+    assert ours.items() <= kafkas.items()
 
 
 def test_a_version_of_api_versions_to_come_is_answered_in_version_0(pair: BrokerPair):

@@ -1,4 +1,4 @@
-"""ApiVersions: the APIs that this broker serves and their versions, also for clients that send a newer ApiVersions.
+"""ApiVersions: the APIs and features of this broker with their versions, also for clients that send a newer request.
 
 Versions: 1 throttling, 3 flexible and with the client's software (KIP-511), 4 features that begin at 0 (KIP-1022).
 """
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from odradek.broker.parts import HasConfig, HasCounters
-from odradek.broker.serving.apis import apis
+from odradek.broker.serving.apis import FEATURES, FEATURES_EPOCH, apis
 from odradek.broker.serving.context import RequestContext
 from odradek.broker.serving.responses import frame as response_frame
 from odradek.model import ErrorCode, KafkaError
@@ -46,7 +46,8 @@ def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply
             return _failure(broker, context, ErrorCode.invalid_request)
         context.session.client_software = " ".join(each[:_LONGEST_NAME] for each in software)
     versions = [(api.key, api.advertised.start, api.advertised.stop - 1) for api in apis().values() if api.advertised]
-    return response_frame(header, encode_api_versions_response(version, versions))
+    body = encode_api_versions_response(version, versions, features=FEATURES, features_epoch=FEATURES_EPOCH)
+    return response_frame(header, body)
 
 
 def handle_unsupported_version(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply:

@@ -10,6 +10,7 @@ from functools import cache
 from typing import Final, NamedTuple
 
 from odradek.protocol.api import BETWEEN_BROKERS, ApiKey, schema_versions
+from odradek.protocol.messages.api_versions import Feature
 
 
 class Api(NamedTuple):
@@ -70,6 +71,15 @@ _KEYS: Final = (
 _LAST_VERSION: Final = {ApiKey.INIT_PRODUCER_ID: 5}
 """Last served versions of APIs whose schemas have later ones, for two-phase commit (KIP-939). Kafka 4.3 does not
 advertise these either."""
+FEATURES: Final = (
+    Feature(name="group.version", lowest=0, highest=1, finalized=1),
+    Feature(name="metadata.version", lowest=30, highest=30, finalized=30),
+)
+"""The features that ApiVersions names (KIP-584): groups of the consumer protocol, and 4.3-IV0, whose APIs are served.
+
+The finalized levels are the software's and cannot be set: UpdateFeatures is not served."""
+FEATURES_EPOCH: Final = FEATURES[-1].finalized
+"""The epoch of the finalized features, which has to grow with them: clients keep those of the highest epoch."""
 HANDLERS: Final = "odradek.broker.handlers"
 
 

@@ -19,8 +19,8 @@ VersionRange = tuple[int, int]
 class BrokerVersions(Struct, frozen=True, kw_only=True):
     """The API versions of a broker by number (`ApiKey`), and the features that the broker supports.
 
-    `finalized_features` are the levels that the whole cluster uses; without any, as in clusters without KRaft,
-    `finalized_features_epoch` is -1.
+    `finalized_features` are the levels that the whole cluster uses; without any,
+    as in clusters on ZooKeeper, `finalized_features_epoch` is -1.
     """
 
     api_versions: Mapping[int, VersionRange]

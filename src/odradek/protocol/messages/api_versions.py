@@ -1,23 +1,46 @@
 """Hand-written codec of ApiVersions, versions 0 to 4.
 
 Every connection begins with it, so this module must not import a schema. Version notes: 1 adds the throttle time, 3 is
-flexible and adds the client's software (KIP-511).
+flexible and adds the client's software (KIP-511) and with features (KIP-584), 4 has
+features whose levels begin at 0 (KIP-1022).
 """
 
 import struct
 from collections.abc import Collection
-from typing import Final
+from typing import Final, NamedTuple
 
 from odradek.model import Buffer
-from odradek.protocol.primitives import DECODE_ERRORS, INT32, Meter, encode_length, malformed, read_text, skip_tags
+from odradek.protocol.primitives import (
+    DECODE_ERRORS,
+    INT32,
+    Meter,
+    encode_length,
+    encode_string,
+    encode_tags,
+    malformed,
+    read_text,
+    skip_tags,
+)
 
 FLEXIBLE_FROM: Final = 3
 
 _ERROR: Final = struct.Struct(">h")
 _API: Final = struct.Struct(">hhh")
 _FLEXIBLE_API: Final = struct.Struct(">hhhx")
+_LEVELS: Final = struct.Struct(">hhx")
+_EPOCH: Final = struct.Struct(">q")
 _NOT_THROTTLED: Final = INT32.pack(0)
 _NO_TAGS: Final = b"\x00"
+_LEVELS_FROM_0: Final = 4
+
+
+class Feature(NamedTuple):
+    """A feature of the cluster (KIP-584): the levels that a broker supports, and the finalized one."""
+
+    name: str
+    lowest: int
+    highest: int
+    finalized: int
 
 
 def decode_api_versions_request(
@@ -36,9 +59,14 @@ def decode_api_versions_request(
 
 
 def encode_api_versions_response(
-    version: int, api_keys: Collection[tuple[int, int, int]], *, error_code: int = 0
+    version: int,
+    api_keys: Collection[tuple[int, int, int]],
+    *,
+    features: Collection[Feature] = (),
+    features_epoch: int = -1,
+    error_code: int = 0,
 ) -> bytes:
-    """Encode a response's body; `api_keys` are `(api_key, min_version, max_version)`."""
+    """Encode a response's body; `api_keys` are `(api_key, min_version, max_version)`, and an epoch of -1 is unknown."""
     flexible = version >= FLEXIBLE_FROM
     pack = _FLEXIBLE_API.pack if flexible else _API.pack
     parts = [_ERROR.pack(error_code), encode_length(len(api_keys), flexible=flexible)]
@@ -46,5 +74,23 @@ def encode_api_versions_response(
     if version >= 1:
         parts.append(_NOT_THROTTLED)
     if flexible:
-        parts.append(_NO_TAGS)
+        parts.append(_features(version, features, features_epoch) if features else _NO_TAGS)
+    return b"".join(parts)
+
+
+def _features(version: int, features: Collection[Feature], epoch: int) -> bytes:
+    """Encode the tagged fields of features. Version 3 omits supported ones from level 0, which some clients refuse."""
+    supported = [each for each in features if each.lowest > 0 or version >= _LEVELS_FROM_0]
+    return encode_tags(
+        [
+            (0, _feature_levels([(each.name, each.lowest, each.highest) for each in supported])),
+            (1, _EPOCH.pack(epoch)),
+            (2, _feature_levels([(each.name, each.finalized, each.finalized) for each in features])),
+        ]
+    )
+
+
+def _feature_levels(levels: Collection[tuple[str, int, int]]) -> bytes:
+    parts = [encode_length(len(levels), flexible=True)]
+    parts += (encode_string(name, flexible=True) + _LEVELS.pack(*pair) for name, *pair in levels)
     return b"".join(parts)

@@ -18,7 +18,10 @@ _logger = logging.getLogger("odradek.broker")
 
 
 class CleanerWorkers:
-    """One broker's workers. `config` returns the current configuration, `stable_offset` a log's last stable offset."""
+    """The workers of one broker. `config()` is the current configuration.
+
+    `stable_offset(partition)` is its log's last stable offset, from which on nothing is compacted; None without a log.
+    """
 
     def __init__(
         self,

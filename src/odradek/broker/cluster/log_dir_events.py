@@ -39,7 +39,7 @@ class LogDirEvents:
             self._task = asyncio.get_running_loop().create_task(self._notify(), name=name)
 
     async def _notify(self) -> None:
-        """Write a node while a notification is pending. Repeat a failed write, because a second node does no harm."""
+        """Write a node for all notifications since the last one; after a failure, try again until a write succeeds."""
         pause_s = _PAUSE_S
         try:
             while self._is_pending:

@@ -100,7 +100,7 @@ class ConsumerGroups:
         self._deadlines.set((group.group_id, REVOCATION, member.member_id), now.ms + timeout_ms)
 
     def revoking_ms(self, group_id: str, member: ConsumerGroupMember, now: Now) -> int:
-        """Return for how many ms a member has been revoking partitions, at most since the election; 0 if it is not."""
+        """Return the ms that this coordinator has waited for a member to revoke partitions; 0 if it does not wait."""
         until_ms = self._deadlines.at_ms((group_id, REVOCATION, member.member_id))
         timeout_ms = max(0, member.subscription.rebalance_timeout_ms)
         return 0 if until_ms is None else max(0, now.ms - (until_ms - timeout_ms))

@@ -105,9 +105,9 @@ class Report(Struct):
             self.note(check.path, reason, byte)
 
     def unreadable(self, path: str, error: OSError, state: DirectoryState) -> None:
-        """Add an unreadable file, as a note if a running broker has removed it."""
+        """Add a file that cannot be read: a note if it is missing and a broker uses the directory, otherwise damage."""
         if isinstance(error, FileNotFoundError) and state.holder is not None:
-            self.note(path, "went while the directory was read")
+            self.note(path, "was removed by the running broker before it was read")
         else:
             self.damage(path, f"cannot be read: {error.strerror or error}")
 

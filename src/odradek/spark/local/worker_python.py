@@ -32,9 +32,9 @@ _chosen: Final[set[str]] = set()
 
 
 def choose_python(key: str, program: str | None) -> bool:
-    """Set the environment variable `key` to `program` unless the user has set it; return whether it has this value.
+    """Set the environment variable `key` to `program`, and return whether `key` now has that value.
 
-    A `program` of None unsets only a value that this function has set, and returns False.
+    A value that the user has set stays. With a `program` of None the variable is unset, unless the user has set it.
     """
     if os.environ.get(key) in _chosen:
         del os.environ[key]

@@ -2,5 +2,5 @@
 
 `offset_fetcher` finds initial positions, `position_validator` compares positions with a new leader's log (KIP-320),
 `fetcher` fetches, in fetch sessions (`protocol.messages.fetch_session`) and within `fetch_buffer_limit`. All store into
-`SubscriptionState`, from which `fetch_collector` takes records for `poll`.
+`SubscriptionState`, which checks the CRC of each fetched batch; from it `fetch_collector` takes records for `poll`.
 """

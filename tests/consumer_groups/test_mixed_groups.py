@@ -334,18 +334,36 @@ def test_a_silent_classic_member_is_removed_after_its_own_session() -> None:
     assert old.errors == [ErrorCode.unknown_member_id]
 
 
-def test_classic_members_leave_by_request_and_members_of_the_consumer_protocol_do_not() -> None:
+def test_classic_members_leave_by_request() -> None:
     at, old, new = mixed()
     members = (
         LeavingMember(member_id=old.member_id),
-        LeavingMember(member_id="one"),
         LeavingMember(member_id=old.member_id),
         LeavingMember(member_id="", instance_id="nobody"),
     )
     answers = [error for _, error in at.ask(LeaveRequest(members=members))]
-    assert answers == [ErrorCode.none, *[ErrorCode.unknown_member_id] * 3]
+    assert answers == [ErrorCode.none, *[ErrorCode.unknown_member_id] * 2]
     steps(at, [new])
     assert (list(at.group.members), new.count) == (["one"], 4)
+
+
+def test_an_administrator_removes_members_of_the_consumer_protocol() -> None:
+    at, old, new = mixed()
+    static = Member("two", ["t"], instance_id="i")
+    steps(at, [old, new, static])
+    removed = (LeavingMember(member_id="one"), LeavingMember(member_id="", instance_id="i"))
+    assert [error for _, error in at.ask(LeaveRequest(members=removed))] == [ErrorCode.none] * 2
+    assert classic_state(at) is State.PREPARING_REBALANCE  # `old` alone is left: the group is classic again
+    assert new.heartbeat(at).code is ErrorCode.group_id_not_found
+
+
+def test_an_administrator_removes_all_members() -> None:
+    at, old, new = mixed()
+    members = tuple(LeavingMember(member_id=each) for each in at.group.members)
+    assert [error for _, error in at.ask(LeaveRequest(members=members))] == [ErrorCode.none] * 2
+    assert not at.group.members
+    steps(at, [old, new])
+    assert old.count + new.count == 4
 
 
 def test_a_static_member_changes_its_protocol_and_keeps_its_partitions() -> None:

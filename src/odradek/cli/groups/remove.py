@@ -1,4 +1,4 @@
-"""`odradek groups remove-members`: remove members of a classic group, such as static ones that are gone (KIP-345)."""
+"""`odradek groups remove-members`: remove members of a group, such as static ones that are gone (KIP-345)."""
 
 from collections.abc import Sequence
 

@@ -323,7 +323,7 @@ class Admin:
         group_instance_ids: Iterable[str] = (),
         reason: str = "removed by an administrator",
     ) -> None:
-        """Remove members of a classic group, static members by their `group.instance.id` (KIP-345).
+        """Remove members of a group, static members by their `group.instance.id` (KIP-345).
 
         A running member joins again. Raises `RefusedMembersError` (UNKNOWN_MEMBER_ID and others) after the other
         members were removed.

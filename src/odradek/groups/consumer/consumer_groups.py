@@ -1,16 +1,16 @@
 """The groups of the consumer protocol of one coordinator: heartbeats, deadlines, removal of members."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from odradek.coordination import CoordinatorResult, Now, Reply
 from odradek.groups.consumer.consumer_group import ConsumerGroup, WaitingJoin
-from odradek.groups.consumer.coordinator_records import group_tombstones
+from odradek.groups.consumer.coordinator_records import epoch_record, group_tombstones, tombstones
 from odradek.groups.consumer.group_trace import GroupTrace, cause_of
 from odradek.groups.consumer.group_update import MemberUpdate, assign
 from odradek.groups.consumer.heartbeat import heartbeat, is_settled, reply_to, unchanged, validate
 from odradek.groups.consumer.member import JOINING_EPOCH, LEAVING_STATIC_EPOCH, ConsumerGroupMember, MemberState
-from odradek.groups.consumer.membership import leave_temporarily, leaving_member, remove
+from odradek.groups.consumer.membership import leave_temporarily, leaving_member
 from odradek.groups.consumer.messages import (
     ConsumerGroupDescription,
     ConsumerGroupHeartbeatReply,
@@ -37,7 +37,7 @@ ASSIGNMENT: Final = "assignment"
 _OF_MEMBERS: Final = (CONSUMER_SESSION, REVOCATION, CLASSIC_JOIN, CLASSIC_SYNC)
 DEADLINES: Final = (*_OF_MEMBERS, ASSIGNMENT)
 
-Downgrade = Callable[[ConsumerGroup, str, Cause, ClusterImage, Now], ResultBuilder | None]
+Downgrade = Callable[[ConsumerGroup, Collection[str], Cause, ClusterImage, Now], ResultBuilder | None]
 """The type of `Migration.downgrade`."""
 
 
@@ -251,15 +251,18 @@ class ConsumerGroups:
             self._deadlines.clear((group.group_id, REVOCATION, member.member_id))
             return answer(group.group_id, to, reply, leave_temporarily(group, member))
         cause = Cause(kind=CauseKind.LEFT, text=f"{member.member_id} left", members=(member.member_id,))
-        out = self._remove(group, member, cause, image, now)
+        out = self.remove(group, [member.member_id], cause, image, now)
         out.reply(to, reply)
         return out.build()
 
-    def _remove(
-        self, group: ConsumerGroup, member: ConsumerGroupMember, cause: Cause, image: ClusterImage, now: Now
+    def remove(
+        self, group: ConsumerGroup, member_ids: Sequence[str], cause: Cause, image: ClusterImage, now: Now
     ) -> ResultBuilder:
-        """Remove a member; `Migration.downgrade` may convert the group to a classic one."""
-        out = self._downgrade(group, member.member_id, cause, image, now)
+        """Remove members; `Migration.downgrade` may convert the group to a classic one.
+
+        The next heartbeat of another member computes new targets.
+        """
+        out = self._downgrade(group, member_ids, cause, image, now)
         if out is not None:
             for member_id in group.members:
                 self.clear_deadlines(group.group_id, member_id)
@@ -268,11 +271,12 @@ class ConsumerGroups:
                 out.events[:0] = trace.ended(now)
             return out
         out = ResultBuilder(group.group_id)
-        out.records += remove(group, member)
-        out.events += self.removed(group, [member.member_id], cause, image, now)
+        out.records += [record for member_id in member_ids for record in tombstones(group, member_id)]
+        out.records.append(epoch_record(group, group.metadata_hash))
+        out.events += self._removed(group, member_ids, cause, image, now)
         return out
 
-    def removed(
+    def _removed(
         self, group: ConsumerGroup, member_ids: Sequence[str], cause: Cause, image: ClusterImage, now: Now
     ) -> list[RebalanceCompleted]:
         """Clear the deadlines of members to remove, trace the removal, and return the rebalances that it ends."""
@@ -307,7 +311,7 @@ class ConsumerGroups:
             text=f"{member_id} was removed: {reason}",
             members=(member_id,),
         )
-        out = self._remove(group, member, cause, image, now)
+        out = self.remove(group, [member_id], cause, image, now)
         out.events.append(MemberFenced(group_id=group_id, member_id=member_id, reason=reason))
         return out.build()
 

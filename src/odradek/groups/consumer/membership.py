@@ -6,7 +6,6 @@ from msgspec.structs import replace
 from odradek.groups.consumer.consumer_group import ConsumerGroup
 from odradek.groups.consumer.coordinator_records import (
     current_record,
-    epoch_record,
     member_record,
     target_record,
     tombstones,
@@ -147,8 +146,3 @@ def leaving_member(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest)
 def leave_temporarily(group: ConsumerGroup, member: ConsumerGroupMember) -> list[ConsumerGroupRecord]:
     """Return the records of a static member that leaves temporarily; it keeps all partitions but those to revoke."""
     return [current_record(group, replace(member, epoch=LEAVING_STATIC_EPOCH, revoking=NO_PARTITIONS))]
-
-
-def remove(group: ConsumerGroup, member: ConsumerGroupMember) -> list[ConsumerGroupRecord]:
-    """Return the records that remove a member; the next heartbeat of another member computes new targets."""
-    return [*tombstones(group, member.member_id), epoch_record(group, group.metadata_hash)]

@@ -19,7 +19,6 @@ from msgspec.structs import replace
 from odradek.coordination import CoordinatorResult, Now, Reply
 from odradek.groups.consumer.consumer_group import ConsumerGroup, WaitingJoin
 from odradek.groups.consumer.consumer_groups import CLASSIC_JOIN, CLASSIC_SYNC, CONSUMER_SESSION, ConsumerGroups
-from odradek.groups.consumer.coordinator_records import epoch_record, tombstones
 from odradek.groups.consumer.group_update import update_member, with_subscription
 from odradek.groups.consumer.member import JOINING_EPOCH, ConsumerGroupMember, MemberState
 from odradek.groups.consumer.membership import MemberLookup, fenced_instance, new_member, replace_static, unknown_member
@@ -36,8 +35,8 @@ from odradek.groups.messages import (
 )
 from odradek.groups.mixed.assignment_conversion import by_id, embedded_assignment
 from odradek.groups.mixed.migration import Migration
-from odradek.groups.rebalance_trace import Cause, CauseKind, RebalanceCompleted
-from odradek.groups.records import ConsumerGroupRecord, GroupRecord
+from odradek.groups.rebalance_trace import Cause, CauseKind
+from odradek.groups.records import GroupRecord
 from odradek.groups.result_builder import answer
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError
@@ -90,7 +89,7 @@ class ClassicMembers:
         if found.replaced is not None and not group.members[found.replaced].is_classic:
             text = f"{request.new_member_id} replaced the last member of the consumer protocol"
             cause = Cause(kind=CauseKind.FENCED, text=text, members=(found.replaced,))
-            out = self._migration.downgrade(group, found.replaced, cause, image, now)
+            out = self._migration.downgrade(group, [found.replaced], cause, image, now)
             if out is not None:
                 # Like the others, the member joins the classic group with its next request.
                 out.reply(to, JoinReply(error=ErrorCode.rebalance_in_progress))
@@ -156,26 +155,23 @@ class ClassicMembers:
         return ErrorCode.rebalance_in_progress
 
     def leave(self, group: ConsumerGroup, request: LeaveRequest, to: object, image: ClusterImage, now: Now) -> _Result:
-        """Remove classic members. Members of the consumer protocol, which leave by heartbeat, get UNKNOWN_MEMBER_ID."""
-        records: list[ConsumerGroupRecord] = []
-        left: list[ConsumerGroupMember] = []
+        """Remove members, also those of the consumer protocol: an administrator removes both by this request."""
+        left: list[str] = []
         answers = []
         for each in request.members:
             member = _leaver(group, each)
-            if isinstance(member, ErrorCode) or member in left:
-                answers.append((each, member if isinstance(member, ErrorCode) else ErrorCode.unknown_member_id))
-                continue
-            left.append(member)
-            records += tombstones(group, member.member_id)
-            answers.append((each, ErrorCode.none))
-        events: list[RebalanceCompleted] = []
-        if left:
-            records.append(epoch_record(group, group.metadata_hash))
-            names = [member.member_id for member in left]
-            cause = Cause(kind=CauseKind.LEFT, text=f"{', '.join(names)} left", members=tuple(names))
-            events = self._consumer.removed(group, names, cause, image, now)
-        reply = Reply(to=to, value=tuple(answers))
-        return CoordinatorResult(key=group.group_id, records=records, replies=(reply,), events=events)
+            error = member if isinstance(member, ErrorCode) else ErrorCode.none
+            if not isinstance(member, ErrorCode) and member.member_id not in left:
+                left.append(member.member_id)
+            elif error is ErrorCode.none:
+                error = ErrorCode.unknown_member_id
+            answers.append((each, error))
+        if not left:
+            return answer(group.group_id, to, tuple(answers))
+        cause = Cause(kind=CauseKind.LEFT, text=f"{', '.join(left)} left", members=tuple(left))
+        out = self._consumer.remove(group, left, cause, image, now)
+        out.reply(to, tuple(answers))
+        return out.build()
 
     def _restart_session(self, group: ConsumerGroup, member: ConsumerGroupMember, now: Now) -> None:
         ends_ms = now.ms + member.session_timeout_ms(self._settings(group.group_id).session_timeout_ms)
@@ -274,11 +270,11 @@ def _has_to_join(group: ConsumerGroup, member: ConsumerGroupMember) -> bool:
 
 
 def _leaver(group: ConsumerGroup, each: LeavingMember) -> ConsumerGroupMember | ErrorCode:
-    """Return the classic member that leaves, or an error code; for a static member the instance id suffices."""
+    """Return the member that leaves, or an error code; for a static member the instance id suffices."""
     if each.instance_id is None:
         member = group.members.get(each.member_id)
     else:
         member = group.static_member(each.instance_id)
         if member is not None and each.member_id and member.member_id != each.member_id:
             return ErrorCode.fenced_instance_id
-    return ErrorCode.unknown_member_id if member is None or not member.is_classic else member
+    return ErrorCode.unknown_member_id if member is None else member

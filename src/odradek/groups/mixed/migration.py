@@ -5,7 +5,7 @@ rejoin. The first member of the consumer protocol converts a group to that proto
 removed, or was replaced by a classic static member, the group is converted back.
 """
 
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Collection, Iterable, Set
 from typing import Final
 
 from msgspec import Struct
@@ -108,16 +108,20 @@ class Migration:
     # -- consumer → classic --------------------------------------------------------------------------------------------
 
     def downgrade(
-        self, group: ConsumerGroup, without: str, cause: Cause, image: ClusterImage, now: Now
+        self, group: ConsumerGroup, without: Collection[str], cause: Cause, image: ClusterImage, now: Now
     ) -> ResultBuilder | None:
-        """Convert a group to a classic one if the member `without` is its last one of the consumer protocol.
+        """Convert a group to a classic one if the members `without` are its last ones of the consumer protocol.
 
         The classic group starts a rebalance with `cause`. Return None if the group is not converted, also
         because of the policy, too many members, or no common protocol.
         """
         group_id, settings = group.group_id, self._settings(group.group_id)
-        stay = [member for member_id, member in group.members.items() if member_id != without]
-        if not stay or not all(member.is_classic for member in stay) or group.members[without].is_classic:
+        stay = [member for member_id, member in group.members.items() if member_id not in without]
+        if (
+            not stay
+            or not all(each.is_classic for each in stay)
+            or all(group.members[each].is_classic for each in without)
+        ):
             return None
         classic = self._classic.new(group_id)
         if settings.migration_policy not in _DOWNGRADES or len(stay) > classic.settings.max_size:

@@ -70,6 +70,7 @@ def test_a_valid_file_shows_its_columns_and_no_broker_is_contacted(check: Any):
     ("old", "new", "line", "sentence"),
     [
         ("count(price)", "count(prize)", 6, "`prize` cannot be resolved"),
+        ("AS prices", "AS Hour", 3, "two columns are named hour, which no reader reads"),
         ("FROM quotes", "FORM quotes", 7, "PARSE_SYNTAX_ERROR"),
         ("FROM quotes", "FROM kwotes", 7, "`kwotes` cannot be found"),
         ('watermark = "1 hour"\n', "", 3, "without watermark"),

@@ -116,6 +116,33 @@ def test_bad_rows_go_to_a_topic_with_their_headers_and_their_origin(
     ]
 
 
+def test_keys_of_any_bytes_are_readable_text_or_the_bytes_and_their_type_stays(
+    spark: Any, source: ServedBroker, topic: str, producer: Any, tmp_path: Path
+) -> None:
+    producer.produce(topic, b"v", key=b"\xff\x01")
+    assert producer.flush(30) == 0
+    text = (
+        HEAD
+        + """sql = "SELECT key AS text, NULL AS raw FROM orders UNION ALL SELECT NULL, key FROM raw"
+[source]
+bootstrap_servers = "{source}"
+[streams.orders]
+topics = ["{topic}"]
+[streams.raw]
+topics = ["{topic}"]
+key = "binary"
+[sink]
+path = "out"
+"""
+    )
+    names = {"kind": "offline", "topic": topic, "source": source.bootstrap_servers}
+    run(spark, job(tmp_path, text, **names))
+    rows = pq.read_table(tmp_path / "out").to_pylist()
+    assert {(row["text"], row["raw"]) for row in rows} == {("\ufffd\x01", None), (None, b"\xff\x01")}
+    with pytest.raises(PipelineError, match="sql: the column raw is string, and binary in the files of"):
+        run(spark, job(tmp_path, text.replace("NULL, key", "NULL, hex(key)"), **names))
+
+
 def test_a_bad_row_fails_its_pipeline_and_no_other(
     spark: Any, source: ServedBroker, topic: str, send: Send, tmp_path: Path
 ) -> None:

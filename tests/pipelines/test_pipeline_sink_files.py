@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from odradek.model import ConfigurationError, StorageError
-from odradek.pipelines.files.sink_files import lock_checkpoint, prepare_directory
+from odradek.pipelines.files.sink_files import PARTITION, check_columns, lock_checkpoint, prepare_directory
 from odradek.runtime import SystemDisk
 from odradek.testing.simulation.disk import MemoryDisk
 
@@ -249,3 +249,42 @@ def test_a_checkpoint_is_locked_by_one_process() -> None:
         lock_checkpoint(disk, "state")
     lock.release()
     lock_checkpoint(disk, "state").release()
+
+
+DAYS = {"day": "date" + PARTITION, "price": "double"}
+
+
+@pytest.mark.parametrize(
+    ("after", "sentence"),
+    [
+        (DAYS | {"price": "string"}, "the column price is string, and double in the files of out"),
+        (DAYS | {"PRICE": "int"}, "the column PRICE is int, and double in the files"),
+        (DAYS | {"day": "date"}, "the column day is date, and date of partition_by in the files"),
+        ({"price": "double"}, "sink.partition_by is nothing, and day in the files"),
+    ],
+)
+def test_columns_that_no_reader_reads_with_those_of_the_files_are_refused(
+    place: Place, after: dict[str, str], sentence: str
+) -> None:
+    check_columns(place.disk, "state", "out", DAYS, by_position=False, claim=True)
+    place.commit(1, data_file(2))
+    with pytest.raises(ConfigurationError, match=sentence):
+        check_columns(place.disk, "state", "out", after, by_position=False, claim=True)
+    place.start()
+    check_columns(place.disk, "state", "out", DAYS | {"city": "string"}, by_position=False, claim=True)
+
+
+def test_csv_files_keep_the_order_of_their_columns(place: Place) -> None:
+    check_columns(place.disk, "state", "out", {"a": "int", "b": "int"}, by_position=True, claim=True)
+    place.commit(1, data_file(2))
+    with pytest.raises(ConfigurationError, match="the columns are b int, a int, and a int, b int in the files"):
+        check_columns(place.disk, "state", "out", {"b": "int", "a": "int"}, by_position=True, claim=True)
+
+
+def test_columns_of_a_start_without_a_batch_count_for_nothing(place: Place) -> None:
+    for kind in ("int", "date"):
+        check_columns(place.disk, "state", "out", DAYS | {"new": kind}, by_position=False, claim=True)
+    place.commit(1, data_file(2))
+    check_columns(place.disk, "state", "out", DAYS, by_position=False, claim=False)
+    with pytest.raises(ConfigurationError, match="the column new is int, and date"):
+        check_columns(place.disk, "state", "out", DAYS | {"new": "int"}, by_position=False, claim=False)

@@ -179,8 +179,8 @@ def _fail_once(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     start, poll = attempts.start_query, QueryAttempt.poll
     stopped: list[Any] = []
 
-    def start_and_stop(spark: Any, pipeline: QueryPipeline) -> Any:
-        query = start(spark, pipeline)
+    def start_and_stop(spark: Any, pipeline: QueryPipeline, disk: Any) -> Any:
+        query = start(spark, pipeline, disk)
         if pipeline.name == name and not stopped:
             eventually(lambda: query.recentProgress, within_s=120, what=f"the first batch of {name}")
             query.stop()

@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 from odradek.clients import Admin
 from odradek.clients.offsets import LATEST
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
-from odradek.pipelines.config import FILE_FORMATS, AnyPipeline, MirrorPipeline, QueryPipeline, is_url
+from odradek.pipelines.config import AnyPipeline, MirrorPipeline, QueryPipeline, is_url
 from odradek.pipelines.errors import is_final, sentence_of, spark_errors
 from odradek.pipelines.files.compaction import compact
 from odradek.pipelines.files.sink_files import prepare_directory
@@ -17,6 +17,7 @@ from odradek.pipelines.mirror import MirrorGroups, MirrorTopics
 from odradek.pipelines.mirror.topics import topics_strategy
 from odradek.pipelines.progress import Figures, GroupProgress, add_reports, offsets_of
 from odradek.pipelines.queries import start_mirror, start_query
+from odradek.pipelines.sinks import local_files
 from odradek.runtime import Runtime
 from odradek.spark.reading.lookup import ClusterLookup
 from odradek.spark.session import run_interruptible
@@ -82,7 +83,7 @@ class QueryAttempt:
                 if pipeline.dead_letter_topic is not None:
                     _create_dead_letter_topic(pipeline, pipeline.dead_letter_topic)
                 self._backfill = Backfill(pipeline)
-                self._query = start_query(spark, pipeline)
+                self._query = start_query(spark, pipeline, runtime.disk)
         except expected as error:
             self._close()
             text = str(error) if isinstance(error, OdradekError) else sentence_of(str(error))
@@ -230,10 +231,8 @@ def _create_dead_letter_topic(pipeline: QueryPipeline, name: str) -> None:
 
 
 def _prepare_sink(pipeline: QueryPipeline, runtime: Runtime) -> None:
-    directory = pipeline.sink.options.get("path")
-    if directory is None or pipeline.sink.format not in FILE_FORMATS:
-        return
-    if not is_url(directory) and not is_url(pipeline.checkpoint):
+    directory = local_files(pipeline)
+    if directory is not None:
         prepare_directory(
             runtime.disk,
             runtime.entropy,

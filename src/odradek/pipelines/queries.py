@@ -21,9 +21,9 @@ from odradek.pipelines.errors import errors_about
 from odradek.pipelines.functions import call_query_function, load_function
 from odradek.pipelines.mirror.copying import BatchCopier
 from odradek.pipelines.progress import OBSERVED
-from odradek.pipelines.sinks import check_sink
+from odradek.pipelines.sinks import check_files, check_sink, readable
 from odradek.pipelines.values import parse_values
-from odradek.runtime import Disk
+from odradek.runtime import Disk, system_runtime
 from odradek.spark.connect import copy_session
 from odradek.spark.local.worker_python import restore_worker_python
 from odradek.spark.options import parse_read_options, parse_write_options
@@ -38,11 +38,13 @@ _STATUS_SECONDS: Final = 0.05
 """The longest wait for a query's sources to start, and the interval of checks."""
 
 
-def start_query(spark: Any, pipeline: QueryPipeline) -> Any:
+def start_query(spark: Any, pipeline: QueryPipeline, disk: Disk) -> Any:
     """Start a query. Raise `TomlKeyError` about a key of the file, or Spark's error."""
     session = new_session(spark, pipeline)
     frame = build_query(session, pipeline)
     check_sink(session, pipeline, frame)
+    check_files(disk, pipeline, frame, claim=True)
+    frame = readable(frame, pipeline.sink.format)
     writer = counted(frame).writeStream.outputMode(pipeline.sink.output_mode).options(**pipeline.sink.options)
     if pipeline.sink.function is not None:
         write = load_function(pipeline.sink.function, pipeline.directory, "sink.function")
@@ -185,7 +187,8 @@ def _view(session: Any, pipeline: QueryPipeline, stream: Stream) -> Any:
     """Return the stream's records: keys as text; values as text or, if the stream has fields, as columns."""
     from pyspark.sql import functions
 
-    columns = [functions.col("key").cast("string"), "topic", "partition", "offset", "timestamp"]
+    key_column = functions.col("key") if stream.key == "binary" else functions.col("key").cast("string")
+    columns = [key_column.alias("key"), "topic", "partition", "offset", "timestamp"]
     if stream.headers:
         columns.append("headers")
     to_topic = stream.has_fields and pipeline.dead_letter_topic is not None
@@ -248,4 +251,5 @@ def check_pipeline(spark: Any, pipeline: AnyPipeline) -> str | None:
             session.sql(f"SELECT INTERVAL '{pipeline.trigger.interval}'").collect()
     frame = build_query(session, pipeline)
     check_sink(session, pipeline, frame)
+    check_files(system_runtime().disk, pipeline, frame, claim=False)
     return ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in frame.schema)

@@ -2,9 +2,11 @@
 
 from typing import Any, Final
 
-from odradek.pipelines.config import QueryPipeline, TomlKeyError
+from odradek.pipelines.config import FILE_FORMATS, QueryPipeline, TomlKeyError, is_url
 from odradek.pipelines.errors import errors_about, spark_errors
+from odradek.pipelines.files.sink_files import PARTITION, check_columns
 from odradek.pipelines.functions import load_function
+from odradek.runtime import Disk
 from odradek.spark.options import parse_write_options
 from odradek.spark.settings import SinkSettings, client_settings
 
@@ -21,6 +23,11 @@ _LIBRARIES: Final = {
 def check_sink(session: Any, pipeline: QueryPipeline, frame: Any) -> None:
     """Raise `TomlKeyError` if the sink cannot write the query's columns, or not in its output mode."""
     sink = pipeline.sink
+    names = [name.lower() for name in frame.columns]
+    twice = next((name for name in frame.columns if names.count(name.lower()) > 1), None)
+    if twice is not None and sink.format not in ("foreach_batch", "console"):
+        key = "sql" if pipeline.sql else "function"
+        raise TomlKeyError(key, f"{key}: two columns are named {twice}, which no reader reads: rename one with AS")
     missing = [name for name in sink.partition_by if name.lower() not in map(str.lower, frame.columns)]
     if missing:
         raise TomlKeyError(
@@ -35,6 +42,45 @@ def check_sink(session: Any, pipeline: QueryPipeline, frame: Any) -> None:
         _check_topic_sink(pipeline, frame)
     _check_csv(session, pipeline, frame)
     _check_output_mode(session, pipeline, frame)
+
+
+def check_files(disk: Disk, pipeline: QueryPipeline, frame: Any, *, claim: bool) -> None:
+    """Raise `TomlKeyError` if the sink has files that no reader reads together with new ones; see `check_columns`."""
+    directory = local_files(pipeline)
+    if directory is None:
+        return
+    partitions = {name.lower() for name in pipeline.sink.partition_by}
+    columns = {
+        field.name: field.dataType.simpleString() + PARTITION * (field.name.lower() in partitions)
+        for field in frame.schema
+    }
+    with errors_about("sql" if pipeline.sql else "function"):
+        by_position = pipeline.sink.format == "csv"
+        check_columns(disk, pipeline.checkpoint, directory, columns, by_position=by_position, claim=claim)
+
+
+def local_files(pipeline: QueryPipeline) -> str | None:
+    """Return the directory of a file sink; None if it or the checkpoint is a URL, or for other sinks."""
+    directory = pipeline.sink.options.get("path")
+    if directory is None or pipeline.sink.format not in FILE_FORMATS:
+        return None
+    return None if is_url(directory) or is_url(pipeline.checkpoint) else directory
+
+
+def readable(frame: Any, sink_format: str) -> Any:
+    """Return the frame for files and tables, whose readers refuse text that is not UTF-8: U+FFFD takes its place.
+
+    A Kafka key or value that is cast to text may have any bytes.
+    """
+    from pyspark.sql import functions as sql
+    from pyspark.sql.types import StringType
+
+    if sink_format not in (*FILE_FORMATS, *_LIBRARIES):
+        return frame
+    texts = [field.name for field in frame.schema if isinstance(field.dataType, StringType)]
+    if not texts:
+        return frame
+    return frame.withColumns({name: sql.make_valid_utf8(sql.col(f"`{name.replace('`', '``')}`")) for name in texts})
 
 
 def _check_csv(session: Any, pipeline: QueryPipeline, frame: Any) -> None:

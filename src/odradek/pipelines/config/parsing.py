@@ -291,6 +291,7 @@ def _streams(top: TomlTable, kind: str, directory: Path) -> tuple[Stream, ...]:
             topics=_topics(table),
             **_value(table, directory),
             headers=table.flag("headers", default=False),
+            key=table.choice("key", ("text", "binary"), "text"),
             event_time=table.text("event_time", "timestamp") if kind == "real_time" else "timestamp",
             watermark=table.optional_text("watermark") if kind == "real_time" else None,
         )

@@ -63,6 +63,8 @@ class Stream(Struct, frozen=True, kw_only=True):
     headers: bool
     event_time: str
     watermark: str | None
+    key: str = "text"
+    """The type of the column `key`: `text` or `binary`."""
     format: str = "json"
     """How values are encoded: `json`, `avro` or `protobuf`."""
     schema: str | None = None

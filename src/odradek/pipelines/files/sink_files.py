@@ -1,4 +1,4 @@
-"""Prepares the directory of a file sink: claims it for one checkpoint and removes files that no batch committed.
+"""Prepares the directory of a file sink: claims it for one checkpoint, removes uncommitted files, checks columns.
 
 Spark writes the files of a batch first and then lists them in `_spark_metadata`, the sink's commit log. A killed
 process leaves unlisted files. Spark ignores them; other readers do not, although some are empty and the next attempt
@@ -7,7 +7,8 @@ writes the records of the others again. So unlisted files are removed before the
     CHECKPOINT/.odradek.lock                  held while the pipeline runs
     CHECKPOINT/odradek_sink                   an id, made at the first start
     CHECKPOINT/offsets/N                      written by Spark before it runs batch N
-    DIRECTORY/_odradek                        {"checkpoint": that id, "kept": [file names]}
+    DIRECTORY/_odradek                        {"checkpoint": that id, "kept": [file names], "columns": {name: type},
+                                              "started": {name: type}, "started_after": N}
     DIRECTORY/_spark_metadata/N, N.compact    "v1", then a line of JSON for each file: of batch N, or of all up to N
 
 A file is removed only if all of these conditions hold; otherwise it stays, and is logged once:
@@ -17,6 +18,8 @@ A file is removed only if all of these conditions hold; otherwise it stays, and 
 - No batch lists it, and the commit log is complete and has all batches that the checkpoint committed.
 - It did not exist at the last start ("kept" has the unlisted files of that time).
 - A batch was in progress, and the file was last written after that batch's offsets.
+
+"columns" are those of all files; "started" those of the last start, which are in files if batch N is not the last one.
 """
 
 import json
@@ -30,6 +33,8 @@ from odradek.pipelines.files.compaction import finish_compaction
 from odradek.runtime import Disk, DiskLock, Entropy, new_id
 
 LOCK: Final = ".odradek.lock"
+PARTITION: Final = " of partition_by"
+"""Ends the type of a column whose values are in the names of folders."""
 _ID: Final = "odradek_sink"
 _CLAIM: Final = "_odradek"
 _COMMIT_LOG: Final = "_spark_metadata"
@@ -45,6 +50,9 @@ class _Claim(NamedTuple):
 
     checkpoint: str
     kept: frozenset[str]
+    columns: Mapping[str, str] = {}
+    started: Mapping[str, str] = {}
+    started_after: int = -1
 
 
 class _CommitLog(NamedTuple):
@@ -125,7 +133,50 @@ def _prepare(
         )
     kept = {file for _, file in unlisted} - {file for _, file in removed}
     if kept != claim.kept:
-        _write_claim(disk, directory, _Claim(claim.checkpoint, frozenset(kept)))
+        _write_claim(disk, directory, claim._replace(kept=frozenset(kept)))
+
+
+def check_columns(
+    disk: Disk, checkpoint: str, directory: str, columns: Mapping[str, str], *, by_position: bool, claim: bool
+) -> None:
+    """Raise `ConfigurationError` if no reader could read files with `columns` together with those in `directory`.
+
+    `columns` are types by name; `by_position` is for CSV, whose readers do not look at names. With `claim`, a batch is
+    about to be written. Raise `StorageError` if the disk fails.
+    """
+    try:
+        claimed = _read_claim(disk, directory, checkpoint)
+        if claimed is None:
+            return
+        log = f"{directory}/{_COMMIT_LOG}"
+        names = disk.list(log) if disk.exists(log) else []
+        last = max((int(found[1]) for name in names if (found := _BATCH.fullmatch(name))), default=-1)
+        written = {**claimed.columns, **(claimed.started if last > claimed.started_after else {})}
+        if (change := _changed_column(written, columns, by_position=by_position)) is not None:
+            raise ConfigurationError(f"{change} in the files of {directory}: write to another directory, or as before")
+        if claim:
+            _write_claim(disk, directory, claimed._replace(columns=written, started=columns, started_after=last))
+    except OSError as error:
+        raise StorageError(f"sink.path {directory} cannot be prepared: {error.strerror}") from None
+
+
+def _changed_column(before: Mapping[str, str], after: Mapping[str, str], *, by_position: bool) -> str | None:
+    """Return the first difference between columns that readers do not bridge: they do add and leave out columns."""
+    if by_position and before and list(before.items()) != list(after.items()):
+        return f"the columns are {_shown_columns(after)}, and {_shown_columns(before)}"
+    known = {name.lower(): kind for name, kind in before.items()}
+    for name, kind in after.items():
+        if known.get(name.lower(), kind) != kind:
+            return f"the column {name} is {kind}, and {known[name.lower()]}"
+    partitions = [{each for each in columns.items() if PARTITION in each[1]} for columns in (before, after)]
+    if before and partitions[0] != partitions[1]:
+        old, new = ([name for name, _ in sorted(each)] or ["nothing"] for each in partitions)
+        return f"sink.partition_by is {', '.join(new)}, and {', '.join(old)}"
+    return None
+
+
+def _shown_columns(columns: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in columns.items())
 
 
 def _of_killed_attempt(
@@ -158,8 +209,12 @@ def _read_claim(disk: Disk, directory: str, checkpoint: str) -> _Claim | None:
         return None
     try:
         claim = json.loads(disk.read_file(path))
-        return _Claim(str(claim["checkpoint"]), frozenset(map(str, claim["kept"])))
-    except (ValueError, KeyError, TypeError):
+        kept = frozenset(map(str, claim["kept"]))
+        # An earlier version wrote no columns.
+        columns, started = dict(claim.get("columns", {})), dict(claim.get("started", {}))
+        after = int(claim.get("started_after", -1))
+        return _Claim(str(claim["checkpoint"]), kept, columns, started, after)
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise StorageError(
             f"{path} is not a claim of an Odradek pipeline: remove this file if {directory} has the results of the "
             f"checkpoint {checkpoint}, and give the pipeline a new sink.path if not"
@@ -167,7 +222,7 @@ def _read_claim(disk: Disk, directory: str, checkpoint: str) -> _Claim | None:
 
 
 def _write_claim(disk: Disk, directory: str, claim: _Claim) -> None:
-    text = json.dumps({"checkpoint": claim.checkpoint, "kept": sorted(claim.kept)})
+    text = json.dumps(claim._asdict() | {"kept": sorted(claim.kept)})
     disk.replace_file(f"{directory}/{_CLAIM}", text.encode())
 
 

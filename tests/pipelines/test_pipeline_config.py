@@ -65,6 +65,17 @@ def test_an_offline_pipeline_ends_and_takes_every_column_of_its_stream() -> None
     assert pipeline.sql == "SELECT * FROM flights"
 
 
+def test_bad_rows_are_limited_to_a_half_unless_the_file_says_otherwise() -> None:
+    given = {"": "50%", 'max_bad_rows = "1.5%"': "1.5%", 'max_bad_rows = "20"': "20"}
+    for text, limit in given.items():
+        pipeline = parse(f"{text}\n{REAL_TIME}")
+        assert isinstance(pipeline, QueryPipeline)
+        assert str(pipeline.max_bad_rows) == limit
+    for wrong in ("101%", "few", "-1", "1 %"):
+        with pytest.raises(ConfigurationError, match="max_bad_rows is a number of rows"):
+            parse(f'max_bad_rows = "{wrong}"\n{REAL_TIME}')
+
+
 def test_a_dead_letter_topic_keeps_its_records_unless_the_file_says_otherwise() -> None:
     pipeline = parse(REAL_TIME.replace("[source]", 'dead_letter_topic = "bad"\n[source]'))
     assert isinstance(pipeline, QueryPipeline)

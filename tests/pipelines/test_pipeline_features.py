@@ -152,11 +152,19 @@ def test_a_bad_row_fails_its_pipeline_and_no_other(
     lenient = (
         strict.replace('"fail"', '"null"').replace(".job", ".lenient").replace('"state"', '"s2"').replace("out", "o2")
     )
-    jobs = [job(tmp_path, text, kind="real_time", **names) for text in (strict, lenient)]
+    limited = 'max_bad_rows = "0"\n' + lenient.replace(".lenient", ".limited").replace('"s2"', '"s3"').replace(
+        "o2", "o3"
+    )
+    jobs = [job(tmp_path, text, kind="real_time", **names) for text in (strict, lenient, limited)]
     seen: list[list[Status]] = []
-    with pytest.raises(PipelineError, match=r"job: .*-0 offset 2: the value is not JSON, and on_bad_row is fail"):
+    with pytest.raises(
+        PipelineError, match=r"job: .*-0 offset 2: the value is not JSON, and on_bad_row is fail"
+    ) as caught:
         run_pipelines(spark, jobs, on_status=lambda statuses: seen.append(list(statuses)))
-    assert [(each.state, each.restarts) for each in seen[-1]] == [(State.FAILED, 0), (State.DONE, 0)]
+    assert "1 of 3 records are bad rows, more than max_bad_rows = 0; some values" in str(caught.value)
+    assert "fields (the value is not JSON); their fields are null" in str(caught.value)
+    states = [(each.state, each.restarts) for each in seen[-1]]
+    assert states == [(State.FAILED, 0), (State.DONE, 0), (State.FAILED, 0)]
     assert pq.read_table(tmp_path / "o2")["number"].to_pylist() == [0, 1, None]
 
 

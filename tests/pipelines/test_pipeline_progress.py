@@ -3,7 +3,11 @@
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from odradek.model import TopicPartition
+from odradek.pipelines.attempts import too_many_bad_rows
+from odradek.pipelines.config import BadRowLimit
 from odradek.pipelines.errors import is_final, sentence_of
 from odradek.pipelines.progress import Figures, add_reports, offsets_of
 
@@ -50,11 +54,29 @@ def test_lag_is_what_the_last_report_s_ends_of_logs_are_ahead_of_its_batch() -> 
 
 def test_the_input_of_each_stream_is_counted() -> None:
     one = report(0, 10, 4)
-    one.observedMetrics["odradek.a"] = SimpleNamespace(bad_rows=2, tombstones=1)
-    one.observedMetrics["odradek.b"] = SimpleNamespace(bad_rows=1, tombstones=0)
+    one.observedMetrics["odradek.a"] = SimpleNamespace(bad_rows=2, tombstones=1, reason="field n is not INT: x")
+    one.observedMetrics["odradek.b"] = SimpleNamespace(bad_rows=1, tombstones=0, reason=None)
     one.observedMetrics["mine"] = SimpleNamespace(rows=7)
     figures, _ = add_reports(Figures(), [one], after_batch=-1)
     assert (figures.records_in, figures.bad_rows, figures.tombstones) == (10, 3, 1)
+    assert figures.bad_row_reason == "field n is not INT: x"
+
+
+@pytest.mark.parametrize(
+    ("limit", "bad_rows", "text"),
+    [
+        (BadRowLimit(share=0.01), 12, None),
+        (BadRowLimit(share=0.01), 13, "11 of 1,000 records are bad rows, more than max_bad_rows = 1%"),
+        (BadRowLimit(rows=12), 12, None),
+        (BadRowLimit(rows=12), 13, "13 of 5,000 records are bad rows, more than max_bad_rows = 12"),
+        (BadRowLimit(share=1.0), 1_002, None),
+    ],
+)
+def test_a_share_counts_since_the_last_comparison_and_a_number_since_the_start(
+    limit: BadRowLimit, bad_rows: int, text: str | None
+) -> None:
+    before = Figures(records_in=4_000, bad_rows=2)
+    assert too_many_bad_rows(limit, before, Figures(records_in=5_000, bad_rows=bad_rows)) == text
 
 
 def test_observations_of_spark_connect_have_a_schema() -> None:

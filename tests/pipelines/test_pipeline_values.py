@@ -41,11 +41,12 @@ BAD: list[tuple[bytes, str]] = [
     (b'{"n":1}]} xyz', "the value is not one JSON object"),
     (b'{"n":1},{"n":2}', "the value is not one JSON object"),
     (b"null", "the value is not one JSON object"),
-    (b'[{"n":1}]', "the value does not fit the schema"),
-    (b"5", "the value does not fit the schema"),
-    (b'"text"', "the value does not fit the schema"),
-    (b'{"n":"abc"}', "the value does not fit the schema"),
-    (b'{"n":99999999999}', "the value does not fit the schema"),
+    (b'[{"n":1}]', "the value is not one JSON object"),
+    (b"5", "the value is not one JSON object"),
+    (b'"text"', "the value is not one JSON object"),
+    (b'{"n":"abc"}', "field n is not INT: abc"),
+    (b'{"c":5,"n":99999999999}', "field n is not INT: 99999999999"),
+    (b'{"n":{"a":[1]}}', 'field n is not INT: {"a":[1]}'),
     (b'{"c":"\xff\xfe"}', "the value is not UTF-8"),
 ]
 

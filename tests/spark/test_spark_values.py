@@ -77,6 +77,20 @@ def test_an_avro_record_has_all_its_types():
     assert decoder.fields.field("price").type == pa.decimal128(10, 2)
 
 
+def test_a_number_beyond_its_type_is_named_with_its_field():
+    class Numbers:
+        fields = pa.struct([("name", pa.string()), ("n", pa.int32())])
+
+        def __call__(self, value: bytes) -> dict[str, Any]:
+            return {"name": "x", "n": int(value)}
+
+    numbers = decode_arrays(iter([pa.array([b"5", b"99999999999"])]), Numbers())
+    assert [row["reason"] for array in numbers for row in array.to_pylist()] == [
+        None,
+        "field n is not int32: Value 99999999999 too large to fit in C integer type",
+    ]
+
+
 def test_bytes_that_are_no_avro_record_have_a_reason():
     decoder, good = AvroDecoder(schema=json.dumps(AVRO)), avro(AVRO, ORDER)
     no_record = "the value is not a record of the Avro schema: "

@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 from odradek.clients import Admin
 from odradek.clients.offsets import LATEST
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
-from odradek.pipelines.config import AnyPipeline, MirrorPipeline, QueryPipeline, is_url
+from odradek.pipelines.config import AnyPipeline, BadRowLimit, MirrorPipeline, QueryPipeline, is_url
 from odradek.pipelines.errors import is_final, sentence_of, spark_errors
 from odradek.pipelines.files.compaction import compact
 from odradek.pipelines.files.sink_files import prepare_directory
@@ -27,6 +27,10 @@ TOPICS_SECONDS: Final = 5.0
 """The interval at which a mirror looks for new topics and partitions, and copies group offsets."""
 CONFIGS_SECONDS: Final = 30.0
 """The interval at which a mirror copies changed topic configurations."""
+COMPARED_RECORDS: Final = 1_000
+"""The records after which the share of bad rows among them is compared with its limit; then counting begins anew."""
+LEAST_RECORDS: Final = 100
+"""The records of which a share is taken at the end: of a few, one bad row would be a large share."""
 _DEAD_LETTER_REPLICAS: Final = 3
 """The replicas of a new dead letter topic, as in Kafka Connect, if there are so many brokers."""
 
@@ -67,6 +71,8 @@ class QueryAttempt:
         self._spark, self._disk = spark, runtime.disk
         self._is_open, self._is_stopped = True, False
         self._figures, self._last_batch = Figures(), -1
+        self._compared = Figures()
+        """The counts when bad rows were last compared with their limit."""
         self._topics: MirrorTopics | None = None
         self._topics_at = self._configs_at = self._clock.monotonic()
         self._groups = MirrorGroups(pipeline, runtime.disk) if isinstance(pipeline, MirrorPipeline) else None
@@ -101,13 +107,14 @@ class QueryAttempt:
         before = self._figures
         self._figures, self._last_batch = add_reports(before, reports, after_batch=self._last_batch)
         if self._figures.bad_rows and not before.bad_rows and isinstance(self._pipeline, QueryPipeline):
-            _log.warning("%s: %s", self._pipeline.name, _bad_rows_text(self._pipeline))
+            _log.warning("%s: %s", self._pipeline.name, _bad_rows_text(self._pipeline, self._figures))
         if reports:
             offsets = offsets_of(reports[-1])
             self._progress.commit(offsets)
             if active and self._backfill is not None and self._backfill.is_complete(offsets):
                 self._query.stop()
                 active = False
+        self._limit_bad_rows(is_end=not active)
         if active:
             self._look_for_topics()
         else:
@@ -119,6 +126,20 @@ class QueryAttempt:
             if not self._is_stopped:
                 self._compact()
         return self._figures, active
+
+    def _limit_bad_rows(self, *, is_end: bool) -> None:
+        if not isinstance(self._pipeline, QueryPipeline):
+            return
+        limit, since = self._pipeline.max_bad_rows, self._compared
+        if limit.share is not None:
+            if self._figures.records_in - since.records_in < (LEAST_RECORDS if is_end else COMPARED_RECORDS):
+                return
+            self._compared = self._figures
+        if (text := too_many_bad_rows(limit, since, self._figures)) is not None:
+            text += "; " + _bad_rows_text(self._pipeline, self._figures)
+            self._query.stop()
+            self._close()
+            raise AttemptFailedError(text, details=text, is_final=True)
 
     def wait(self, seconds: float) -> None:
         from pyspark.errors import StreamingQueryException
@@ -206,8 +227,19 @@ class Backfill:
         return bool(self._ends) and all(offsets.get(each, 0) >= end for each, end in self._ends.items())
 
 
-def _bad_rows_text(pipeline: QueryPipeline) -> str:
-    what = "some values do not have their stream's fields; "
+def too_many_bad_rows(limit: BadRowLimit, before: Figures, after: Figures) -> str | None:
+    """Return how a limit is exceeded: by all rows of an attempt, or by the share of the records since `before`."""
+    bad, records = after.bad_rows, after.records_in
+    if limit.share is not None:
+        bad, records = bad - before.bad_rows, records - before.records_in
+    most = limit.rows if limit.share is None else records * limit.share
+    if most is None or bad <= most:
+        return None
+    return f"{bad:,} of {records:,} records are bad rows, more than max_bad_rows = {limit}"
+
+
+def _bad_rows_text(pipeline: QueryPipeline, figures: Figures) -> str:
+    what = f"some values do not have their stream's fields ({figures.bad_row_reason}); "
     if pipeline.on_bad_row == "null":
         return what + "their fields are null"
     place = pipeline.dead_letters if pipeline.dead_letter_topic is None else f"topic {pipeline.dead_letter_topic}"

@@ -38,6 +38,8 @@ class Figures(Struct, frozen=True, kw_only=True):
     batches: int = 0
     bad_rows: int = 0
     """Records whose values do not fit their stream's fields."""
+    bad_row_reason: str | None = None
+    """Why one of them does not."""
     tombstones: int = 0
     """Records without a value, of streams whose values have fields."""
     lag: int | None = None
@@ -54,6 +56,7 @@ class Figures(Struct, frozen=True, kw_only=True):
             records_late=self.records_late + later.records_late,
             batches=self.batches + later.batches,
             bad_rows=self.bad_rows + later.bad_rows,
+            bad_row_reason=later.bad_row_reason or self.bad_row_reason,
             tombstones=self.tombstones + later.tombstones,
             lag=self.lag if later.lag is None else later.lag,
             rows_per_second=later.rows_per_second or self.rows_per_second,
@@ -68,7 +71,7 @@ def add_reports(figures: Figures, reports: Sequence[Any], *, after_batch: int) -
     """
     records_in, records_out = figures.records_in, figures.records_out
     late, batches = figures.records_late, figures.batches
-    bad_rows, tombstones = figures.bad_rows, figures.tombstones
+    bad_rows, tombstones, reason = figures.bad_rows, figures.tombstones, figures.bad_row_reason
     lag, speed, duration = figures.lag, figures.rows_per_second, figures.batch_seconds
     for report in reports:
         if report.batchId <= after_batch or "addBatch" not in report.durationMs:
@@ -76,11 +79,12 @@ def add_reports(figures: Figures, reports: Sequence[Any], *, after_batch: int) -
         after_batch = report.batchId
         records_in += report.numInputRows
         observed = report.observedMetrics.get(OBSERVED)
-        records_out += _count(observed, "rows")
+        records_out += _observed(observed, "rows") or 0
         for name, counted in report.observedMetrics.items():
             if name.startswith(f"{OBSERVED}."):
-                bad_rows += _count(counted, "bad_rows")
-                tombstones += _count(counted, "tombstones")
+                bad_rows += _observed(counted, "bad_rows") or 0
+                tombstones += _observed(counted, "tombstones") or 0
+                reason = _observed(counted, "reason") or reason
         late += sum(operator.numRowsDroppedByWatermark for operator in report.stateOperators)
         batches += 1
         if report.numInputRows:
@@ -94,6 +98,7 @@ def add_reports(figures: Figures, reports: Sequence[Any], *, after_batch: int) -
         records_late=late,
         batches=batches,
         bad_rows=bad_rows,
+        bad_row_reason=reason,
         tombstones=tombstones,
         lag=lag,
         rows_per_second=speed,
@@ -102,13 +107,13 @@ def add_reports(figures: Figures, reports: Sequence[Any], *, after_batch: int) -
     return figures, after_batch
 
 
-def _count(observed: Any, name: str) -> int:
-    """Return count `name` of an observation, 0 if missing. Spark Connect gives `values` in the order of a `schema`."""
+def _observed(observed: Any, name: str) -> Any:
+    """Return a metric of an observation, None if missing. Spark Connect gives `values` in the order of a `schema`."""
     schema = getattr(observed, "schema", None)
     if schema is None:
-        return getattr(observed, name, None) or 0
+        return getattr(observed, name, None)
     names = [field["name"] for field in schema["fields"]]
-    return observed.values[names.index(name)] or 0
+    return observed.values[names.index(name)] if name in names else None
 
 
 def lag_of(report: Any) -> int | None:

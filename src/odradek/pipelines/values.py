@@ -20,6 +20,11 @@ from odradek.spark.values import AvroDecoder, Decoder, ProtobufDecoder, decoded,
 from odradek.spark.writing.dead_letters import Destination, without_dead_letters
 
 _END: Final = "__odradek_end"
+_NO_OBJECT: Final = "the value is not one JSON object"
+_MOST_FIELDS: Final = 100
+"""The fields of which a reason may speak: each makes the query's plan larger."""
+_MOST_CHARACTERS: Final = 60
+"""How much of a type and of a value a reason shows."""
 _CORRUPT: Final = "__odradek_corrupt"
 """The field where `from_json` puts a text that it cannot parse."""
 
@@ -43,6 +48,7 @@ def parse_values(records: Any, stream: Stream, columns: list[Any], bad_rows: Des
     checked = parsed.withColumn("_reason", reason).observe(
         f"{OBSERVED}.{stream.name}",
         sql.count("_reason").alias("bad_rows"),
+        sql.max("_reason").alias("reason"),
         sql.count_if(sql.col("_value").isNull()).alias("tombstones"),
     )
     shown = records.select(*columns).columns
@@ -106,7 +112,7 @@ def _json(stream: Stream) -> tuple[list[Any], Any, Any, Any]:
     fields = _fields(stream)
     options = {"columnNameOfCorruptRecord": _CORRUPT}
     parser = sql.from_json(_delimited("value"), _delimited_schema(fields), options)
-    return fields, parser, sql.col("_parsed.value").getItem(0), _reason()
+    return fields, parser, sql.col("_parsed.value").getItem(0), _reason(fields)
 
 
 def _fields(stream: Stream) -> list[Any]:
@@ -133,12 +139,29 @@ def _delimited_schema(fields: list[Any]) -> Any:
     return StructType([StructField("value", ArrayType(element)), StructField(_CORRUPT, StringType())])
 
 
-def _reason() -> Any:
+def _misfit(fields: list[Any]) -> Any:
+    """Return which of the fields a JSON object does not fit; each field is parsed alone."""
+    from pyspark.sql import functions as sql
+
+    misfit = sql
+    for field in fields[:_MOST_FIELDS]:
+        alone = sql.from_json(_delimited("_value"), _delimited_schema([field]), {"columnNameOfCorruptRecord": _CORRUPT})
+        found = sql.get_json_object(sql.col("_value").cast("string"), f"$['{field.name}']")
+        text = sql.concat(
+            sql.lit(f"field {field.name} is not {field.dataType.simpleString()[:_MOST_CHARACTERS].upper()}: "),
+            sql.left(sql.coalesce(found, sql.lit("?")), sql.lit(_MOST_CHARACTERS)),
+        )
+        misfit = misfit.when(alone.getField(_CORRUPT).isNotNull(), text)
+    return misfit.otherwise("the value does not fit the schema")
+
+
+def _reason(fields: list[Any]) -> Any:
     """Return why a value is not one JSON object of the stream's fields; null for an object or a tombstone."""
     from pyspark.sql import functions as sql
 
     value, parsed = sql.col("_value"), sql.col("_parsed.value")
     text = value.cast("string")
+    trimmed = sql.btrim(text, sql.lit(" \t\r\n"))
     is_one_object = (
         (sql.size(parsed) == 2)
         & parsed.getItem(0).isNotNull()
@@ -146,13 +169,13 @@ def _reason() -> Any:
     )
     return (
         sql.when(value.isNull(), None)
-        .when(sql.length(sql.btrim(text, sql.lit(" \t\r\n"))) == 0, "the value is empty")
+        .when(sql.length(trimmed) == 0, "the value is empty")
         .when(~sql.is_valid_utf8(text), "the value is not UTF-8")
         .when(
             sql.col(f"_parsed.{_CORRUPT}").isNotNull(),
-            sql.when(sql.try_parse_json(_delimited("_value")).isNull(), "the value is not JSON").otherwise(
-                "the value does not fit the schema"
-            ),
+            sql.when(sql.try_parse_json(_delimited("_value")).isNull(), "the value is not JSON")
+            .when(~sql.startswith(trimmed, sql.lit("{")), _NO_OBJECT)
+            .otherwise(_misfit(fields)),
         )
-        .when(~sql.coalesce(is_one_object, sql.lit(False)), "the value is not one JSON object")
+        .when(~sql.coalesce(is_one_object, sql.lit(False)), _NO_OBJECT)
     )

@@ -8,6 +8,7 @@ from odradek.pipelines.config.parsing import PipelineFile, load_file, load_pipel
 from odradek.pipelines.config.pipelines import (
     FILE_FORMATS,
     AnyPipeline,
+    BadRowLimit,
     MirrorPipeline,
     Pipeline,
     QueryPipeline,
@@ -24,6 +25,7 @@ from odradek.pipelines.config.pipelines import (
 __all__ = [
     "FILE_FORMATS",
     "AnyPipeline",
+    "BadRowLimit",
     "MirrorPipeline",
     "Pipeline",
     "PipelineFile",

@@ -15,6 +15,7 @@ from odradek.pipelines.config.lines import key_lines, line_in_value, line_of
 from odradek.pipelines.config.pipelines import (
     FILE_FORMATS,
     AnyPipeline,
+    BadRowLimit,
     MirrorPipeline,
     QueryPipeline,
     Restart,
@@ -165,10 +166,18 @@ def _query(top: TomlTable, source_table: TomlTable, common: dict[str, Any], dire
         function=function,
         sink=_sink(top.table("sink"), kind, directory),
         on_bad_row=on_bad_row,
+        max_bad_rows=_bad_row_limit(top),
         dead_letters=dead_letters,
         dead_letter_topic=topic,
         **created,
     )
+
+
+def _bad_row_limit(top: TomlTable) -> BadRowLimit:
+    text = top.text("max_bad_rows", "50%")
+    if not (found := re.fullmatch(r"(\d+)|(\d+(?:\.\d+)?)%", text)) or float(found[2] or 0) > 100:
+        raise top.error("max_bad_rows", f"is a number of rows, such as '20', or a share up to '100%', not {text!r}")
+    return BadRowLimit(rows=int(found[1])) if found[1] else BadRowLimit(share=float(found[2]) / 100)
 
 
 def _function(table: TomlTable, key: str) -> str | None:

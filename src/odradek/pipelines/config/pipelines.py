@@ -22,6 +22,16 @@ class Topics(Struct, frozen=True, kw_only=True):
     pattern: str
 
 
+class BadRowLimit(Struct, frozen=True, kw_only=True):
+    """How many bad rows a run of a pipeline may have, or which share of its records; the other one is None."""
+
+    rows: int | None = None
+    share: float | None = None
+
+    def __str__(self) -> str:
+        return str(self.rows) if self.share is None else f"{self.share * 100:g}%"
+
+
 class Source(Struct, frozen=True, kw_only=True):
     """The cluster to read, and the options of the read."""
 
@@ -125,6 +135,7 @@ class QueryPipeline(Pipeline, frozen=True, kw_only=True):
     """`MODULE:NAME` of a function instead of `sql`."""
     sink: Sink
     on_bad_row: str
+    max_bad_rows: BadRowLimit
     dead_letters: str
     dead_letter_topic: str | None
     dead_letter_replication_factor: int | None

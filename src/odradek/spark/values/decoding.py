@@ -82,5 +82,15 @@ def _decode(value: bytes | None, decoder: Decoder) -> dict[str, Any]:
 def _converted(row: dict[str, Any], kind: pa.StructType) -> pa.Array:
     try:
         return pa.array([row], kind)
-    except (pa.ArrowException, OverflowError) as error:
-        return pa.array([{"reason": f"the value has a number that its type cannot hold: {error}"}], kind)
+    except (pa.ArrowException, OverflowError):
+        return pa.array([{"reason": _misfit(row["value"], kind.field("value").type)}], kind)
+
+
+def _misfit(value: dict[str, Any], fields: pa.StructType) -> str:
+    """Return which field has a value that its type cannot hold."""
+    for field in fields:
+        try:
+            pa.array([value.get(field.name)], field.type)
+        except (pa.ArrowException, OverflowError) as error:
+            return f"field {field.name} is not {field.type}: {error}"
+    return "the value has a number that its type cannot hold"

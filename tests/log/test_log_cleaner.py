@@ -39,7 +39,7 @@ def test_damage_makes_a_log_uncleanable_and_the_others_go_on(caplog: pytest.LogC
     room.log.segments[0].close()
     with caplog.at_level(logging.ERROR):
         assert room.compact() == 1
-    assert "wrong checksum (byte 0)" in room.manager.cleaner.uncleanable[T0]
+    assert "wrong checksum, at offset 0 (byte 0)" in room.manager.cleaner.uncleanable[T0]
     assert "/data/t-0 is uncleanable" in caplog.text
     assert room.compact() == 0
     assert room.manager.cleaner.uncleanable_bytes == len(data)

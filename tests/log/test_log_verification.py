@@ -191,10 +191,10 @@ def with_changes(number: int, **changes: int) -> Harm:
         pytest.param(of_magic(1), "message format 1", id="magic 1"),
         pytest.param(of_magic(9), "unknown magic 9", id="magic 9"),
         pytest.param(too_short, "declares 52 bytes", id="a length that cannot be"),
-        pytest.param(twice, "was expected", id="a batch twice"),
-        pytest.param(with_changes(4, base_offset=1), "begins at offset 1, where", id="an offset that falls"),
-        pytest.param(with_changes(4, last_offset_delta=-2), "cannot be in this segment", id="a negative delta"),
-        pytest.param(with_changes(4, record_count=9), "declares 9 records", id="too many records"),
+        pytest.param(twice, ", not from ", id="a batch twice"),
+        pytest.param(with_changes(4, base_offset=1), "the offsets 1 to ", id="an offset that falls"),
+        pytest.param(with_changes(4, last_offset_delta=-2), ", not from ", id="a negative delta"),
+        pytest.param(with_changes(4, record_count=9), "a count of 9 records", id="too many records"),
         pytest.param(with_changes(4, attributes=6), "unknown codec 6", id="no codec"),
     ],
 )
@@ -213,7 +213,7 @@ def test_a_leader_epoch_that_falls_is_named() -> None:
     path = next(f"{each}.log" for each in segments(disk) if batches(disk, f"{each}.log")[0][1].base_offset > 30)
     position = rewrite(disk, path, 1, partition_leader_epoch=1)
     found = {finding.path: finding for finding in verify(disk) if finding.is_damage}
-    assert (found[path].byte, "of leader epoch 1, after one of 2" in found[path].reason) == (position, True)
+    assert (found[path].byte, "leader epoch 1, after 2" in found[path].reason) == (position, True)
 
 
 def test_an_unreadable_record_is_found_when_records_are_requested() -> None:

@@ -5,11 +5,11 @@ reads, `log_writer` writes, syncs and handles failures of both, `segment_deletio
 batch is a view of the network buffer: it gets its offset in place and is written without a copy, with the other batches
 of the same turn of the event loop (`broker.replication.writer`).
 
-`validation` checks batches and their CRC, those of producers and those fetched from a leader, `batch_contents` their
-records. `pending_writes` has appended batches and the job that writes them, `durability` the synced offsets and the
-job that syncs, which also writes the leader epoch cache. `retention` selects segments to delete, `time_lookup` finds
-offsets by timestamp. `log_config` is the configuration, `names` has the names of files and folders, `errors` the
-exceptions.
+`validation` checks batches and their CRC, those of producers and those fetched from a leader, `continuity` whether one
+continues a log, `batch_contents` their records. `pending_writes` has appended batches and the job that writes them,
+`durability` the synced offsets and the job that syncs, which also writes the leader epoch cache. `retention` selects
+segments to delete, `time_lookup` finds offsets by timestamp. `log_config` is the configuration, `names` has the names
+of files and folders, `errors` the exceptions.
 
 `directories` has `LogManager`, all logs of a broker; `recovery` opens a log, `segments` has its segment files,
 `checkpoints` the text files beside them, `producers` the idempotent producers. `cleaner` compacts logs, `inspection`

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from odradek.config import LONG_MAX
 from odradek.log.batch_contents import RecordLimits, check_records, compiled_check, open_records, store_records
+from odradek.log.continuity import discontinuity
 from odradek.log.log_config import LOG_APPEND_TIME, LogConfig
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.batches import record_batch
@@ -174,15 +175,9 @@ def _checked(records: memoryview, log_end_offset: int, leader_epoch: int) -> Ite
     """Yield batches, raise `KafkaError` at an invalid one; gaps between offsets are valid (compaction)."""
     expected, epoch = log_end_offset, leader_epoch
     for position, header in iterate_batches(records):
-        offset = header.base_offset
-        if not verify_crc(records, position, header):
-            raise CorruptBatchError(f"the batch at offset {offset} was damaged in transit: its checksum is wrong")
-        if offset < expected or header.last_offset_delta < 0:
-            raise CorruptBatchError(f"a batch from {offset} to {header.last_offset} does not follow offset {expected}")
-        if header.partition_leader_epoch < epoch:
-            raise CorruptBatchError(
-                f"the batch at offset {offset} has leader epoch {header.partition_leader_epoch}, after {epoch}"
-            )
+        fault = discontinuity(header, records, position, next_offset=expected, leader_epoch=epoch)
+        if fault is not None:
+            raise CorruptBatchError(f"the batch at offset {header.base_offset} has {fault}")
         yield position, header
         expected, epoch = header.next_offset, header.partition_leader_epoch
 

@@ -3,11 +3,12 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from odradek.log.continuity import described, discontinuity
 from odradek.log.errors import DamagedFileError
 from odradek.log.segments.batch_scan import FoundBatch, scan_file
 from odradek.log.segments.segment_swap import Source
 from odradek.model import Buffer
-from odradek.protocol.batches.record_batch import BatchHeader, verify_crc
+from odradek.protocol.batches.record_batch import BatchHeader
 from odradek.runtime import File
 
 
@@ -66,17 +67,6 @@ def read_chunks(file: File, source: Source, *, position: int, read_bytes: int) -
 def check(found: FoundBatch, source: Source, lowest: int) -> None:
     """Raise `DamagedFileError` for a wrong checksum, or for offsets below `lowest` or beyond the segment."""
     header = found.header
-    if not verify_crc(found.data, 0, header):
-        raise wrong_checksum(source, found.position)
-    if header.last_offset_delta < 0 or header.base_offset < lowest or header.next_offset > source.next_offset:
-        raise DamagedFileError(
-            source.path,
-            found.position,
-            f"has a batch with the offsets {header.base_offset} to {header.last_offset} among those from {lowest} to"
-            f" {source.next_offset - 1}",
-        )
-
-
-def wrong_checksum(source: Source, position: int) -> DamagedFileError:
-    """Return the error for a batch at `position` with a wrong checksum."""
-    return DamagedFileError(source.path, position, "has a batch with a wrong checksum")
+    fault = discontinuity(header, found.data, next_offset=lowest, last_offset=source.next_offset - 1)
+    if fault is not None:
+        raise DamagedFileError(source.path, found.position, described(header, fault))

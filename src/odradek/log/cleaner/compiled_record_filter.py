@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from odradek.columns.compaction_rows import BATCH, FULL, KEPT, MIN_RECORD_BYTES, MOST_GROWTH, RESULT
-from odradek.log.cleaner.checked_batches import Chunk, Piece, Run, Section, check, wrong_checksum
+from odradek.log.cleaner.checked_batches import Chunk, Piece, Run, Section, check
 from odradek.log.cleaner.offset_map import OffsetMap
 from odradek.log.cleaner.record_filter import Kept, KeptBatch, KeptRun
 from odradek.log.errors import TruncatedFileError
@@ -89,7 +89,9 @@ class CompiledRecordFilter:
         starts = (batches["place"] - place).tolist()
         for start, length, crc in zip(starts, batches["size"].tolist(), batches["crc"].tolist(), strict=True):
             if crc32c(data[start + CRC_START : start + length]) != crc:
-                raise wrong_checksum(source, position + start)
+                check(
+                    FoundBatch(position + start, read_header(data, start), data[start : start + length]), source, lowest
+                )
         found: list[FoundBatch | Run] = []
         first = 0
         for row in np.flatnonzero(batches["is_other"]).tolist():

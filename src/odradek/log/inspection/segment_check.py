@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from odradek.log.checkpoints.leader_epoch_cache import NO_EPOCH
+from odradek.log.continuity import WRONG_CHECKSUM, described, discontinuity
 from odradek.log.errors import DamagedFileError
 from odradek.log.inspection.file_contents import Pair, read_pairs
 from odradek.log.producers.producer_state import ProducerState
@@ -15,7 +16,7 @@ from odradek.log.segments import offset_index, time_index
 from odradek.log.segments.batch_scan import FoundBatch
 from odradek.log.segments.segment import MAX_RELATIVE_OFFSET
 from odradek.log.segments.time_index import NO_TIMESTAMP
-from odradek.protocol.batches.record_batch import BatchHeader, CorruptBatchError, verify_crc
+from odradek.protocol.batches.record_batch import CODEC_MASK, BatchHeader, Codec, CorruptBatchError
 from odradek.protocol.batches.records import decode_records
 
 
@@ -71,14 +72,20 @@ class LogCheck(FileCheck):
     def batch(self, found: FoundBatch) -> bool:
         """Check a batch; return whether it is valid."""
         position, header, data = found
-        if not verify_crc(data, 0, header):
-            self.fail(position, f"has a batch with a wrong checksum, at offset {header.base_offset}")
-            return False
-        reason = self._fault(header) or (self._fault_of_records(header, data) if self._records else None)
+        chain, last_offset = self._chain, self._base_offset + MAX_RELATIVE_OFFSET
+        reason = discontinuity(
+            header,
+            data,
+            next_offset=max(self._base_offset, chain.next_offset),
+            last_offset=last_offset,
+            leader_epoch=chain.leader_epoch,
+        )
+        if reason is None:
+            reason = self._fault(header) or (self._fault_of_records(header, data) if self._records else None)
         if reason is not None:
-            self.fail(position, f"has a batch {reason}")
-        chain = self._chain
-        if not self._is_in_segment(header):
+            self.fail(position, described(header, reason))
+        is_in_segment = self._base_offset <= header.base_offset <= header.last_offset <= last_offset
+        if not is_in_segment or reason == WRONG_CHECKSUM:
             return False
         if header.base_offset > max(chain.next_offset, self._cleaned_offset):
             self.warn(
@@ -90,28 +97,12 @@ class LogCheck(FileCheck):
         chain.leader_epoch = max(chain.leader_epoch, header.partition_leader_epoch)
         return reason is None
 
-    def _is_in_segment(self, header: BatchHeader) -> bool:
-        """Return whether the offsets are inside the segment; no checksum covers the base offset."""
-        return self._base_offset <= header.base_offset <= header.last_offset <= self._base_offset + MAX_RELATIVE_OFFSET
-
-    def _fault(self, header: BatchHeader) -> str | None:
-        chain, base, last = self._chain, header.base_offset, header.last_offset
-        if base < self._base_offset:
-            return f"that begins at offset {base}, before its segment"
-        if base < chain.next_offset:
-            return f"that begins at offset {base}, where {chain.next_offset} was expected"
-        if header.last_offset_delta < 0 or last - self._base_offset > MAX_RELATIVE_OFFSET:
-            return f"at offset {base} that ends at offset {last}, which cannot be in this segment"
+    @staticmethod
+    def _fault(header: BatchHeader) -> str | None:
         if not 0 <= header.record_count <= header.last_offset_delta + 1:
-            return f"at offsets {base} to {last} that declares {header.record_count} records"
-        if header.partition_leader_epoch < chain.leader_epoch:
-            return (
-                f"at offset {base} of leader epoch {header.partition_leader_epoch}, after one of {chain.leader_epoch}"
-            )
-        try:
-            assert header.codec is not None
-        except CorruptBatchError:
-            return f"at offset {base} with the unknown codec {header.attributes & 7}"
+            return f"a count of {header.record_count} records up to offset {header.last_offset}"
+        if header.attributes & CODEC_MASK >= len(Codec):
+            return f"the unknown codec {header.attributes & CODEC_MASK}"
         return None
 
     @staticmethod
@@ -119,11 +110,11 @@ class LogCheck(FileCheck):
         try:
             offsets = [record.offset for record in decode_records(data)]
         except CorruptBatchError as error:
-            return f"at offset {header.base_offset} whose records cannot be read: {error}"
+            return f"records that cannot be read: {error}"
         due = header.base_offset
         for offset in offsets:
             if not due <= offset <= header.last_offset:
-                return f"at offsets {header.base_offset} to {header.last_offset} with a record at offset {offset}"
+                return f"a record at offset {offset}, and offsets up to {header.last_offset}"
             due = offset + 1
         return None
 

@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
+from odradek.log.continuity import described, discontinuity
 from odradek.log.errors import DamagedFileError
 from odradek.log.segments.batch_scan import scan_file
 from odradek.log.segments.old_formats import old_message
 from odradek.log.segments.segment import Segment
 from odradek.log.segments.segments import Segments
-from odradek.protocol.batches.record_batch import verify_crc
 from odradek.runtime import Disk
 
 
@@ -90,13 +90,9 @@ class DamageCheck(Struct, kw_only=True):
         lowest = segment.base_offset
         try:
             for position, header, data in scan_file(file, path, self.size):
-                if not verify_crc(data, 0, header):
-                    return DamagedFileError(path, position, f"has a wrong checksum at offset {header.base_offset}")
-                if not lowest <= header.base_offset <= header.last_offset < self.next_offset:
-                    offsets = f"{header.base_offset} to {header.last_offset}"
-                    return DamagedFileError(
-                        path, position, f"has a batch with the offsets {offsets}, and {lowest} was expected"
-                    )
+                fault = discontinuity(header, data, next_offset=lowest, last_offset=self.next_offset - 1)
+                if fault is not None:
+                    return DamagedFileError(path, position, described(header, fault))
                 lowest = header.next_offset
         except DamagedFileError as error:
             is_old = old_message(file, error.byte, self.size) is not None

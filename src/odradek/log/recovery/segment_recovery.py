@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from odradek.log.checkpoints.leader_epoch_cache import LeaderEpochs
+from odradek.log.continuity import discontinuity
 from odradek.log.errors import DamagedFileError
 from odradek.log.producers.producer_state import ProducerState
 from odradek.log.segments.old_formats import old_message
@@ -116,7 +117,7 @@ class _Check:
     def _check_chunk(self, chunk: memoryview) -> bool:
         """Check the whole batches in `chunk`, read at `position`; return whether all are valid."""
         at, end = 0, len(chunk)
-        start, size, base = self.position, self._size, self._segment.base_offset
+        start, size, highest = self.position, self._size, self._segment.base_offset + MAX_RELATIVE_OFFSET
         interval = self._segment.config.index_interval_bytes
         expected, epoch, since = self._next_offset, self._epoch, self._since_entry
         latest, latest_offset = self._max_timestamp, self._max_offset
@@ -127,14 +128,12 @@ class _Check:
             first, length, leader_epoch, magic, crc, attributes, delta, _, timestamp, producer_id, _, _, _ = fields
             last = first + delta
             stop = at + length + LENGTH_OVERHEAD
+            header = tuple.__new__(BatchHeader, fields)
             if (
                 magic != MAGIC
                 or length < _SHORTEST
-                or first < expected
-                or delta < 0
-                or last - base > MAX_RELATIVE_OFFSET
-                or leader_epoch < epoch
                 or start + stop > size
+                or discontinuity(header, None, next_offset=expected, last_offset=highest, leader_epoch=epoch)
             ):
                 is_valid = False
                 break
@@ -155,7 +154,7 @@ class _Check:
                 self._first_timestamp = timestamp
             if producer_id >= 0:
                 marker = decode_marker(chunk[at:stop]) if attributes & CONTROL else None
-                aborted = replay(tuple.__new__(BatchHeader, fields), marker)
+                aborted = replay(header, marker)
                 if aborted is not None:
                     self._segment.add_aborted(aborted)
             since += stop - at

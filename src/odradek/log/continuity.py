@@ -1,0 +1,39 @@
+"""The rule by which a batch continues a log: for followers, recovery, compaction, and checks for damage."""
+
+from typing import Final
+
+from odradek.log.checkpoints.leader_epoch_cache import NO_EPOCH
+from odradek.model import Buffer
+from odradek.protocol.batches.record_batch import BatchHeader, verify_crc
+
+WRONG_CHECKSUM: Final = "a wrong checksum"
+_MAX_OFFSET: Final = (1 << 63) - 1
+
+
+def discontinuity(
+    header: BatchHeader,
+    data: Buffer | None,
+    position: int = 0,
+    *,
+    next_offset: int,
+    last_offset: int = _MAX_OFFSET,
+    leader_epoch: int = NO_EPOCH,
+) -> str | None:
+    """Return what a batch has that does not continue a log, as in "the batch has a wrong checksum"; None if it does.
+
+    The log ends before `next_offset`, in `leader_epoch`; no offset may be above `last_offset`. Gaps between offsets are
+    valid, because compaction leaves them. The checksum is of the batch at `position` of `data`; None skips it.
+    """
+    if data is not None and not verify_crc(data, position, header):
+        return WRONG_CHECKSUM
+    if not next_offset <= header.base_offset <= header.last_offset <= last_offset:
+        upper = "on" if last_offset == _MAX_OFFSET else f"to {last_offset}"
+        return f"the offsets {header.base_offset} to {header.last_offset}, not from {next_offset} {upper}"
+    if header.partition_leader_epoch < leader_epoch:
+        return f"leader epoch {header.partition_leader_epoch}, after {leader_epoch}"
+    return None
+
+
+def described(header: BatchHeader, fault: str) -> str:
+    """Return the reason of a `DamagedFileError` for a batch with a `discontinuity`."""
+    return f"has a batch with {fault}, at offset {header.base_offset}"

@@ -3,6 +3,7 @@
 import logging
 import struct
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 from test_log_segments import NOW, append, new_log
@@ -174,6 +175,55 @@ def test_a_time_index_with_offsets_beyond_its_segment_is_rebuilt(active: bool, c
     largest = opened(disk).reader.find_max_timestamp()
     assert largest is not None
     assert largest.offset == 199
+
+
+@pytest.mark.parametrize("emptied", [(".index",), (".timeindex",), (".index", ".timeindex")], ids="+".join)
+def test_an_empty_index_of_the_active_segment_is_rebuilt_at_the_start(
+    emptied: tuple[str, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Kafka's DumpLogSegments leaves such files."""
+    disk, log = written()
+    active = f"/data/t-0/{log.segment_base_offsets[-1]:020d}"
+    before = {suffix: disk.read_file(active + suffix) for suffix in (".index", ".timeindex")}
+    for suffix in emptied:
+        put(disk, active + suffix, b"")
+    opened(disk).close()
+    assert {suffix: disk.read_file(active + suffix) for suffix in before} == before
+    assert caplog.text.count("an index is empty") == 1
+    opened(disk).close()
+    assert caplog.text.count("an index is empty") == 1
+
+
+def test_indexes_that_are_empty_while_their_segment_is_written_to_are_filled() -> None:
+    """Kafka's DumpLogSegments leaves empty files of an active segment, whose indexes are in memory."""
+    disk = MemoryDisk()
+    log = new_log(disk, segment_bytes=50_000, index_interval_bytes=300)
+    for number in range(100):
+        append(log, NOW + 10 * number)
+        if number == 50:
+            for suffix in (".index", ".timeindex"):
+                assert not disk.exists(FIRST + suffix)
+                put(disk, FIRST + suffix, b"")
+    log.close()
+    positions = [position for _, position in rows(disk, f"{FIRST}.index", OFFSET_ENTRY)]
+    assert positions[0] < 500
+    assert max(after - before for before, after in pairwise(positions)) < 500
+    assert rows(disk, f"{FIRST}.timeindex", TIME_ENTRY)[-1] == (NOW + 990, 99)
+
+
+@pytest.mark.parametrize("sizes", [(), (10,), (2000,), (10, 2000), (100, 10)])
+def test_a_short_active_segment_has_no_entries_and_is_not_read_again(
+    sizes: tuple[int, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = MemoryDisk()
+    log = new_log(disk, **CONFIG)
+    for size in sizes:
+        log.append(encode_batch([(NOW, None, b"x" * size, ())]), leader_epoch=0, now_ms=NOW)
+        log.write()
+    log.close()
+    assert not disk.read_file(f"{FIRST}.index")
+    opened(disk)
+    assert "an index is empty" not in caplog.text
 
 
 def test_pending_batches_keep_their_times_when_an_index_is_rebuilt() -> None:

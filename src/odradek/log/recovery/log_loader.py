@@ -168,7 +168,21 @@ def create_segment(pool: FilePool, directory: str, base_offset: int, config: Log
 
 
 def _has_valid_end(active: Segment) -> bool:
-    return active.load_end() and active.has_valid_transactions(active.next_offset)
+    return active.load_end() and active.has_valid_transactions(active.next_offset) and not _lacks_entries(active)
+
+
+def _lacks_entries(active: Segment) -> bool:
+    """Return whether an index is empty although `active` has batches with entries.
+
+    Kafka's DumpLogSegments leaves an empty file where the index of an active segment is not written yet.
+    """
+    interval = active.config.index_interval_bytes
+    has_offsets = len(active.offset_index.entries) or active.size <= interval
+    has_times = len(active.time_index.entries) or active.max_timestamp < 0
+    if has_times and (has_offsets or active.find(active.next_offset - 1) <= interval):
+        return False
+    _logger.warning("%s: an index is empty; rebuilding both", active.log.path)
+    return True
 
 
 def load_producers(

@@ -157,7 +157,7 @@ class Brokers(ControlPlane):
 
             async def ask(controller: Any, request: AlterPartitionItem = request) -> None:
                 change = alter_partition(
-                    broker.image, key, partition.leader, request, shutting_down=(), controller_epoch=controller.number
+                    broker.image, key, partition.leader, request, ineligible=(), controller_epoch=controller.number
                 )
                 if isinstance(change, StateChange):
                     broker.view.watcher.mark(topics=(key.topic,))

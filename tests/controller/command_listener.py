@@ -14,7 +14,7 @@ from odradek.broker.serving.context import Session
 from odradek.broker.serving.dispatch import Dispatcher
 from odradek.config import BrokerConfig, ListenerAddress
 from odradek.metrics.counters import BrokerCounters
-from odradek.model import TopicPartition
+from odradek.model import ErrorCode, TopicPartition
 from odradek.runtime import Listener, Runtime
 from odradek.security import ALLOW_ALL
 from odradek.wire import BufferPool, Connection, ConnectionGroup, ConnectionLimits
@@ -25,13 +25,13 @@ class NoReplicas:
 
     def __init__(self) -> None:
         self.stopped: list[tuple[TopicPartition, bool]] = []
-        self.offline: set[TopicPartition] = set()
+        self.errors: dict[TopicPartition, ErrorCode] = {}
 
     def stop_replica(self, topic_partition: TopicPartition, *, delete: bool) -> None:
         self.stopped.append((topic_partition, delete))
 
-    def is_offline(self, topic_partition: TopicPartition) -> bool:
-        return topic_partition in self.offline
+    def replica_error(self, topic_partition: TopicPartition) -> ErrorCode:
+        return self.errors.get(topic_partition, ErrorCode.none)
 
     async def wait_until_applied(self) -> None:
         await asyncio.sleep(0)

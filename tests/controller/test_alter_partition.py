@@ -25,7 +25,7 @@ def ask(cluster=CLUSTER, isr=(1, 2, 3), broker_id=1, key=KEY, shutting_down=(), 
     members = dict.fromkeys(isr, epochs)
     request = AlterPartitionItem(isr=members, **{"leader_epoch": 5, "partition_epoch": 8, **more})
     return alter_partition(
-        cluster, key, broker_id, request, shutting_down=shutting_down, controller_epoch=CONTROLLER_EPOCH
+        cluster, key, broker_id, request, ineligible=shutting_down, controller_epoch=CONTROLLER_EPOCH
     )
 
 

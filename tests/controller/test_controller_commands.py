@@ -385,7 +385,7 @@ def test_a_replica_whose_log_cannot_be_used_is_no_leader(play) -> None:
         brokers = [await world.started(number) for number in range(3)]
         await world.until(lambda: all(len(broker.image.brokers) == 3 for broker in brokers))
         key = TopicPartition("t", 0)
-        brokers[1].replicas.offline.add(key)
+        brokers[1].replicas.errors[key] = ErrorCode.kafka_storage_error
         await brokers[0].create_topics([NewTopic(name="t", assignment={0: (1, 2), 1: (1, 2)})])
         await world.until(lambda: brokers[0].image.partition(key).leader == 2)
         assert brokers[0].image.partition(key).isr == (2,)
@@ -403,11 +403,11 @@ def test_the_controller_s_own_log_that_cannot_be_used_is_no_leader_either(play) 
         brokers = [await world.started(number) for number in range(2)]
         await world.until(lambda: all(len(broker.image.brokers) == 2 for broker in brokers))
         one, two = TopicPartition("one", 0), TopicPartition("two", 0)
-        brokers[0].replicas.offline.update({one, two})
+        brokers[0].replicas.errors.update(dict.fromkeys((one, two), ErrorCode.kafka_storage_error))
         wanted = [NewTopic(name="one", assignment={0: (0,)}), NewTopic(name="two", assignment={0: (0, 1)})]
         await brokers[0].create_topics(wanted)
         await world.until(lambda: [brokers[0].image.partition(key).leader for key in (one, two)] == [-1, 1])
-        brokers[0].replicas.offline.clear()
+        brokers[0].replicas.errors.clear()
         await brokers[0].create_partitions([NewPartitions(topic="one", count=2, assignment=[(1,)])])
         await world.until(lambda: brokers[0].image.partition(one).leader == 0)
         assert brokers[0].image.partition(two).leader == 1, "nobody takes from others what they lead"

@@ -65,6 +65,24 @@ def test_a_live_replica_without_a_log_leaves_an_isr_of_others(without_log, isr, 
     assert (election.state.leader, election.state.isr) == decided
 
 
+@pytest.mark.parametrize(
+    ("full", "isr", "decided"),
+    [
+        ({1}, (1, 2, 3), (2, (2, 3))),
+        ({2}, (1, 2, 3), (1, (1, 3))),
+        ({1, 2}, (1, 2, 3), (3, (3,))),
+        ({1, 2, 3}, (1, 2, 3), None),
+        ({1}, (1,), None),
+        ({1}, (1, 4), (1, (1,))),
+    ],
+)
+def test_a_full_replica_leads_only_while_no_live_member_of_the_isr_has_space(full, isr, decided) -> None:
+    topics = [topic("a", [partition(1, isr)])]
+    on_full = {broker_id: {TopicPartition("a", 0)} for broker_id in full}
+    found = elections(image({1, 2, 3}, topics), topics, 9, BrokerConfig(), full=on_full)
+    assert [(each.state.leader, each.state.isr) for each in found] == ([] if decided is None else [decided])
+
+
 def image(live, topics) -> ClusterImage:
     endpoints = (ListenerAddress("PLAINTEXT", "host", 1),)
     brokers = {broker_id: BrokerImage(broker_id=broker_id, endpoints=endpoints) for broker_id in live}

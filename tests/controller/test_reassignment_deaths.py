@@ -69,7 +69,7 @@ class ReassignedPartition:
         )
         try:
             change = alter_partition(
-                self.cluster, KEY, self.now.leader, request, shutting_down=(), controller_epoch=CONTROLLER_EPOCH
+                self.cluster, KEY, self.now.leader, request, ineligible=(), controller_epoch=CONTROLLER_EPOCH
             )
         except KafkaError:
             return

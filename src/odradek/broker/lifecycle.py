@@ -173,7 +173,13 @@ class Broker:
             alter_partition_manager=self.alter_partition_manager,
             fetchers=self.fetchers,
             when_logs_change=self.log_dir_events.notify,
-            writer=Writer(runtime.disk, runtime.clock, cork=self.server.cork, check_fence=self.fence.check),
+            writer=Writer(
+                runtime.disk,
+                runtime.clock,
+                cork=self.server.cork,
+                check_fence=self.fence.check,
+                when_full=self.log_dir_events.notify,
+            ),
         )
         self.fence.on_change(closed=self.partitions.fence, opened=self.partitions.unfence)
         self.stray_logs = StrayLogs(self.tree, config.broker_id, self.logs, runtime.clock, image=lambda: self.image)

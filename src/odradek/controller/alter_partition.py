@@ -7,7 +7,7 @@
     recovering again, or recovering with other members          INVALID_REQUEST (KIP-704)
     the partition has this state already                        nothing is written, as after a lost response
     the state has changed since the leader read it              INVALID_UPDATE_VERSION
-    a joining broker is dead, shutting down, or being removed   INELIGIBLE_REPLICA (KIP-841, KIP-903)
+    a joining broker is dead, `ineligible`, or being removed    INELIGIBLE_REPLICA (KIP-841, KIP-903)
 
 Only joining members have to be eligible: a leader that shuts down may still add other members, so that one of them can
 become the next leader.
@@ -61,13 +61,13 @@ def alter_partition(
     broker_id: int,
     item: AlterPartitionItem,
     *,
-    shutting_down: Collection[int],
+    ineligible: Collection[int],
     controller_epoch: int,
 ) -> StateChange | None:
     """Return the state change that `broker_id` requests, or `None` if the partition has this state already.
 
-    The leader epoch stays. Raises `KafkaError` with the codes of this module's table, or UNKNOWN_TOPIC_OR_PARTITION
-    for a partition without a readable state.
+    The leader epoch stays. `ineligible` brokers shut down, or their disk is full. Raises `KafkaError` with the codes of
+    this module's table, or UNKNOWN_TOPIC_OR_PARTITION for a partition without a readable state.
     """
     partition = image.partition(key)
     if partition is None or not partition.is_readable:
@@ -85,7 +85,7 @@ def alter_partition(
         message = f"partition epoch {item.partition_epoch} is over, {partition.state_version} began"
         raise KafkaError(ErrorCode.invalid_update_version, message)
     joining = {replica: epoch for replica, epoch in item.isr.items() if replica not in partition.isr}
-    if found := _ineligible(partition, joining, image.brokers, shutting_down):
+    if found := _ineligible(partition, joining, image.brokers, ineligible):
         raise KafkaError(ErrorCode.ineligible_replica, f"brokers {found} can't join the ISR now")
     state = PartitionStateNode(
         leader=partition.leader,
@@ -119,7 +119,7 @@ def _ineligible(
     partition: PartitionImage,
     joining: Mapping[int, int],
     brokers: Mapping[int, BrokerImage],
-    shutting_down: Collection[int],
+    ineligible: Collection[int],
 ) -> list[int]:
     assignment = assignment_of(partition)
     # Replicas that are being removed may be needed until the target is in sync; after that they only delay the removal.
@@ -130,6 +130,6 @@ def _ineligible(
         for replica, epoch in joining.items()
         if replica not in brokers
         or epoch not in (ANY_EPOCH, brokers[replica].epoch)
-        or replica in shutting_down
+        or replica in ineligible
         or replica in leaving
     ]

@@ -213,6 +213,9 @@ OFFLINE_DIRECTORIES: Final = _kafkas(
     _G,
     "Data directories that could not be opened or failed since.",
 )
+FULL_DIRECTORIES: Final = _own(
+    "full_log_directories", _G, "Data directories in which writes fail for lack of space, as listed by /healthz."
+)
 LATE_TRANSACTIONS: Final = _kafkas(
     f"{_REPLICAS}PartitionsWithLateTransactionsCount",
     _G,

@@ -1,4 +1,4 @@
-"""The controller's state that is not in the tree: brokers that shut down, and offline logs of brokers.
+"""The controller's state that is not in the tree: brokers that shut down, offline logs, and full disks.
 
 An entry is valid for one registration of its broker. A new controller collects the entries from the responses to its
 first LeaderAndIsr, and from repeated ControlledShutdown requests.
@@ -7,7 +7,7 @@ first LeaderAndIsr, and from repeated ControlledShutdown requests.
 from collections.abc import Collection, Mapping, Set
 
 from odradek.metadata.image import BrokerImage
-from odradek.model import TopicPartition
+from odradek.model import ErrorCode, TopicPartition
 
 
 class ControllerContext:
@@ -16,6 +16,7 @@ class ControllerContext:
     def __init__(self) -> None:
         self._shutting_down: dict[int, int] = {}
         self._offline: dict[int, tuple[int, set[TopicPartition]]] = {}
+        self._full: dict[int, tuple[int, set[TopicPartition]]] = {}
         self._changed: set[str] = set()
 
     @property
@@ -28,26 +29,34 @@ class ControllerContext:
         """Replicas whose logs are offline, by broker."""
         return {broker_id: partitions for broker_id, (_, partitions) in self._offline.items()}
 
+    @property
+    def full(self) -> Mapping[int, Collection[TopicPartition]]:
+        """Replicas on full disks, by broker."""
+        return {broker_id: partitions for broker_id, (_, partitions) in self._full.items()}
+
     def add_shutting_down(self, broker: BrokerImage) -> None:
         """Add a broker that shuts down, for its current registration."""
         self._shutting_down[broker.broker_id] = broker.epoch
 
-    def update_offline(
-        self, broker: BrokerImage, broken: Collection[TopicPartition], sound: Collection[TopicPartition]
-    ) -> bool:
-        """Add `broken` to the broker's offline replicas, remove `sound`, and return whether they have changed."""
-        epoch, known = self._offline.get(broker.broker_id, (broker.epoch, set[TopicPartition]()))
-        if epoch != broker.epoch:
-            known = set()
-        after = known.difference(sound).union(broken)
-        self._offline[broker.broker_id] = broker.epoch, after
-        if not after:
-            del self._offline[broker.broker_id]
-        self._changed.update(key.topic for key in known ^ after)
-        return after != known
+    def update_replicas(self, broker: BrokerImage, errors: Mapping[TopicPartition, ErrorCode]) -> bool:
+        """Record the errors of a broker's replicas (`ReplicaManager.replica_error`); return whether they are new."""
+        changed = set[TopicPartition]()
+        for code, entries in (
+            (ErrorCode.kafka_storage_error, self._offline),
+            (ErrorCode.ineligible_replica, self._full),
+        ):
+            epoch, known = entries.pop(broker.broker_id, (broker.epoch, set[TopicPartition]()))
+            if epoch != broker.epoch:
+                known = set()
+            after = known.difference(errors).union(key for key, error in errors.items() if error is code)
+            if after:
+                entries[broker.broker_id] = broker.epoch, after
+            changed |= known ^ after
+        self._changed.update(key.topic for key in changed)
+        return bool(changed)
 
     def take_changed(self) -> set[str]:
-        """Return the topics with replicas that went offline or came back since the last call."""
+        """Return the topics with replicas whose errors have changed since the last call."""
         changed, self._changed = self._changed, set()
         return changed
 
@@ -56,5 +65,6 @@ class ControllerContext:
         epochs = {broker_id: broker.epoch for broker_id, broker in brokers.items()}
         for known in [each for each, epoch in self._shutting_down.items() if epochs.get(each) != epoch]:
             del self._shutting_down[known]
-        for known in [each for each, (epoch, _) in self._offline.items() if epochs.get(each) != epoch]:
-            del self._offline[known]
+        for entries in (self._offline, self._full):
+            for known in [each for each, (epoch, _) in entries.items() if epochs.get(each) != epoch]:
+                del entries[known]

@@ -101,7 +101,13 @@ class ControllerEpoch:
         decided: list[StateChange] = []
         async for topic in cooperatively(topics):
             decided += elections(
-                image, [topic], self.number, config, shutting_down=context.shutting_down, offline=context.offline
+                image,
+                [topic],
+                self.number,
+                config,
+                shutting_down=context.shutting_down,
+                offline=context.offline,
+                full=context.full,
             )
         await self.change_states(decided)
         if decided:

@@ -216,6 +216,7 @@ def _replicas(broker: ObservedBroker) -> Iterator[Family]:
     yield _one(catalog.MAX_LAG, broker.fetchers.max_lag)
     yield _one(catalog.OFFLINE_REPLICAS, broker.partitions.offline_count)
     yield _one(catalog.OFFLINE_DIRECTORIES, len(broker.logs.directories.offline))
+    yield _one(catalog.FULL_DIRECTORIES, len(broker.partitions.writer.full_disks))
     yield _one(catalog.LATE_TRANSACTIONS, late)
     yield _one(catalog.PRODUCER_IDS, sum(len(log.producers.entries) for log in _logs_of(broker).values()))
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.replication.alter_partition_requests import AlterPartitionRequests, ControllerChannel, WrittenIsr
-from odradek.broker.replication.partition import Partition
+from odradek.broker.replication.partition import PATIENCE_MS, Partition
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
 from odradek.replication import IsrChange
 from odradek.runtime import Clock
@@ -30,6 +30,8 @@ _AWAITS_METADATA: Final = frozenset(
 """Errors of a leader whose metadata is older than the controller's. The change stays pending until the next update of
 the metadata, because the controller may have written it."""
 _REFUSED: Final = frozenset({ErrorCode.ineligible_replica, ErrorCode.invalid_request})
+_INELIGIBLE_MS: Final = 2_000
+"""The time after which a follower that was ineligible is proposed again: its disk may be full for hours."""
 
 
 class AlterPartitionManager:
@@ -142,7 +144,9 @@ class AlterPartitionManager:
         if result is None or result.code not in _AWAITS_METADATA | _REFUSED:
             return False
         self.failed_updates += 1
-        _log.info("Failed to update the ISR of %s to %s: %s", partition.topic_partition, list(change.isr), result)
+        is_ineligible = result.code is ErrorCode.ineligible_replica
+        level = logging.DEBUG if is_ineligible else logging.INFO
+        _log.log(level, "Failed to update the ISR of %s to %s: %s", partition.topic_partition, list(change.isr), result)
         if result.code in _REFUSED:
-            partition.handle_isr_rejection(change)
+            partition.handle_isr_rejection(change, patience_ms=_INELIGIBLE_MS if is_ineligible else PATIENCE_MS)
         return True

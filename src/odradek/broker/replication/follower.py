@@ -141,6 +141,10 @@ class Follower:
         """Stop following: the log cannot be written any more."""
         self._on_log_failed(self, error)
 
+    def refused(self, error: KafkaError) -> None:
+        """Record an append that failed, perhaps before the writer got it."""
+        self._writer.refused(self.log, error)
+
     def written(self, size: int) -> None:
         """Advance the high watermark and the log start offset; complete the append when all of it is written."""
         del size

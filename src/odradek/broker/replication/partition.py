@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("odradek.broker")
 ACKS_ALL: Final = -1
 ACKS_LEADER: Final = 1
-_PATIENCE_MS: Final = 500
+PATIENCE_MS: Final = 500
 """The time after a refusal by the controller in which no follower is proposed for the ISR."""
 _WAITER_FAILED: Final = "Failed to complete a request that waits for an append"
 Waiter = Callable[[KafkaError | None], None]
@@ -165,6 +165,7 @@ class Partition:
                 records, leader_epoch=epoch, now_ms=now_ms, from_client=from_client, transactional=transactional
             )
         except KafkaError as error:
+            self._writer.refused(self.log, error)
             if is_consequence_of_election(error, epoch, self._elected_ms, self._alter_partition_manager.now_ms()):
                 raise KafkaError(ErrorCode.not_leader_or_follower, str(error)) from error
             raise
@@ -325,10 +326,10 @@ class Partition:
         if self.replication.accepted(change, isr=isr, partition_epoch=partition_epoch):
             self._isr_changed()
 
-    def handle_isr_rejection(self, change: IsrChange) -> None:
+    def handle_isr_rejection(self, change: IsrChange, *, patience_ms: int = PATIENCE_MS) -> None:
         """Drop a change that the controller refused for good."""
         self.replication.refused(change)
-        self._patient_until_ms = self._alter_partition_manager.now_ms() + _PATIENCE_MS
+        self._patient_until_ms = self._alter_partition_manager.now_ms() + patience_ms
         self._advance()
 
     def _isr_changed(self) -> None:

@@ -376,6 +376,8 @@ class ReplicaFetcher:
         if follower is not None and isinstance(error, LogStorageError) and not error.is_passing:
             follower.log_failed(error)
             return
+        if follower is not None:
+            follower.refused(error)
         level = logging.DEBUG if key in self._retries else logging.WARNING
         _log.log(level, "Failed to append records of %s from broker %d: %s", key, self._leader, error)
         self._delay_partition(key)

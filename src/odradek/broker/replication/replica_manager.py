@@ -27,6 +27,7 @@ from odradek.log.directories.maintenance import MaintenanceJob
 from odradek.log.errors import CheckpointError, LogStorageError, OfflineDirectoryError
 from odradek.log.log import Log
 from odradek.log.log_config import LogConfig
+from odradek.log.names import parent_of
 from odradek.metadata.image import UNNAMED, ClusterImage, PartitionImage, TopicImage
 from odradek.metrics.counters import TopicTraffic
 from odradek.model import ErrorCode, KafkaError, StorageError, TopicPartition
@@ -379,14 +380,21 @@ class ReplicaManager:
             except StorageError as error:
                 _log.error("Failed to delete the log of %s: %s", topic_partition, error)
 
-    def is_offline(self, topic_partition: TopicPartition) -> bool:
-        """Return whether a replica's log cannot be opened, has failed, or is damaged while another broker can lead."""
+    def replica_error(self, topic_partition: TopicPartition) -> ErrorCode:
+        """Return why another replica should lead, for the controller.
+
+        KAFKA_STORAGE_ERROR if the log cannot be opened, has failed, or is damaged while another broker can lead;
+        INELIGIBLE_REPLICA if its disk is full; else NONE.
+        """
         log = self._logs.get(topic_partition)
-        return (
+        if (
             topic_partition in self._offline
             or (log is not None and log.failure is not None)
             or self.damaged.is_replaceable(topic_partition)
-        )
+        ):
+            return ErrorCode.kafka_storage_error
+        is_full = log is not None and self.writer.full_disks.is_full(parent_of(log.directory))
+        return ErrorCode.ineligible_replica if is_full else ErrorCode.none
 
     # ---- maintenance and shutdown -------------------------------------------------------------------------------
 
@@ -449,6 +457,7 @@ class ReplicaManager:
         """Write the pending appends, and stop leading and following. The logs stay open."""
         reason = KafkaError(ErrorCode.not_leader_or_follower)
         self._offline.stop()
+        self.writer.full_disks.stop()
         self.damaged.stop()
         self._to_open.clear()
         self._open_next_replicas()
@@ -470,6 +479,7 @@ class ReplicaManager:
         self._to_open.clear()
         self._open_next_replicas()
         self._offline.stop()
+        self.writer.full_disks.stop()
         self.damaged.stop()
         self._stop_maintenance()
         self.writer.kill()

@@ -51,17 +51,23 @@ class Writer:
     """The writer of one broker; it keeps the order of appends within a log.
 
     `check_fence` is called before appenders are notified of a write, so that a fenced leader resigns first. `cork`
-    gathers the responses that the appenders send.
+    gathers the responses that the appenders send. `when_full` is called when a disk is full for seconds, or no longer.
     """
 
     def __init__(
-        self, disk: Disk, clock: Clock, *, cork: AbstractContextManager[None], check_fence: Callable[[], object]
+        self,
+        disk: Disk,
+        clock: Clock,
+        *,
+        cork: AbstractContextManager[None],
+        check_fence: Callable[[], object],
+        when_full: Callable[[], None] = lambda: None,
     ) -> None:
         self._disk = disk
         self._clock = clock
         self.flush_time = Histogram()
         """Times of flushes in ms, by writes and of finished segments."""
-        self.full_disks = FullDisks(clock)
+        self.full_disks = FullDisks(disk, clock, when_changed=when_full)
         self._loop = asyncio.get_running_loop()
         self._marked: dict[Appender, None] = {}
         self._busy: dict[Log, asyncio.Future[None]] = {}
@@ -79,6 +85,11 @@ class Writer:
         if not self._marked and not self._killed:
             self._loop.call_soon(self._end_turn)
         self._marked[appender] = None
+
+    def refused(self, log: Log, error: KafkaError) -> None:
+        """Record that an append to `log` failed, if it failed for lack of space."""
+        if isinstance(error, LogStorageError) and error.is_passing:  # a permanent error has stopped the log
+            self.full_disks.refused(parent_of(log.directory), str(error))
 
     async def drain(self) -> None:
         """Return when all appends are written or have failed, and no flush is running."""
@@ -206,8 +217,7 @@ class Writer:
             self._fail(appender, error)
 
     def _fail(self, appender: Appender, error: LogStorageError) -> None:
-        if error.is_passing:  # a permanent error has stopped the log, which logged it
-            self.full_disks.refused(parent_of(appender.log.directory), str(error))
+        self.refused(appender.log, error)
         following = self._next.pop(appender.log, appender)
         for each in {appender: None, following: None}:
             try:

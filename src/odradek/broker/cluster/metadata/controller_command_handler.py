@@ -143,11 +143,10 @@ class ControllerCommandHandler:
         return {
             "topic_id": topic.topic_id,
             "partition_errors": [
-                {"partition_index": each.partition_index, "error_code": self._error(topic.topic_name, each)}
+                {
+                    "partition_index": each.partition_index,
+                    "error_code": self._replicas.replica_error(TopicPartition(topic.topic_name, each.partition_index)),
+                }
                 for each in topic.partition_states
             ],
         }
-
-    def _error(self, topic: str, state: Any) -> ErrorCode:
-        offline = self._replicas.is_offline(TopicPartition(topic, state.partition_index))
-        return ErrorCode.kafka_storage_error if offline else ErrorCode.none

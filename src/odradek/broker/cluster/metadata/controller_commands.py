@@ -5,7 +5,7 @@ The message schemas are in `odradek.protocol.messages.controller_messages`.
 
 from typing import Final, Protocol
 
-from odradek.model import TopicPartition
+from odradek.model import ErrorCode, TopicPartition
 
 INCREMENTAL: Final = 1
 FULL: Final = 2
@@ -22,8 +22,8 @@ class LocalReplicas(Protocol):
     def stop_replica(self, topic_partition: TopicPartition, *, delete: bool) -> None:
         """Stop a replica, if there is one, and delete its log if `delete`."""
 
-    def is_offline(self, topic_partition: TopicPartition) -> bool:
-        """Return whether the replica's log cannot be used."""
+    def replica_error(self, topic_partition: TopicPartition) -> ErrorCode:
+        """Return KAFKA_STORAGE_ERROR if the replica's log cannot be used, INELIGIBLE_REPLICA on a full disk."""
 
     async def wait_until_applied(self) -> None:
         """Return when the replicas lead and follow as in the present image."""

@@ -6,7 +6,7 @@ gets the latest state, as long as it is registered.
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from odradek.broker.cluster.metadata.cluster_view import ClusterView
@@ -105,8 +105,7 @@ class ControllerChannelManager:
                 if topic is None or broker is None:
                     continue
                 own = {TopicPartition(name, number) for number, each in topic.partitions.items() if me in each.replicas}
-                broken = {key for key in own if self._replicas.is_offline(key)}
-                is_news |= self._update_offline(broker, broken, own - broken)
+                is_news |= self._update_replicas(broker, {key: self._replicas.replica_error(key) for key in own})
             if is_news:
                 self._on_response()
         self._check_task = None
@@ -182,27 +181,27 @@ class ControllerChannelManager:
     def on_leader_and_isr_response(
         self, broker: BrokerImage, image: ClusterImage, message: Mapping[str, Any], answer: Any
     ) -> None:
-        """Handle a LeaderAndIsr response: partitions with KAFKA_STORAGE_ERROR have offline logs."""
-        broken = {
-            TopicPartition(name, each.partition_index)
+        """Handle a LeaderAndIsr response, which has the errors of `ReplicaManager.replica_error`."""
+        errors = dict.fromkeys(partitions_of(message), ErrorCode.none) | {
+            TopicPartition(name, each.partition_index): each.error_code
             for topic in answer.topics
             if (name := image.topic_names.get(topic.topic_id)) is not None
             for each in topic.partition_errors
-            if each.error_code is ErrorCode.kafka_storage_error
         }
-        if self._update_offline(broker, broken, partitions_of(message) - broken):
+        if self._update_replicas(broker, errors):
             self._on_response()
 
-    def _update_offline(
-        self, broker: BrokerImage, broken: Collection[TopicPartition], sound: Collection[TopicPartition]
-    ) -> bool:
-        """Record offline (`broken`) and usable (`sound`) logs of a broker; return whether that is a change."""
-        is_news = self.context.update_offline(broker, broken, sound)
+    def _update_replicas(self, broker: BrokerImage, errors: Mapping[TopicPartition, ErrorCode]) -> bool:
+        """Record the errors of a broker's replicas; return whether that is a change."""
+        context = self.context
+        is_news = context.update_replicas(broker, errors)
         if is_news:
-            count = len(self.context.offline.get(broker.broker_id, ()))
-            if count:
-                _log.warning("broker %d can't use the logs of %d partitions", broker.broker_id, count)
-            else:
+            offline, full = (len(each.get(broker.broker_id, ())) for each in (context.offline, context.full))
+            if offline:
+                _log.warning("broker %d can't use the logs of %d partitions", broker.broker_id, offline)
+            if full:
+                _log.warning("broker %d has no disk space for %d partitions", broker.broker_id, full)
+            if not offline and not full:
                 _log.info("broker %d can use all its logs again", broker.broker_id)
         return is_news
 

@@ -1,5 +1,6 @@
 """M10: topics and brokers are configured while they run; who is told what, and what holds from then on."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from odradek.metadata.nodes import ConfigNode
 from odradek.model import ErrorCode, TopicPartition
 from odradek.protocol.api import ApiKey
 from odradek.testing.wire_client import WireClient
-from odradek.testing.world import Play, World
+from odradek.testing.world import Play, World, until
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -200,44 +201,45 @@ def test_configs_that_a_tool_writes_into_the_tree_hold_and_invalid_ones_are_igno
     play(scene)
 
 
-def test_keys_without_effect_and_unknown_ones_are_kept_and_described(
+def test_keys_without_effect_take_their_defaults_and_others_in_the_tree_are_ignored(
     play: Play, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def described(client: WireClient, name: str) -> dict[str, tuple[Any, ...]]:
-        asked = {"resource_type": BROKER, "resource_name": name, "configuration_keys": None}
-        message = {"resources": [asked], "include_synonyms": True}
-        (result,) = (await client.ask(ApiKey.DESCRIBE_CONFIGS, message, 4)).results
-        wanted = {"background.threads", "plugin.password", "sasl.enabled.mechanisms"}
-        return {
-            each.name: (each.value, each.read_only, each.is_sensitive, each.config_type, len(each.synonyms))
-            for each in result.configs
-            if each.name in wanted
-        }
-
     async def scene(world: World) -> None:
         broker, client = await world.start(), await world.client()
-        changes = ("background.threads", "11"), ("plugin.password", "xyzzy")
-        own = resource(BROKER, "0", *changes, ("sasl.enabled.mechanisms", APPEND, "PLAIN"))
-        for_all = resource(BROKER, "", *changes)
-        assert await alter(client, own, for_all) == [ErrorCode.none] * 2
-        for _ in range(2):
-            assert await described(client, "0") == {
-                "background.threads": ("11", False, False, 3, 3),
-                "plugin.password": (None, True, True, 0, 2),
-                "sasl.enabled.mechanisms": ("GSSAPI,PLAIN", False, False, 7, 2),
-            }
-            assert await described(client, "") == {
-                "background.threads": ("11", False, False, 3, 1),
-                "plugin.password": (None, True, True, 0, 1),
-            }
-            await broker.stop()
-            broker, client = await world.start(), await world.client()
-        assert await alter(client, resource(BROKER, "0", ("plugin.password", DELETE, None))) == [ErrorCode.none]
-        assert (await described(client, "0"))["plugin.password"][-1] == 1
+        assert await alter(client, resource(BROKER, "0", ("background.threads", "10"))) == [ErrorCode.none]
+        entry = (await described(client, BROKER, "0"))["background.threads"]
+        assert (entry.value, entry.read_only, entry.is_sensitive, len(entry.synonyms)) == ("10", False, False, 2)
+        assert "{'background.threads': '10'}" in caplog.text
+        await broker.store.set("/config/brokers/0", ConfigNode(config={"plugin.password": "xyzzy"}).encode())
+        assert "plugin.password" not in await described(client, BROKER, "0")
+        assert await alter(client, resource(BROKER, "0", ("log.roll.ms", "1"))) == [ErrorCode.invalid_request]
+        changes = ("log.roll.ms", "1"), ("plugin.password", DELETE, None)
+        assert await alter(client, resource(BROKER, "0", *changes)) == [ErrorCode.none]
+        assert "there is no configuration key 'plugin.password'" in caplog.text
         assert "xyzzy" not in caplog.text
 
     with caplog.at_level("INFO"):
         play(scene)
+
+
+def test_follower_fetchers_change_while_the_broker_runs(seed: int) -> None:
+    async def scene(world: World) -> None:
+        await world.create_topic("t", partitions=8, replication_factor=2)
+        admin = await world.client()
+
+        def fetchers() -> int:
+            tasks = asyncio.all_tasks()
+            return sum(task.get_name().startswith("fetcher-") for task in tasks)
+
+        assert fetchers() == 2
+        for wanted, found in (("3", 6), ("1", 2)):
+            assert await alter(admin, resource(BROKER, "", ("num.replica.fetchers", wanted))) == [ErrorCode.none]
+            await until(lambda found=found: fetchers() == found)
+            async with world.producer("writer", acks="all") as producer:
+                for partition in range(8):
+                    await producer.send("t", b"x", partition=partition)
+
+    World(seed, brokers=2).play(scene)
 
 
 @pytest.mark.parametrize(
@@ -259,6 +261,9 @@ def test_keys_without_effect_and_unknown_ones_are_kept_and_described(
         (resource(BROKER, "", ("sasl.kerberos.service.name", "kafka")), ErrorCode.invalid_request),
         (resource(BROKER, "0", ("sasl.jaas.config", "secret")), ErrorCode.invalid_request),
         (resource(BROKER, "0", ("background.threads", "none")), ErrorCode.invalid_request),
+        (resource(BROKER, "0", ("num.io.threads", "900")), ErrorCode.invalid_request),
+        (resource(BROKER, "0", ("plugin.password", "xyzzy")), ErrorCode.invalid_request),
+        (resource(BROKER, "0", ("sasl.enabled.mechanisms", APPEND, "PLAIN")), ErrorCode.invalid_request),
         (resource(BROKER, "0", ("leader.replication.throttled.rate", "1000")), ErrorCode.invalid_request),
         (resource(BROKER, "0", ("listener.name.x.max.connections", "5")), ErrorCode.invalid_request),
         (resource(BROKER_LOGGER, "0", ("root", "DEBUG")), ErrorCode.invalid_request),

@@ -12,7 +12,7 @@ from odradek.config.unimplemented_keys import unimplemented_keys
 from odradek.protocol.api import ApiKey
 
 TOPIC, BROKER, DEFAULT = 2, 4, 5
-NOT_DYNAMIC = {"listeners", "num.recovery.threads.per.data.dir", "num.replica.fetchers"}
+NOT_DYNAMIC = {"listeners", "num.recovery.threads.per.data.dir"}
 """Keys that Kafka changes at run time and Odradek only reads at the start."""
 OTHER_DEFAULTS = {
     "broker.id",

@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from odradek.config import BrokerConfig, GroupConfig, TopicConfig
+from odradek.config import ConfigType, GroupConfig, TopicConfig, dynamic_definitions
 from odradek.metadata import paths
 from odradek.metadata.nodes import BrokenNodeError, ConfigNode
 from odradek.metadata.store import BadVersion, Check, Create, NodeExists, NoNode, Operation, SetData, Store
@@ -79,7 +79,8 @@ async def _write(store: Store, change: ConfigChange) -> None:
             if change.topic is not None and error.path == paths.topic(change.topic):
                 raise KafkaError(ErrorCode.unknown_topic_or_partition, f"there is no topic {change.topic}") from None
             continue
-        known = BrokerConfig.definitions().keys() | TopicConfig.definitions().keys() | GroupConfig.definitions().keys()
-        _log.info("%s is %s", path, {name: text if name in known else "[hidden]" for name, text in after.items()})
+        known = {**dynamic_definitions(), **TopicConfig.definitions(), **GroupConfig.definitions()}
+        open_names = {name for name in after if name in known and known[name].type is not ConfigType.PASSWORD}
+        _log.info("%s is %s", path, {name: after[name] if name in open_names else "[hidden]" for name in after})
         return
     raise KafkaError(ErrorCode.request_timed_out, f"{path} is changed concurrently again and again")

@@ -418,9 +418,6 @@ class BrokerConfig:
     producer_id_expiration_ms: int = integer(
         "producer.id.expiration.ms", 86_400_000, "How long an idle producer's sequence is kept.", minimum=1
     )
-    producer_id_expiration_check_interval_ms: int = integer(
-        "producer.id.expiration.check.interval.ms", 600_000, "How often idle producers are removed.", minimum=1
-    )
     transaction_partition_verification_enable: bool = boolean(
         "transaction.partition.verification.enable", True, "Whether a transactional batch needs its transaction."
     )

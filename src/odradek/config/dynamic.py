@@ -5,8 +5,8 @@
     static     file and command line          STATIC_BROKER_CONFIG
     default                                   DEFAULT_CONFIG
 
-A dynamic key is read at each use, or passed to the logs when it changes; changing a key that is only read at the start
-is refused. Keys of mechanisms that this broker lacks, and unknown keys, are kept without effect (`unimplemented_keys`).
+A dynamic key is read at each use, or passed to its users when it changes. Changing any other key is refused: a key that
+is only read at the start, a key of a mechanism that this broker lacks (`unimplemented_keys`), an unknown key.
 """
 
 from collections.abc import Iterator, Mapping
@@ -59,6 +59,7 @@ DYNAMIC: Final = frozenset(
         "max.connections.per.ip.overrides",
         "message.max.bytes",
         "min.insync.replicas",
+        "num.replica.fetchers",
         "producer.id.expiration.ms",
         "transaction.partition.verification.enable",
         "unclean.leader.election.enable",
@@ -136,7 +137,7 @@ def _check_key(name: str, text: str, source: ConfigSource) -> None:
         raise ConfigurationError(
             f"{name} cannot be changed while the broker runs; set it in its file and start it again"
         )
-    check_dynamic(name, text, for_all=source is ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)
+    check_dynamic(name, text, BrokerConfig.definitions(), for_all=source is ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)
 
 
 def _texts(layer: BrokerConfig) -> dict[str, str]:

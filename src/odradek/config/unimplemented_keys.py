@@ -1,8 +1,8 @@
 """Kafka's broker keys for mechanisms that this broker lacks.
 
-Their values are validated, kept and described as in Kafka, without any other effect. A value that would change the
-broker's behaviour is refused. The table has every key of Kafka 4.3 that is neither a field of `BrokerConfig` nor in
-`replaced_keys.REPLACED_KEYS`; tests/peers compares it with Kafka itself.
+In a file their values are validated, kept and described as in Kafka, without any other effect; a value that would
+change the broker's behaviour is refused. At run time only their defaults are accepted. The table has every key of Kafka
+4.3 that is neither a field of `BrokerConfig` nor in `replaced_keys.REPLACED_KEYS`; tests/peers compares it with Kafka.
 """
 
 import re
@@ -18,6 +18,7 @@ from odradek.config.definition import ConfigType, Definition, Value, unknown_key
 from odradek.model import ConfigurationError
 
 _NO_TRANSACTIONS: Final = "there is no transaction coordinator"
+_NO_MECHANISM: Final = "this broker has no such mechanism"
 
 IGNORED_KEYS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -27,6 +28,7 @@ IGNORED_KEYS: Final[Mapping[str, str]] = MappingProxyType(
             "log start offsets are written down with the recovery points, by log.flush.offset.checkpoint.interval.ms"
         ),
         "log.message.format.version": "every log is of the newest format",
+        "producer.id.expiration.check.interval.ms": "idle producers are removed at log.retention.check.interval.ms",
         "num.io.threads": "one event loop serves all requests of a broker; start more brokers to use more cores",
         "num.network.threads": "one event loop serves all connections of a broker",
         "queued.max.requests": "a request is served as it is read; queued.max.request.bytes bounds the unanswered ones",
@@ -347,23 +349,24 @@ def check_static(properties: Mapping[str, str], known: Iterable[str]) -> None:
             raise unknown_key(name, [*known, *keys])
 
 
-def check_dynamic(name: str, text: str, *, for_all: bool) -> None:
-    """Raise `ConfigurationError` if a key that is not a field of `BrokerConfig` cannot be set to `text` dynamically.
+def check_dynamic(name: str, text: str, known: Iterable[str], *, for_all: bool) -> None:
+    """Raise `ConfigurationError` for a key that is not in `known`, unless `text` is its default.
 
-    Unknown keys are accepted, as in Kafka, for plugins. `for_all`: set for all brokers at once.
+    The client would not learn that the key has no effect. `for_all`: set for all brokers at once.
     """
     if name.startswith(_LISTENER_PREFIX):
         raise ConfigurationError(f"{name} cannot be set: no key holds for one listener alone; set it for the broker")
     key = unimplemented_keys().get(name)
-    if key is None:
-        return
-    if key.mode == "read-only":
-        raise ConfigurationError(f"{name} cannot be changed while the broker runs, and has no effect in its file")
-    if key.mode == "per-broker" and for_all:
-        raise ConfigurationError(f"{name} cannot be set for all brokers at once; set it for each broker")
-    if key.definition.type is ConfigType.PASSWORD:
-        raise ConfigurationError(f"{name} cannot be set: it would be kept as plain text; remove it")
-    key.definition.parse(text)
+    if key is not None:
+        if key.mode == "read-only":
+            raise ConfigurationError(f"{name} cannot be changed while the broker runs, and has no effect in its file")
+        if key.mode == "per-broker" and for_all:
+            raise ConfigurationError(f"{name} cannot be set for all brokers at once; set it for each broker")
+        if key.definition.parse(text) == key.definition.default:
+            return
+    elif name not in IGNORED_KEYS:
+        raise unknown_key(name, [*known, *unimplemented_keys()])
+    raise ConfigurationError(f"{name} has no effect: {IGNORED_KEYS.get(name, _NO_MECHANISM)}; leave it unset")
 
 
 def why_ignored(name: str, text: str) -> str | None:
@@ -372,7 +375,7 @@ def why_ignored(name: str, text: str) -> str | None:
         return IGNORED_KEYS[name]
     definition = unimplemented_keys()[name].definition
     is_default = definition.parse(text) == definition.default
-    return None if is_default else "this broker has no such mechanism"
+    return None if is_default else _NO_MECHANISM
 
 
 def _key(line: str) -> UnimplementedKey:

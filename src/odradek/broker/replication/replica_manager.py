@@ -161,6 +161,8 @@ class ReplicaManager:
         self._config = config
         for topic in self._image.topics.values():
             self._logs.update_config(topic.name, topic.partitions)
+        for follower in self._followers.values():
+            self._fetchers.add_fetcher(follower)  # num.replica.fetchers may have changed
 
     def apply(self, old: ClusterImage, new: ClusterImage) -> None:
         """Lead and follow the partitions that `new` assigns to this broker, and no others."""

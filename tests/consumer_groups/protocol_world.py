@@ -185,9 +185,21 @@ def settle(coordinator: Coordinator, members: Iterable[Member], *, rounds: int =
         for member in members:
             member.heartbeat(coordinator)
             member.revoke()
+        coordinator.wait(0)
         if len(coordinator.log.committed) == before and coordinator.group.state is ConsumerGroupState.STABLE:
             return
     raise AssertionError(f"the group still changes after {rounds} rounds")
+
+
+def pass_time(coordinator: Coordinator, members: Iterable[Member], ms: int) -> None:
+    """Let time pass in steps of a second while members send heartbeats, then let them settle."""
+    members = list(members)
+    for _ in range(0, ms, 1_000):
+        coordinator.wait(1_000)
+        for member in members:
+            member.heartbeat(coordinator)
+            member.revoke()
+    settle(coordinator, members)
 
 
 def durable(group: ConsumerGroup) -> tuple[Any, ...]:

@@ -11,7 +11,7 @@ import pytest
 from protocol_world import GROUP, Coordinator, Member, durable, image_of, settings, settle
 from sampling import seeds
 
-from odradek.coordination import NO_PRODUCER
+from odradek.coordination import NO_PRODUCER, Now
 from odradek.groups import GroupCoordinatorMachine, GroupRecordCodec, GroupSettings, OffsetSettings
 from odradek.groups.consumer import consumer_groups, group_update, reconciliation
 from odradek.groups.consumer.consumer_group import ConsumerGroup
@@ -277,14 +277,15 @@ def test_a_heartbeat_without_news_is_answered_as_if_everything_were_looked_at(mo
     taken = 0
     history: QuietHistory
 
-    def compared(group: ConsumerGroup, request: Any, settings: Any, now: Any) -> bool:
+    def compared(group: ConsumerGroup, request: Any) -> bool:
         nonlocal taken
-        if not is_settled(group, request, settings, now):
+        if not is_settled(group, request):
             return False
         taken += 1
-        update = heartbeat(group, request, history.at.log.image, settings, now)
+        of_group, now = settings("range"), Now(history.at.now_ms, history.at.now_ms)
+        update = heartbeat(group, request, history.at.log.image, of_group, now)
         assert (update.records, update.changes_assignment, update.awaits_target) == ([], False, False)
-        assert reply_to(request, update, settings) == unchanged(request, settings)
+        assert reply_to(request, update, of_group) == unchanged(request, of_group)
         return True
 
     monkeypatch.setattr(consumer_groups, "is_settled", compared)

@@ -1,7 +1,6 @@
 """How members of the consumer protocol get, give up and wait for partitions (SPEC 6, M7; KIP-848)."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 from protocol_world import GROUP, REBALANCE_MS, SESSION_MS, Coordinator, Member, image_of, settings, settle, topic_id
@@ -130,34 +129,6 @@ def test_an_unsubscribed_topic_is_revoked_at_once() -> None:
     assert (one.numbers("a"), one.numbers("b"), two.numbers("b")) == ([0, 1], [], [0, 1])
 
 
-def test_members_subscribe_by_a_regular_expression_that_the_coordinator_resolves() -> None:
-    at = Coordinator({"logs-a": 1, "logs-b": 1, "metrics": 1})
-    one = Member("one", regex="logs-.*")
-    settle(at, [one])
-    assert (one.numbers("logs-a"), one.numbers("logs-b"), one.numbers("metrics")) == ([0], [0], [])
-    at.log.change_image(image_of({"logs-a": 1, "logs-b": 1, "logs-c": 2, "metrics": 1}), at.now_ms)
-    settle(at, [one])
-    assert one.numbers("logs-c") == [0, 1]
-    assert at.group.regexes == {"logs-.*": ("logs-a", "logs-b", "logs-c")}
-
-
-def test_an_expression_that_matches_nothing_matches_topics_that_come_later() -> None:
-    at = Coordinator({"t": 1})
-    one = Member("one", regex="none-.*")
-    settle(at, [one])
-    assert one.count == 0
-    at.log.change_image(image_of({"t": 1, "none-yet": 2}), at.now_ms)
-    settle(at, [one])
-    assert one.numbers("none-yet") == [0, 1]
-
-
-def test_ten_thousand_topics_may_match_one_expression() -> None:
-    at = Coordinator({f"t{number}": 1 for number in range(10_000)})
-    one = Member("one", regex="t.*")
-    settle(at, [one])
-    assert one.count == 10_000
-
-
 def test_a_static_member_that_returns_gets_its_partitions_and_no_others_move() -> None:
     at = Coordinator({"t": 4})
     one, two = Member("one", ["t"], instance_id="i"), Member("two", ["t"])
@@ -267,35 +238,6 @@ def test_a_topic_that_grew_while_an_assignor_failed_is_assigned_later() -> None:
 class Broken:
     def assign(self, group: object) -> dict[str, Sequence[TopicPartition]]:
         raise RuntimeError("broken")
-
-
-def test_only_expressions_that_are_new_are_resolved_when_members_join(monkeypatch: pytest.MonkeyPatch) -> None:
-    at = Coordinator({"a": 1, "b": 1})
-    resolved: list[str] = []
-    seen: list[set[str]] = []
-    real = group_update.resolve_regex
-
-    def resolve(regex: str, image: Any, names: Any, denied: Any) -> tuple[str, ...]:
-        resolved.append(regex)
-        seen.append(set(names))
-        return real(regex, image, names, denied)
-
-    monkeypatch.setattr(group_update, "resolve_regex", resolve)
-    settle(at, [Member("one", regex="a"), Member("two", regex="b")])
-    resolved.clear()
-    seen.clear()
-    Member("three", regex="[ab]").heartbeat(at)
-    assert resolved == ["[ab]"]
-    at.log.change_image(image_of({"a": 2, "b": 1}), 0)
-    Member("four", regex="a").heartbeat(at)
-    assert resolved == ["[ab]"], "no topic came or went"
-    at.log.change_image(image_of({"a": 2, "b": 1, "c": 1}), 0)
-    Member("five", regex="a").heartbeat(at)
-    assert sorted(resolved[1:]) == ["[ab]", "a", "b"]
-    assert seen[1:] == [{"c"}] * 3, "topics that were there before are not matched again"
-    at.wait(600_000)
-    Member("six", regex="a").heartbeat(at)
-    assert seen[-1] == {"a", "b", "c"}, "permissions may have changed: everything is matched from time to time"
 
 
 @pytest.fixture

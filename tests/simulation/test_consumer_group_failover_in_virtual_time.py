@@ -40,6 +40,7 @@ class ManualConsumer:
 
     def __init__(self, world: World, name: str) -> None:
         self.name = name
+        self.regex = ""
         self.epoch = 0
         self.owned: frozenset[int] = frozenset()
         self.assigned: frozenset[int] = frozenset()
@@ -65,8 +66,8 @@ class ManualConsumer:
             "instance_id": None,
             "rack_id": None,
             "rebalance_timeout": REBALANCE_S * 1000,
-            "subscribed_topic_names": ["t"],
-            "subscribed_topic_regex": None,
+            "subscribed_topic_names": [] if self.regex else ["t"],
+            "subscribed_topic_regex": self.regex,
             "server_assignor": None,
             "topic_partitions": owned,
         }
@@ -358,3 +359,26 @@ def test_our_consumers_join_and_leave_while_coordinators_die(number: int) -> Non
         await scenario(world)
 
     assert World(number, CONFIG, brokers=3).play(main)
+
+
+@pytest.mark.parametrize("is_resolved", [False, True])
+def test_a_new_coordinator_resolves_expressions(seed: int, is_resolved: bool) -> None:
+    """The coordinator dies before or after it has resolved them."""
+
+    async def scenario(world: World) -> None:
+        one, two = await stable_group(world, "one", "two")
+        one.regex = "t|u.*"
+        assert await one.beat() is ErrorCode.none
+        if is_resolved:
+            await asyncio.sleep(1)
+        await fail_over(world, one, two)
+        async with asyncio.timeout(120):
+            while (group := group_of(world)) is None or group.regexes != {"t|u.*": ("t",)} or not one.owned:
+                for member in (one, two):
+                    assert await member.beat() is ErrorCode.none
+                    member.revoke()
+                await asyncio.sleep(0.05)
+        await until_shared([one, two])
+        await assert_log(world)
+
+    play(seed, scenario)

@@ -2,7 +2,7 @@
 
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
@@ -19,7 +19,7 @@ from odradek.groups.consumer.member import (
 )
 from odradek.groups.consumer.messages import ConsumerGroupHeartbeatRequest
 from odradek.groups.messages import JoinRequest
-from odradek.metadata.image import ClusterImage, TopicImage
+from odradek.metadata.image import ClusterImage
 from odradek.protocol.internal_records.group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupMemberMetadataKey,
@@ -79,10 +79,6 @@ class ConsumerGroup:
         """The topics that match each regular expression of members."""
         self.needs_refresh = True
         """Whether topics may have changed since the group's epoch was set; not durable."""
-        self.resolved_topics: Mapping[str, TopicImage] | None = None
-        """The topics that regular expressions were matched with, None to match with all again; not durable."""
-        self.regexes_resolved_ms = 0
-        """When regular expressions were last matched with all topics; not durable."""
         self.next_assignment_ms = 0
         """The earliest time of the next computation of targets; not durable."""
         self.joins: list[WaitingJoin] = []
@@ -229,6 +225,11 @@ class ConsumerGroup:
 
     def _is_reconciled(self, member: ConsumerGroupMember) -> bool:
         return member.state is MemberState.STABLE and member.epoch == self.assignment_epoch
+
+    @property
+    def subscribed_regexes(self) -> set[str]:
+        """Return the regular expressions of members."""
+        return {regex for _, regex in self.subscriptions if regex}
 
     def owner(self, topic_id: uuid.UUID, number: int) -> str | None:
         """Return the id of the member that has a partition or is revoking it, if any."""

@@ -1,5 +1,6 @@
 """The groups of the consumer protocol of one coordinator: heartbeats, deadlines, removal of members."""
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
@@ -7,7 +8,7 @@ from odradek.coordination import CoordinatorResult, Now, Reply
 from odradek.groups.consumer.consumer_group import ConsumerGroup, WaitingJoin
 from odradek.groups.consumer.coordinator_records import epoch_record, group_tombstones, tombstones
 from odradek.groups.consumer.group_trace import GroupTrace, cause_of
-from odradek.groups.consumer.group_update import MemberUpdate, assign
+from odradek.groups.consumer.group_update import MemberUpdate, assign, regexes_resolved
 from odradek.groups.consumer.heartbeat import heartbeat, is_settled, reply_to, unchanged, validate
 from odradek.groups.consumer.member import JOINING_EPOCH, LEAVING_STATIC_EPOCH, ConsumerGroupMember, MemberState
 from odradek.groups.consumer.membership import leave_temporarily, leaving_member
@@ -17,6 +18,7 @@ from odradek.groups.consumer.messages import (
     ConsumerGroupHeartbeatRequest,
     MemberFenced,
 )
+from odradek.groups.consumer.regex_resolver import STEP_PAUSE_MS, DeniedTopics, RegexResolver
 from odradek.groups.consumer.settings import ConsumerGroupSettings
 from odradek.groups.consumer.subscriptions import topics_of_all
 from odradek.groups.consumer.target_assignment import preferred_assignor
@@ -26,6 +28,7 @@ from odradek.groups.records import ConsumerGroupRecord, GroupRecord
 from odradek.groups.result_builder import ResultBuilder, answer
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError
+from odradek.protocol.internal_records.group_records import ConsumerGroupMetadataKey
 
 CONSUMER_SESSION: Final = "consumer session"
 REVOCATION: Final = "revocation"
@@ -34,8 +37,10 @@ CLASSIC_SYNC: Final = "classic sync"
 """Kinds of deadlines of one member; only members of the classic protocol have `CLASSIC_*`."""
 ASSIGNMENT: Final = "assignment"
 """The deadline of a group: compute its targets, or answer requests that waited for them."""
+REGEXES: Final = "regexes"
+"""The deadline of a group: match regular expressions with topics."""
 _OF_MEMBERS: Final = (CONSUMER_SESSION, REVOCATION, CLASSIC_JOIN, CLASSIC_SYNC)
-DEADLINES: Final = (*_OF_MEMBERS, ASSIGNMENT)
+DEADLINES: Final = (*_OF_MEMBERS, ASSIGNMENT, REGEXES)
 
 Downgrade = Callable[[ConsumerGroup, Collection[str], Cause, ClusterImage, Now], ResultBuilder | None]
 """The type of `Migration.downgrade`."""
@@ -55,6 +60,7 @@ class ConsumerGroups:
         self._deadlines = deadlines
         self._downgrade = downgrade
         self._traces: dict[str, GroupTrace] = {}
+        self._resolvers: defaultdict[str, RegexResolver] = defaultdict(RegexResolver)
 
     # -- durable state -------------------------------------------------------------------------------------------------
 
@@ -67,16 +73,20 @@ class ConsumerGroups:
         if group.is_gone:
             del self.groups[record.group_id]
             self._traces.pop(record.group_id, None)
+            self._resolvers.pop(record.group_id, None)
+            self._deadlines.clear((record.group_id, REGEXES, ""))
 
     def rebuild(self, group: ConsumerGroup, now: Now) -> None:
         """Drop waiting requests and the trace, mark topics for a check, and set missing deadlines of members.
 
         After loading, sessions and revocations start anew; after a failed append their deadlines continue.
         """
-        group.needs_refresh, group.resolved_topics = True, None
+        group.needs_refresh = True
         group.joins.clear()
         self._traces.pop(group.group_id, None)
-        self._deadlines.clear((group.group_id, ASSIGNMENT, ""))
+        self._resolvers.pop(group.group_id, None)
+        for kind in (ASSIGNMENT, REGEXES):
+            self._deadlines.clear((group.group_id, kind, ""))
         self.start_sessions(group, now)
         for member_id, member in group.members.items():
             is_revoking = member.state is MemberState.UNREVOKED_PARTITIONS
@@ -138,7 +148,7 @@ class ConsumerGroups:
         is_converted = group is not None
         settings = self._settings(key)
         group = group or self.groups.get(key)
-        if group is not None and is_settled(group, request, settings, now):
+        if group is not None and is_settled(group, request) and not self._is_outdated(group, settings, now):
             self._deadlines.set((key, CONSUMER_SESSION, request.member_id), now.ms + settings.session_timeout_ms)
             return answer(key, to, unchanged(request, settings))
         try:
@@ -152,7 +162,7 @@ class ConsumerGroups:
             update = heartbeat(group, request, image, settings, now)
         except KafkaError as error:
             return answer(key, to, error)
-        events = self.follow(group, update, settings.session_timeout_ms, image, now)
+        events = self.follow(group, update, settings.session_timeout_ms, image, now, denied=request.denied_topics)
         replies: tuple[Reply, ...] = (Reply(to=to, value=reply_to(request, update, settings)),)
         if update.awaits_target:
             group.joins.append(WaitingJoin(request.member_id, request, to, group.assignment_epoch))
@@ -171,12 +181,16 @@ class ConsumerGroups:
         now: Now,
         *,
         reason: str = "",
+        denied: DeniedTopics | None = None,
     ) -> list[RebalanceCompleted]:
         """Set and clear the deadlines that `update` changes, trace it, and return the rebalances that it ends.
 
-        `reason` is the client's reason, for a rebalance that `update` begins.
+        `reason` is the client's reason, for a rebalance that `update` begins; `denied` its permissions for expressions.
         """
         key, after = group.group_id, update.after
+        regex = after.subscription.subscribed_topic_regex
+        regexes = group.subscribed_regexes | ({regex} if regex else set())
+        self._schedule_regexes(key, regexes, group.regexes, image, now, denied)
         self._deadlines.set((key, CONSUMER_SESSION, after.member_id), now.ms + session_timeout_ms)
         if update.replaced is not None:
             self.clear_deadlines(key, update.replaced)
@@ -195,6 +209,43 @@ class ConsumerGroups:
         if update.assignment_epoch > group.assignment_epoch:
             trace.assigned(self._assignor(group), now)
         return ended + trace.member_updated(update, image, now)
+
+    def _is_outdated(self, group: ConsumerGroup, settings: ConsumerGroupSettings, now: Now) -> bool:
+        """Return whether the group's regular expressions wait for a heartbeat's permissions."""
+        return bool(group.regexes) and self._resolvers[group.group_id].is_outdated(settings, now)
+
+    def _schedule_regexes(
+        self,
+        group_id: str,
+        regexes: Collection[str],
+        known: Collection[str],
+        image: ClusterImage,
+        now: Now,
+        denied: DeniedTopics | None = None,
+    ) -> None:
+        """Set the deadline to resolve `regexes` if it is not set and something changed."""
+        key = (group_id, REGEXES, "")
+        if regexes and key not in self._deadlines:
+            resolver = self._resolvers[group_id]
+            at_ms = resolver.next_ms(regexes, known, image, self._settings(group_id), now, denied)
+            if at_ms is not None:
+                self._deadlines.set(key, at_ms)
+
+    def _resolve_regexes(self, group: ConsumerGroup, image: ClusterImage, now: Now) -> CoordinatorResult[GroupRecord]:
+        """Match expressions with the next topic names. At the end, record what changed, and the group's next epoch."""
+        key = group.group_id
+        found = self._resolvers[key].step(group, image, self._settings(key), now)
+        if found is None:
+            self._deadlines.set((key, REGEXES, ""), now.ms + STEP_PAUSE_MS)
+            return CoordinatorResult(key=key)
+        self._schedule_regexes(key, group.subscribed_regexes, found, image, now)
+        records = regexes_resolved(group, found, image, now)
+        trace = self._trace(group, image)
+        events: Sequence[object] = ()
+        if trace is not None and any(isinstance(each.key, ConsumerGroupMetadataKey) for each in records):
+            cause = Cause(kind=CauseKind.METADATA_CHANGED, text="regular expressions match other topics")
+            events = trace.epoch_changed(group.epoch + 1, cause, now)
+        return CoordinatorResult(key=key, records=records, events=events)
 
     def _trace(self, group: ConsumerGroup, image: ClusterImage) -> GroupTrace | None:
         """Return the trace of a group, created if needed; None if rebalances are not traced."""
@@ -299,6 +350,10 @@ class ConsumerGroups:
         group = self.groups.get(group_id)
         if group is not None and kind == ASSIGNMENT:
             return self._assign(group, image, now)
+        if group is not None and kind == REGEXES:
+            return self._resolve_regexes(group, image, now)
+        if kind == REGEXES:
+            self._resolvers.pop(group_id, None)
         member = None if group is None else group.members.get(member_id)
         if group is None or member is None:
             return CoordinatorResult(key=group_id)

@@ -10,7 +10,7 @@ Meanwhile the group's epoch is later than the target epoch, and members continue
 
 import dataclasses
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -37,15 +37,13 @@ from odradek.groups.consumer.member import (
 from odradek.groups.consumer.membership import MemberLookup
 from odradek.groups.consumer.reconciliation import Target, reconcile
 from odradek.groups.consumer.settings import ConsumerGroupSettings
-from odradek.groups.consumer.subscriptions import metadata_hash, resolve_regex, topics_of, topics_of_all
+from odradek.groups.consumer.subscriptions import metadata_hash, topics_of, topics_of_all
 from odradek.groups.consumer.target_assignment import compute_targets
 from odradek.groups.records import ConsumerGroupRecord
 from odradek.metadata.image import ClusterImage
 
 _ENTRIES_PER_MS: Final = 100
 """The pause between two computations is 1 ms per this many members and partitions, about one computation's time."""
-
-DeniedTopics = Callable[[Collection[str]], Collection[str]]
 
 
 class MemberUpdate(Struct, frozen=True, kw_only=True):
@@ -81,14 +79,12 @@ def update_member(
     image: ClusterImage,
     settings: ConsumerGroupSettings,
     now: Now,
-    *,
-    denied_topics: DeniedTopics,
 ) -> MemberUpdate:
     """Return the effects of a request that changes a member to `updated`.
 
     `found` is the member before the request. `owned` are the partitions that it reports to own, None if not reported.
-    `denied_topics` returns which topics the client may not describe. Raises `KafkaError` if an assignor fails, or if
-    the member's state is UNKNOWN, unless it reports that it owns no partition.
+    Expressions that are not resolved match no topic. Raises `KafkaError` if an assignor fails, or if the member's state
+    is UNKNOWN, unless it reports that it owns no partition.
     """
     records, before = found.records, found.member
     if found.is_new or updated.subscription != before.subscription:
@@ -96,8 +92,8 @@ def update_member(
     work = _UpdatedGroup(group, updated, found.replaced, image)
     has_changed = found.is_new or updated.topics != before.topics
     epoch = group.epoch
-    if has_changed or group.needs_refresh or regexes_are_due(group, settings, now):
-        epoch = work.epoch(records, settings, now, denied_topics, has_changed=has_changed)
+    if has_changed or group.needs_refresh:
+        epoch = work.epoch(records, now, has_changed=has_changed)
     targets: Mapping[str, Assignment] = group.targets
     assignment_epoch = group.assignment_epoch
     if epoch > assignment_epoch and (assignment_epoch == 0 or now.ms >= group.next_assignment_ms):
@@ -146,9 +142,15 @@ def assign(
     return records
 
 
-def regexes_are_due(group: ConsumerGroup, settings: ConsumerGroupSettings, now: Now) -> bool:
-    """Return whether it is time to match regular expressions with all topics again: ACLs may have changed."""
-    return bool(group.regexes) and now.ms >= group.regexes_resolved_ms + settings.regex_refresh_interval_ms
+def regexes_resolved(
+    group: ConsumerGroup, found: Mapping[str, tuple[str, ...]], image: ClusterImage, now: Now
+) -> list[ConsumerGroupRecord]:
+    """Return the records of expressions whose topics are `found`, and the next epoch if the group's topics changed."""
+    used = group.subscribed_regexes
+    changed = {regex: topics for regex, topics in found.items() if regex in used and group.regexes.get(regex) != topics}
+    topics_hash = metadata_hash(topics_of_all(group.subscriptions, {**group.regexes, **changed}), image)
+    records = [regex_record(group, regex, topics, now) for regex, topics in changed.items()]
+    return records if topics_hash == group.metadata_hash else [epoch_record(group, topics_hash), *records]
 
 
 class _UpdatedGroup:
@@ -162,7 +164,6 @@ class _UpdatedGroup:
         self._replaced = replaced
         self._image = image
         self._regexes: Mapping[str, tuple[str, ...]] = group.regexes
-        self._resolved_ms: int | None = None
         self._is_refreshed = False
 
     def _members(self) -> dict[str, ConsumerGroupMember]:
@@ -184,18 +185,13 @@ class _UpdatedGroup:
         counts[self._updated.topics] += 1
         return {topics for topics, count in counts.items() if count > 0}
 
-    def epoch(
-        self,
-        records: list[ConsumerGroupRecord],
-        settings: ConsumerGroupSettings,
-        now: Now,
-        denied: DeniedTopics,
-        *,
-        has_changed: bool,
-    ) -> int:
+    def epoch(self, records: list[ConsumerGroupRecord], now: Now, *, has_changed: bool) -> int:
         """Return the group's epoch, or the next one if a subscription or topic changed; add its record to `records`."""
         group, subscriptions = self._group, self._subscriptions()
-        self._resolve_regexes(records, subscriptions, settings, now, denied)
+        used = {regex for _, regex in subscriptions}
+        self._regexes = {regex: topics for regex, topics in group.regexes.items() if regex in used}
+        records += [regex_record(group, regex, None, now) for regex in sorted(group.regexes.keys() - used)]
+        self._is_refreshed = True
         topics_hash = self._metadata_hash(topics_of_all(subscriptions, self._regexes))
         if not has_changed and topics_hash == group.metadata_hash:
             return group.epoch
@@ -211,40 +207,10 @@ class _UpdatedGroup:
         self._group.hashed = self._image, topics, topics_hash
         return topics_hash
 
-    def _resolve_regexes(
-        self,
-        records: list[ConsumerGroupRecord],
-        subscriptions: set[Topics],
-        settings: ConsumerGroupSettings,
-        now: Now,
-        denied: DeniedTopics,
-    ) -> None:
-        """Match regular expressions with new topics, or with all if the expression is new or `regexes_are_due`."""
-        group, topics = self._group, self._image.topics
-        known, used = group.regexes, {regex for _, regex in subscriptions if regex}
-        seen = None if regexes_are_due(group, settings, now) else group.resolved_topics
-        if seen is None:
-            self._resolved_ms = now.ms
-        added = topics.keys() - seen.keys() if used and seen is not None else frozenset[str]()
-        found: dict[str, tuple[str, ...]] = {}
-        for regex in sorted(used):
-            if seen is None or regex not in known:
-                found[regex] = resolve_regex(regex, self._image, topics, denied)
-            else:
-                still = tuple(name for name in known[regex] if name in topics)
-                more = resolve_regex(regex, self._image, added, denied) if added else ()
-                found[regex] = tuple(sorted({*still, *more}))
-            if known.get(regex) != found[regex]:
-                records.append(regex_record(group, regex, found[regex], now))
-        records += [regex_record(group, regex, None, now) for regex in sorted(known.keys() - used)]
-        self._regexes, self._is_refreshed = found, True
-
     def done(self) -> None:
         """Mark the group as refreshed with the current topics; call it only if no assignor failed."""
         if self._is_refreshed:
-            self._group.needs_refresh, self._group.resolved_topics = False, self._image.topics
-        if self._resolved_ms is not None:
-            self._group.regexes_resolved_ms = self._resolved_ms
+            self._group.needs_refresh = False
 
     def subscribed_ids(self) -> frozenset[uuid.UUID]:
         """Return the ids of the existing topics that the changed member subscribes to."""

@@ -4,7 +4,7 @@ from typing import Any
 
 from odradek.coordination import Now
 from odradek.groups.consumer.consumer_group import ConsumerGroup
-from odradek.groups.consumer.group_update import MemberUpdate, regexes_are_due, update_member, with_subscription
+from odradek.groups.consumer.group_update import MemberUpdate, update_member, with_subscription
 from odradek.groups.consumer.member import JOINING_EPOCH, LEAVING_STATIC_EPOCH, ConsumerGroupMember, MemberState
 from odradek.groups.consumer.membership import find_member
 from odradek.groups.consumer.messages import ConsumerGroupHeartbeatReply, ConsumerGroupHeartbeatRequest
@@ -48,12 +48,10 @@ def _invalid(text: str) -> KafkaError:
     return KafkaError(ErrorCode.invalid_request, text)
 
 
-def is_settled(
-    group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, settings: ConsumerGroupSettings, now: Now
-) -> bool:
+def is_settled(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> bool:
     """Return whether neither request nor group has changes, so that the caller only extends the session."""
     member = group.members.get(request.member_id)
-    if member is None or not request.is_keep_alive or group.needs_refresh or regexes_are_due(group, settings, now):
+    if member is None or not request.is_keep_alive or group.needs_refresh:
         return False
     is_same_client = (
         member.subscription.client_id == request.client_id and member.subscription.client_host == request.client_host
@@ -93,7 +91,6 @@ def heartbeat(
         image,
         settings,
         now,
-        denied_topics=request.denied_topics,
     )
 
 

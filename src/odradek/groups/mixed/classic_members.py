@@ -12,7 +12,6 @@ A member that must join or sync, but does not within its rebalance timeout, is r
 """
 
 from collections.abc import Callable
-from typing import Final
 
 from msgspec.structs import replace
 
@@ -49,7 +48,6 @@ from odradek.protocol.errors import MalformedMessageError
 from odradek.protocol.internal_records.group_records import ClassicMemberMetadata, ClassicProtocol
 
 _Result = CoordinatorResult[GroupRecord]
-_NO_TOPICS: Final[frozenset[str]] = frozenset()
 
 
 class ClassicMembers:
@@ -102,7 +100,6 @@ class ClassicMembers:
             image,
             settings,
             now,
-            denied_topics=lambda _: _NO_TOPICS,
         )
         after = update.after
         waits = update.awaits_target or (update.is_deferred and after.state is not MemberState.UNREVOKED_PARTITIONS)

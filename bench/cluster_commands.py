@@ -49,6 +49,7 @@ def _common(rounds: int, session_timeout_ms: int) -> Callable[[F], F]:
 
 @click.command(name="failover")
 @_common(rounds=5, session_timeout_ms=3000)
+@click.option("--metadata", metavar="URL", help="The metadata tree of our side, empty; by default a new one in SQLite.")
 def failover(*, as_json: bool, **asked: Any) -> None:
     """Measure from a leader's end to the next acknowledged write: three replicas, two in sync, acks=all.
 
@@ -90,11 +91,12 @@ def _bench(
     session_timeout_ms: int,
     options: Sequence[str],
     has_metrics: bool = False,
+    metadata: str | None = None,
 ) -> Iterator[ClusterBench]:
     """Yield the benchmark of these options; stop its brokers at the block's end."""
     # On SIGTERM the `finally` stops the brokers.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    sides = [odradek_cluster_side(dict(map(key_and_value, options)), has_metrics=has_metrics)]
+    sides = [odradek_cluster_side(dict(map(key_and_value, options)), has_metrics=has_metrics, metadata=metadata)]
     if peer is not None:
         sides.append(PEERS[peer]())
     with progress() as say:

@@ -128,9 +128,16 @@ class ClusterSide(Struct, frozen=True, kw_only=True):
 
 
 def odradek_cluster_side(
-    own: Mapping[str, str] | None = None, *, has_metrics: bool = False, name: str = "odradek"
+    own: Mapping[str, str] | None = None,
+    *,
+    has_metrics: bool = False,
+    name: str = "odradek",
+    metadata: str | None = None,
 ) -> ClusterSide:
-    """Return Odradek's side; `own` is its additional configuration. With metrics, requests cost a little more."""
+    """Return Odradek's side; `own` is its additional configuration. With metrics, requests cost a little more.
+
+    `metadata` is the URL of the metadata tree, by default a new one in SQLite.
+    """
 
     def make(folder: Path, brokers: int, session_timeout_ms: int) -> ProcessCluster:
         session = {"zookeeper.session.timeout.ms": str(session_timeout_ms)}
@@ -140,7 +147,7 @@ def odradek_cluster_side(
             ServedBroker(
                 folder / f"broker-{number}",
                 options=options,
-                metadata=f"sqlite:///{folder}/metadata.sqlite",
+                metadata=metadata or f"sqlite:///{folder}/metadata.sqlite",
                 arguments=("--broker-id", str(number), *(("--metrics-listen", metrics[number]) if metrics else ())),
             )
             for number in range(brokers)

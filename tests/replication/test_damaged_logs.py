@@ -186,7 +186,9 @@ def test_a_damaged_leader_is_not_replaced_by_a_dead_broker_that_is_still_registe
         await fill(world, 20)
         damaged, partition = leader_of(world)
         (other,) = [each for each in partition.isr if each != damaged]
-        await world.kill(other)
+        cut_off = world.hosts[other]
+        world.simulation.network.partition([cut_off], [each for each in world.hosts if each != cut_off])
+        await world.kill(other)  # nobody receives that it refuses connections
         await asyncio.sleep(3)
         assert other in partition.isr
         damage(world, damaged, byte=partition.log.segments[0].find(5) + 65)

@@ -204,6 +204,12 @@ async def isolate(schedule: Schedule, one: int, other: int) -> None:
     schedule.world.simulation.network.partition([hosts[one]], [host for host in hosts if host != hosts[one]])
 
 
+async def reject(schedule: Schedule, one: int, other: int) -> None:
+    """Reset a broker's connections, and refuse new ones to it, while it lives."""
+    del other
+    schedule.world.simulation.network.reject(schedule.world.hosts[one])
+
+
 async def disconnect_client(schedule: Schedule, one: int, other: int) -> None:
     """Disconnect a client and a broker in both directions."""
     client = ("writer-0", "writer-1", "reader-0")[other]
@@ -300,8 +306,8 @@ async def create(schedule: Schedule, one: int, other: int) -> None:
 FAULTS: Final[dict[str, Callable[[Schedule, int, int], Any]]] = {
     function.__name__: function
     for function in (
-        kill, cut_power, stop, disconnect, disconnect_one_way, isolate, disconnect_client, lose_responses_to_clients,
-        disconnect_tree,
+        kill, cut_power, stop, disconnect, disconnect_one_way, isolate, reject, disconnect_client,
+        lose_responses_to_clients, disconnect_tree,
         blink, expire, depose, unregister, flip_bit, create,
     )
 }  # fmt: skip

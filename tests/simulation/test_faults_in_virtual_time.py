@@ -31,6 +31,7 @@ EVERYTHING: Final = {
     "disconnect",
     "disconnect_one_way",
     "isolate",
+    "reject",
     "disconnect_client",
     "lose_responses_to_clients",
 }

@@ -48,6 +48,7 @@ class MemoryNetwork:
         self._listeners: dict[tuple[str, int], MemoryListener] = {}
         self._next_port = _FIRST_FREE_PORT
         self._blocked: set[tuple[str, str]] = set()
+        self._rejecting: set[str] = set()
         self._healed: list[asyncio.Future[None]] = []
         self._held: dict[Link, None] = {}
         self._transports: dict[MemoryTransport, str] = {}
@@ -70,10 +71,19 @@ class MemoryNetwork:
                 self.block(one, two)
                 self.block(two, one)
 
+    def reject(self, host: str) -> None:
+        """Reset all connections of `host`, and refuse new ones to it until `heal`, as a firewall can."""
+        self.note(f"reject {host}")
+        self._rejecting.add(host)
+        for transport, owner in list(self._transports.items()):
+            if owner == host:
+                transport.abort()
+
     def heal(self) -> None:
-        """Undo every `block` and `partition`; held data is delivered."""
+        """Undo every `block`, `partition` and `reject`; held data is delivered."""
         self.note("heal")
         self._blocked.clear()
+        self._rejecting.clear()
         held, self._held = self._held, {}
         for link in held:
             link.release()
@@ -118,7 +128,7 @@ class MemoryNetwork:
             await self._reach(host, listener.host)
         await asyncio.sleep(self.latency())
         listener = self._find(address, port)
-        if listener is None:
+        if listener is None or listener.host in self._rejecting:
             raise ConnectionRefusedError(errno.ECONNREFUSED, f"connection refused: {address}:{port}")
         protocol = factory()
         near = (_canonical(address), self._free_port())

@@ -24,6 +24,7 @@ from odradek.broker.cluster.metadata.controller_election import (
 )
 from odradek.broker.cluster.metadata.job_queue import JobQueue, as_kafka_error
 from odradek.broker.cluster.registration.broker_session import BrokerSession, prepare_tree
+from odradek.broker.cluster.registration.dead_brokers import DeadBrokerDetector
 from odradek.broker.cluster.registration.fencing import Fence
 from odradek.broker.cluster.registration.registration import Endpoints, Prepare, prepare_nothing, unregister
 from odradek.broker.config_changes import ConfigChange, write_changes
@@ -79,6 +80,7 @@ class MetadataLoop(Generic[ControllerT]):
         self._broker_session = BrokerSession(
             store, broker_id, endpoints, config, runtime.clock, fence=self._fence, wake=wake
         )
+        self._dead_brokers = DeadBrokerDetector(store, runtime.network)
         self._jobs = JobQueue(wake=wake)
         self.view = ClusterView(store, broker_id, config, on_image=on_image, wake=wake)
         self.command_handler = ControllerCommandHandler(self.view, self._broker_session, replicas, wake=wake)
@@ -155,6 +157,7 @@ class MetadataLoop(Generic[ControllerT]):
         self._fence.stop()
         self.view.stop()
         self._broker_session.stop()
+        self._dead_brokers.watch(())
         if self._task is not None:
             self._task.cancel()
         self._close_controller()
@@ -286,6 +289,11 @@ class MetadataLoop(Generic[ControllerT]):
         await view.refresh()
         if self._controller is not None:
             self._controller.image_changed(old, view.image)
+        self._dead_brokers.watch(
+            broker
+            for broker_id, broker in view.image.brokers.items()
+            if broker_id != self.broker_id and (self.is_controller or broker_id == view.image.controller_id)
+        )
         if self._controller is not None or self.command_handler.is_initialized:
             self._fence.open_for(session, was_alive=is_alive)
             self._joined.set()

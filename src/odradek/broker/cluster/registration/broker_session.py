@@ -1,11 +1,14 @@
 """A broker's session with the metadata tree: keeps the broker registered, and creates the tree's fixed nodes.
 
-A lost session ends the registration and closes the fence. The metadata loop calls `renew` before it reads the tree.
+A lost session ends the registration and closes the fence, and so does the removal of the registration.
+The metadata loop calls `renew` before it reads the tree.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Final
 
 from odradek.broker.cluster.registration.fencing import Fence
 from odradek.broker.cluster.registration.registration import Endpoints, Prepare, Registration, in_live_session
@@ -16,6 +19,8 @@ from odradek.metadata.store import NodeExists, Store, StoreError, Watch
 from odradek.model import StorageError, UnavailableError
 from odradek.runtime import Clock, Entropy, new_id
 
+_RETREAT_S: Final = 1.0
+"""The time for others to elect a controller and leaders before a broker that they take for dead registers again."""
 _log = logging.getLogger("odradek.broker")
 
 
@@ -81,6 +86,13 @@ class BrokerSession:
         if lost or self._may_have_expired:
             self._may_have_expired = False
             try:
+                node = await self._store.get(self._path)
+                if node is None and not lost:
+                    _log.warning(
+                        "Registration was removed, as another broker was refused connections: registering again"
+                    )
+                    self._fence.close()
+                    await asyncio.sleep(_RETREAT_S)
                 node = None
                 while node is None:
                     await self._registration.register()

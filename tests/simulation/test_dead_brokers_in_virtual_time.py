@@ -1,0 +1,109 @@
+"""Brokers that die, or seem to, with sessions that end late, as in ZooKeeper: nothing acknowledged is lost.
+
+A killed process refuses connections, which ends its registration at once; one that is cut off keeps it until its
+session ends. A broker that lives all the same is fenced, follows the new leader, and is in sync once it is reachable.
+"""
+
+import asyncio
+
+import pytest
+
+from odradek.broker.replication.partition import Partition
+from odradek.controller import NewTopic
+from odradek.model import KafkaError, TopicPartition
+from odradek.testing.world import SESSION_TIMEOUT_S, World, until
+
+SEEDS = range(6)
+CONFIG = {"min.insync.replicas": "2", "default.replication.factor": "3"}
+LONG_BEFORE_S = SESSION_TIMEOUT_S / 6
+T0 = TopicPartition("t", 0)
+
+
+def play(seed: int, scene) -> None:
+    World(seed, CONFIG, brokers=3, noticed_at_once=False).play(scene)
+
+
+def controller(world: World) -> int:
+    (found,) = [number for number, broker in world.running.items() if broker.metadata_loop.is_controller]
+    return found
+
+
+def leading(world: World) -> dict[int, Partition]:
+    """Return the brokers that acknowledge records of the partition."""
+    found = {number: broker.partitions.get(T0) for number, broker in world.running.items()}
+    return {number: partition for number, partition in found.items() if partition is not None}
+
+
+async def led_by(world: World, *, is_controller: bool) -> int:
+    """Create a topic of one partition with such a leader, and return it."""
+    others = [number for number in world.running if number != controller(world)]
+    order = (controller(world), *others) if is_controller else (*others, controller(world))
+    topic = NewTopic(name="t", assignment={0: order})
+    (created,) = await world.running[controller(world)].create_topics([topic])
+    assert created.error is None
+    await until(lambda: [len(each.isr) for each in leading(world).values()] == [3])
+    return order[0]
+
+
+async def send(world: World, host: str, *values: bytes) -> None:
+    async with world.producer(host, acks="all") as producer:
+        for value in values:
+            await (await producer.send("t", value, partition=0))
+
+
+@pytest.mark.parametrize("is_controller", [False, True])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_killed_leader_is_replaced_long_before_its_session_ends(seed: int, *, is_controller: bool) -> None:
+    async def scene(world: World) -> None:
+        leader = await led_by(world, is_controller=is_controller)
+        await send(world, "before", b"0", b"1")
+        began_s = world.now_s
+        await world.kill(leader)
+        await send(world, "after", b"2")
+        assert world.now_s - began_s < LONG_BEFORE_S
+        await world.start(leader)
+        await until(lambda: [len(each.isr) for each in leading(world).values()] == [3])
+        assert await world.read("t", 1) == {0: [b"0", b"1", b"2"]}
+
+    play(seed, scene)
+
+
+@pytest.mark.parametrize("is_controller", [False, True])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_leader_that_is_cut_off_is_not_taken_for_dead(seed: int, *, is_controller: bool) -> None:
+    async def scene(world: World) -> None:
+        leader = await led_by(world, is_controller=is_controller)
+        epoch = world.running[leader].broker_epoch
+        others = [host for host in world.hosts if host != world.hosts[leader]]
+        world.simulation.network.partition([world.hosts[leader]], others)
+        await asyncio.sleep(SESSION_TIMEOUT_S)
+        assert list(leading(world)) == [leader]
+        world.simulation.network.heal()
+        await send(world, "after", b"0")
+        assert world.running[leader].broker_epoch == epoch
+
+    play(seed, scene)
+
+
+@pytest.mark.parametrize("is_controller", [False, True])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_leader_that_only_refuses_connections_is_fenced_and_follows(seed: int, *, is_controller: bool) -> None:
+    async def scene(world: World) -> None:
+        leader = await led_by(world, is_controller=is_controller)
+        broker, partition = world.running[leader], leading(world)[leader]
+        await send(world, "before", b"0", b"1")
+        epochs = broker.broker_epoch, partition.leader_epoch
+        world.simulation.network.reject(world.hosts[leader])
+        late = partition.append(memoryview(world.batch(b"not acknowledged")), now_ms=world.runtime.clock.now_ms())
+        await send(world, "meanwhile", b"2")
+        assert leader not in leading(world)
+        with pytest.raises(KafkaError):
+            await late
+        world.simulation.network.heal()
+        await until(lambda: [len(each.isr) for each in leading(world).values()] == [3])
+        (new,) = leading(world).values()
+        assert broker.broker_epoch > epochs[0]
+        assert new.leader_epoch > epochs[1]
+        assert await world.read("t", 1) == {0: [b"0", b"1", b"2"]}
+
+    play(seed, scene)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from odradek.broker import auto_topic_creation_manager
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
 from odradek.testing.world import Play, World
@@ -78,6 +79,23 @@ def test_an_absent_topic_is_created_and_ready_when_the_answer_comes(play: Play) 
         (topic,) = (await client.ask(METADATA, wanted("new", allow_auto_topic_creation=True), 9)).topics
         assert (topic.error_code, len(topic.partitions)) == (0, 3)
         assert (await client.produce("new", world.batch(b"a"), partition=2)).error_code == 0
+
+    play(scene)
+
+
+def test_topics_above_the_limit_of_creations_are_unknown_until_the_next_request(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auto_topic_creation_manager, "_MOST_CREATIONS", 2)
+
+    async def scene(world: World) -> None:
+        await world.start()
+        client = await world.client()
+        for unknown in (2, 0):
+            answer = await client.ask(METADATA, wanted(*"abcd", allow_auto_topic_creation=True), 9)
+            codes = [each.error_code for each in answer.topics]
+            assert codes.count(ErrorCode.unknown_topic_or_partition) == unknown
+            assert codes.count(ErrorCode.none) == 4 - unknown
 
     play(scene)
 

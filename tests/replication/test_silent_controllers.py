@@ -12,7 +12,7 @@ from odradek.broker.metadata_cache import MetadataCache
 from odradek.config import BrokerConfig, ListenerAddress
 from odradek.controller import NewTopic
 from odradek.metadata.image import BrokerImage, ClusterImage
-from odradek.model import TopicPartition, UnavailableError
+from odradek.model import ErrorCode, TopicPartition, UnavailableError
 from odradek.protocol.api import ApiKey
 from odradek.testing import Simulation
 from odradek.testing.world import SESSION_TIMEOUT_S, World, until
@@ -80,6 +80,33 @@ def test_a_leader_that_waits_for_a_silent_controller_retries_with_the_next_one(s
             await (await producer.send("t", b"not held up", partition=places[leader].partition))
         assert isr(world.running[leader]) == {leader, new}
         await recover(world, silent)
+
+    World(seed, CONFIG, brokers=BROKERS).play(scene)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_topic_that_is_created_late_is_unknown_and_holds_up_its_connection_for_a_second(seed: int) -> None:
+    """Kafka answers UNKNOWN_TOPIC_OR_PARTITION at once."""
+
+    async def scene(world: World) -> None:
+        silent = await controller_of(world)
+        asking = (silent.broker_id + 1) % BROKERS
+        client = await world.client("tool", broker=asking)
+        fall_silent(world, silent)
+        began = world.now_s
+        request = {
+            "topics": [{"name": f"new-{number}"} for number in range(10)],
+            "allow_auto_topic_creation": True,
+            "include_cluster_authorized_operations": False,
+            "include_topic_authorized_operations": False,
+        }
+        answer = await client.ask(ApiKey.METADATA, request, 9)
+        assert {each.error_code for each in answer.topics} == {ErrorCode.unknown_topic_or_partition}
+        assert began + 0.9 < world.now_s < began + 1.2
+        await recover(world, silent)
+        await until(lambda: world.running[asking].image.controller_id not in (-1, silent.broker_id))
+        answer = await client.ask(ApiKey.METADATA, request, 9)
+        assert {each.error_code for each in answer.topics} == {ErrorCode.none}
 
     World(seed, CONFIG, brokers=BROKERS).play(scene)
 

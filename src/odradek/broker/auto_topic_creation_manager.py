@@ -11,6 +11,8 @@ from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey
 
 _TIMEOUT_MS: Final = 30_000
+_MOST_CREATIONS: Final = 1000
+"""How many topics are created at once: requests do not wait for the end of a creation, and may name others."""
 
 
 class TopicCreator(Protocol):
@@ -40,9 +42,14 @@ class AutoTopicCreationManager:
         self._awaited: list[tuple[str, asyncio.Future[None]]] = []
 
     async def ensure(self, topic: NewTopic) -> None:
-        """Create a missing topic; return when the image has it. Raise `KafkaError` or `UnavailableError` on failure."""
+        """Create a missing topic; return when the image has it. Raise `KafkaError` or `UnavailableError` on failure.
+
+        The creation goes on if the caller is cancelled. Above `_MOST_CREATIONS`, raise UNKNOWN_TOPIC_OR_PARTITION.
+        """
         creation = self._creations.get(topic.name)
         if creation is None:
+            if len(self._creations) >= _MOST_CREATIONS:
+                raise KafkaError(ErrorCode.unknown_topic_or_partition)
             creation = asyncio.get_running_loop().create_task(self._create(topic), name=f"creating {topic.name}")
             self._creations[topic.name] = creation
             creation.add_done_callback(lambda _: self._creations.pop(topic.name, None))

@@ -5,8 +5,10 @@ topics, from 1 on a null list; 4 the client may forbid creation; 7 leader epochs
 topic ids in responses, 12 in requests (KIP-516); 13 an error of the request (KIP-1102).
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from uuid import UUID
 
@@ -46,6 +48,8 @@ _ERROR_OF_REQUEST_FROM: Final = 13
 _NO_TOPIC_ID: Final = UUID(int=0)
 MOST_CREATED: Final = 100
 """How many topics one request creates. More are unknown in the response, so that clients repeat the request."""
+_CREATION_WAIT_S: Final = 1.0
+"""How long a response waits for topics to be created, and later requests of its connection with it (decision 20)."""
 
 
 def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply:
@@ -101,13 +105,18 @@ async def _create_first(
     absent: list[str],
     errors: dict[str, ErrorCode],
 ) -> Buffers:
-    for name in absent:
+    async def create(name: str) -> None:
         try:
             await broker.auto_topic_creation_manager.ensure(NewTopic(name=name))
         except KafkaError as error:
             errors[name] = error.code
         except UnavailableError:
             errors[name] = ErrorCode.leader_not_available
+
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_CREATION_WAIT_S), asyncio.TaskGroup() as group:
+            for name in absent:
+                group.create_task(create(name))
     return _respond(broker, context, _encode(broker.image, context, request, errors))
 
 

@@ -65,7 +65,7 @@ def test_a_classic_group_becomes_a_consumer_group_and_a_classic_one_again(assign
     assert all(each.generation > generation for each in old)
     described = at.ask(ConsumerGroupDescribeRequest())
     assert sorted(member.is_classic for member, _ in described.members) == [False, False, True, True]
-    assert at.ask(DescribeRequest()) is None
+    assert at.ask(DescribeRequest()).code is ErrorCode.group_id_not_found
     assert durable(replayed(at).consumer.groups[GROUP]) == durable(at.group)
 
     for each in new:

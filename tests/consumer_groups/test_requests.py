@@ -204,7 +204,7 @@ def test_a_group_is_deleted_with_its_offsets_when_it_has_no_members() -> None:
     assert at.ask(DeleteGroupRequest()) is ErrorCode.non_empty_group
     one.leave(at)
     assert at.ask(DeleteGroupRequest()) is ErrorCode.none
-    assert at.ask(ConsumerGroupDescribeRequest()) is None
+    assert str(at.ask(ConsumerGroupDescribeRequest())) == f"Group {GROUP} not found."
     assert at.ask(FetchOffsetsRequest()).values == {}
     at.log.load(at.now_ms)
     assert at.log.machine.classic.groups == {}
@@ -238,7 +238,7 @@ def test_a_classic_member_that_meets_a_group_of_the_consumer_protocol_is_refused
     one = Member("one", ["t"])
     settle(at, [one])
     assert at.ask(classic_join()).error is ErrorCode.inconsistent_group_protocol
-    assert at.ask(DescribeRequest()) is None
+    assert str(at.ask(DescribeRequest())) == f"Group {GROUP} is not a classic group."
     one.leave(at)
     assert at.ask(DeleteGroupRequest()) is ErrorCode.none
 
@@ -256,7 +256,7 @@ def test_an_empty_group_changes_its_kind_with_its_first_member_and_keeps_its_off
     generation = at.reply(joining).generation
     at.ask(SyncRequest(member_id="classic", generation=generation, assignments=(("classic", b"x"),)))
     assert at.log.machine.consumer.groups == {}
-    assert at.ask(ConsumerGroupDescribeRequest()) is None
+    assert str(at.ask(ConsumerGroupDescribeRequest())) == f"Group {GROUP} is not a consumer group."
     one.heartbeat(at)
     assert one.errors == [ErrorCode.group_id_not_found]
 

@@ -153,3 +153,22 @@ def test_kafkas_names_of_assignors_are_known(play: Play) -> None:
         assert joined.error_code == ErrorCode.none
 
     play(scene)
+
+
+def test_a_group_is_described_as_kafkas_tools_expect(play: Play) -> None:
+    """M7. Addresses as Java prints them, Kafka's words for a group that is not there, all operations of a group."""
+
+    async def scene(world: World) -> None:
+        client = await begin(world, HidesTheSecret())
+        await heartbeat(client, subscribed_topic_names=[OPEN])
+        message = {"group_ids": [GROUP, "nope"], "include_authorized_operations": True}
+        shown, missing = (await client.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, message, 1)).groups
+        assert [each.client_host[0] for each in shown.members] == ["/"]
+        names = ("READ", "DELETE", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS")
+        assert shown.authorized_operations == sum(1 << AclOperation[name] for name in names)
+        assert (missing.error_code, missing.error_message) == (ErrorCode.group_id_not_found, "Group nope not found.")
+        classic = {"groups": [GROUP], "include_authorized_operations": False}
+        (other,) = (await client.ask(ApiKey.DESCRIBE_GROUPS, classic, 6)).groups
+        assert (other.group_state, other.error_message) == ("Dead", f"Group {GROUP} is not a classic group.")
+
+    play(scene)

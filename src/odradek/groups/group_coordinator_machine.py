@@ -342,7 +342,13 @@ class GroupCoordinatorMachine:
 
     def _describe(self, key: str, request: DescribeRequest, to: object, now: Now) -> _Result:
         del request, now
-        return answer(key, to, self.classic.describe(key))
+        return answer(key, to, self.classic.describe(key) or self._without(key, "classic"))
+
+    def _without(self, key: str, protocol: str) -> KafkaError:
+        """Return the error of a group that has not this protocol, in Kafka's words: its tools match them."""
+        is_other = key in self.classic.groups or key in self.consumer.groups
+        text = f"Group {key} is not a {protocol} group." if is_other else f"Group {key} not found."
+        return KafkaError(ErrorCode.group_id_not_found, text)
 
     # -- groups of the consumer protocol -------------------------------------------------------------------------------
 
@@ -374,7 +380,7 @@ class GroupCoordinatorMachine:
 
     def _describe_consumer(self, key: str, request: ConsumerGroupDescribeRequest, to: object, now: Now) -> _Result:
         del request, now
-        return answer(key, to, self.consumer.describe(key))
+        return answer(key, to, self.consumer.describe(key) or self._without(key, "consumer"))
 
     # -- deletion ------------------------------------------------------------------------------------------------------
 

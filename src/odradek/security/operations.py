@@ -49,5 +49,11 @@ CLUSTER_OPERATIONS: Final = _bits(
     AclOperation.IDEMPOTENT_WRITE,
 )
 """All operations on a cluster."""
-GROUP_OPERATIONS: Final = _bits(AclOperation.READ, AclOperation.DELETE, AclOperation.DESCRIBE)
+GROUP_OPERATIONS: Final = _bits(
+    AclOperation.READ,
+    AclOperation.DELETE,
+    AclOperation.DESCRIBE,
+    AclOperation.DESCRIBE_CONFIGS,
+    AclOperation.ALTER_CONFIGS,
+)
 """All operations on a group."""

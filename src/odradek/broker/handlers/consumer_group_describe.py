@@ -34,13 +34,9 @@ async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict
             continue
         if message.include_authorized_operations:
             operations = context.authorized_operations(ResourceType.GROUP, name)
-        if reply is not None and context.denied(
-            AclOperation.DESCRIBE, ResourceType.TOPIC, _topics(broker.image, reply)
-        ):
+        if context.denied(AclOperation.DESCRIBE, ResourceType.TOPIC, _topics(broker.image, reply)):
             text = "The group has topics that the client may not describe."
             groups.append(_without_group(name, ErrorCode.topic_authorization_failed, text))
-        elif reply is None:
-            groups.append(_without_group(name, ErrorCode.group_id_not_found, f"Group {name} is not a consumer group."))
         else:
             groups.append(_described(broker.image, reply) | {"authorized_operations": operations})
     return {"groups": groups}

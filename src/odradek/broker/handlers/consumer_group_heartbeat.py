@@ -71,7 +71,7 @@ def _request(entropy: Entropy, context: RequestContext, message: Any) -> Consume
         rack_id=message.rack_id,
         rebalance_timeout_ms=milliseconds(message.rebalance_timeout),
         client_id=context.client_id or "",
-        client_host=context.client_host,
+        client_host=f"/{context.client_host}",  # as Java prints an address
         subscribed_topic_names=message.subscribed_topic_names,
         subscribed_topic_regex=optional(message, "subscribed_topic_regex", None),
         server_assignor=message.server_assignor,

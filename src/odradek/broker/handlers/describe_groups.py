@@ -40,15 +40,15 @@ def _request(context: RequestContext, group_id: str) -> DescribeRequest | KafkaE
 
 
 def _described(
-    context: RequestContext, group_id: str, group: GroupDescription | KafkaError | None, *, wants_operations: bool
+    context: RequestContext, group_id: str, group: GroupDescription | KafkaError, *, wants_operations: bool
 ) -> dict[str, Any]:
-    if isinstance(group, KafkaError):
+    if isinstance(group, KafkaError) and group.code is not ErrorCode.group_id_not_found:
         return _without_group(group_id, group.code, "", str(group))
     operations = context.authorized_operations(ResourceType.GROUP, group_id) if wants_operations else NOT_ASKED_FOR
-    if group is None:
+    if isinstance(group, KafkaError):
         missing = context.api_version >= _NOT_FOUND_FROM
         error_code = ErrorCode.group_id_not_found if missing else ErrorCode.none
-        answer = _without_group(group_id, error_code, State.DEAD, f"Group {group_id} not found.")
+        answer = _without_group(group_id, error_code, State.DEAD, str(group))
         return answer | {"authorized_operations": operations}
     return _known(group) | {"authorized_operations": operations}
 

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from odradek.cli import main
 from odradek.pipelines.config.lines import key_lines, line_in_value
+from odradek.testing.servers.odradek_process import ServedBroker
 
 pytestmark = [pytest.mark.timeout(300)]
 
@@ -58,11 +59,48 @@ def check(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callab
 
 
 @pytest.mark.needs("java")
-def test_a_valid_file_shows_its_columns_and_no_broker_is_contacted(check: Any):
-    assert check(JOB) == (
-        0,
-        "DIR/job.toml: job is a valid real_time pipeline with columns hour timestamp, prices bigint\n",
-    )
+def test_a_valid_file_shows_its_columns_also_where_no_broker_answers(check: Any, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("odradek.pipelines.sinks._TOPICS_MS", 200)
+    code, text = check(JOB)
+    assert code == 0
+    assert "odradek: DIR/job.toml: its topics are not checked: no broker answers" in text
+    assert text.endswith("DIR/job.toml: job is a valid real_time pipeline with columns hour timestamp, prices bigint\n")
+
+
+@pytest.mark.needs("java")
+def test_a_topic_that_does_not_exist_is_named(check: Any, topic: str, source: ServedBroker):
+    job = JOB.replace("127.0.0.1:1", source.bootstrap_servers)
+    code, text = check(job.replace('topics = ["quotes"]', f'topics = ["{topic}", "nonesuch"]'))
+    assert code == 1
+    assert text.startswith("odradek: DIR/job.toml:15: streams.quotes.topics: there is no topic 'nonesuch': create it")
+    code, text = check(job.replace('topics = ["quotes"]', f'topics = ["{topic}"]'))
+    assert (code, text.count("\n")) == (0, 1)
+
+
+@pytest.mark.needs("java")
+def test_a_directory_that_cannot_be_written_is_named(check: Any, tmp_path: Path):
+    (tmp_path / "file").touch()
+    for old, new, place in (
+        ('"out"', '"file/out"', "19: sink.path DIR/file/out"),
+        ('"state"', '"file"', "2: checkpoint DIR/file"),
+    ):
+        code, text = check(JOB.replace(old, new))
+        expected = f"odradek: DIR/job.toml:{place} cannot be written: DIR/file is not a directory\n"
+        assert (code, text) == (1, expected)
+
+
+@pytest.mark.needs("java")
+@pytest.mark.parametrize(
+    ("condition", "valid"), [("a.price < b.price", False), ("a.price < b.price AND a.symbol = b.symbol", True)]
+)
+def test_a_join_of_streams_needs_an_equality(
+    check: Any, monkeypatch: pytest.MonkeyPatch, condition: str, *, valid: bool
+):
+    monkeypatch.setattr("odradek.pipelines.sinks._TOPICS_MS", 200)
+    before, _, rest = JOB.partition('sql = """')
+    after = rest.partition('"""')[2].replace('partition_by = ["hour"]\n', "")
+    code, text = check(f'{before}sql = "SELECT a.price FROM quotes a, quotes b WHERE {condition}"{after}')
+    assert (code == 0, "sql: a join of two streams needs an equality of their columns" in text) == (valid, not valid)
 
 
 @pytest.mark.needs("java")

@@ -134,6 +134,18 @@ def test_values_of_kafkas_keys_become_texts() -> None:
         ('path = "out"', "", "sink.path is missing"),
         ('path = "out"', 'path = "out"\noutput_mode = "update"', "sink.output_mode is append for files, not update"),
         ('path = "out"', 'format = "odradek"', "sink.bootstrap_servers is missing"),
+        (
+            'path = "out"',
+            'path = "state"',
+            "sink.path is in the directory of checkpoint, /jobs/state: give another one",
+        ),
+        ('path = "out"', 'path = "./state/out"', "sink.path is in the directory of checkpoint, /jobs/state"),
+        ('path = "out"', 'path = "state.dead_letters"', "sink.path is in the directory of dead_letters, /jobs/state.d"),
+        (
+            'path = "out"',
+            'format = "odradek"\nbootstrap_servers = "localhost:9092"\ntopic = "flights"',
+            "sink.topic is flights, which streams.flights reads",
+        ),
         ('path = "out"', 'path = "out"\npartitioned_by = ["x"]', "did you mean partition_by?"),
         ('servers = "localhost:9092"', 'servers = "l:1"\nmin_partitions = 0', "source.min_partitions is at least 1"),
         ('servers = "localhost:9092"', 'servers = "l:1"\nfail_on_data_loss = 1', "must be true or false"),
@@ -146,6 +158,16 @@ def test_an_error_is_one_line_that_names_the_key(old: str, new: str, sentence: s
         parse(REAL_TIME.replace(old, new))
     assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_pattern_that_selects_the_sink_or_the_dead_letters_is_refused() -> None:
+    text = REAL_TIME.replace('topics = ["flights"]', 'pattern = "fl.*"')
+    sink = 'format = "odradek"\nbootstrap_servers = "localhost:{}"\ntopic = "fluent"'
+    with pytest.raises(ConfigurationError, match=r"sink\.topic is fluent, which streams\.flights reads"):
+        parse(text.replace('path = "out"', sink.format(9092)))
+    assert parse(text.replace('path = "out"', sink.format(9093))).name == "delays"
+    with pytest.raises(ConfigurationError, match=r"dead_letter_topic is fly, which the pipeline reads"):
+        parse(text.replace("[source]", 'dead_letter_topic = "fly"\n[source]'))
 
 
 def test_a_mirror_onto_itself_needs_a_prefix() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from odradek.model import OdradekError
 from odradek.pipelines.attempts import AttemptFailedError
 from odradek.pipelines.config import AnyPipeline, parse_pipeline
 from odradek.pipelines.progress import Figures
@@ -36,7 +37,7 @@ class ManualClock:
 
 class Failure(AttemptFailedError):
     def __init__(self, text: str = "the broker went away", *, is_final: bool = False) -> None:
-        super().__init__(text, details=f"Traceback of {text}", is_final=is_final)
+        super().__init__(OdradekError(text), details=f"Traceback of {text}", is_final=is_final)
 
 
 @dataclass

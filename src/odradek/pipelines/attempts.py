@@ -9,15 +9,15 @@ from typing import Any, Final, Protocol
 from odradek.clients import Admin
 from odradek.clients.offsets import LATEST
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
-from odradek.pipelines.config import AnyPipeline, BadRowLimit, MirrorPipeline, QueryPipeline, is_url
-from odradek.pipelines.errors import is_final, sentence_of, spark_errors
+from odradek.pipelines.config import AnyPipeline, BadRowLimit, MirrorPipeline, QueryPipeline, TomlKeyError, is_url
+from odradek.pipelines.errors import details_of, failure_of, is_final, sentence_of, spark_errors
 from odradek.pipelines.files.compaction import compact
 from odradek.pipelines.files.sink_files import prepare_directory
 from odradek.pipelines.mirror import MirrorGroups, MirrorTopics
 from odradek.pipelines.mirror.topics import topics_strategy
 from odradek.pipelines.progress import Figures, GroupProgress, add_reports, offsets_of
 from odradek.pipelines.queries import start_mirror, start_query
-from odradek.pipelines.sinks import local_files
+from odradek.pipelines.sinks import check_directories, local_files
 from odradek.runtime import Runtime
 from odradek.spark.reading.lookup import ClusterLookup
 from odradek.spark.session import run_interruptible
@@ -38,12 +38,23 @@ _log = logging.getLogger("odradek.pipelines")
 
 
 class AttemptFailedError(OdradekError):
-    """A query did not start, or failed. `details` is Spark's whole text. With `is_final`, a retry would fail again."""
+    """A query did not start, or failed, by `failure`.
 
-    def __init__(self, message: str, *, details: str, is_final: bool) -> None:
-        super().__init__(message)
+    `details` is Spark's whole text. With `is_final`, a retry would fail again.
+    """
+
+    def __init__(self, failure: OdradekError, *, details: str, is_final: bool) -> None:
+        super().__init__(str(failure))
+        self.failure = failure
         self.details = details
         self.is_final = is_final
+
+    @classmethod
+    def of(cls, error: Exception, pipeline: AnyPipeline) -> "AttemptFailedError":
+        """Return the failure of an attempt that Spark's or Odradek's `error` has ended."""
+        details = details_of(error.__cause__ if isinstance(error.__cause__, Exception) else error)
+        failure = error if isinstance(error, OdradekError) else failure_of(details, pipeline)
+        return cls(failure, details=details, is_final=is_final(error))
 
 
 class Attempt(Protocol):
@@ -85,6 +96,8 @@ class QueryAttempt:
                 self._topics.ensure()
                 self._query = start_mirror(spark, pipeline, runtime.disk)
             else:
+                if hasattr(spark, "_jvm"):
+                    check_directories(runtime.disk, pipeline)
                 _prepare_sink(pipeline, runtime)
                 if pipeline.dead_letter_topic is not None:
                     _create_dead_letter_topic(pipeline, pipeline.dead_letter_topic)
@@ -92,8 +105,7 @@ class QueryAttempt:
                 self._query = start_query(spark, pipeline, runtime.disk)
         except expected as error:
             self._close()
-            text = str(error) if isinstance(error, OdradekError) else sentence_of(str(error))
-            raise AttemptFailedError(text, details=str(error), is_final=is_final(error)) from error
+            raise AttemptFailedError.of(error, pipeline) from error
         except BaseException:
             self._close()
             raise
@@ -121,8 +133,7 @@ class QueryAttempt:
             self._carry_groups()
             self._close()
             if (failure := self._query.exception()) is not None:
-                text = str(failure)
-                raise AttemptFailedError(sentence_of(text), details=text, is_final=is_final(text))
+                raise AttemptFailedError.of(failure, self._pipeline)
             if not self._is_stopped:
                 self._compact()
         return self._figures, active
@@ -139,7 +150,7 @@ class QueryAttempt:
             text += "; " + _bad_rows_text(self._pipeline, self._figures)
             self._query.stop()
             self._close()
-            raise AttemptFailedError(text, details=text, is_final=True)
+            raise AttemptFailedError(TomlKeyError("max_bad_rows", text), details=text, is_final=True)
 
     def wait(self, seconds: float) -> None:
         from pyspark.errors import StreamingQueryException
@@ -191,7 +202,7 @@ class QueryAttempt:
             if not error.retriable:
                 self._query.stop()
                 self._close()
-                raise AttemptFailedError(str(error), details=str(error), is_final=True) from error
+                raise AttemptFailedError.of(error, self._pipeline) from error
             # The query has retries of its own.
             _log.warning("%s: failed to carry topics, will retry: %s", self._pipeline.name, error)
         self._topics_at = self._clock.monotonic()

@@ -1,4 +1,8 @@
-"""Errors of pipelines: turns Spark's errors into one sentence about a key of the file, and tells which are final."""
+"""Errors of pipelines: turns Spark's errors into one sentence about a key of the file, and tells which are final.
+
+Spark's errors have a text and, without Spark Connect, the JVM's stack trace with the causes; `details_of` returns both
+as one text, which the other functions read.
+"""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -6,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from odradek.model import OdradekError
-from odradek.pipelines.config import TomlKeyError
+from odradek.pipelines.config import AnyPipeline, MirrorPipeline, TomlKeyError
 
 _OUR_ERROR: Final = re.compile(r"^(?:[\w.]*\.)?odradek\.(?:[\w]+\.)*(\w+): (.+)$", re.MULTILINE)
 _SQL_LINE: Final = re.compile(r"\bline (\d+),? pos \d+")
@@ -15,10 +19,29 @@ _NO_PYTHON: Final = re.compile(r'Cannot run program "([^"]+)"')
 _RAISED: Final = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*(\S.*)")
 """A Python traceback; the group is the line with the exception."""
 _NO_START: Final = "Python worker failed to connect back"
-_DATA_ERROR: Final = re.compile(r"\bSQLSTATE: (0A|22|56038)")
-"""Spark's errors about data or unsupported features, which another attempt would meet again."""
+_JAVA_ERROR: Final = re.compile(r"^(?:: |Caused by: )([\w.$]+?)([\w$]+)(?:: (.*))?$", re.MULTILINE)
+"""A cause in a stack trace of the JVM: its package, class and message."""
+_FINAL_STATE: Final = re.compile(r"\bSQLSTATE: (0A|22|42|56038|P0001)")
+"""Spark's errors about data, unsupported features, names and syntax, which another attempt would meet again."""
+_FINAL_CLASS: Final = re.compile(
+    r"^(?:: |Caused by: )?(?:[\w$]+\.)*(?:\w*AnalysisException|ParseException|AccessControlException|"
+    r"AccessDeniedException)(?::|$)",
+    re.MULTILINE,
+)
+"""Classes of Spark, Hadoop and Java, at the beginning of a line, where no text of a record is."""
 _FINAL: Final = frozenset({"BadRowError", "ConfigurationError", "DataLossError", "TomlKeyError"})
 """Odradek's errors that another attempt would meet again."""
+_SQL_CONTEXT: Final = re.compile(r"^== SQL(?: of .*)? \(line (\d+), position \d+\) ==", re.MULTILINE)
+_OF_QUERY: Final = re.compile(r"AnalysisException: |\bSQLSTATE: P0001")
+_NO_TOPIC: Final = re.compile(r"there is no topic '([^']+)'")
+_PYSPARK_CLASS: Final = re.compile(r"^pyspark\.[\w.]+: (?=\[)")
+_TERMS: Final = {
+    "failOnDataLoss=false": "source.fail_on_data_loss = false",
+    "startingOffsetsByTimestampStrategy = latest": "a later source.since",
+}
+"""Advice in messages of the Spark source, and the key of a pipeline's file that follows it."""
+_LONGEST: Final = 1000
+"""Limit of a sentence, in characters: Spark's may quote a record or a plan."""
 
 
 class PipelineError(OdradekError):
@@ -50,11 +73,18 @@ def errors_about(key: str) -> Iterator[None]:
         raise TomlKeyError(key, f"{key}: {error}") from error
     except spark_errors() as error:
         line = _SQL_LINE.search(str(error))
-        raise TomlKeyError(key, f"{key}: {sentence_of(str(error))}", line=int(line[1]) if line else None) from error
+        raise TomlKeyError(
+            key, f"{key}: {sentence_of(details_of(error))}", line=int(line[1]) if line else None
+        ) from error
 
 
 def sentence_of(text: str) -> str:
-    """Return a sentence on the cause in Spark's text: of the last Python traceback in it, else the first line."""
+    """Return a sentence on the cause in Spark's text: of the last Python traceback in it, else of Spark or Java."""
+    sentence = _sentence_of(text)
+    return sentence if len(sentence) <= _LONGEST else sentence[: _LONGEST - 1] + "…"
+
+
+def _sentence_of(text: str) -> str:
     if missing := _NO_PACKAGE.search(text):
         return (
             f"the Python of Spark's workers has no package {missing[1]}: install 'odradek[spark]' there, or set "
@@ -70,17 +100,73 @@ def sentence_of(text: str) -> str:
     if ours:
         return str(ours[-1][1]).strip()
     if raised := _RAISED.findall(text):
-        return str(raised[-1]).strip()
+        return _PYSPARK_CLASS.sub("", str(raised[-1])).rstrip("; ")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[0].rstrip(";") if lines else "Spark gave no reason"
+    first = lines[0].rstrip(";") if lines else "Spark gave no reason"
+    causes = [_described(*each) for each in _JAVA_ERROR.findall(text)]
+    if causes and first.startswith("An error occurred while calling"):
+        first = causes[0]
+    # The innermost cause tells what to mend: the outer ones say which of Spark's steps failed.
+    return first if not causes or causes[-1].partition(": ")[2] in first else f"{first} ({causes[-1]})"
+
+
+def _described(package: str, name: str, message: str) -> str:
+    return message if message and package.startswith("org.apache.spark.") else f"{name}: {message}".removesuffix(": ")
+
+
+def details_of(error: Exception) -> str:
+    """Return an error's text and, if it is Spark's, the JVM's stack trace with its causes."""
+    trace = getattr(getattr(error, "_cause", None) or error, "_stackTrace", None)
+    return f"{error}\n\n{trace}" if trace else str(error)
+
+
+def with_notes(error: Exception) -> str:
+    """Return an error's text, with its notes in brackets."""
+    return " ".join((str(error), *(f"({note})" for note in getattr(error, "__notes__", ()))))
 
 
 def is_final(error: Any) -> bool:
-    """Return whether another attempt would meet the same error."""
+    """Return whether another attempt would meet the same error, given as an exception or as `details_of` it."""
     if isinstance(error, OdradekError):
         return not error.retriable
-    text = str(error)
+    from py4j.protocol import Py4JNetworkError
+    from pyspark.errors import AnalysisException
+
+    # Without its JVM, Spark runs no other attempt.
+    gone = (Py4JNetworkError, ConnectionError)
+    if isinstance(error, (AnalysisException, PermissionError, FileNotFoundError, NotADirectoryError, *gone)):
+        return True
+    text = error if isinstance(error, str) else details_of(error)
     ours = _OUR_ERROR.findall(text)
     if ours:
         return ours[-1][0] in _FINAL
-    return "AnalysisException" in text or any(each.search(text) for each in (_NO_PACKAGE, _DATA_ERROR))
+    return any(each.search(text) for each in (_NO_PACKAGE, _FINAL_STATE, _FINAL_CLASS))
+
+
+def failure_of(details: str, pipeline: AnyPipeline) -> OdradekError:
+    """Return the error of a query that failed: a `TomlKeyError` if it is about a key of the pipeline's file."""
+    sentence = sentence_of(details)
+    for term, key in _TERMS.items():
+        sentence = sentence.replace(term, key)
+    about, line = _key_of(details, pipeline)
+    return TomlKeyError(about, f"{about}: {sentence}", line=line) if about else OdradekError(sentence)
+
+
+def _key_of(details: str, pipeline: AnyPipeline) -> tuple[str, int | None]:
+    """Return the key that an error is about, and the line within its value; an empty text and None if unknown."""
+    ours = _OUR_ERROR.findall(details)
+    if ours and ours[-1][0] == "DataLossError":
+        return "source.fail_on_data_loss", None
+    if missing := _NO_TOPIC.search(ours[-1][1] if ours else ""):
+        streams = () if isinstance(pipeline, MirrorPipeline) else pipeline.streams
+        tables = [f"streams.{each.name}" for each in streams if missing[1] in each.topics.names]
+        return f"{(tables or ['source'])[0]}.topics", None
+    if isinstance(pipeline, MirrorPipeline):
+        return "", None
+    if ours and ours[-1][0] == "BadRowError":
+        return "on_bad_row", None
+    if pipeline.sink.function is not None and not ours and _RAISED.search(details):
+        return "sink.function", None
+    if pipeline.sql is not None and (context := _SQL_CONTEXT.search(details)):
+        return "sql", int(context[1])
+    return ("sql" if pipeline.sql is not None else "function") if _OF_QUERY.search(details) else "", None

@@ -21,7 +21,7 @@ from odradek.pipelines.errors import errors_about
 from odradek.pipelines.functions import call_query_function, load_function
 from odradek.pipelines.mirror.copying import BatchCopier
 from odradek.pipelines.progress import OBSERVED
-from odradek.pipelines.sinks import check_files, check_sink, readable
+from odradek.pipelines.sinks import check_directories, check_files, check_sink, readable
 from odradek.pipelines.values import parse_values
 from odradek.runtime import Disk, system_runtime
 from odradek.spark.connect import copy_session
@@ -241,6 +241,8 @@ def check_pipeline(spark: Any, pipeline: AnyPipeline) -> str | None:
     Raise `TomlKeyError` about an invalid key.
     """
     session = new_session(spark, pipeline)
+    if hasattr(spark, "_jvm"):
+        check_directories(system_runtime().disk, pipeline)
     if isinstance(pipeline, MirrorPipeline):
         records_of(session, pipeline.source, pipeline.topics, headers=True)
         with errors_about("target.kafka"):

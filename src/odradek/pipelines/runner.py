@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from odradek.model import OdradekError
 from odradek.pipelines.attempts import Attempt, AttemptFailedError, QueryAttempt
-from odradek.pipelines.config import AnyPipeline, TomlKeyError, is_url
-from odradek.pipelines.errors import PipelineError, sentence_of, spark_errors
+from odradek.pipelines.config import AnyPipeline, is_url
+from odradek.pipelines.errors import PipelineError, spark_errors, with_notes
 from odradek.pipelines.files.sink_files import lock_checkpoint
 from odradek.pipelines.progress import Figures
-from odradek.pipelines.status import State, Status, write_status
+from odradek.pipelines.status import State, Status, details_file, write_status
 from odradek.runtime import DiskLock, Runtime, system_runtime
 from odradek.spark.session import deferred_interrupts, run_interruptible
 
@@ -33,7 +33,7 @@ OnFailure = Callable[[str, OdradekError], None]
 
 def log_failure(name: str, failure: OdradekError) -> None:
     """Log that a pipeline has failed and does not restart."""
-    _log.error("%s failed: %s", name, failure)
+    _log.error("%s failed: %s", name, with_notes(failure))
 
 
 class PipelineRun:
@@ -96,7 +96,8 @@ class PipelineRun:
                 self._fail(error)
             except spark_errors() as error:
                 # The query's state is unavailable: Spark has ended, so no other attempt can run.
-                self._fail(AttemptFailedError(sentence_of(str(error)), details=str(error), is_final=True))
+                gone = AttemptFailedError.of(error, self.pipeline)
+                self._fail(AttemptFailedError(gone.failure, details=gone.details, is_final=True))
         elif self._clock.monotonic() >= self._retry_at:
             self._start()
         return self._update()
@@ -146,6 +147,7 @@ class PipelineRun:
         self._check_interrupts()
         self._earlier = self._status.figures
         self.details = error.details
+        self._write_details()
         policy = self.pipeline.restart
         if error.is_final or self._failures_in_a_row >= policy.limit >= 0:
             self._give_up(error)
@@ -166,8 +168,20 @@ class PipelineRun:
             error,
         )
 
+    @property
+    def _has_details(self) -> bool:
+        """Whether Spark's text has more than the sentence, and a place to be written to."""
+        return self._lock is not None and "\n" in self.details.strip()
+
+    def _write_details(self) -> None:
+        if self._has_details:
+            with suppress(OSError):
+                self._runtime.disk.replace_file(details_file(self.pipeline), self.details.encode())
+
     def _give_up(self, error: OdradekError) -> None:
-        self.failure = error.__cause__ if isinstance(error.__cause__, TomlKeyError) else error
+        self.failure = error.failure if isinstance(error, AttemptFailedError) else error
+        if self._has_details:
+            self.failure.add_note(f"Spark's text: {details_file(self.pipeline)}")
         self._on_failure(self.pipeline.name, self.failure)
         self._end(State.FAILED, str(error))
 

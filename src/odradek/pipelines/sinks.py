@@ -1,14 +1,29 @@
-"""Checks a query against its sink before it starts; Spark reports some of these errors only in the first batch."""
+"""Checks a query, its sink and its topics before it starts; Spark reports some of these errors only in a batch."""
 
+from pathlib import Path
 from typing import Any, Final
 
-from odradek.pipelines.config import FILE_FORMATS, QueryPipeline, TomlKeyError, is_url
+from odradek.pipelines.config import (
+    DIRECTORY_FORMATS,
+    FILE_FORMATS,
+    AnyPipeline,
+    MirrorPipeline,
+    QueryPipeline,
+    TomlKeyError,
+    is_url,
+)
 from odradek.pipelines.errors import errors_about, spark_errors
 from odradek.pipelines.files.sink_files import PARTITION, check_columns
 from odradek.pipelines.functions import load_function
+from odradek.pipelines.mirror.topics import topics_strategy
 from odradek.runtime import Disk
 from odradek.spark.options import parse_write_options
-from odradek.spark.settings import SinkSettings, client_settings
+from odradek.spark.reading.boundaries import find_partitions
+from odradek.spark.reading.lookup import ClusterLookup
+from odradek.spark.settings import ScanSettings, SinkSettings, client_settings
+
+_TOPICS_MS: Final = 5_000
+"""The longest wait for the answer of a broker in `check_topics`."""
 
 _LIBRARIES: Final = {
     "delta": ("org.apache.spark.sql.delta.sources.DeltaDataSource", "io.delta:delta-spark_2.13:VERSION"),
@@ -42,6 +57,42 @@ def check_sink(session: Any, pipeline: QueryPipeline, frame: Any) -> None:
         _check_topic_sink(pipeline, frame)
     _check_csv(session, pipeline, frame)
     _check_output_mode(session, pipeline, frame)
+    _check_joins(session, pipeline, frame)
+
+
+def check_directories(disk: Disk, pipeline: AnyPipeline) -> None:
+    """Raise `TomlKeyError` if this process cannot write to a local directory of the pipeline, or make it."""
+    places = {"checkpoint": pipeline.checkpoint}
+    if isinstance(pipeline, QueryPipeline):
+        if pipeline.sink.format in DIRECTORY_FORMATS:
+            places["sink.path"] = pipeline.sink.options["path"]
+        has_fields = any(stream.has_fields for stream in pipeline.streams)
+        if pipeline.on_bad_row == "dead_letter" and pipeline.dead_letter_topic is None and has_fields:
+            places["dead_letters"] = pipeline.dead_letters
+    for key, place in places.items():
+        if is_url(place):
+            continue
+        there = next(each for each in map(str, (Path(place), *Path(place).parents)) if disk.exists(each))
+        if not disk.is_directory(there) or not disk.is_writable(there):
+            problem = "is not writable" if disk.is_directory(there) else "is not a directory"
+            raise TomlKeyError(key, f"{key} {place} cannot be written: {there} {problem}")
+
+
+def check_topics(pipeline: AnyPipeline) -> None:
+    """Raise `TomlKeyError` if a topic that is read does not exist, `UnavailableError` if no broker answers soon."""
+    source = pipeline.source
+    kafka = dict(source.kafka) | {"default.api.timeout.ms": str(_TOPICS_MS), "request.timeout.ms": str(_TOPICS_MS)}
+    if isinstance(pipeline, MirrorPipeline):
+        places = {"source.topics": pipeline.topics}
+    else:
+        places = {f"streams.{stream.name}.topics": stream.topics for stream in pipeline.streams}
+    lookup = ClusterLookup(client_settings(ScanSettings, source.bootstrap_servers, kafka))
+    try:
+        for key, topics in places.items():
+            with errors_about(key):
+                find_partitions(lookup, topics_strategy(topics))
+    finally:
+        lookup.close()
 
 
 def check_files(disk: Disk, pipeline: QueryPipeline, frame: Any, *, claim: bool) -> None:
@@ -135,3 +186,24 @@ def _check_output_mode(session: Any, pipeline: QueryPipeline, frame: Any) -> Non
     checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
     with errors_about("sql" if pipeline.sql else "function"):
         checker.checkForStreaming(frame._jdf.queryExecution().analyzed(), mode)
+
+
+def _check_joins(session: Any, pipeline: QueryPipeline, frame: Any) -> None:
+    """Raise `TomlKeyError` for a join of two streams without an equality, which Spark refuses in the first batch.
+
+    Over Spark Connect, check nothing.
+    """
+    if not hasattr(frame, "_jdf"):
+        return
+    equalities = session._jvm.org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys
+    # The optimizer moves conditions of WHERE into joins.
+    optimizer = session._jsparkSession.sessionState().optimizer()
+    plans = [optimizer.execute(frame._jdf.queryExecution().analyzed())]
+    while plans:
+        plan = plans.pop()
+        children = plan.children()
+        plans += [children.apply(index) for index in range(children.size())]
+        is_join = plan.nodeName() == "Join" and plan.left().isStreaming() and plan.right().isStreaming()
+        if is_join and equalities.unapply(plan).isEmpty():
+            key = "sql" if pipeline.sql else "function"
+            raise TomlKeyError(key, f"{key}: a join of two streams needs an equality of their columns: ON a.x = b.x")

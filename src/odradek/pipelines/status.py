@@ -1,6 +1,7 @@
 """The state of a pipeline, and the file in its checkpoint that `odradek pipeline status` reads.
 
     CHECKPOINT/odradek_status      JSON: state, error, restarts, seconds, the figures; replaced at each change
+    CHECKPOINT/odradek_error       Spark's whole text of the last failure
 
 A killed process leaves the state `running`; it is then `killed` for readers, because no process holds the lock.
 """
@@ -51,6 +52,11 @@ class Status(Struct, frozen=True, kw_only=True):
     def active(self) -> bool:
         """Whether the pipeline runs or will restart."""
         return self.state in {State.RUNNING, State.RESTARTING}
+
+
+def details_file(pipeline: AnyPipeline) -> str:
+    """Return the path of the file for Spark's text of the last failure."""
+    return f"{pipeline.checkpoint}/odradek_error"
 
 
 def write_status(disk: Disk, pipeline: AnyPipeline, status: Status) -> None:

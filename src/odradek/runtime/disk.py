@@ -107,6 +107,9 @@ class Disk(Protocol):
     def is_directory(self, path: str) -> bool:
         """Return whether `path` is a directory."""
 
+    def is_writable(self, path: str) -> bool:
+        """Return whether this process may make files in the directory `path`."""
+
     def is_link(self, path: str) -> bool:
         """Return whether `path` is a symbolic link."""
 
@@ -208,6 +211,9 @@ class SystemDisk:
 
     def is_directory(self, path: str) -> bool:
         return os.path.isdir(path)
+
+    def is_writable(self, path: str) -> bool:
+        return os.access(path, os.W_OK | os.X_OK)
 
     def is_link(self, path: str) -> bool:
         return os.path.islink(path)

@@ -46,7 +46,7 @@ def spark_options(function: F) -> F:
             return function(*args, spark_choice=choice, **others)
 
     for option in (
-        click.option("--debug", is_flag=True, help="Also print Spark's errors and the traceback of an error."),
+        click.option("--debug", is_flag=True, help="Also print Spark's log and the traceback of a wrong file."),
         click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; may be repeated."),
         click.option("--memory", metavar="SIZE", help="The heap of Spark's driver.  [default: 1g]"),
         click.option("--threads", type=click.IntRange(min=1), metavar="N", help="As --master 'local[N]'."),

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from odradek.cli.pipeline.options import SparkChoice, files_argument, load_files, spark_options
-from odradek.config.toml_table import TomlKeyError
 from odradek.model import OdradekError
 
 if TYPE_CHECKING:
@@ -41,24 +40,21 @@ def run(files: tuple[Path, ...], spark_choice: SparkChoice, every: float, as_jso
     loaded = load_files(files)
     latest: list[Status] = []
     with spark_choice.session() as spark:
-        from odradek.pipelines.errors import PipelineError
+        from odradek.pipelines.errors import PipelineError, with_notes
         from odradek.pipelines.runner import run_pipelines
 
         by_name = {file.pipeline.name: file for file in loaded}
 
-        def place(name: str, failure: OdradekError) -> str:
-            return by_name[name].place(failure) if isinstance(failure, TomlKeyError) else name
-
         def report(name: str, failure: OdradekError) -> None:
-            click.echo(f"odradek: {place(name, failure)}: {failure}", err=True)
+            click.echo(f"odradek: {by_name[name].place(failure)}: {with_notes(failure)}", err=True)
 
-        pipelines = [file.pipeline for file in loaded]
         try:
             with _screen() as live:
+                pipelines = [file.pipeline for file in loaded]
                 run_pipelines(spark, pipelines, on_status=_show(latest, live, every), on_failure=report)
         except PipelineError as error:
-            failures = {place(name, failure): failure for name, failure in error.failures.items()}
-            raise PipelineError(failures) from error.__cause__
+            # `report` has printed its failures.
+            raise click.exceptions.Exit(1) from error
         finally:
             for status in latest:
                 click.echo(json.dumps(fields(status)) if as_json else line(status))
@@ -95,7 +91,7 @@ def _show(latest: "list[Status]", live: "Live | None", every: float) -> "Callabl
 
 
 def line(status: "Status") -> str:
-    """Return a status as a line: counts, speed, lag, state."""
+    """Return a status as a line: counts, speed, lag, state. Its error is printed once, when it occurs."""
     figures = status.figures
     parts = [f"{figures.records_in:,} records in", f"{figures.records_out:,} out"]
     optional = (
@@ -111,7 +107,7 @@ def line(status: "Status") -> str:
         parts.append(f"lag {figures.lag:,}")
     if status.restarts:
         parts.append(f"{status.restarts} restarts")
-    parts += [f"{status.seconds:.1f} s", status.state if status.error is None else f"{status.state}: {status.error}"]
+    parts += [f"{status.seconds:.1f} s", str(status.state)]
     return f"{status.name}: {', '.join(parts)}"
 
 

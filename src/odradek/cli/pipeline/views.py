@@ -1,4 +1,4 @@
-"""`odradek pipeline check`, `list`, `status` and `example`: the commands that contact no broker."""
+"""`odradek pipeline check`, `list`, `status` and `example`: the commands that run nothing."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from odradek.cli.common import json_option, print_json, print_table
 from odradek.cli.pipeline.options import SparkChoice, files_argument, load_files, spark_options
 from odradek.cli.pipeline.run import fields
 from odradek.config.toml_table import TomlKeyError
-from odradek.model import ConfigurationError
+from odradek.model import ConfigurationError, UnavailableError
 from odradek.pipelines.config import AnyPipeline, MirrorPipeline, PipelineFile, Topics
 from odradek.pipelines.config.examples import EXAMPLES
 
@@ -19,9 +19,10 @@ from odradek.pipelines.config.examples import EXAMPLES
 @spark_options
 @click.option("--no-spark", is_flag=True, help="Only the files' keys, not the SQL and the types: needs no Spark.")
 def check(files: tuple[Path, ...], spark_choice: SparkChoice, no_spark: bool) -> None:  # noqa: FBT001
-    """Check files without running them: keys, SQL, field types, sinks.
+    """Check files without running them: keys, SQL, field types, sinks, topics.
 
-    Spark analyses the query as at a start; no broker is contacted. An error begins with FILE:LINE.
+    Spark analyses the query as at a start. Topics must exist, if a broker answers within 5 s. An error begins with
+    FILE:LINE.
     """
     loaded = load_files(files)
     if no_spark:
@@ -44,8 +45,13 @@ def check(files: tuple[Path, ...], spark_choice: SparkChoice, no_spark: bool) ->
 
 def _checked(spark: Any, file: PipelineFile) -> str:
     from odradek.pipelines.queries import check_pipeline
+    from odradek.pipelines.sinks import check_topics
 
     columns = check_pipeline(spark, file.pipeline)
+    try:
+        check_topics(file.pipeline)
+    except UnavailableError as error:
+        click.echo(f"odradek: {file.path}: its topics are not checked: {error}", err=True)
     described = "" if columns is None else f" with columns {columns}"
     return f"{file.path}: {file.pipeline.name} is a valid {file.pipeline.kind} pipeline{described}"
 

@@ -6,6 +6,7 @@ docs/spark.md lists every key; `odradek pipeline example KIND` prints a file of 
 from odradek.config.toml_table import TomlKeyError
 from odradek.pipelines.config.parsing import PipelineFile, load_file, load_pipeline, parse_pipeline
 from odradek.pipelines.config.pipelines import (
+    DIRECTORY_FORMATS,
     FILE_FORMATS,
     AnyPipeline,
     BadRowLimit,
@@ -23,6 +24,7 @@ from odradek.pipelines.config.pipelines import (
 )
 
 __all__ = [
+    "DIRECTORY_FORMATS",
     "FILE_FORMATS",
     "AnyPipeline",
     "BadRowLimit",

@@ -1,5 +1,6 @@
 """Parses a pipeline's TOML file, and checks its keys. docs/spark.md lists every key."""
 
+import posixpath
 import re
 import tomllib
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from odradek.config.toml_table import TomlKeyError, TomlTable
 from odradek.model import ConfigurationError, OdradekError, validate_topic_name
 from odradek.pipelines.config.lines import key_lines, line_in_value, line_of
 from odradek.pipelines.config.pipelines import (
+    DIRECTORY_FORMATS,
     FILE_FORMATS,
     AnyPipeline,
     BadRowLimit,
@@ -136,7 +138,7 @@ def _query(top: TomlTable, source_table: TomlTable, common: dict[str, Any], dire
     topic = top.optional_text("dead_letter_topic")
     if topic is not None:
         _check_topic(top, "dead_letter_topic", topic)
-        if any(topic in stream.topics.names for stream in streams):
+        if any(_reads(stream, topic) for stream in streams):
             raise top.error("dead_letter_topic", f"is {topic}, which the pipeline reads")
     created: dict[str, Any] = {
         "dead_letter_replication_factor": top.number("dead_letter_replication_factor", at_least=1),
@@ -157,7 +159,7 @@ def _query(top: TomlTable, source_table: TomlTable, common: dict[str, Any], dire
             f"(by default beside the checkpoint) can't be a URL, {dead_letters}: give a directory that all workers "
             "see, or dead_letter_topic",
         )
-    return QueryPipeline(
+    pipeline = QueryPipeline(
         **common,
         directory=directory,
         source=_source(source_table, kind),
@@ -171,6 +173,30 @@ def _query(top: TomlTable, source_table: TomlTable, common: dict[str, Any], dire
         dead_letter_topic=topic,
         **created,
     )
+    _check_ends(pipeline)
+    return pipeline
+
+
+def _reads(stream: Stream, topic: str) -> bool:
+    topics = stream.topics
+    return topic_matcher(topics.pattern)(topic) if topics.pattern else topic in topics.names
+
+
+def _check_ends(pipeline: QueryPipeline) -> None:
+    """Raise `TomlKeyError` if a pipeline would read its own results, or write them among its own files."""
+    sink = pipeline.sink
+    path, topic = sink.options.get("path"), sink.options.get("topic")
+    if path is not None and sink.format in DIRECTORY_FORMATS:
+        for key, place in (("checkpoint", pipeline.checkpoint), ("dead_letters", pipeline.dead_letters)):
+            if f"{posixpath.normpath(path)}/".startswith(f"{posixpath.normpath(place)}/"):
+                raise TomlKeyError("sink.path", f"sink.path is in the directory of {key}, {place}: give another one")
+    own_cluster = sink.options.get("kafka.bootstrap.servers") == pipeline.source.bootstrap_servers
+    if topic is None or sink.format != "odradek" or not own_cluster:
+        return
+    for stream in pipeline.streams:
+        if _reads(stream, topic):
+            # Such a query reads its own results, and never ends.
+            raise TomlKeyError("sink.topic", f"sink.topic is {topic}, which streams.{stream.name} reads")
 
 
 def _bad_row_limit(top: TomlTable) -> BadRowLimit:
@@ -328,7 +354,7 @@ def _sink(table: TomlTable, kind: str, directory: Path) -> Sink:
     output_mode = (
         table.choice("output_mode", ("append", "update", "complete"), "append") if kind == "real_time" else "append"
     )
-    if sink_format in (*FILE_FORMATS, "delta"):
+    if sink_format in DIRECTORY_FORMATS:
         options["path"] = _location(directory, table.text("path"))
         partition_by = table.texts("partition_by")
     elif sink_format == "iceberg":

@@ -8,6 +8,8 @@ from msgspec import Struct
 
 FILE_FORMATS: Final = ("parquet", "json", "csv")
 """Formats of the file sinks, whose commit log Spark writes."""
+DIRECTORY_FORMATS: Final = (*FILE_FORMATS, "delta")
+"""Formats of the sinks whose `path` is a directory."""
 
 
 def is_url(location: str) -> bool:

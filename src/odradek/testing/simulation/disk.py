@@ -131,6 +131,9 @@ class MemoryDisk:
     def is_directory(self, path: str) -> bool:
         return isinstance(self._find(path), Directory)
 
+    def is_writable(self, path: str) -> bool:
+        return True
+
     def is_link(self, path: str) -> bool:
         """Return False: there are no links."""
         del path

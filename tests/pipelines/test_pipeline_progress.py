@@ -18,6 +18,7 @@ def report(batch: int, rows_in: int, rows_out: int | None, late: tuple[int, ...]
         batchId=batch,
         numInputRows=rows_in,
         batchDuration=500,
+        timestamp=f"1970-01-01T00:00:{batch:02}.250Z",
         durationMs={"addBatch": 400, "triggerExecution": 500},
         observedMetrics=observed,
         stateOperators=[SimpleNamespace(numRowsDroppedByWatermark=number) for number in late],
@@ -29,7 +30,14 @@ def test_a_batch_that_is_reported_twice_counts_once() -> None:
     reports = [report(0, 0, None), report(1, 10, 4, (1, 2)), report(1, 10, 4, (1, 2)), report(2, 5, 0)]
     figures, last = add_reports(Figures(), reports, after_batch=-1)
     assert figures == Figures(
-        records_in=15, records_out=4, records_late=3, batches=3, lag=0, rows_per_second=10, batch_seconds=0.5
+        records_in=15,
+        records_out=4,
+        records_late=3,
+        batches=3,
+        lag=0,
+        rows_per_second=10,
+        batch_seconds=0.5,
+        batch_ended_at=2.75,
     )
     assert add_reports(figures, reports, after_batch=last) == (figures, 2)
 

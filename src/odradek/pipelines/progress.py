@@ -7,6 +7,7 @@ query. After a crash they may be one batch behind.
 import json
 import logging
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final
 
 from msgspec import Struct
@@ -47,6 +48,8 @@ class Figures(Struct, frozen=True, kw_only=True):
     rows_per_second: float | None = None
     batch_seconds: float | None = None
     """Speed and duration of the last batch that had records."""
+    batch_ended_at: float | None = None
+    """The time at which the last batch ended, in seconds since the epoch."""
 
     def __add__(self, later: "Figures") -> "Figures":
         """Return the summed counts of two attempts; lag, speed and duration are those of `later` if it has them."""
@@ -61,6 +64,7 @@ class Figures(Struct, frozen=True, kw_only=True):
             lag=self.lag if later.lag is None else later.lag,
             rows_per_second=later.rows_per_second or self.rows_per_second,
             batch_seconds=later.batch_seconds or self.batch_seconds,
+            batch_ended_at=later.batch_ended_at or self.batch_ended_at,
         )
 
 
@@ -73,6 +77,7 @@ def add_reports(figures: Figures, reports: Sequence[Any], *, after_batch: int) -
     late, batches = figures.records_late, figures.batches
     bad_rows, tombstones, reason = figures.bad_rows, figures.tombstones, figures.bad_row_reason
     lag, speed, duration = figures.lag, figures.rows_per_second, figures.batch_seconds
+    ended_at = figures.batch_ended_at
     for report in reports:
         if report.batchId <= after_batch or "addBatch" not in report.durationMs:
             continue
@@ -87,6 +92,8 @@ def add_reports(figures: Figures, reports: Sequence[Any], *, after_batch: int) -
                 reason = _observed(counted, "reason") or reason
         late += sum(operator.numRowsDroppedByWatermark for operator in report.stateOperators)
         batches += 1
+        # Spark's timestamp is that of the batch's beginning.
+        ended_at = datetime.fromisoformat(report.timestamp).timestamp() + report.batchDuration / 1000
         if report.numInputRows:
             duration = report.batchDuration / 1000
             speed = report.numInputRows / duration if duration else None
@@ -103,6 +110,7 @@ def add_reports(figures: Figures, reports: Sequence[Any], *, after_batch: int) -
         lag=lag,
         rows_per_second=speed,
         batch_seconds=duration,
+        batch_ended_at=ended_at,
     )
     return figures, after_batch
 

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from odradek.cli.pipeline.options import SparkChoice, files_argument, load_files, spark_options
-from odradek.model import OdradekError
+from odradek.config import parse_host_port
+from odradek.model import ConfigurationError, OdradekError
+from odradek.security.exposure import exposed_listeners
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -28,8 +30,18 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="Between two lines of progress when stderr is not a terminal; 0: none.",
 )
+@click.option("--metrics-listen", metavar="HOST:PORT", help="The address of /metrics, for Prometheus.")
+@click.option("--allow-anonymous-network", is_flag=True, help="Serve metrics to other machines, too.")
 @click.option("--json", "as_json", is_flag=True, help="One object per line, one line per pipeline, at the end.")
-def run(files: tuple[Path, ...], spark_choice: SparkChoice, every: float, as_json: bool) -> None:  # noqa: FBT001
+def run(
+    files: tuple[Path, ...],
+    *,
+    spark_choice: SparkChoice,
+    every: float,
+    metrics_listen: str | None,
+    allow_anonymous_network: bool,
+    as_json: bool,
+) -> None:
     """Run pipelines side by side, until they have ended or Ctrl-C.
 
     A FILE may be a directory: all its *.toml files. Each pipeline continues from its checkpoint, restarts by its own
@@ -38,9 +50,16 @@ def run(files: tuple[Path, ...], spark_choice: SparkChoice, every: float, as_jso
     """
     # Everything is checked before the JVM starts, which takes seconds.
     loaded = load_files(files)
+    metrics = None if metrics_listen is None else parse_host_port(metrics_listen)
+    if metrics is not None and not allow_anonymous_network and exposed_listeners([metrics[0]]):
+        raise ConfigurationError(
+            f"--metrics-listen {metrics_listen} can be reached from other machines: add --allow-anonymous-network to "
+            "allow that, or listen on localhost"
+        )
     latest: list[Status] = []
     with spark_choice.session() as spark:
         from odradek.pipelines.errors import PipelineError, with_notes
+        from odradek.pipelines.metrics import served_metrics
         from odradek.pipelines.runner import run_pipelines
 
         by_name = {file.pipeline.name: file for file in loaded}
@@ -49,7 +68,7 @@ def run(files: tuple[Path, ...], spark_choice: SparkChoice, every: float, as_jso
             click.echo(f"odradek: {by_name[name].place(failure)}: {with_notes(failure)}", err=True)
 
         try:
-            with _screen() as live:
+            with _screen() as live, nullcontext() if metrics is None else served_metrics(metrics, latest):
                 pipelines = [file.pipeline for file in loaded]
                 run_pipelines(spark, pipelines, on_status=_show(latest, live, every), on_failure=report)
         except PipelineError as error:

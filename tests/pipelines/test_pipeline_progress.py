@@ -109,7 +109,9 @@ odradek.spark.reading.planning.DataLossError: a-0 is gone; set failOnDataLoss=fa
 === Streaming Query ==="""
     assert sentence_of(text) == "a-0 is gone; set failOnDataLoss=false to read the rest"
     missing = "org.apache.spark.api.python.PythonException\nModuleNotFoundError: No module named 'odradek.spark'"
-    assert "has no package odradek: install 'odradek[spark]' there, or set PYSPARK_PYTHON" in sentence_of(missing)
+    assert "has no package odradek: install Odradek with its extra spark there, or set PYSPARK_PYTHON" in sentence_of(
+        missing
+    )
     assert is_final(missing)
     assert "have no program /x/python: set PYSPARK_PYTHON" in sentence_of('Cannot run program "/x/python": error=2')
     assert sentence_of("\n[TABLE_NOT_FOUND] x\nmore") == "[TABLE_NOT_FOUND] x"

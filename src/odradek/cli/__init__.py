@@ -122,7 +122,7 @@ def _os_error(error: OSError) -> str:
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
-    epilog="A cluster is any Kafka cluster: --bootstrap-server takes HOST:PORT[,HOST:PORT...].",
+    epilog="--bootstrap-server HOST:PORT[,HOST:PORT...] may be any cluster with Kafka's protocol, without TLS or SASL.",
 )
 @click.version_option(__version__, "--version", prog_name="odradek", message="%(prog)s %(version)s")
 def main() -> None:

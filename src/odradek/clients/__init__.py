@@ -1,4 +1,4 @@
-"""Asyncio clients for any Kafka cluster, without threads.
+"""Asyncio clients for a Kafka cluster, without threads.
 
     async with Producer("localhost:9092") as producer:
         await producer.send("greetings", b"hello")

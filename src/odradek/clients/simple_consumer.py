@@ -60,7 +60,7 @@ class PartitionLeader(Struct, frozen=True, kw_only=True):
 
 
 class SimpleConsumer:
-    """A consumer for applications that keep their own offsets, for any Kafka cluster: no group, no positions.
+    """A consumer for applications that keep their own offsets, for a Kafka cluster: no group, no positions.
 
         async with SimpleConsumer("localhost:9092") as consumer:
             fetched = await consumer.fetch(("flights", 0), 1000)

@@ -87,11 +87,11 @@ def sentence_of(text: str) -> str:
 def _sentence_of(text: str) -> str:
     if missing := _NO_PACKAGE.search(text):
         return (
-            f"the Python of Spark's workers has no package {missing[1]}: install 'odradek[spark]' there, or set "
-            "PYSPARK_PYTHON to a Python that has it"
+            f"the Python of Spark's workers has no package {missing[1]}: install Odradek with its extra spark there, "
+            "or set PYSPARK_PYTHON to a Python that has it"
         )
     if program := _NO_PYTHON.search(text):
-        return f"Spark's workers have no program {program[1]}: set PYSPARK_PYTHON to their Python with odradek[spark]"
+        return f"Spark's workers have no program {program[1]}: set PYSPARK_PYTHON to their Python with Odradek"
     if _NO_START in text:
         return (
             "Spark's Python did not start within 10 s: the machine is overloaded, or PYSPARK_PYTHON does not run there"

@@ -15,7 +15,7 @@ from odradek.spark.options import check_read_options, is_read, parse_read_option
 
 
 class OdradekDataSource(DataSource):  # type: ignore[misc]
-    """Topics of any Kafka cluster as source and sink, with the options and columns of Spark's own Kafka connector."""
+    """Topics of a Kafka cluster as source and sink, with the options and columns of Spark's own Kafka connector."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         """Check the options of a read: at `load()`, Spark calls this and, unless a schema is given, `schema`."""

@@ -74,7 +74,7 @@ def _zookeeper_store(
     try:
         from odradek.stores.zookeeper import ZookeeperStore, parse_zookeeper_url
     except ModuleNotFoundError:
-        raise ConfigurationError("a tree in ZooKeeper needs kazoo: pip install 'odradek[zookeeper]'") from None
+        raise ConfigurationError("a tree in ZooKeeper needs kazoo: pip install '.[zookeeper]'") from None
     hosts, chroot = parse_zookeeper_url(url)
     return ZookeeperStore(
         hosts,

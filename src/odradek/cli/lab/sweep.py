@@ -118,9 +118,9 @@ def _compute(
         from odradek.lab.sweep.spark_jobs import compute_batches, sweep_session
         from odradek.spark.session import stop_session
     except ModuleNotFoundError as error:
-        raise UnavailableError(f"sweeps need {error.name}: pip install 'odradek[spark]'") from error
+        raise UnavailableError(f"sweeps need {error.name}: pip install '.[spark]'") from error
     if not _has_pictures():
-        click.echo("there will be no heat maps: they need matplotlib (pip install 'odradek[lab]')", err=True)
+        click.echo("there will be no heat maps: they need matplotlib (pip install '.[lab]')", err=True)
     wanted = count * len(sweep.strategies)
     left = sum(batch.last - batch.first for batch in missing)
     spark = None

@@ -105,7 +105,7 @@ class SparkChoice:
                     # Spark reports the failure of a task many times; the pipeline reports it in one sentence.
                     spark.sparkContext.setLogLevel("FATAL")
         except ModuleNotFoundError as error:
-            raise UnavailableError(f"pipelines need {error.name}: pip install 'odradek[spark]'") from error
+            raise UnavailableError(f"pipelines need {error.name}: pip install '.[spark]'") from error
         try:
             yield spark
         finally:

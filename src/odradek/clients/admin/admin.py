@@ -69,7 +69,7 @@ _TIME: Final = "a time in ms, EARLIEST or LATEST"
 
 
 class Admin:
-    """An admin client for any Kafka cluster.
+    """An admin client for a Kafka cluster.
 
         async with Admin("localhost:9092") as admin:
             await admin.create_topic("flights", partitions=8)

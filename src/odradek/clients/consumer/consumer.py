@@ -49,7 +49,7 @@ Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]
 
 
 class Consumer:
-    """A consumer of records from any Kafka cluster, with or without a group.
+    """A consumer of records from a Kafka cluster, with or without a group.
 
         async with Consumer("flights", bootstrap_servers="localhost:9092", group_id="readers") as consumer:
             async for record in consumer:

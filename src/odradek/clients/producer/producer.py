@@ -38,7 +38,7 @@ _LATEST_MS: Final = (1 << 63) - 1
 
 
 class Producer:
-    """A producer of records to any Kafka cluster.
+    """A producer of records to a Kafka cluster.
 
         async with Producer("localhost:9092", linger_ms=20) as producer:
             delivered = await producer.send("flights", b"{}", key=b"N14228")

@@ -75,7 +75,7 @@ def _compiled(text: str) -> tuple[Any, pa.StructType]:
         from fastavro import parse_schema
         from fastavro.schema import SchemaParseException, UnknownType
     except ModuleNotFoundError:
-        raise ConfigurationError("Avro needs the package fastavro: pip install 'odradek[avro]'") from None
+        raise ConfigurationError("Avro needs the package fastavro: pip install '.[avro]'") from None
     try:
         schema = _without_other_logical_types(json.loads(text))
         parsed, kind = parse_schema(schema), _ArrowTypes().of(schema, ())

@@ -63,7 +63,7 @@ def _compiled(descriptors: bytes, name: str) -> tuple[Any, pa.StructType, _Reade
         from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
         from google.protobuf.message import DecodeError
     except ModuleNotFoundError:
-        raise ConfigurationError("Protobuf needs the package protobuf: pip install 'odradek[protobuf]'") from None
+        raise ConfigurationError("Protobuf needs the package protobuf: pip install '.[protobuf]'") from None
     pool = descriptor_pool.DescriptorPool()
     try:
         files = descriptor_pb2.FileDescriptorSet.FromString(descriptors).file

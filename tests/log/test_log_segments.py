@@ -4,28 +4,12 @@ import random
 from itertools import pairwise
 
 import pytest
+from written_logs import NOW, append, batch, new_log
 
 from odradek.log import FilePool, Log, LogConfig
 from odradek.protocol.batches.compression import Codec
 from odradek.protocol.batches.record_batch import iterate_batches
-from odradek.protocol.batches.records import encode_batch
 from odradek.testing.simulation.disk import MemoryDisk
-
-NOW = 1_800_000_000_000
-
-
-def new_log(disk: MemoryDisk | FilePool | None = None, **config: int) -> Log:
-    return Log.open(disk or MemoryDisk(), "/data/t-0", LogConfig(**config), now_ms=NOW)  # type: ignore[arg-type]
-
-
-def batch(*times: int, size: int = 10, codec: Codec = Codec.NONE) -> bytearray:
-    return encode_batch([(time_ms, None, b"x" * size, ()) for time_ms in times], codec=codec)
-
-
-def append(log: Log, *times: int, size: int = 10, now_ms: int = NOW) -> int:
-    info = log.append(batch(*times, size=size), leader_epoch=0, now_ms=now_ms)
-    log.write()
-    return info.first_offset
 
 
 def test_a_segment_is_rolled_before_it_grows_too_large() -> None:

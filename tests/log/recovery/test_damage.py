@@ -1,8 +1,7 @@
 """Damage in a segment: what a reader notices, and what a check of the whole file says. Row M1."""
 
 import pytest
-from test_log_segments import NOW, append, new_log
-from test_log_verification import flip
+from written_logs import NOW, append, flip, new_log
 
 from odradek.log import Log
 from odradek.log.errors import DamagedSegmentError

@@ -1,8 +1,8 @@
 """Unreadable and empty files are findings of their own; the rest is verified. Row M1."""
 
 import pytest
-from test_log_verification import FOLDER, damages, data_directory, flip, put, segments
 from transactional_writer import Writer, scripted
+from written_logs import FOLDER, damages, data_directory, flip, put, segments
 
 from odradek.log.inspection.verification import Verification
 from odradek.testing.simulation.disk import MemoryDisk

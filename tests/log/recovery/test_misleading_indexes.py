@@ -6,8 +6,7 @@ from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
-from test_log_segments import NOW, append, new_log
-from test_log_verification import flip, put
+from written_logs import NOW, append, flip, new_log, put
 
 from odradek.log import Log, LogConfig
 from odradek.log.segments.offset_index import ENTRY as OFFSET_ENTRY

@@ -1,100 +1,19 @@
 """Each kind of damage is found, and named at its byte; what is no damage is said, and nothing is touched. Row M1."""
 
-import random
 import struct
-import uuid
 from collections.abc import Callable
 
 import pytest
+from written_logs import FIRST, FOLDER, NOW, batches, damages, data_directory, flip, put, rewrite, segments, verify
 
-from odradek.log import Log, LogConfig, LogManager
-from odradek.log.inspection.findings import Finding
 from odradek.log.inspection.verification import Verification
 from odradek.model import TopicPartition
 from odradek.protocol.batches.compression import Codec
-from odradek.protocol.batches.record_batch import BatchHeader, iterate_batches, write_header
-from odradek.protocol.batches.records import encode_batch
+from odradek.protocol.batches.record_batch import write_header
 from odradek.testing.simulation.disk import MemoryDisk
 
-NOW = 1_800_000_000_000
-CONFIG = LogConfig(segment_bytes=1500, index_interval_bytes=100)
-FOLDER = "/data/t-0"
-FIRST = f"{FOLDER}/{0:020d}"
 Harm = Callable[[MemoryDisk, str], int]
 """Functions that damage a segment and return the damaged byte, which the finding must name."""
-
-
-def fill(log: Log, *, epochs: tuple[int, ...] = (0, 2)) -> None:
-    """Thirty batches of one to three records, later and later, of two leaders and an idempotent producer."""
-    sequence = 0
-    for number in range(30):
-        count = number % 3 + 1
-        codec = Codec.GZIP if number % 5 == 4 else Codec.NONE
-        records = [(NOW + number * 10 + each, b"k", b"v%d" % number * 10, ()) for each in range(count)]
-        batch = encode_batch(records, codec=codec, producer_id=7, producer_epoch=0, base_sequence=sequence)
-        log.append(batch, leader_epoch=epochs[number // 15], now_ms=NOW)
-        log.write()
-        sequence += count
-
-
-def data_directory(*, is_closed: bool = True) -> tuple[MemoryDisk, LogManager]:
-    disk = MemoryDisk()
-    manager = LogManager(
-        disk, ["/data"], broker_id=1, entropy=random.Random(3), config_for=lambda topic: CONFIG, cluster_id="c"
-    )
-    manager.open(NOW)
-    for number in (0, 1):
-        fill(manager.get_or_create(TopicPartition("t", number), topic_id=uuid.UUID(int=9), now_ms=NOW))
-    manager.get_or_create(TopicPartition("empty", 0), topic_id=None, now_ms=NOW)
-    if is_closed:
-        manager.close()
-    return disk, manager
-
-
-def verify(disk: MemoryDisk, directory: str = "/data", *, records: bool = False) -> list[Finding]:
-    before = disk.operations
-    verification = Verification(disk, records=records)
-    run = verification.data_directory if directory == "/data" else verification.partition_directory
-    findings = list(run(directory))
-    assert disk.operations == before, "nothing may be changed"
-    assert verification.totals.damaged_files == sum(finding.is_damage for finding in findings)
-    return findings
-
-
-def damages(disk: MemoryDisk, directory: str = "/data", *, records: bool = False) -> list[tuple[str, int | None]]:
-    return [(each.path, each.byte) for each in verify(disk, directory, records=records) if each.is_damage]
-
-
-def put(disk: MemoryDisk, path: str, data: bytes) -> None:
-    file = disk.open(path, create=True)
-    file.truncate(0)
-    file.append([data])
-
-
-def flip(disk: MemoryDisk, path: str, byte: int, bits: int = 1) -> None:
-    data = bytearray(disk.read_file(path))
-    data[byte] ^= bits
-    put(disk, path, data)
-
-
-def batches(disk: MemoryDisk, path: str) -> list[tuple[int, BatchHeader]]:
-    return list(iterate_batches(disk.read_file(path)))
-
-
-def segments(disk: MemoryDisk) -> list[str]:
-    """The first partition's segments, without their suffix."""
-    return [f"{FOLDER}/{name[:-4]}" for name in disk.list(FOLDER) if name.endswith(".log")]
-
-
-def rewrite(disk: MemoryDisk, path: str, number: int, **changes: int) -> int:
-    """Give a batch other values, and a CRC that fits them; where it begins."""
-    position, header = batches(disk, path)[number]
-    data = bytearray(disk.read_file(path))
-    batch = data[position : position + header.size]
-    write_header(batch, header._replace(**changes))
-    data[position : position + header.size] = batch
-    put(disk, path, data)
-    return position
 
 
 def test_a_cleanly_closed_directory_has_no_findings() -> None:

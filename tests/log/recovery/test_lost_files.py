@@ -4,8 +4,8 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from test_log_verification import FIRST, FOLDER, NOW, data_directory, put, segments
 from test_misleading_indexes import OFFSET_ENTRY, TIME_ENTRY, opened, read, rows, written
+from written_logs import FIRST, FOLDER, NOW, data_directory, put, segments
 
 from odradek.log.directories.log_manager import LogManager
 from odradek.log.errors import LogStorageError

@@ -95,12 +95,12 @@ def test_options_that_spark_adds_and_those_of_writes_are_ignored() -> None:
         ({"consumeMode": "group", "kafka.group.id": "g", "kafka.session.timeout.ms": "x"}, "session.timeout.ms"),
     ],
 )
-def test_a_read_is_checked_when_spark_creates_its_source(wrong: dict[str, str], sentence: str) -> None:
+def test_the_columns_of_a_read_need_valid_options(wrong: dict[str, str], sentence: str) -> None:
     with pytest.raises(ConfigurationError, match=sentence):
-        OdradekDataSource({"kafka.bootstrap.servers": "h:1", "subscribe": "t"} | wrong)
+        OdradekDataSource({"kafka.bootstrap.servers": "h:1", "subscribe": "t"} | wrong).schema()
 
 
-def test_an_option_of_batches_or_of_streams_only_passes_when_the_source_is_created() -> None:
+def test_an_option_of_batches_or_of_streams_only_is_valid_for_the_columns() -> None:
     servers = {"kafka.bootstrap.servers": "h:1"}
     for only in ({"startingOffsets": "latest"}, {"endingOffsets": "latest"}, {"maxOffsetsPerTrigger": "5"}):
         assert OdradekDataSource(servers | {"subscribe": "t"} | only).schema().fieldNames()[0] == "key"

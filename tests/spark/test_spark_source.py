@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions
 
 pytestmark = [pytest.mark.needs("java"), pytest.mark.timeout(240)]
 
@@ -205,6 +206,23 @@ def test_max_offsets_per_trigger_splits_a_stream_into_batches(
     query.awaitTermination()
     assert [progress.numInputRows for progress in query.recentProgress if progress.numInputRows] == [20, 20]
     assert len(written(spark, tmp_path)) == 40
+
+
+def test_an_option_of_a_stream_is_refused_at_load(spark: Any) -> None:
+    given = {"kafka.bootstrap.servers": "h:1", "subscribe": "t", "startingOffset": "earliest"}
+    with pytest.raises(Exception, match="there is no option 'startingoffset': did you mean startingOffsets"):
+        spark.readStream.format("odradek").options(**given).load()
+
+
+def test_the_group_of_an_available_now_query_has_its_last_batch(
+    spark: Any, bootstrap: str, topic: str, produce: Produce, admin: Any, tmp_path: Path
+) -> None:
+    produce(topic, numbers(0, 30) + numbers(1, 10))
+    more = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "20", "kafka.group.id": topic}
+    start(spark, bootstrap, topic, tmp_path, **more).awaitTermination()
+    asked = ConsumerGroupTopicPartitions(topic)
+    offsets = admin.list_consumer_group_offsets([asked])[topic].result(30).topic_partitions
+    assert sorted((each.partition, each.offset) for each in offsets) == [(0, 30), (1, 10), (2, 0), (3, 0)]
 
 
 def test_an_interrupted_first_batch_keeps_its_start(

@@ -137,7 +137,6 @@ _READ_OPTIONS: Final = (
     "includeHeaders",
 )
 _WRITE_OPTIONS: Final = ("topic", "includeHeaders", "includeTimestamp")
-_STRATEGIES: Final = ("assign", "subscribe", "subscribePattern")
 _OF_SPARK: Final = frozenset({"path", "checkpointlocation", "queryname", "serialization.format"})
 """Options that Spark itself adds: the argument of `load`, a query's checkpoint and name, a table's format."""
 _OF_STREAMS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
@@ -209,11 +208,6 @@ def parse_read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOp
         max_records_per_partition=_positive(given, "maxRecordsPerPartition"),
         include_headers=_flag(given, "includeHeaders", default=False),
     )
-
-
-def is_read(options: Mapping[str, str]) -> bool:
-    """Return whether options say what to read."""
-    return not {name.lower() for name in _STRATEGIES}.isdisjoint(map(str.lower, options))
 
 
 def check_read_options(options: Mapping[str, str]) -> ReadOptions:
@@ -294,7 +288,7 @@ def _group(
 
 
 def _strategy(given: Mapping[str, str]) -> Strategy:
-    named = [name for name in _STRATEGIES if name.lower() in given]
+    named = [name for name in ("assign", "subscribe", "subscribePattern") if name.lower() in given]
     if len(named) != 1:
         what = f"{' and '.join(named)} are given" if named else "none is given"
         raise ConfigurationError(f"one of assign, subscribe and subscribePattern says what to read: {what}")

@@ -11,17 +11,11 @@ from typing import Any
 from pyspark.sql.datasource import DataSource
 
 from odradek.model import ConfigurationError
-from odradek.spark.options import check_read_options, is_read, parse_read_options, parse_write_options
+from odradek.spark.options import check_read_options, parse_read_options, parse_write_options
 
 
 class OdradekDataSource(DataSource):  # type: ignore[misc]
     """Topics of a Kafka cluster as source and sink, with the options and columns of Spark's own Kafka connector."""
-
-    def __init__(self, options: Mapping[str, str]) -> None:
-        """Check the options of a read: at `load()`, Spark calls this and, unless a schema is given, `schema`."""
-        super().__init__(options)
-        if is_read(options):
-            _read_options(options)
 
     @classmethod
     def name(cls) -> str:
@@ -29,7 +23,7 @@ class OdradekDataSource(DataSource):  # type: ignore[misc]
         return "odradek"
 
     def schema(self) -> Any:
-        """Return the columns of a read."""
+        """Return the columns of a read, and check its options: Spark calls this at `load()` unless it has a schema."""
         from odradek.spark.schema import source_schema
 
         return source_schema(include_headers=_read_options(self.options).include_headers)

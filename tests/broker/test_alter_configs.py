@@ -1,6 +1,7 @@
 """M10: topics and brokers are configured while they run; who is told what, and what holds from then on."""
 
 import asyncio
+import logging
 from typing import Any
 
 import pytest
@@ -224,6 +225,8 @@ def test_keys_without_effect_take_their_defaults_and_others_in_the_tree_are_igno
 
 def test_follower_fetchers_change_while_the_broker_runs(seed: int) -> None:
     async def scene(world: World) -> None:
+        await world.start(0)  # the controller
+        await world.start(1)
         await world.create_topic("t", partitions=8, replication_factor=2)
         admin = await world.client()
 
@@ -239,7 +242,10 @@ def test_follower_fetchers_change_while_the_broker_runs(seed: int) -> None:
                 for partition in range(8):
                     await producer.send("t", b"x", partition=partition)
 
-    World(seed, brokers=2).play(scene)
+        for number in (1, 0):
+            await world.stop(number)
+
+    World(seed, brokers=2).run(scene)
 
 
 @pytest.mark.parametrize(
@@ -266,7 +272,14 @@ def test_follower_fetchers_change_while_the_broker_runs(seed: int) -> None:
         (resource(BROKER, "0", ("sasl.enabled.mechanisms", APPEND, "PLAIN")), ErrorCode.invalid_request),
         (resource(BROKER, "0", ("leader.replication.throttled.rate", "1000")), ErrorCode.invalid_request),
         (resource(BROKER, "0", ("listener.name.x.max.connections", "5")), ErrorCode.invalid_request),
-        (resource(BROKER_LOGGER, "0", ("root", "DEBUG")), ErrorCode.invalid_request),
+        (resource(BROKER_LOGGER, "1", ("root", "DEBUG")), ErrorCode.invalid_request),
+        (resource(BROKER_LOGGER, "", ("root", "DEBUG")), ErrorCode.invalid_request),
+        (resource(BROKER_LOGGER, "0", ("root", "LOUD")), ErrorCode.invalid_config),
+        (resource(BROKER_LOGGER, "0", ("odradek.nothing", "INFO")), ErrorCode.invalid_config),
+        (resource(BROKER_LOGGER, "0", ("root", DELETE, None)), ErrorCode.invalid_request),
+        (resource(BROKER_LOGGER, "0", ("odradek.log", APPEND, "INFO")), ErrorCode.invalid_request),
+        (resource(BROKER_LOGGER, "0", ("odradek.log", "DEBUG"), ("root", "LOUD")), ErrorCode.invalid_config),
+        (resource(CLIENT_METRICS, "m", ("interval.ms", "1")), ErrorCode.invalid_request),
         (resource(GROUP, "g", ("consumer.session.timeout.ms", "1")), ErrorCode.invalid_config),
         (resource(GROUP, "g", ("consumer.heartbeat.interval.ms", "99999")), ErrorCode.invalid_config),
         (resource(GROUP, "g", ("consumer.session.timeout.ms", "soon")), ErrorCode.invalid_config),
@@ -289,6 +302,38 @@ def test_a_resource_that_cannot_be_altered_has_a_reason_and_the_others_are_alter
         assert broker.image.topics["good"].config == ({} if validate_only else {"flush.ms": "1"})
         assert not broker.image.broker_configs
         assert not broker.image.group_configs
+        assert logging.getLogger("odradek.log").level == logging.NOTSET
+
+    play(scene)
+
+
+def test_levels_of_loggers_change_while_the_broker_runs(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
+        client = await world.client()
+
+        async def levels(*names: str) -> list[str]:
+            entries = await described(client, BROKER_LOGGER, "0")
+            assert {entry.config_source for entry in entries.values()} == {ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG}
+            return [entries[name].value for name in names]
+
+        caplog.set_level("INFO")  # restores the levels, too
+        caplog.set_level("INFO", "odradek")
+        caplog.set_level("INFO", "odradek.log")
+        changes = resource(BROKER_LOGGER, "0", ("odradek", "WARN"), ("odradek.log", "TRACE"))
+        assert await alter(client, changes, validate_only=True) == [ErrorCode.none]
+        assert await levels("root", "odradek", "odradek.log") == ["INFO", "INFO", "INFO"]
+        assert await alter(client, changes) == [ErrorCode.none]
+        assert await levels("root", "odradek", "odradek.log", "odradek.broker") == ["INFO", "WARN", "TRACE", "WARN"]
+        assert logging.getLogger("odradek.log").isEnabledFor(logging.DEBUG)
+        removed = resource(BROKER_LOGGER, "0", ("odradek", DELETE, None), ("odradek.log", DELETE, None))
+        assert await alter(client, removed, resource(BROKER_LOGGER, "0")) == [ErrorCode.invalid_request] * 2
+        assert await alter(client, removed) == [ErrorCode.none]
+        assert await levels("odradek", "odradek.log") == ["INFO", "INFO"]
+        assert "Updated the log level of odradek.log to TRACE" in caplog.text
+        message = {"resources": [resource(BROKER_LOGGER, "0", ("odradek", "WARN"))], "validate_only": False}
+        answer = await client.ask(ApiKey.ALTER_CONFIGS, message, 2)
+        assert [each.error_code for each in answer.responses] == [ErrorCode.invalid_request]
 
     play(scene)
 
@@ -322,7 +367,8 @@ def test_resources_are_listed_by_kind(play: Play) -> None:
             return resources if answer.error_code == ErrorCode.none else answer.error_code
 
         assert await listed(0) == []
-        assert await listed(1) == [(TOPIC, "t"), (BROKER, "0")]
+        assert await listed(1) == [(TOPIC, "t"), (BROKER, "0"), (BROKER_LOGGER, "0")]
+        assert await listed(1, BROKER_LOGGER) == [(BROKER_LOGGER, "0")]
         assert await listed(1, TOPIC) == [(TOPIC, "t")]
         assert await listed(1, BROKER, CLIENT_METRICS) == [(BROKER, "0")]
         assert await listed(1, GROUP) == []

@@ -93,6 +93,15 @@ def test_brokers_are_configured_one_or_all(odradek: Odradek) -> None:
         assert described(odradek, *which) == {}
 
 
+def test_levels_of_a_broker_s_loggers_are_set(odradek: Odradek) -> None:
+    which = ("--broker-logger", "0")
+    output = odradek("configs", "alter", *which, "-c", "odradek.stores=ERROR").output
+    assert output == "broker logger 0 configured\n"
+    assert described(odradek, *which)["odradek.stores"]["value"] == "ERROR"
+    odradek("configs", "alter", *which, "-d", "odradek.stores")
+    assert described(odradek, *which)["odradek.stores"]["value"] != "ERROR"
+
+
 def test_groups_are_configured(odradek: Odradek) -> None:
     odradek("configs", "alter", "--group", "g", "-c", "consumer.session.timeout.ms=50000")
     shown = described(odradek, "--group", "g")["consumer.session.timeout.ms"]

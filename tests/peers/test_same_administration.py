@@ -23,7 +23,7 @@ TOPICS: Final[Mapping[str, Mapping[str, str]]] = {
 }
 FEATURES_TOOL: Final = "org.apache.kafka.tools.FeatureCommand"
 PARTITIONS: Final = 3
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, LOGGERS = 2, 4, 8
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 _names = (f"made-{number}" for number in itertools.count())
 
@@ -323,6 +323,35 @@ _CHANGES: Final = [
     one("a broker's value", change(("log.retention.ms", SET, "-1"), kind=BROKER, name="0", validate_only=True)),
     one("every broker's value", change(("log.retention.ms", SET, "-1"), kind=BROKER, name="", validate_only=True)),
     one("every broker's bad value", change(("log.retention.ms", SET, "soon"), kind=BROKER, name="")),
+    one(
+        "levels of loggers",
+        change(("root", SET, "WARN"), kind=LOGGERS, name="0"),
+        configs("root", kind=LOGGERS, name="0"),
+        change(("root", SET, "INFO"), kind=LOGGERS, name="0"),
+        configs("root", kind=LOGGERS, name="0"),
+    ),
+    *(
+        one(
+            f"loggers of {name!r}: {operation} {logger} to {level}",
+            change((logger, operation, level), kind=LOGGERS, name=name, validate_only=True),
+            differs="Kafka fails: UNKNOWN_SERVER_ERROR" if operation == 9 else "",
+        )
+        for name, logger, operation, level in (
+            ("0", "root", SET, "LOUD"),
+            ("0", "root", SET, "warn"),
+            ("0", "root", SET, "FATAL"),
+            ("0", "root", SET, None),
+            ("0", "root", DELETE, None),
+            ("0", "root", APPEND, "INFO"),
+            ("0", "root", 9, "INFO"),
+            ("0", "nothing", SET, "INFO"),
+            ("0", "nothing", DELETE, None),
+            ("77", "root", SET, "INFO"),
+            ("", "root", SET, "INFO"),
+        )
+    ),
+    one("levels of loggers, replaced", replace(("root", "INFO"), kind=LOGGERS, name="0")),
+    one("loggers of no broker", configs("root", kind=LOGGERS, name="")),
     one("a kind that there is not", change(("retention.ms", SET, "1"), kind=99)),
     one("kind 0", change(("retention.ms", SET, "1"), kind=0)),
     one(

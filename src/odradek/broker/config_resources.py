@@ -1,6 +1,6 @@
-"""Describes and alters the configurations of topics, groups and brokers, for DescribeConfigs and AlterConfigs.
+"""Describes and alters the configurations of topics, groups, brokers and loggers, for DescribeConfigs and AlterConfigs.
 
-Other resource types of Kafka (loggers, client metrics) get INVALID_REQUEST. Wrong keys of a topic or a group get
+Client metrics, Kafka's other resource type, get INVALID_REQUEST. Wrong keys of a topic or a group get
 INVALID_CONFIG, wrong keys of a broker INVALID_REQUEST, as in Kafka (KAFKA-13609).
 """
 
@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from odradek.broker.broker_loggers import alter_loggers, describe_loggers
 from odradek.broker.config_changes import ConfigChange
 from odradek.broker.cooperation import cooperatively
 from odradek.broker.parts import HasConfig, HasImage, HasMetadataLoop
@@ -70,7 +71,10 @@ async def describe(broker: ConfigurableBroker, resource_type: int, name: str) ->
             return describe_topic(broker.config, await _topic_config(broker, name))
         if resource_type == ConfigResourceType.GROUP:
             return describe_group(broker.config, broker.image.group_configs.get(_group_id(name), {}))
-        if _broker_id(broker.config, resource_type, name) is None:
+        broker_id = _broker_id(broker.config, resource_type, name)
+        if resource_type == ConfigResourceType.BROKER_LOGGER:
+            return describe_loggers()
+        if broker_id is None:
             return describe_broker_defaults(broker.config)
         return describe_broker(broker.config)
     except ConfigurationError as error:
@@ -103,6 +107,9 @@ async def alter(
                 raise KafkaError(ErrorCode.invalid_request, "a resource may come only once in a request")
             context.check(AclOperation.ALTER_CONFIGS, *acl_resource(resource.type, resource.name))
             check_alterations(resource.alterations)
+            if resource.type == ConfigResourceType.BROKER_LOGGER:
+                _alter_loggers(broker.config, resource, validate_only=validate_only)
+                continue
             changes[place] = _change(broker, resource)
             if validate_only:
                 changes[place].change(await _set_now(broker, changes[place]))
@@ -125,6 +132,13 @@ async def alter(
         }
         for resource, error in zip(resources, results, strict=True)
     ]
+
+
+def _alter_loggers(config: BrokerConfig, resource: AlterResource, *, validate_only: bool) -> None:
+    _broker_id(config, resource.type, resource.name)
+    if resource.replaces:
+        raise KafkaError(ErrorCode.invalid_request, "levels of loggers are altered by IncrementalAlterConfigs only")
+    alter_loggers(resource.alterations, validate_only=validate_only)
 
 
 def _change(broker: ConfigurableBroker, resource: AlterResource) -> ConfigChange:
@@ -211,9 +225,11 @@ async def _topic_config(broker: ConfigurableBroker, name: str) -> Mapping[str, s
 
 def _broker_id(config: BrokerConfig, resource_type: int, name: str) -> int | None:
     """Return this broker's id; `None` for the default (empty name). Raise `KafkaError` for another broker or type."""
-    if resource_type != ConfigResourceType.BROKER:
-        raise KafkaError(ErrorCode.invalid_request, f"resources of type {resource_type} have no configuration here")
-    if name == "":
+    if resource_type not in {ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER}:
+        known = ConfigResourceType._value2member_map_.get(resource_type)
+        what = f"type {resource_type}" if known is None else known.name
+        raise KafkaError(ErrorCode.invalid_request, f"{what} resources have no configuration here")
+    if name == "" and resource_type == ConfigResourceType.BROKER:
         return None
     if name != str(config.broker_id):
         raise KafkaError(ErrorCode.invalid_request, f"this is broker {config.broker_id}; ask broker {name!r} itself")

@@ -1,4 +1,4 @@
-"""`odradek configs`: show and change the configuration of topics, groups and brokers while they run."""
+"""`odradek configs`: show and change the configuration of topics, groups, brokers and their loggers at run time."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -14,9 +14,10 @@ _UNSET = (ConfigSource.DEFAULT_CONFIG, ConfigSource.STATIC_BROKER_CONFIG)
 
 
 def _resource_options(function: F) -> F:
-    """Add `--topic`, `--group`, `--broker` and `--all-brokers`; a command takes exactly one of them."""
+    """Add `--topic`, `--group`, `--broker`, `--broker-logger` and `--all-brokers`; a command takes exactly one."""
     for option in (
         click.option("--all-brokers", is_flag=True, help="The defaults of all brokers."),
+        click.option("--broker-logger", type=click.IntRange(min=0), metavar="ID", help="The log levels of a broker."),
         click.option("--broker", "-n", type=click.IntRange(min=0), metavar="ID", help="A broker."),
         click.option("--group", "-g", metavar="ID", help="A consumer group."),
         click.option("--topic", "-t", metavar="NAME", help="A topic."),
@@ -58,6 +59,7 @@ def describe(
     topic: str | None,
     group: str | None,
     broker: int | None,
+    broker_logger: int | None,
     all_brokers: bool,
     show_all: bool,
     as_json: bool,
@@ -65,7 +67,7 @@ def describe(
     command_config: str | None,
 ) -> None:
     """Show the configuration of a topic, a group or a broker, and the source of each value."""
-    resource = _resource(topic, group, broker, all_brokers=all_brokers)
+    resource = _resource(topic, group, broker, broker_logger, all_brokers=all_brokers)
 
     async def work() -> list[ConfigEntry]:
         async with admin(bootstrap_server, command_config) as cluster:
@@ -105,6 +107,7 @@ def alter(
     topic: str | None,
     group: str | None,
     broker: int | None,
+    broker_logger: int | None,
     all_brokers: bool,
     set_: Sequence[str],
     deleted: Sequence[str],
@@ -115,7 +118,7 @@ def alter(
     command_config: str | None,
 ) -> None:
     """Change the configuration of a topic, a group or a broker, effective at once."""
-    resource = _resource(topic, group, broker, all_brokers=all_brokers)
+    resource = _resource(topic, group, broker, broker_logger, all_brokers=all_brokers)
     changes = [
         Alteration(name=key, operation=operation, value=value)
         for operation, texts in (
@@ -137,9 +140,13 @@ def alter(
     run(work())
 
 
-def _resource(topic: str | None, group: str | None, broker: int | None, *, all_brokers: bool) -> ConfigResource:
-    if (topic is not None) + (group is not None) + (broker is not None) + all_brokers != 1:
-        raise click.UsageError("give exactly one of --topic, --group, --broker and --all-brokers")
+def _resource(
+    topic: str | None, group: str | None, broker: int | None, broker_logger: int | None, *, all_brokers: bool
+) -> ConfigResource:
+    if sum(each is not None for each in (topic, group, broker, broker_logger)) + all_brokers != 1:
+        raise click.UsageError("give exactly one of --topic, --group, --broker, --broker-logger and --all-brokers")
+    if broker_logger is not None:
+        return ConfigResource(type=ConfigResourceType.BROKER_LOGGER, name=str(broker_logger))
     if group is not None:
         return ConfigResource(type=ConfigResourceType.GROUP, name=group)
     if topic is not None:
@@ -148,7 +155,7 @@ def _resource(topic: str | None, group: str | None, broker: int | None, *, all_b
 
 
 def _shown(resource: ConfigResource) -> str:
-    return f"{resource.type.name.lower()} {resource.name}" if resource.name else "all brokers"
+    return f"{resource.type.name.lower().replace('_', ' ')} {resource.name}" if resource.name else "all brokers"
 
 
 def _as_object(entry: ConfigEntry) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""DescribeConfigs: the configuration of topics, groups, this broker or all brokers, with the sources of the values.
+"""DescribeConfigs: the configuration of topics, groups, this broker, its loggers or all brokers, with its sources.
 
 Versions: 1 sources and synonyms (KIP-226), 3 types and documentation (KIP-569).
 """
@@ -58,5 +58,5 @@ def _config(entry: ConfigEntry, *, synonyms: bool, documentation: bool) -> dict[
         if synonyms
         else [],
         "config_type": entry.type,
-        "documentation": entry.doc if documentation else None,
+        "documentation": entry.doc if documentation or not entry.doc else None,  # a logger's is empty, as in Kafka
     }

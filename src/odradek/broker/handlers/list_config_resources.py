@@ -1,7 +1,7 @@
 """ListConfigResources: the names of resources with a configuration (KIP-1000, KIP-1142).
 
 Version 0 was ListClientMetricsResources and has only client metrics; version 1 adds topics, brokers, loggers, groups.
-Client metrics and loggers have no configuration here, so none are listed. A group is listed if it has overrides.
+Client metrics have no configuration here, so none are listed. A group is listed if it has overrides.
 """
 
 from typing import Any, Final
@@ -22,11 +22,11 @@ def handle(broker: HasImage, context: RequestContext, message: Any) -> dict[str,
     wanted = set(asked_for) or known
     if not wanted <= known:
         return {"error_code": ErrorCode.unsupported_version, "config_resources": []}
-    resources: list[tuple[ConfigResourceType, str]] = []
+    resources: list[tuple[int, str]] = []
     if ConfigResourceType.TOPIC in wanted:
         resources += [(ConfigResourceType.TOPIC, name) for name in broker.image.topics]
-    if ConfigResourceType.BROKER in wanted:
-        resources += [(ConfigResourceType.BROKER, str(broker_id)) for broker_id in broker.image.brokers]
+    for kind in wanted & {ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER}:
+        resources += [(kind, str(broker_id)) for broker_id in broker.image.brokers]
     if ConfigResourceType.GROUP in wanted:
         resources += [(ConfigResourceType.GROUP, group_id) for group_id in broker.image.group_configs]
     return {"config_resources": [{"resource_name": name, "resource_type": kind} for kind, name in resources]}

@@ -1,4 +1,4 @@
-"""Describes and changes configurations. A broker's are requested from that broker, others from any broker."""
+"""Describes and changes configurations. Those of a broker and its loggers are requested from it, others from any."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -125,7 +125,8 @@ def resource_error(resource: ConfigResource, answer: object) -> KafkaError | Non
 
 
 def _has_broker(resource: ConfigResource) -> bool:
-    return resource.type is ConfigResourceType.BROKER and resource.name.isdecimal()
+    of_brokers = {ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER}
+    return resource.type in of_brokers and resource.name.isdecimal()
 
 
 async def _connection_for(cluster: Cluster, resource: ConfigResource) -> ClientConnection:

@@ -167,11 +167,12 @@ class ConfigResourceType(IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    BROKER_LOGGER = 8
     GROUP = 32
 
 
 class ConfigResource(Struct, frozen=True, kw_only=True):
-    """A topic, group or broker by name; a broker's name is its id, or empty for all brokers."""
+    """A topic, group, broker or its loggers by name; a broker's name is its id, or empty for all brokers."""
 
     type: ConfigResourceType
     name: str

@@ -7,6 +7,7 @@ from protocol_world import Coordinator, Member, image_of, pass_time, settle, top
 
 from odradek.groups.consumer import regex_resolver
 from odradek.groups.consumer.regex_resolver import MIN_INTERVAL_MS, NAMES_PER_STEP
+from odradek.model import ErrorCode, KafkaError
 
 
 class Matching:
@@ -111,3 +112,16 @@ def test_a_new_coordinator_resolves_expressions_again_with_the_next_heartbeat() 
     settle(at, [one])
     assert at.group.regexes == {"[ab]": ("a", "b")}
     assert one.count == 2
+
+
+def test_an_expression_that_only_kafka_accepted_matches_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka's syntax is that of RE2/J: a group that it wrote may have an expression that RE2 refuses."""
+    at = Coordinator({"t": 1, "u": 1})
+
+    def refuse(regex: str, *_: Any) -> tuple[str, ...]:
+        raise KafkaError(ErrorCode.invalid_regular_expression, regex)
+
+    monkeypatch.setattr(regex_resolver, "resolve_regex", refuse)
+    one = Member("one", ["t"], regex="u")
+    settle(at, [one])
+    assert (one.numbers("t"), one.numbers("u"), at.group.regexes) == ([0], [], {"u": ()})

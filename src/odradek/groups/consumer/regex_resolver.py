@@ -4,6 +4,7 @@ A heartbeat is answered with the topics that are known. Matching begins when an 
 or permissions may have changed, at most once per `MIN_INTERVAL_MS` as in Kafka, with the last heartbeat's permissions.
 """
 
+import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
 
@@ -12,6 +13,9 @@ from odradek.groups.consumer.consumer_group import ConsumerGroup
 from odradek.groups.consumer.settings import ConsumerGroupSettings
 from odradek.groups.consumer.subscriptions import resolve_regex
 from odradek.metadata.image import ClusterImage, TopicImage
+from odradek.model import KafkaError
+
+_log = logging.getLogger("odradek.groups")
 
 MIN_INTERVAL_MS: Final = 10_000
 NAMES_PER_STEP: Final = 4_000
@@ -90,6 +94,10 @@ def _steps(
                 matched = 0
                 yield None
             matched += len(part)
-            matches.update(resolve_regex(regex, image, part, denied))
+            try:
+                matches.update(resolve_regex(regex, image, part, denied))
+            except KafkaError as error:
+                _log.warning("An expression of group %s matches no topic: %s", group.group_id, error)
+                break
         found[regex] = tuple(sorted(matches))
     yield found

@@ -9,6 +9,8 @@ from odradek.broker.lifecycle import Broker
 from odradek.broker.parts import Phase
 from odradek.controller import NewTopic
 from odradek.metadata.image import ClusterImage, PartitionImage
+from odradek.model import UnavailableError
+from odradek.stores import MemoryStore, MemoryTree
 from odradek.testing.world import World, until
 
 EVERYWHERE = {number: tuple((number + place) % 3 for place in range(3)) for number in range(6)}
@@ -149,3 +151,54 @@ def test_a_directory_that_fails_during_a_controlled_shutdown_is_taken_offline(se
         await stopping
 
     World(seed, brokers=3).play(scenario)
+
+
+@pytest.mark.parametrize("hangs", [False, True], ids=["calls fail", "calls hang"])
+@pytest.mark.parametrize("cut_for_s", [0, 60])
+def test_a_broker_whose_tree_is_cut_off_stops_within_seconds(seed: int, cut_for_s: int, hangs: bool) -> None:
+    async def scenario(world: World) -> None:
+        controller = await controller_of(world)
+        await create(world, controller, EVERYWHERE)
+        for number in (0, 1, 2):
+            store = world.store(number)
+            store.disconnect()
+            if hangs:
+                store._turn = asyncio.Event().wait
+        await asyncio.sleep(cut_for_s)
+        for number in (controller.broker_id, *({0, 1, 2} - {controller.broker_id})):
+            began = world.now_s
+            await world.stop(number)
+            assert world.now_s - began < 5
+
+    World(seed, brokers=3).play(scenario)
+
+
+@pytest.mark.parametrize("timeout_ms", [None, "5000"])
+def test_a_broker_that_starts_waits_for_the_tree(
+    seed: int, timeout_ms: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    def disconnected(tree: MemoryTree) -> MemoryStore:
+        store = MemoryStore(tree)
+        store.disconnect()
+        stores.append(store)
+        return store
+
+    async def scenario(world: World) -> None:
+        await world.stop()
+        world.new_store = disconnected
+        starting = asyncio.ensure_future(world.start())
+        if timeout_ms is not None:
+            with pytest.raises(UnavailableError, match="out of reach"):
+                await starting
+            world.new_store = MemoryStore
+            await world.start()
+            return
+        await asyncio.sleep(200)
+        assert not starting.done()
+        assert caplog.text.count("the metadata tree is out of reach; broker 0 waits for it") == 4
+        stores[0].reconnect()
+        await starting
+
+    stores: list[MemoryStore] = []
+    config = {} if timeout_ms is None else {"zookeeper.connection.timeout.ms": timeout_ms}
+    World(seed, config).play(scenario)

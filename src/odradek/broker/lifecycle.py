@@ -57,12 +57,14 @@ from odradek.log.directories.log_manager import LogManager
 from odradek.metadata.image import ClusterImage
 from odradek.metadata.store import Store
 from odradek.metrics.counters import BrokerCounters
-from odradek.model import KafkaError, StorageError, TopicPartition
+from odradek.model import KafkaError, StorageError, TopicPartition, UnavailableError
 from odradek.model.names import ADMIN_CLIENT_ID
 from odradek.runtime import Runtime
 from odradek.security import ALLOW_ALL
 
 _log = logging.getLogger("odradek.broker")
+_TREE_RETRY_S: Final = 1.0
+_WARNING_INTERVAL_S: Final = 60.0
 _FEWEST_OPEN_FILES: Final = 16
 """Lower limit of open log files. Logs get half of the process's file descriptors, connections the other half."""
 
@@ -132,8 +134,9 @@ class Broker:
         self.auto_topic_creation_manager = AutoTopicCreationManager(
             self.metadata, self.controller_requests, wait_until_applied=self.partitions.wait_until_applied
         )
+        loop = self.metadata_loop
         self.controlled_shutdown = ControlledShutdown(
-            self.metadata, self.controller_requests, lambda: self.metadata_loop.broker_epoch
+            self.metadata, self.controller_requests, lambda: loop.broker_epoch, has_session=loop.has_session
         )
         self.journal_connections = BrokerConnections(runtime, ADMIN_CLIENT_ID)
         create_topic = self.auto_topic_creation_manager.ensure
@@ -254,8 +257,22 @@ class Broker:
         self.phase = Phase.RUNNING
         _log.info("broker %d serves at %s", self.broker_id, ", ".join(map(str, self.endpoints)))
 
+    async def _prepare_tree(self) -> str:
+        """Return the cluster id; wait for the tree, without limit unless `zookeeper.connection.timeout.ms` is set."""
+        clock, next_warning_s = self.runtime.clock, 0.0
+        while True:
+            try:
+                return await prepare_tree(self.store, self.runtime.entropy)
+            except UnavailableError as error:
+                if self.config.zookeeper_connection_timeout_ms is not None:
+                    raise
+                if clock.monotonic() >= next_warning_s:
+                    next_warning_s = clock.monotonic() + _WARNING_INTERVAL_S
+                    _log.warning("%s; broker %d waits for it", error, self.broker_id)
+            await asyncio.sleep(_TREE_RETRY_S)
+
     async def _load_logs(self) -> None:
-        cluster_id = await prepare_tree(self.store, self.runtime.entropy)
+        cluster_id = await self._prepare_tree()
         if self.logs.directories.cluster_id not in (None, cluster_id):
             raise StorageError(
                 f"the data directory {self.config.log_dirs[0]} is of cluster {self.logs.directories.cluster_id}, "

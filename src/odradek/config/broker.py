@@ -82,7 +82,7 @@ class BrokerConfig:
     zookeeper_connection_timeout_ms: int | None = integer(
         "zookeeper.connection.timeout.ms",
         None,
-        "How long to wait for a ZooKeeper server to answer; the session time-out if unset.",
+        "How long to wait for a ZooKeeper server to answer; if unset, a broker that starts waits without limit.",
         minimum=1,
         nullable=True,
     )

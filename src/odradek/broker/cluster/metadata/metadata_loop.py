@@ -144,6 +144,10 @@ class MetadataLoop(Generic[ControllerT]):
                     whom,
                 )
 
+    async def has_session(self) -> bool:
+        """Return whether the tree answers in this broker's session, after two seconds at most."""
+        return await self._broker_session.is_reachable()
+
     async def stop(self) -> None:
         """Leave the cluster, so that another controller can be elected at once. The store stays open."""
         self.kill()

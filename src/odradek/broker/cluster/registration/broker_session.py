@@ -21,6 +21,8 @@ from odradek.runtime import Clock, Entropy, new_id
 
 _RETREAT_S: Final = 1.0
 """The time for others to elect a controller and leaders before a broker that they take for dead registers again."""
+_ANSWER_S: Final = 2.0
+"""The time that a broker that stops waits for the tree, which may be cut off; answers take milliseconds."""
 _log = logging.getLogger("odradek.broker")
 
 
@@ -103,15 +105,25 @@ class BrokerSession:
             self.epoch, self.session = node.created, node.owner
         return lost
 
+    async def is_reachable(self) -> bool:
+        """Return whether the fence is open and the tree answers within `_ANSWER_S`."""
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                return not self._fence.is_closed and await self._store.get(self._path) is not None
+        except (StoreError, UnavailableError, StorageError, TimeoutError):
+            return False
+
     async def leave(self) -> None:
         """Delete this session's controller and broker nodes, so that others react at once. A failure is logged."""
         try:
-            for path in (paths.CONTROLLER, self._path):
-                node = await self._store.get(path)
-                if node is not None and node.owner == self._store.session_id:
-                    await self._store.delete(path, node.version)
-        except (StoreError, UnavailableError, StorageError) as error:
-            _log.warning("Failed to delete the registration; it expires with the session: %s", error)
+            async with asyncio.timeout(_ANSWER_S):
+                for path in (paths.CONTROLLER, self._path):
+                    node = await self._store.get(path)
+                    if node is not None and node.owner == self._store.session_id:
+                        await self._store.delete(path, node.version)
+        except (StoreError, UnavailableError, StorageError, TimeoutError) as error:
+            reason = str(error) or "the metadata tree does not answer"
+            _log.warning("Failed to delete the registration; it expires with the session: %s", reason)
 
     def stop(self) -> None:
         """Stop watching the registration."""

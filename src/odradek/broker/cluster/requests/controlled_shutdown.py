@@ -6,7 +6,7 @@ The broker repeats the request until it leads no partition that another replica 
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Awaitable, Callable, Sequence, Set
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
@@ -33,14 +33,21 @@ class LocalController(Protocol):
 
 
 class ControlledShutdown:
-    """One broker's controlled shutdown. `broker_epoch` returns its current broker epoch."""
+    """One broker's controlled shutdown. `broker_epoch` returns its current broker epoch.
+
+    It ends when `has_session` returns False: a broker that is cut off from the tree leads nothing soon, and its
+    registration expires.
+    """
 
     def __init__(
         self,
         metadata: MetadataCache,
         requests: ControllerRequests[Any],
         broker_epoch: Callable[[], int],
+        *,
+        has_session: Callable[[], Awaitable[bool]],
     ) -> None:
+        self._has_session = has_session
         self._metadata = metadata
         self._requests = requests
         self._broker_epoch = broker_epoch
@@ -65,6 +72,9 @@ class ControlledShutdown:
                     async with asyncio.timeout(config.controlled_shutdown_retry_backoff_ms / 1000):
                         await self._changed.wait()
             self._changed.clear()
+            if not await self._has_session():
+                problem = "its session with the metadata tree is over, or the tree does not answer"
+                break
             try:
                 remaining = await self._request()
             except (KafkaError, UnavailableError) as error:

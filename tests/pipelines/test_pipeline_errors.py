@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from odradek.pipelines.attempts import AttemptFailedError
 from odradek.pipelines.config import AnyPipeline, TomlKeyError, parse_pipeline
 from odradek.pipelines.config.examples import EXAMPLES
 from odradek.pipelines.errors import details_of, failure_of, is_final, sentence_of
@@ -81,9 +82,10 @@ def test_an_error_is_final_by_its_class_or_state(text: str, final: bool) -> None
     assert is_final(text) is final
 
 
-def test_a_missing_permission_and_the_end_of_the_jvm_are_final() -> None:
+def test_a_missing_permission_and_the_end_of_the_jvm_are_final(job: AnyPipeline) -> None:
     assert is_final(PermissionError(13, "Permission denied"))
-    assert is_final(ConnectionRefusedError(111, "Connection refused"))
+    gone = AttemptFailedError.of(ConnectionRefusedError(111, "Connection refused"), job)
+    assert (gone.is_final, str(gone).partition(":")[0]) == (True, "Spark's JVM has ended")
     assert not is_final(OSError(28, "No space left on device"))
 
 

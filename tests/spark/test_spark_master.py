@@ -21,6 +21,7 @@ from odradek.spark.master import check_master_answers, check_memory, local_threa
         ("local[3, 2]", 3),
         ("local-cluster[1,1,1024]", None),
         ("spark://a:7077,b:7077", None),
+        ("spark://[::1]:7077", None),
         ("yarn", None),
         ("k8s://https://a:6443", None),
     ],

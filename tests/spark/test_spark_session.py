@@ -4,10 +4,11 @@ import asyncio
 import os
 import signal
 import threading
+from types import SimpleNamespace
 
 import pytest
 
-from odradek.spark.session import deferred_interrupts, run_interruptible
+from odradek.spark.session import _fit_shuffle_partitions, deferred_interrupts, run_interruptible
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -64,3 +65,14 @@ def test_interrupts_are_not_deferred_in_other_threads() -> None:
     thread.start()
     thread.join()
     assert seen == [before]
+
+
+def test_shuffle_partitions_of_a_cluster_are_the_cores_of_its_executors() -> None:
+    settings: dict[str, str] = {}
+    spark = SimpleNamespace(
+        statusTracker=lambda: SimpleNamespace(getExecutorInfos=lambda: ["the driver", "an executor"]),
+        conf=lambda: SimpleNamespace(set=settings.__setitem__),
+    )
+    context = SimpleNamespace(defaultParallelism=12, _jsc=SimpleNamespace(sc=lambda: spark))
+    _fit_shuffle_partitions(context, "spark://a:7077")
+    assert settings == {"spark.sql.shuffle.partitions": "12"}

@@ -10,7 +10,7 @@ from odradek.clients import Admin
 from odradek.clients.offsets import LATEST
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
 from odradek.pipelines.config import AnyPipeline, BadRowLimit, MirrorPipeline, QueryPipeline, TomlKeyError, is_url
-from odradek.pipelines.errors import details_of, failure_of, is_final, sentence_of, spark_errors
+from odradek.pipelines.errors import details_of, failure_of, is_final, is_gone, sentence_of, spark_errors
 from odradek.pipelines.files.compaction import compact
 from odradek.pipelines.files.sink_files import prepare_directory
 from odradek.pipelines.mirror import MirrorGroups, MirrorTopics
@@ -53,7 +53,10 @@ class AttemptFailedError(OdradekError):
     def of(cls, error: Exception, pipeline: AnyPipeline) -> "AttemptFailedError":
         """Return the failure of an attempt that Spark's or Odradek's `error` has ended."""
         details = details_of(error.__cause__ if isinstance(error.__cause__, Exception) else error)
-        failure = error if isinstance(error, OdradekError) else failure_of(details, pipeline)
+        if is_gone(error):
+            failure = OdradekError("Spark's JVM has ended: its output above, or the system's log, says why")
+        else:
+            failure = error if isinstance(error, OdradekError) else failure_of(details, pipeline)
         return cls(failure, details=details, is_final=is_final(error))
 
 

@@ -125,16 +125,20 @@ def with_notes(error: Exception) -> str:
     return " ".join((str(error), *(f"({note})" for note in getattr(error, "__notes__", ()))))
 
 
+def is_gone(error: Any) -> bool:
+    """Return whether an error of a call into Spark says that the JVM has ended, without which no attempt can run."""
+    from py4j.protocol import Py4JNetworkError
+
+    return isinstance(error, (Py4JNetworkError, ConnectionError))
+
+
 def is_final(error: Any) -> bool:
     """Return whether another attempt would meet the same error, given as an exception or as `details_of` it."""
     if isinstance(error, OdradekError):
         return not error.retriable
-    from py4j.protocol import Py4JNetworkError
     from pyspark.errors import AnalysisException
 
-    # Without its JVM, Spark runs no other attempt.
-    gone = (Py4JNetworkError, ConnectionError)
-    if isinstance(error, (AnalysisException, PermissionError, FileNotFoundError, NotADirectoryError, *gone)):
+    if isinstance(error, (AnalysisException, PermissionError, FileNotFoundError, NotADirectoryError)) or is_gone(error):
         return True
     text = error if isinstance(error, str) else details_of(error)
     ours = _OUR_ERROR.findall(text)

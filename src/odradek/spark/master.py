@@ -16,7 +16,8 @@ SPARKS_SHUFFLE_PARTITIONS: Final = "200"
 
 _LOCAL: Final = re.compile(r"local(?:\[([1-9]\d*|\*)(?:\s*,\s*\d+)?\])?")
 _CLUSTER: Final = re.compile(r"yarn|k8s://.+|local-cluster\[.+\]")
-_STANDALONE: Final = re.compile(r"spark://([^\s:,/]+:\d{1,5}(?:,[^\s:,/]+:\d{1,5})*)")
+_ADDRESS: Final = r"(?:\[[^\]\s]+\]|[^\s:,/]+):\d{1,5}"
+_STANDALONE: Final = re.compile(rf"spark://({_ADDRESS}(?:,{_ADDRESS})*)")
 _MEMORY: Final = re.compile(r"(\d+)([mgt])", re.IGNORECASE)
 _MEGABYTES: Final = {"m": 1, "g": 1 << 10, "t": 1 << 20}
 _LEAST_MEGABYTES: Final = 512
@@ -45,7 +46,7 @@ def check_master_answers(master: str) -> None:
         host, _, port = address.rpartition(":")
         with (
             suppress(OSError, OverflowError),
-            socket.create_connection((host, int(port)), _PORT_SECONDS / len(addresses)),
+            socket.create_connection((host.strip("[]"), int(port)), _PORT_SECONDS / len(addresses)),
         ):
             return
     raise UnavailableError(f"no Spark master answers at {master}")

@@ -131,7 +131,7 @@ def _start_context(conf: Any, log: Path | None) -> Any:
         context._accumulatorServer.handle_error = lambda request, client_address: None
         return context
     except Py4JJavaError as error:
-        reason = str(error.java_exception.getMessage()).splitlines()[0]
+        reason = str(error.java_exception).splitlines()[0]
         _end_jvm(gateway)
         raise UnavailableError(f"Spark did not start on {conf.get('spark.master')}: {reason}") from error
 

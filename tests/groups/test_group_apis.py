@@ -382,6 +382,10 @@ def test_transaction_and_share_coordinators_are_refused_with_an_error_that_is_no
                 found = answer.coordinators[0] if version == 6 else answer
                 assert (found.error_code, found.node_id) == (error, -1)
                 assert found.error_message
+        software = {"client_software_name": "apache-kafka-java", "client_software_version": "4.3.1"}
+        await client.ask(ApiKey.API_VERSIONS, software, 3)
+        answer = await client.ask(ApiKey.FIND_COORDINATOR, {"key": "x", "key_type": 1}, 1)
+        assert answer.error_code == ErrorCode.unsupported_version, "Java shows its message"
 
     play(scenario)
 

@@ -1,9 +1,10 @@
 """FindCoordinator: the broker that coordinates a group. Any broker serves it.
 
 The first request creates `__consumer_offsets`. Transactions are not supported yet: a transactional id gets
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED, the only code that every client treats as fatal (librdkafka retries forever after
-UNSUPPORTED_VERSION). A share group gets INVALID_REQUEST, as from a Kafka broker without share groups. Versions: 1 error
-message and key type, 4 many keys (KIP-699), 5 TRANSACTION_ABORTABLE (KIP-890), 6 share groups (KIP-932).
+UNSUPPORTED_VERSION from a client that reports it at once. Others get TRANSACTIONAL_ID_AUTHORIZATION_FAILED, because
+librdkafka retries forever after UNSUPPORTED_VERSION. A share group gets INVALID_REQUEST, as from a Kafka broker without
+share groups. Versions: 1 error message and key type, 4 many keys (KIP-699), 5 TRANSACTION_ABORTABLE (KIP-890), 6 share
+groups (KIP-932).
 """
 
 from typing import Any, Final
@@ -19,6 +20,9 @@ from odradek.security import AclOperation, ResourceType
 _GROUP: Final = 0
 _TRANSACTION: Final = 1
 _MANY_FROM: Final = 4
+_REPORT_ANY_ERROR: Final = ("apache-kafka-java ", "kafka-python ")
+"""Beginnings of `client_software` of clients that report any error of a transactional id at once. After a failed
+authorization Java does not show the message, and users look for ACLs."""
 
 
 async def handle(broker: HasGroups, context: RequestContext, message: Any) -> dict[str, Any]:
@@ -67,6 +71,9 @@ def _check_key(context: RequestContext, key: str, key_type: int) -> None:
         context.check(AclOperation.DESCRIBE, ResourceType.GROUP, key)
     if key_type == _TRANSACTION:
         context.check(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key)
-        raise KafkaError(ErrorCode.transactional_id_authorization_failed, "this release has no transactions")
+        error = ErrorCode.transactional_id_authorization_failed
+        if context.session.client_software.startswith(_REPORT_ANY_ERROR):
+            error = ErrorCode.unsupported_version
+        raise KafkaError(error, "this release of Odradek has no transactions; remove transactional.id")
     if key_type != _GROUP:
         raise KafkaError(ErrorCode.invalid_request, f"there are no coordinators of type {key_type}")

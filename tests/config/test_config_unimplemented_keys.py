@@ -84,6 +84,12 @@ def test_a_value_that_may_not_be_kept_is_refused(overrides: dict[str, str], said
         validate_broker_overrides(BrokerConfig(), overrides, OWN)
 
 
+def test_the_error_for_an_unknown_key_is_short_however_long_the_key_is() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        validate_broker_overrides(BrokerConfig(), {"log.retention.mss" * 10_000: "1"}, OWN)
+    assert len(str(caught.value)) < 500
+
+
 def test_a_key_that_kafka_lacks_too_is_refused_in_a_file() -> None:
     with pytest.raises(ConfigurationError, match=r"did you mean background\.threads"):
         load(None, {"background.thread": "1"})

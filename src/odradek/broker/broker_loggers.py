@@ -48,7 +48,9 @@ def alter_loggers(alterations: Iterable[Alteration], *, validate_only: bool) -> 
         if each.operation not in {AlterOperation.SET, AlterOperation.DELETE}:
             raise KafkaError(ErrorCode.invalid_request, "the level of a logger can be set or deleted, no more")
         if each.name not in loggers:
-            raise KafkaError(ErrorCode.invalid_config, f"there is no logger {each.name!r}; describe them to see all")
+            raise KafkaError(
+                ErrorCode.invalid_config, f"there is no logger {each.name[:250]!r}; describe them to see all"
+            )
         if each.operation == AlterOperation.SET and each.value not in _LEVELS:
             known = ", ".join(_LEVELS)
             raise KafkaError(ErrorCode.invalid_config, f"the level of a logger is one of {known}, not {each.value!r}")

@@ -184,7 +184,7 @@ def unknown_key(name: str, known: Iterable[str]) -> ConfigurationError:
     """Return the error for an unknown key, which names similar keys."""
     close = similar_names(name, known, count=3, cutoff=0.7)
     hint = f"; did you mean {' or '.join(close)}?" if close else ""
-    return ConfigurationError(f"there is no configuration key {name!r}{hint}")
+    return ConfigurationError(f"there is no configuration key {name[:250]!r}{hint}")
 
 
 def _key(definition: Definition) -> Any:

@@ -107,3 +107,20 @@ def test_a_leader_that_only_refuses_connections_is_fenced_and_follows(seed: int,
         assert await world.read("t", 1) == {0: [b"0", b"1", b"2"]}
 
     play(seed, scene)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_controller_that_all_others_refuse_waits_for_their_sessions(seed: int) -> None:
+    async def scene(world: World) -> None:
+        await led_by(world, is_controller=True)
+        epochs = {number: broker.metadata_loop.broker_epoch for number, broker in world.running.items()}
+        for number, host in enumerate(world.hosts):
+            if number != controller(world):
+                world.simulation.network.reject(host)
+        await asyncio.sleep(SESSION_TIMEOUT_S)
+        assert {number: broker.metadata_loop.broker_epoch for number, broker in world.running.items()} == epochs
+        world.simulation.network.heal()
+        await send(world, "after", b"0")
+        await until(lambda: [len(each.isr) for each in leading(world).values()] == [3])
+
+    play(seed, scene)

@@ -91,7 +91,9 @@ class BrokerSession:
                 node = await self._store.get(self._path)
                 if node is None and not lost:
                     _log.warning(
-                        "Registration was removed, as another broker was refused connections: registering again"
+                        "The registration was removed, probably by a broker whose connections this one refused: it "
+                        "registers again in %g s",
+                        _RETREAT_S,
                     )
                     self._fence.close()
                     await asyncio.sleep(_RETREAT_S)

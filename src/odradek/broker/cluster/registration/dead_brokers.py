@@ -9,7 +9,8 @@
 ```
 The controller watches all brokers, and the other brokers watch the controller, each by a connection without requests.
 A process that was killed closes its connections and refuses new ones at once; one that is stopped or cut off does not.
-A broker that lives all the same notices that its registration is gone, is fenced, and registers again.
+A broker that lives all the same notices that its registration is gone, is fenced, and registers again. A controller
+without a connection to any of several brokers removes none: the fault may be its own.
 """
 
 import asyncio
@@ -39,6 +40,7 @@ class DeadBrokerDetector:
         self._store = store
         self._network = network
         self._watched: dict[int, tuple[BrokerImage, asyncio.Task[None]]] = {}
+        self._connections = 0
 
     def watch(self, brokers: Iterable[BrokerImage]) -> None:
         """Watch the registrations `brokers`, and no others."""
@@ -67,6 +69,8 @@ class DeadBrokerDetector:
                 pause_s = _INTERVAL_S if has_lasted else min(pause_s * 2, _LONGEST_PAUSE_S)
             except ConnectionRefusedError:
                 refusals, pause_s = (None, _LONGEST_PAUSE_S) if refusals is None else (refusals + 1, _INTERVAL_S)
+                if not self._connections and len(self._watched) > 1:
+                    refusals = None
             except OSError:
                 refusals, pause_s = None, _LONGEST_PAUSE_S
             await asyncio.sleep(pause_s)
@@ -80,9 +84,11 @@ class DeadBrokerDetector:
         address = broker.endpoints[0]
         async with asyncio.timeout(_LONGEST_PAUSE_S):
             transport, connection = await self._network.connect(_Connection, address.host, address.port)
+        self._connections += 1
         try:
             await connection.lost
         finally:
+            self._connections -= 1
             transport.abort()
 
     async def _unregister(self, broker: BrokerImage) -> None:

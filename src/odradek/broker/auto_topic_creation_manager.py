@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final, Protocol
 
 from odradek.broker.cluster.requests.controller_requests import ControllerRequests
@@ -52,8 +53,13 @@ class AutoTopicCreationManager:
                 raise KafkaError(ErrorCode.unknown_topic_or_partition)
             creation = asyncio.get_running_loop().create_task(self._create(topic), name=f"creating {topic.name}")
             self._creations[topic.name] = creation
-            creation.add_done_callback(lambda _: self._creations.pop(topic.name, None))
+            creation.add_done_callback(partial(self._ended, topic.name))
         await asyncio.shield(creation)
+
+    def _ended(self, name: str, creation: asyncio.Task[None]) -> None:
+        self._creations.pop(name, None)
+        if not creation.cancelled():
+            creation.exception()  # callers that still wait raise it, and none may
 
     async def _create(self, topic: NewTopic) -> None:
         if topic.name in self._metadata.image.topics:

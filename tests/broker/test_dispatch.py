@@ -60,8 +60,44 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0(play: Play)
         assert struct.unpack_from(">i", frame) == (5,)
         answer = decode_response(ApiKey.API_VERSIONS, 0, frame, 4)
         assert answer.error_code == ErrorCode.unsupported_version
-        assert [(each.api_key, each.max_version) for each in answer.api_keys] == [(ApiKey.API_VERSIONS, 4)]
+        assert [(each.api_key, each.max_version) for each in answer.api_keys] == [(ApiKey.API_VERSIONS, 5)]
         assert (await client.ask(ApiKey.API_VERSIONS, SOFTWARE, 4)).error_code == 0
+
+    play(scene)
+
+
+@pytest.mark.parametrize(
+    ("target", "error"),
+    [
+        (None, ErrorCode.none),
+        ((None, 7), ErrorCode.none),
+        (("ours", 0), ErrorCode.none),
+        (("ours", 1), ErrorCode.rebootstrap_required),
+        (("other", 0), ErrorCode.rebootstrap_required),
+        (("ours", -1), ErrorCode.rebootstrap_required),
+    ],
+)
+def test_a_connection_that_was_meant_for_another_broker_starts_again(
+    play: Play, target: tuple[str | None, int] | None, error: ErrorCode
+) -> None:
+    """KIP-1242"""
+
+    async def scene(world: World) -> None:
+        broker = await world.start()
+        client = await world.client()
+        body = b"\x02a\x021"
+        if target is not None:
+            cluster, node = target
+            name = broker.image.cluster_id if cluster == "ours" else cluster
+            body += b"\x00" if name is None else bytes([len(name) + 1]) + name.encode()
+            body += struct.pack(">i", node)
+        version = 4 if target is None else 5
+        client.send_bytes(struct.pack(">hhihx", ApiKey.API_VERSIONS, version, 5, -1) + body + b"\x00")
+        frame = await client.receive()
+        assert frame is not None
+        answer = decode_response(ApiKey.API_VERSIONS, 4, frame, 4)
+        assert answer.error_code == error
+        assert bool(answer.api_keys) == (error == ErrorCode.none)
 
     play(scene)
 

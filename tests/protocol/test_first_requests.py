@@ -136,7 +136,7 @@ def test_unknown_tagged_fields_are_skipped_and_counted():
     body = encode_request(ApiKey.METADATA, 13, _metadata([]))[:-1] + UNKNOWN_TAG
     assert decode_metadata_request(13, body, meter=Meter(1)).topics == ()
     software = encode_request(ApiKey.API_VERSIONS, 4, _software("a", "1"))[:-1] + UNKNOWN_TAG
-    assert decode_api_versions_request(4, software, meter=Meter(1)) == ("a", "1")
+    assert decode_api_versions_request(4, software, meter=Meter(1))[:2] == ("a", "1")
     for decode, version, each in (
         (decode_metadata_request, 13, body),
         (decode_api_versions_request, 4, software),
@@ -157,11 +157,20 @@ def test_api_versions_responses_are_those_of_the_schema(version, api_keys, error
 @pytest.mark.parametrize("version", API_VERSIONS)
 def test_api_versions_requests_are_those_of_the_schema(version):
     body = encode_request(ApiKey.API_VERSIONS, version, _software("librdkafka", "2.1"))
-    expected = ("librdkafka", "2.1") if version >= 3 else ("", "")
+    expected = ("librdkafka", "2.1", None, -1) if version >= 3 else ("", "", None, -1)
     assert decode_api_versions_request(version, b"head" + body, 4) == expected
     for end in range(len(body)):
         with pytest.raises(MalformedMessageError):
             decode_api_versions_request(version, body[:end])
+
+
+def test_an_api_versions_request_of_version_5_names_the_broker_that_it_means():
+    body = encode_request(ApiKey.API_VERSIONS, 4, _software("a", "1"))[:-1]
+    for target, expected in ((b"\x03c1\x00\x00\x00\x07\x00", ("c1", 7)), (b"\x00\xff\xff\xff\xff\x00", (None, -1))):
+        assert decode_api_versions_request(5, body + target)[2:] == expected
+        for end in range(len(target)):
+            with pytest.raises(MalformedMessageError):
+                decode_api_versions_request(5, body + target[:end])
 
 
 def test_importing_a_broker_does_not_import_the_codec_compiler():

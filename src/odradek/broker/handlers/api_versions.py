@@ -1,13 +1,14 @@
 """ApiVersions: the APIs and features of this broker with their versions, also for clients that send a newer request.
 
-Versions: 1 throttling, 3 flexible and with the client's software (KIP-511), 4 features that begin at 0 (KIP-1022).
+Versions: 1 throttling, 3 flexible and with the client's software (KIP-511), 4 features that begin at 0 (KIP-1022), 5 a
+client that an address led to another broker or cluster gets REBOOTSTRAP_REQUIRED (KIP-1242, Kafka 4.4).
 """
 
 import re
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from odradek.broker.parts import HasConfig, HasCounters
+from odradek.broker.parts import HasConfig, HasCounters, HasImage
 from odradek.broker.serving.apis import FEATURES, FEATURES_EPOCH, apis
 from odradek.broker.serving.context import RequestContext
 from odradek.broker.serving.responses import frame as response_frame
@@ -22,7 +23,7 @@ from odradek.protocol.primitives import Meter
 from odradek.wire import Reply
 
 
-class _Broker(HasConfig, HasCounters, Protocol): ...
+class _Broker(HasConfig, HasCounters, HasImage, Protocol): ...
 
 
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
@@ -32,7 +33,7 @@ _LONGEST_NAME: Final = 100
 
 
 def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply:
-    """Return the APIs and versions, or INVALID_REQUEST if the client's software name or version is malformed."""
+    """Return the APIs and versions, or an error for malformed software names and misrouted connections."""
     header, version = context.header, context.api_version
     if context.session.admission.may_refuse:
         try:
@@ -40,11 +41,15 @@ def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply
         except KafkaError as error:
             return _failure(broker, context, error.code)
     meter = Meter(broker.config.most_request_entries)
-    software = decode_api_versions_request(version, frame, header.body_offset, meter=meter)
+    request = decode_api_versions_request(version, frame, header.body_offset, meter=meter)
     if version >= FLEXIBLE_FROM:
+        software = request.software_name, request.software_version
         if not all(map(_SOFTWARE.fullmatch, software)):
             return _failure(broker, context, ErrorCode.invalid_request)
         context.session.client_software = " ".join(each[:_LONGEST_NAME] for each in software)
+    here = broker.image.cluster_id, broker.config.broker_id
+    if request.cluster_id is not None and (request.cluster_id, request.node_id) != here:
+        return _failure(broker, context, ErrorCode.rebootstrap_required)
     versions = [(api.key, api.advertised.start, api.advertised.stop - 1) for api in apis().values() if api.advertised]
     body = encode_api_versions_response(version, versions, features=FEATURES, features_epoch=FEATURES_EPOCH)
     return response_frame(header, body)

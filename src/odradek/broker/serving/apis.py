@@ -9,7 +9,7 @@ import pkgutil
 from functools import cache
 from typing import Final, NamedTuple
 
-from odradek.protocol.api import BETWEEN_BROKERS, ApiKey, schema_versions
+from odradek.protocol.api import BETWEEN_BROKERS, LAST_API_VERSIONS, ApiKey, schema_versions
 from odradek.protocol.messages.api_versions import Feature
 
 
@@ -68,9 +68,9 @@ _KEYS: Final = (
     ApiKey.LIST_CONFIG_RESOURCES,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS,
 )
-_LAST_VERSION: Final = {ApiKey.INIT_PRODUCER_ID: 5}
-"""Last served versions of APIs whose schemas have later ones, for two-phase commit (KIP-939). Kafka 4.3 does not
-advertise these either."""
+_LAST_VERSION: Final = {ApiKey.INIT_PRODUCER_ID: 5, ApiKey.API_VERSIONS: LAST_API_VERSIONS}
+"""Last served versions of APIs whose schemas end elsewhere: later for two-phase commit (KIP-939), which Kafka does not
+advertise either, earlier for ApiVersions (Kafka 4.4)."""
 FEATURES: Final = (
     Feature(name="group.version", lowest=0, highest=1, finalized=1),
     Feature(name="metadata.version", lowest=30, highest=30, finalized=30),

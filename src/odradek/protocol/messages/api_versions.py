@@ -1,8 +1,8 @@
-"""Hand-written codec of ApiVersions, versions 0 to 4.
+"""Hand-written codec of ApiVersions, versions 0 to 5.
 
 Every connection begins with it, so this module must not import a schema. Version notes: 1 adds the throttle time, 3 is
-flexible and adds the client's software (KIP-511) and with features (KIP-584), 4 has
-features whose levels begin at 0 (KIP-1022).
+flexible and adds the client's software (KIP-511) and features (KIP-584), 4 has features whose levels begin at 0
+(KIP-1022), 5 adds the broker that the client means to reach (KIP-1242).
 """
 
 import struct
@@ -18,6 +18,7 @@ from odradek.protocol.primitives import (
     encode_string,
     encode_tags,
     malformed,
+    read_string,
     read_text,
     skip_tags,
 )
@@ -32,6 +33,7 @@ _EPOCH: Final = struct.Struct(">q")
 _NOT_THROTTLED: Final = INT32.pack(0)
 _NO_TAGS: Final = b"\x00"
 _LEVELS_FROM_0: Final = 4
+_TARGET_FROM: Final = 5
 
 
 class Feature(NamedTuple):
@@ -43,19 +45,33 @@ class Feature(NamedTuple):
     finalized: int
 
 
+class ApiVersionsRequest(NamedTuple):
+    """The client's software, and the cluster and broker that it means to reach; a `cluster_id` of None: any."""
+
+    software_name: str = ""
+    software_version: str = ""
+    cluster_id: str | None = None
+    node_id: int = -1
+
+
 def decode_api_versions_request(
     version: int, buffer: Buffer, offset: int = 0, *, meter: Meter | None = None
-) -> tuple[str, str]:
-    """Return the client's software name and version, empty before version 3. Raises `MalformedMessageError`."""
+) -> ApiVersionsRequest:
+    """Decode a request; fields that its version lacks have their defaults. Raises `MalformedMessageError`."""
     if version < FLEXIBLE_FROM:
-        return "", ""
+        return ApiVersionsRequest()
+    cluster_id, node_id = None, -1
     try:
         name, offset = read_text(buffer, offset, flexible=True)
         software_version, offset = read_text(buffer, offset, flexible=True)
+        if version >= _TARGET_FROM:
+            cluster_id, offset = read_string(buffer, offset, flexible=True)
+            (node_id,) = INT32.unpack_from(buffer, offset)
+            offset += INT32.size
         skip_tags(buffer, offset, meter)
     except DECODE_ERRORS as error:
         raise malformed("message", error) from error
-    return name, software_version
+    return ApiVersionsRequest(name, software_version, cluster_id, node_id)
 
 
 def encode_api_versions_response(

@@ -12,7 +12,7 @@ import struct
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from odradek.protocol.api import ApiKey, is_flexible, schema_versions
+from odradek.protocol.api import LAST_API_VERSIONS, ApiKey, is_flexible, schema_versions
 from odradek.protocol.errors import MalformedMessageError
 from odradek.protocol.primitives import malformed, skip_tags
 
@@ -33,8 +33,9 @@ class RequestHeader(NamedTuple):
 # The cache is bounded because clients choose the numbers.
 @lru_cache(maxsize=1024)
 def request_is_flexible(api_key: int, version: int) -> bool:
-    """Return whether this version's request header has tagged fields; False for versions without a schema."""
-    return version in schema_versions(api_key) and is_flexible(api_key, version)
+    """Return whether this version's request header has tagged fields; False for unknown versions."""
+    is_known = version in schema_versions(api_key) or (api_key, version) == (ApiKey.API_VERSIONS, LAST_API_VERSIONS)
+    return is_known and is_flexible(api_key, version)
 
 
 def response_is_flexible(api_key: int, version: int) -> bool:

@@ -2,6 +2,8 @@
 
 import json
 import pickle
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -321,3 +323,21 @@ def test_a_commit_that_fails_is_logged_and_leaves_the_query_alone(caplog: pytest
     clock.advance_to(clock.monotonic() + COMMIT_AGAIN_S)
     reader.latestOffset({"a": {"0": 2}}, ReadAllAvailable())
     assert caplog.text.count("no coordinator") == 2
+
+
+def test_a_reader_in_a_call_for_lost_brokers_ends_with_its_parent() -> None:
+    """As after Ctrl-C in a terminal, which ends Spark's JVM and the brokers at once."""
+    child = (
+        "from odradek.spark.source import OdradekDataSource\n"
+        "source = OdradekDataSource({'subscribe': 'a', 'kafka.bootstrap.servers': '127.0.0.1:1'})\n"
+        "reader = source.streamReader(source.schema())\n"
+        "print('calls', flush=True)\n"
+        "reader.initialOffset()\n"
+    )
+    command = ["sh", "-c", '"$0" -c "$1"; wait', sys.executable, child]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "calls\n"
+        parent.kill()
+        # The reader holds the pipe until it ends.
+        parent.communicate(timeout=30)

@@ -4,7 +4,7 @@ import asyncio
 import logging
 
 import pytest
-from test_log_verification import flip
+from written_logs import flip
 
 from odradek.broker.replication.partition import Partition
 from odradek.clients import Admin

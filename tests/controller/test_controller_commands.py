@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.cluster.metadata.controller_commands import FULL, INCREMENTAL
+from odradek.broker.cluster.metadata.controller_commands import EPOCH_DURING_DELETE
 from odradek.controller import AlterPartitionItem, NewPartitions, NewTopic, StopReplicas
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.protocol.api import CONTROLLER_VERSIONS, ApiKey
@@ -65,28 +65,38 @@ async def stop(*brokers: Any) -> None:
         await broker.stop()
 
 
-def command(api_key: ApiKey, broker: Any, **more: Any) -> Any:
+def command(broker: Any, **more: Any) -> Any:
     """A command as it arrives at `broker`, from its controller unless `more` says otherwise."""
     body = {
         "controller_id": broker.image.controller_id,
         "controller_epoch": broker.image.controller_epoch,
         "broker_epoch": broker.broker_epoch,
-        "type": INCREMENTAL,
+        "is_full": False,
         "topic_states": [],
-        "live_brokers": [],
-        "live_leaders": [],
-    }
-    version = CONTROLLER_VERSIONS[api_key]
-    return decode_request(api_key, version, encode_request(api_key, version, {**body, **more}))
+        "live_brokers": [
+            {"id": each.broker_id, "rack": None, "epoch": each.epoch, "endpoints": [
+                {"port": there.port, "host": there.host, "listener": there.name} for there in each.endpoints
+            ]}
+            for each in broker.image.brokers.values()
+        ],
+        "stops": [],
+    }  # fmt: skip
+    version = CONTROLLER_VERSIONS[ApiKey.UPDATE_METADATA]
+    return decode_request(
+        ApiKey.UPDATE_METADATA, version, encode_request(ApiKey.UPDATE_METADATA, version, {**body, **more})
+    )
 
 
-async def answers(broker: Any, **more: Any) -> list[ErrorCode]:
-    """Return the broker's responses to each of the three requests."""
-    handler = broker.command_handler
-    stopped = await handler.stop_replica(command(ApiKey.STOP_REPLICA, broker, **more))
-    led = await handler.leader_and_isr(command(ApiKey.LEADER_AND_ISR, broker, **more))
-    metadata = await handler.update_metadata(command(ApiKey.UPDATE_METADATA, broker, **more))
-    return [stopped.get("error_code", ErrorCode.none), led.get("error_code", ErrorCode.none), metadata]
+async def answer(broker: Any, **more: Any) -> ErrorCode:
+    """Return the error of the broker's response to a command that stops all its replicas."""
+    stops = [
+        {"topic_name": "t", "partition_index": number, "leader_epoch": EPOCH_DURING_DELETE, "delete_partition": True}
+        for number in range(6)
+    ]
+    response = await broker.command_handler.update_metadata(command(broker, stops=stops, **more))
+    error = response.get("error_code", ErrorCode.none)
+    assert error is ErrorCode.none or not broker.replicas.stopped
+    return error
 
 
 def test_an_older_controller_is_refused_and_so_is_one_that_the_tree_does_not_name(play) -> None:
@@ -97,10 +107,10 @@ def test_an_older_controller_is_refused_and_so_is_one_that_the_tree_does_not_nam
         await world.store.delete("/controller")
         await world.until(lambda: all(each.image.controller_epoch == 2 for each in brokers))
         member = next(each for each in brokers if not each.is_controller)
-        assert await answers(member, controller_epoch=1) == [ErrorCode.stale_controller_epoch] * 3
-        assert await answers(member, controller_epoch=3) == [ErrorCode.stale_controller_epoch] * 3
-        assert await answers(member, controller_id=member.broker_id) == [ErrorCode.stale_controller_epoch] * 3
-        assert await answers(member, controller_id=9) == [ErrorCode.stale_controller_epoch] * 3
+        assert await answer(member, controller_epoch=1) is ErrorCode.stale_controller_epoch
+        assert await answer(member, controller_epoch=3) is ErrorCode.stale_controller_epoch
+        assert await answer(member, controller_id=member.broker_id) is ErrorCode.stale_controller_epoch
+        assert await answer(member, controller_id=9) is ErrorCode.stale_controller_epoch
         await stop(*brokers)
 
     play(scenario)
@@ -113,7 +123,7 @@ def test_a_command_to_another_registration_is_refused(play) -> None:
         brokers = await three(world)
         before = partitions(brokers[1])
         for epoch in (-1, 0, brokers[1].broker_epoch - 1, brokers[1].broker_epoch + 1, brokers[2].broker_epoch):
-            assert await answers(brokers[1], broker_epoch=epoch, type=FULL) == [ErrorCode.stale_broker_epoch] * 3
+            assert await answer(brokers[1], broker_epoch=epoch, is_full=True) is ErrorCode.stale_broker_epoch
         assert partitions(brokers[1]) == before
         await stop(*brokers)
 
@@ -123,13 +133,13 @@ def test_a_command_to_another_registration_is_refused(play) -> None:
 def test_the_controller_refuses_commands_of_other_brokers(play) -> None:
     async def scenario(world) -> None:
         brokers = await three(world)
-        assert await answers(brokers[0]) == [ErrorCode.stale_controller_epoch] * 3
+        assert await answer(brokers[0]) is ErrorCode.stale_controller_epoch
         await stop(*brokers)
 
     play(scenario)
 
 
-def test_a_broker_s_death_is_one_command_of_each_kind_to_each_that_lives(play) -> None:
+def test_a_broker_s_death_is_one_or_two_commands_to_each_that_lives(play) -> None:
     """M9: however many partitions change hands."""
 
     async def scenario(world) -> None:
@@ -144,9 +154,8 @@ def test_a_broker_s_death_is_one_command_of_each_kind_to_each_that_lives(play) -
         await world.until(lambda: agreed(brokers[:2]) and 2 not in brokers[1].image.brokers)
         assert all(each.leader != 2 for topic in brokers[1].image.topics.values() for each in topic.partitions.values())
         # Who is alive may be told before the leaders are elected.
-        assert Counter(heard)[ApiKey.LEADER_AND_ISR] == 1
-        assert Counter(heard)[ApiKey.UPDATE_METADATA] <= 2
-        assert len(heard) <= 3
+        assert set(heard) == {ApiKey.UPDATE_METADATA}
+        assert len(heard) <= 2
         await stop(*brokers[:2])
 
     play(scenario)
@@ -165,7 +174,7 @@ def test_a_broker_that_registers_again_gets_the_full_state(play) -> None:
             epoch = brokers[1].broker_epoch
             assert brokers[0].image.brokers[1].epoch == epoch
             await world.until(lambda: agreed(brokers))
-            assert {ApiKey.LEADER_AND_ISR, ApiKey.UPDATE_METADATA} <= set(brokers[1].listener.received)
+            assert ApiKey.UPDATE_METADATA in brokers[1].listener.received
         assert brokers[2].image.brokers[1].epoch == epoch, "leaders know their followers' fetches by it"
         await stop(*brokers)
 
@@ -187,7 +196,7 @@ def test_an_unreachable_broker_gets_the_last_state_when_it_is_reachable(play) ->
         brokers[1].listener.received.clear()
         network.heal()
         await world.until(lambda: agreed(brokers))
-        assert len(brokers[1].listener.received) <= 4, "what waited is told at once"
+        assert len(brokers[1].listener.received) <= 2, "what waited is told at once"
         await stop(*brokers)
 
     play(scenario)
@@ -205,34 +214,49 @@ def test_commands_that_are_repeated_change_nothing_and_late_ones_are_passed_over
             "leader_epoch": known.leader_epoch,
             "isr": [2],
             "partition_epoch": known.state_version,
-            "zk_version": known.state_version,
             "replicas": list(known.replicas),
             "adding_replicas": [],
             "removing_replicas": [],
-            "offline_replicas": [],
         }
         topic = {"topic_name": "t", "topic_id": member.image.topics["t"].topic_id}
-        live_brokers = [
-            {"id": each.broker_id, "rack": None, "epoch": each.epoch, "endpoints": [
-                {"port": there.port, "host": there.host, "listener": there.name, "security_protocol": 0}
-                for there in each.endpoints
-            ]}
-            for each in member.image.brokers.values()
-        ]  # fmt: skip
-        for older in (
-            {"partition_epoch": known.state_version - 1, "zk_version": known.state_version - 1},
-            {"leader_epoch": -1},
-        ):
+        for older in ({"partition_epoch": known.state_version - 1}, {"leader_epoch": -1}):
             states = [{**topic, "partition_states": [{**state, **older}]}]
-            await member.command_handler.leader_and_isr(command(ApiKey.LEADER_AND_ISR, member, topic_states=states))
-            message = command(ApiKey.UPDATE_METADATA, member, topic_states=states, live_brokers=live_brokers)
-            assert await member.command_handler.update_metadata(message) is ErrorCode.none
+            response = await member.command_handler.update_metadata(command(member, topic_states=states))
+            assert response == {"partition_errors": []}
             assert member.image.partition(key) == known
-        newer = {**state, "leader_epoch": known.leader_epoch + 1}
-        states = [{**topic, "partition_states": [newer]}]
+        states = [{**topic, "partition_states": [{**state, "leader_epoch": known.leader_epoch + 1}]}]
         for _ in range(2):
-            await member.command_handler.leader_and_isr(command(ApiKey.LEADER_AND_ISR, member, topic_states=states))
+            await member.command_handler.update_metadata(command(member, topic_states=states))
             assert member.image.partition(key).leader == 2
+        await stop(*brokers)
+
+    play(scenario)
+
+
+def test_a_replica_is_stopped_after_the_update_unless_its_leader_epoch_is_newer(play) -> None:
+    """KIP-570."""
+
+    async def scenario(world) -> None:
+        brokers = await three(world)
+        member, key = brokers[1], TopicPartition("t", 0)
+        known = member.image.partition(key)
+        state = {
+            "partition_index": 0,
+            "controller_epoch": 1,
+            "leader": 2,
+            "leader_epoch": known.leader_epoch + 1,
+            "isr": [2],
+            "partition_epoch": known.state_version + 1,
+            "replicas": list(known.replicas),
+            "adding_replicas": [],
+            "removing_replicas": [],
+        }
+        topic = {"topic_name": "t", "topic_id": member.image.topics["t"].topic_id, "partition_states": [state]}
+        for leader_epoch, expected in ((known.leader_epoch, []), (known.leader_epoch + 1, [(key, True)])):
+            wanted = {"topic_name": "t", "partition_index": 0, "leader_epoch": leader_epoch, "delete_partition": True}
+            await member.command_handler.update_metadata(command(member, topic_states=[topic], stops=[wanted]))
+            assert member.replicas.stopped == expected
+            assert (member.broker_id in member.image.partition(key).replicas) is not bool(expected)
         await stop(*brokers)
 
     play(scenario)

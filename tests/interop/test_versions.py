@@ -37,7 +37,6 @@ MEMBER: Final = {"member_id": "nobody", "group_instance_id": None, "reason": "te
 CONFIG: Final = {"name": "retention.ms", "value": "1000", "config_operation": 0}
 
 
-COMMANDER: Final = {"controller_id": 1, "controller_epoch": 1, "broker_epoch": 1, "type": 1}
 STATE: Final = {
     "partition_index": 0,
     "controller_epoch": 1,
@@ -45,27 +44,27 @@ STATE: Final = {
     "leader_epoch": 1,
     "isr": [1],
     "partition_epoch": 1,
-    "zk_version": 1,
     "replicas": [1],
     "adding_replicas": [],
     "removing_replicas": [],
-    "offline_replicas": [],
-    "delete_partition": True,
 }
-ENDPOINT: Final = {"port": 9, "host": "h", "listener": "PLAINTEXT", "security_protocol": 0}
 
 
 def requests(topic_id: uuid.UUID) -> dict[ApiKey, dict[str, Any]]:
     """One message for all versions of each API: a version takes the fields that it has."""
     named = {"name": TOPIC, "topic": TOPIC, "topic_id": topic_id}
-    commanded = {
-        **COMMANDER,
-        "topic_states": [{"topic_name": TOPIC, "topic_id": topic_id, "partition_states": [STATE]}],
-    }
     return {
-        ApiKey.LEADER_AND_ISR: {**commanded, "live_leaders": [{"broker_id": 1, "host_name": "h", "port": 9}]},
-        ApiKey.STOP_REPLICA: commanded,
-        ApiKey.UPDATE_METADATA: {**commanded, "live_brokers": [{"id": 1, "endpoints": [ENDPOINT], "rack": None}]},
+        ApiKey.UPDATE_METADATA: {
+            "controller_id": 1,
+            "controller_epoch": 1,
+            "broker_epoch": 1,
+            "is_full": False,
+            "topic_states": [{"topic_name": TOPIC, "topic_id": topic_id, "partition_states": [STATE]}],
+            "live_brokers": [
+                {"id": 1, "endpoints": [{"port": 9, "host": "h", "listener": "PLAINTEXT"}], "rack": None, "epoch": 1}
+            ],
+            "stops": [{**PLACE, "topic_name": TOPIC, "leader_epoch": 1, "delete_partition": True}],
+        },
         ApiKey.CONTROLLED_SHUTDOWN: {"broker_id": 1, "broker_epoch": 1},
         ApiKey.API_VERSIONS: {"client_software_name": "test", "client_software_version": "1"},
         ApiKey.PRODUCE: {

@@ -1,4 +1,4 @@
-"""The messages between controller and brokers, byte by byte as Kafka 3.9's definitions say (M1)."""
+"""The messages between controller and brokers, byte by byte (M1)."""
 
 import uuid
 
@@ -18,14 +18,6 @@ from odradek.protocol.messages.message_codec import (
 from odradek.protocol.primitives import Meter
 
 TOPIC_ID = uuid.UUID(int=0x0102030405060708090A0B0C0D0E0F10)
-STATE = {
-    "partition_index": 1,
-    "controller_epoch": 2,
-    "leader": 3,
-    "leader_epoch": 4,
-    "isr": [3, 5],
-    "replicas": [5, 3],
-}
 
 
 def hexes(*parts: str) -> bytes:
@@ -33,100 +25,58 @@ def hexes(*parts: str) -> bytes:
 
 
 REQUESTS = {
-    ApiKey.LEADER_AND_ISR: (
+    ApiKey.UPDATE_METADATA: (
         {
             "controller_id": 9,
             "controller_epoch": 7,
             "broker_epoch": 0x0102030405060708,
-            "type": 1,
+            "is_full": True,
             "topic_states": [
                 {
                     "topic_name": "tp",
                     "topic_id": TOPIC_ID,
                     "partition_states": [
                         {
-                            **STATE,
+                            "partition_index": 1,
+                            "controller_epoch": 2,
+                            "leader": 3,
+                            "leader_epoch": 4,
+                            "isr": [3, 5],
                             "partition_epoch": 6,
+                            "replicas": [5, 3],
                             "adding_replicas": [5],
                             "removing_replicas": [],
-                            "is_new": True,
                             "leader_recovery_state": 1,
                         }
                     ],
-                }
-            ],
-            "live_leaders": [{"broker_id": 3, "host_name": "h", "port": 9092}],
-        },
-        hexes(
-            *("00000009", "00", "00000007", "0102030405060708", "01"),
-            *("02", "03 7470", TOPIC_ID.hex),
-            *("02", "00000001", "00000002", "00000003", "00000004"),
-            *("03 00000003 00000005", "00000006", "03 00000005 00000003", "02 00000005", "01"),
-            *("01", "01", "00", "00"),
-            *("02", "00000003", "02 68", "00002384", "00", "00"),
-        ),
-    ),
-    ApiKey.STOP_REPLICA: (
-        {
-            "controller_id": 9,
-            "controller_epoch": 7,
-            "topic_states": [
-                {
-                    "topic_name": "tp",
-                    "partition_states": [{"partition_index": 1, "leader_epoch": 4, "delete_partition": True}],
-                }
-            ],
-        },
-        hexes(
-            *("00000009", "00", "00000007", "ffffffffffffffff"),
-            *("02", "03 7470", "02", "00000001", "00000004", "01", "00", "00", "00"),
-        ),
-    ),
-    ApiKey.UPDATE_METADATA: (
-        {
-            "controller_id": 9,
-            "type": 2,
-            "controller_epoch": 7,
-            "topic_states": [
-                {
-                    "topic_name": "tp",
-                    "topic_id": TOPIC_ID,
-                    "partition_states": [{**STATE, "zk_version": 6, "offline_replicas": [5]}],
-                }
+                },
+                {"topic_name": "d", "topic_id": None, "is_deleted": True, "partition_states": []},
             ],
             "live_brokers": [
-                {
-                    "id": 3,
-                    "endpoints": [{"port": 9092, "host": "h", "listener": "L", "security_protocol": 3}],
-                    "rack": None,
-                }
+                {"id": 3, "endpoints": [{"port": 9092, "host": "h", "listener": "L"}], "rack": None, "epoch": 8}
             ],
+            "stops": [{"topic_name": "tp", "partition_index": 2, "leader_epoch": -2, "delete_partition": True}],
         },
         hexes(
-            *("00000009", "00", "00000007", "ffffffffffffffff"),
-            *("02", "03 7470", TOPIC_ID.hex),
+            *("00000009", "00000007", "0102030405060708", "01"),
+            *("03", "03 7470", TOPIC_ID.hex, "00"),
             *("02", "00000001", "00000002", "00000003", "00000004"),
-            *("03 00000003 00000005", "00000006", "03 00000005 00000003", "02 00000005", "00", "00"),
-            *("02", "00000003", "02", "00002384", "02 68", "02 4c", "0003", "00", "00", "00"),
-            *("01", "00", "01", "02"),
+            *("03 00000003 00000005", "00000006", "03 00000005 00000003", "02 00000005", "01", "01", "00", "00"),
+            *("02 64", "00" * 16, "01", "01", "00"),
+            *("02", "00000003", "02", "00002384", "02 68", "02 4c", "00", "00", "0000000000000008", "00"),
+            *("02", "03 7470", "00000002", "fffffffe", "01", "00", "00"),
         ),
     ),
     ApiKey.CONTROLLED_SHUTDOWN: ({"broker_id": 3, "broker_epoch": 5}, hexes("00000003", "0000000000000005", "00")),
 }
-ERROR = int(ErrorCode.stale_controller_epoch)
 RESPONSES = {
-    ApiKey.LEADER_AND_ISR: (
+    ApiKey.UPDATE_METADATA: (
         {
-            "error_code": ERROR,
-            "topics": [{"topic_id": TOPIC_ID, "partition_errors": [{"partition_index": 1, "error_code": 3}]}],
+            "error_code": int(ErrorCode.stale_controller_epoch),
+            "partition_errors": [{"topic_name": "tp", "partition_index": 1, "error_code": 56}],
         },
-        hexes("000b", "02", TOPIC_ID.hex, "02", "00000001", "0003", "00", "00", "00"),
+        hexes("000b", "02", "03 7470", "00000001", "0038", "00", "00"),
     ),
-    ApiKey.STOP_REPLICA: (
-        {"partition_errors": [{"topic_name": "tp", "partition_index": 1, "error_code": 74}]},
-        hexes("0000", "02", "03 7470", "00000001", "004a", "00", "00"),
-    ),
-    ApiKey.UPDATE_METADATA: ({"error_code": ERROR}, hexes("000b", "00")),
     ApiKey.CONTROLLED_SHUTDOWN: (
         {"remaining_partitions": [{"topic_name": "tp", "partition_index": 1}]},
         hexes("0000", "02", "03 7470", "00000001", "00", "00"),
@@ -156,13 +106,12 @@ def test_a_response_has_these_bytes(api):
 def test_decoded_messages_equal_the_encoded_ones():
     version = CONTROLLER_VERSIONS[ApiKey.UPDATE_METADATA]
     decoded = decode_request(ApiKey.UPDATE_METADATA, version, REQUESTS[ApiKey.UPDATE_METADATA][1])
-    assert (decoded.type, decoded.broker_epoch, decoded.is_k_raft_controller) == (2, -1, False)
+    assert (decoded.is_full, decoded.broker_epoch) == (True, 0x0102030405060708)
     assert decoded.live_brokers[0].endpoints[0].listener == "L"
-    version = CONTROLLER_VERSIONS[ApiKey.LEADER_AND_ISR]
-    decoded = decode_request(ApiKey.LEADER_AND_ISR, version, REQUESTS[ApiKey.LEADER_AND_ISR][1])
     [state] = decoded.topic_states[0].partition_states
     assert (state.isr, state.adding_replicas, state.removing_replicas) == ((3, 5), (5,), ())
-    assert (state.is_new, state.leader_recovery_state) == (True, 1)
+    assert state.leader_recovery_state == 1
+    assert [each.is_deleted for each in decoded.topic_states] == [False, True]
 
 
 @pytest.mark.parametrize("api", CONTROLLER_VERSIONS, ids=lambda api: api.name.lower())

@@ -39,7 +39,7 @@ class ElectionType(IntEnum):
 class ControlledShutdownPlan(Struct, frozen=True, kw_only=True):
     """The plan of a controlled shutdown: `changes` are written first.
 
-    Then the broker receives StopReplica, without deletion, for the partitions in `stop`. It still leads `remaining`.
+    Then the broker stops the partitions in `stop`, without deleting them. It still leads `remaining`.
     """
 
     changes: tuple[StateChange, ...]

@@ -15,8 +15,7 @@ The topic's node has these fields:
 
 `move` and `finish` also remove withdrawn replicas, as soon as another member of the ISR is alive. A step is one
 transaction, which checks the versions of the nodes it was computed from and raises leader epochs, because replicas
-accept only newer ones. StopReplica is sent *before* `finish` is written: afterwards the tree does not name the removed
-replicas.
+accept only newer ones. Replicas are stopped *before* `finish` is written: afterwards the tree does not name them.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -79,7 +78,7 @@ class Assignment(Struct, frozen=True, kw_only=True):
 
 
 class StopReplicas(Struct, frozen=True, kw_only=True):
-    """A StopReplica to send: `brokers` delete their replica unless they know a newer leader epoch."""
+    """Replicas to stop: `brokers` delete their replica unless they know a newer leader epoch."""
 
     partition: TopicPartition
     brokers: Replicas

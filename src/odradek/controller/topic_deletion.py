@@ -33,7 +33,7 @@ def deletion_operations(
 
     `existing` are the existing paths of the topic's node and the nodes below it, of its configuration, its deletion
     request, and its notes (`paths.deleted_replica`), which stay. The brokers in `away` have replicas but are not
-    registered, so they get no StopReplica.
+    registered, so they get no request.
     """
     last = (paths.topic_config(name), paths.topic(name), paths.delete_topic(name))
     notes = [] if topic_id == UNNAMED else [paths.deleted_replica(each, topic_id) for each in sorted(away)]

@@ -8,7 +8,7 @@ from kio.schema.index import api_key_map, schema_name_map
 
 
 class ApiKey(IntEnum):
-    """All of Kafka's API keys; those of KRaft are here for log lines."""
+    """All of Kafka's API keys; those that no broker serves are here for log lines."""
 
     PRODUCE = 0
     FETCH = 1
@@ -106,9 +106,7 @@ class ApiKey(IntEnum):
 
 
 CONTROLLER_VERSIONS: Final[dict[int, int]] = {
-    ApiKey.LEADER_AND_ISR: 7,
-    ApiKey.STOP_REPLICA: 4,
-    ApiKey.UPDATE_METADATA: 8,
+    ApiKey.UPDATE_METADATA: 9,
     ApiKey.CONTROLLED_SHUTDOWN: 3,
 }
 """API key → the only version of that message in `controller_messages`."""

@@ -3,7 +3,7 @@
 ```
 a log fails ──► /log_dir_event_notification/log_dir_event_… ──► the controller requests the state of all logs
 ```
-The node names only the broker; the LeaderAndIsr response names the logs.
+The node names only the broker; the UpdateMetadata response names the logs.
 """
 
 import asyncio

@@ -60,7 +60,7 @@ class Controller:
 
     def __init__(self, election: Election, *, replicas: LocalReplicas, runtime: Runtime) -> None:
         view = election.view
-        channels = ControllerChannelManager(view, replicas, runtime, epoch=election.epoch, on_response=view.wake)
+        channels = ControllerChannelManager(view, replicas, runtime, epoch=election.epoch, wake_tasks=view.wake)
         self.epoch = ControllerEpoch(
             view.store, runtime.entropy, channels, epoch=election.epoch, epoch_version=election.epoch_version
         )

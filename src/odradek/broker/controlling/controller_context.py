@@ -1,7 +1,7 @@
 """The controller's state that is not in the tree: brokers that shut down, offline logs, and full disks.
 
 An entry is valid for one registration of its broker. A new controller collects the entries from the responses to its
-first LeaderAndIsr, and from repeated ControlledShutdown requests.
+first UpdateMetadata, and from repeated ControlledShutdown requests.
 """
 
 from collections.abc import Collection, Mapping, Set

@@ -1,4 +1,4 @@
-"""UpdateMetadata: the controller's update of the metadata that clients get (`ControllerCommandHandler`)."""
+"""UpdateMetadata: the controller's command to lead, follow and stop partitions (`ControllerCommandHandler`)."""
 
 from typing import Any
 
@@ -7,6 +7,6 @@ from odradek.broker.serving.context import RequestContext
 
 
 async def handle(broker: HasMetadataLoop, context: RequestContext, message: Any) -> dict[str, Any]:
-    """Execute the command, or return STALE_CONTROLLER_EPOCH or STALE_BROKER_EPOCH for a stale one."""
+    """Execute the command; return errors of logs that cannot be used, or one error for a stale command."""
     del context
-    return {"error_code": await broker.metadata_loop.command_handler.update_metadata(message)}
+    return await broker.metadata_loop.command_handler.update_metadata(message)

@@ -6,10 +6,10 @@ is no reason: the directory may come from Kafka, or the tree from an older backu
 | the metadata tree | the log |
 |---|---|
 | has a note that the topic of this id was deleted while the broker was down | renamed to `-stray`, and removed |
-| has a note that the replica was moved away meanwhile, and the topic is deleted | deleted, as by StopReplica |
-| has that note, a leader epoch not older than the log's, and a live in-sync replica | deleted, as by StopReplica |
+| has a note that the replica was moved away meanwhile, and the topic is deleted | deleted |
+| has that note, a leader epoch not older than the log's, and a live in-sync replica | deleted |
 | has another topic of the name, and no note | renamed to `-stray` |
-| has a request to delete the topic | the controller's StopReplica deletes it |
+| has a request to delete the topic | the controller's UpdateMetadata deletes it |
 | anything else | kept, with a warning |
 
 A log without a topic id is kept, too. Folders are removed after `file.delete.delay.ms`. After a restart, the first rule

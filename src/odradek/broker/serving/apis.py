@@ -29,8 +29,6 @@ _KEYS: Final = (
     ApiKey.FETCH,
     ApiKey.LIST_OFFSETS,
     ApiKey.METADATA,
-    ApiKey.LEADER_AND_ISR,
-    ApiKey.STOP_REPLICA,
     ApiKey.UPDATE_METADATA,
     ApiKey.CONTROLLED_SHUTDOWN,
     ApiKey.OFFSET_COMMIT,

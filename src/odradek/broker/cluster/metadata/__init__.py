@@ -2,6 +2,5 @@
 
 `metadata_loop` reads the tree, updates the `cluster_view` and runs the `job_queue`; by `controller_election` a broker
 becomes the controller (`broker.controlling`, which elects the leaders of partitions). `controller_command_handler`
-handles LeaderAndIsr, UpdateMetadata and StopReplica (`controller_commands`), and `image_updates` computes the next
-image from them.
+handles UpdateMetadata (`controller_commands`), and `image_updates` computes the next image from it.
 """

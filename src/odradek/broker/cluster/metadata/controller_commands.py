@@ -1,4 +1,4 @@
-"""Constants of LeaderAndIsr, UpdateMetadata and StopReplica, and the protocol `LocalReplicas` (decision 12).
+"""A constant of the controller's UpdateMetadata, and the protocol `LocalReplicas` (decision 12).
 
 The message schemas are in `odradek.protocol.messages.controller_messages`.
 """
@@ -7,13 +7,8 @@ from typing import Final, Protocol
 
 from odradek.model import ErrorCode, TopicPartition
 
-INCREMENTAL: Final = 1
-FULL: Final = 2
-"""The field `type` of LeaderAndIsr and UpdateMetadata: INCREMENTAL has some partitions, FULL has all."""
-LEADER_DURING_DELETE: Final = -2
-"""The leader in UpdateMetadata for partitions of a deleted topic."""
 EPOCH_DURING_DELETE: Final = -2
-"""The leader epoch in StopReplica for partitions of a deleted topic."""
+"""The leader epoch of a stop for partitions of a deleted topic."""
 
 
 class LocalReplicas(Protocol):

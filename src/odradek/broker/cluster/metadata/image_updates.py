@@ -1,25 +1,24 @@
-"""Computes the next cluster image from the present one and an UpdateMetadata, LeaderAndIsr or StopReplica.
+"""Computes the next cluster image from the present one and an UpdateMetadata.
 
 Partition states with an older leader epoch or, in the same epoch, an older version are ignored. A topic with another id
 is another topic. The requests have no configurations; `configs` has those of topics with replicas on this broker.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from msgspec.structs import replace
 
-from odradek.broker.cluster.metadata.controller_commands import EPOCH_DURING_DELETE, FULL, LEADER_DURING_DELETE
+from odradek.broker.cluster.metadata.controller_commands import EPOCH_DURING_DELETE
 from odradek.config import ListenerAddress
 from odradek.metadata.image import UNNAMED, BrokerImage, ClusterImage, PartitionImage, TopicImage
-from odradek.metadata.nodes import RECOVERED
 from odradek.model import TopicPartition
 
 Configs = Mapping[str, Mapping[str, str] | None]
 
 
 def apply_update_metadata(image: ClusterImage, message: Any, configs: Configs) -> ClusterImage:
-    """Return the image after an UpdateMetadata."""
+    """Return the image after an UpdateMetadata, without its `stops`."""
     brokers = {
         each.id: BrokerImage(
             broker_id=each.id,
@@ -33,46 +32,33 @@ def apply_update_metadata(image: ClusterImage, message: Any, configs: Configs) -
         image = replace(image, brokers=brokers)
     changed: dict[str, TopicImage | None] = {}
     for state in message.topic_states:
-        name = state.topic_name
         known = _same_topic(image, state)
-        if any(each.leader == LEADER_DURING_DELETE for each in state.partition_states):
-            if known is not None:
-                changed[name] = None
-            continue
-        partitions = {each.partition_index: _from_update_metadata(each, known) for each in state.partition_states}
-        changed[name] = _topic(state, known, partitions, configs)
-    if message.type == FULL:
+        if not state.is_deleted:
+            partitions = {each.partition_index: _partition(each, known) for each in state.partition_states}
+            changed[state.topic_name] = _topic(state, known, partitions, configs)
+        elif known is not None:
+            changed[state.topic_name] = None
+    if message.is_full:
         named = {state.topic_name for state in message.topic_states}
         changed.update(dict.fromkeys(name for name in image.topics if name not in named))
     return image.with_topics(changed) if changed else image
 
 
-def apply_leader_and_isr(image: ClusterImage, message: Any, configs: Configs) -> ClusterImage:
-    """Return the image after a LeaderAndIsr."""
-    changed: dict[str, TopicImage | None] = {}
-    for state in message.topic_states:
-        known = _same_topic(image, state)
-        partitions = {each.partition_index: _from_leader_and_isr(each, known) for each in state.partition_states}
-        changed[state.topic_name] = _topic(state, known, partitions, configs)
-    return image.with_topics(changed) if changed else image
+def replicas_to_stop(image: ClusterImage, message: Any) -> dict[TopicPartition, bool]:
+    """Return the replicas that an UpdateMetadata stops, and whether it deletes them (KIP-570).
 
-
-def replicas_to_stop(image: ClusterImage, message: Any) -> Iterator[tuple[TopicPartition, bool, bool]]:
-    """Yield `(partition, stop, delete)` for each replica of a StopReplica (KIP-570).
-
-    `stop` is False if the image has a newer leader epoch, unless the topic is being deleted.
+    Replicas whose leader epoch in the image is newer are not among them, unless the topic is being deleted.
     """
-    for topic in message.topic_states:
-        for state in topic.partition_states:
-            key = TopicPartition(topic.topic_name, state.partition_index)
-            known = image.partition(key)
-            fresh = (
-                known is None or state.leader_epoch == EPOCH_DURING_DELETE or state.leader_epoch >= known.leader_epoch
-            )
-            yield key, fresh, bool(state.delete_partition)
+    stops = {}
+    for each in message.stops:
+        key = TopicPartition(each.topic_name, each.partition_index)
+        known = image.partition(key)
+        if known is None or each.leader_epoch == EPOCH_DURING_DELETE or each.leader_epoch >= known.leader_epoch:
+            stops[key] = bool(each.delete_partition)
+    return stops
 
 
-def without_replicas(image: ClusterImage, stopped: set[TopicPartition], broker_id: int) -> ClusterImage:
+def without_replicas(image: ClusterImage, stopped: Iterable[TopicPartition], broker_id: int) -> ClusterImage:
     """Return the image without the broker's `stopped` replicas; partitions that it led have no leader."""
     changed: dict[str, TopicImage | None] = {}
     for key in stopped:
@@ -117,26 +103,10 @@ def _topic(
     return topic
 
 
-def _from_update_metadata(state: Any, topic: TopicImage | None) -> PartitionImage:
+def _partition(state: Any, topic: TopicImage | None) -> PartitionImage:
     known = None if topic is None else topic.partitions.get(state.partition_index)
-    replicas = tuple(state.replicas)
-    same = known is not None and known.replicas == replicas
-    received = PartitionImage(
-        leader=state.leader,
-        leader_epoch=state.leader_epoch,
-        replicas=replicas,
-        isr=tuple(state.isr),
-        controller_epoch=state.controller_epoch,
-        state_version=state.zk_version,
-        adding_replicas=known.adding_replicas if known is not None and same else (),
-        removing_replicas=known.removing_replicas if known is not None and same else (),
-        leader_recovery_state=_known_recovery_state(state, known),
-    )
-    return _newer(known, received)
-
-
-def _from_leader_and_isr(state: Any, topic: TopicImage | None) -> PartitionImage:
-    known = None if topic is None else topic.partitions.get(state.partition_index)
+    if known is not None and (state.leader_epoch, state.partition_epoch) < (known.leader_epoch, known.state_version):
+        return known
     received = PartitionImage(
         leader=state.leader,
         leader_epoch=state.leader_epoch,
@@ -148,18 +118,4 @@ def _from_leader_and_isr(state: Any, topic: TopicImage | None) -> PartitionImage
         removing_replicas=tuple(state.removing_replicas),
         leader_recovery_state=state.leader_recovery_state,
     )
-    return _newer(known, received)
-
-
-def _known_recovery_state(state: Any, known: PartitionImage | None) -> int:
-    """Return the recovery state of `known` if the version is the same, else RECOVERED. UpdateMetadata has none."""
-    is_same = known is not None and (known.leader_epoch, known.state_version) == (state.leader_epoch, state.zk_version)
-    return known.leader_recovery_state if known is not None and is_same else RECOVERED
-
-
-def _newer(known: PartitionImage | None, received: PartitionImage) -> PartitionImage:
-    if known is None:
-        return received
-    if (received.leader_epoch, received.state_version) < (known.leader_epoch, known.state_version):
-        return known
     return known if known == received else received

@@ -13,7 +13,7 @@ from odradek.broker.cluster.metadata.cluster_view import ClusterView
 from odradek.broker.cluster.metadata.controller_commands import LocalReplicas
 from odradek.broker.controlling.channels.pending_updates import Change, Stop, compute_changes
 from odradek.broker.controlling.channels.request_sender import RequestSender
-from odradek.broker.controlling.channels.requests import ControllerIdentity, partitions_of
+from odradek.broker.controlling.channels.requests import ControllerIdentity
 from odradek.broker.controlling.controller_context import ControllerContext
 from odradek.broker.cooperation import cooperatively
 from odradek.controller import StopReplicas
@@ -25,7 +25,7 @@ _log = logging.getLogger("odradek.broker")
 
 
 class ControllerChannelManager:
-    """The channels of one controller epoch. `on_response` is called when a response may give the tasks work."""
+    """The channels of one controller epoch. `wake_tasks` is called when a response may give the tasks work."""
 
     def __init__(
         self,
@@ -34,14 +34,14 @@ class ControllerChannelManager:
         runtime: Runtime,
         *,
         epoch: int,
-        on_response: Callable[[], None],
+        wake_tasks: Callable[[], None],
     ) -> None:
         self.identity = ControllerIdentity(broker_id=view.broker_id, epoch=epoch)
         self.context = ControllerContext()
         self._view = view
         self._replicas = replicas
         self._runtime = runtime
-        self._on_response = on_response
+        self._wake_tasks = wake_tasks
         self._senders: dict[int, RequestSender] = {}
         self._check_task: asyncio.Task[None] | None = None
         self._unchecked_topics: set[str] = set()
@@ -69,7 +69,7 @@ class ControllerChannelManager:
         self._check_local_logs_later(change.partitions)
 
     async def request_log_states(self, broker_id: int) -> None:
-        """Request the state of a registered broker's logs by LeaderAndIsr; check this broker's own logs directly."""
+        """Request the state of a registered broker's logs by UpdateMetadata; check this broker's own logs directly."""
         replicas: dict[str, frozenset[int]] = {}
         async for topic in cooperatively(tuple(self.image.topics.values())):
             own = frozenset(number for number, each in topic.partitions.items() if broker_id in each.replicas)
@@ -81,7 +81,7 @@ class ControllerChannelManager:
             self._send(sender, Change(brokers=False, partitions=replicas, deleted={}))
 
     def _send(self, sender: RequestSender, change: Change) -> None:
-        """Send a change, and forget StopReplica responses for its partitions, which the broker starts again."""
+        """Send a change, and forget which of its partitions the broker has stopped, which the broker starts again."""
         sender.pending.add(change)
         sender.wake()
         answers = self._stopped_by(sender.broker)
@@ -95,7 +95,7 @@ class ControllerChannelManager:
             self._check_task = asyncio.get_running_loop().create_task(self._check_local_logs(), name=name)
 
     async def _check_local_logs(self) -> None:
-        """Record offline logs of the controller's own broker, which gets no LeaderAndIsr."""
+        """Record offline logs of the controller's own broker, which gets no requests."""
         while self._unchecked_topics:
             await self._replicas.wait_until_applied()
             names, self._unchecked_topics = self._unchecked_topics, set()
@@ -107,7 +107,7 @@ class ControllerChannelManager:
                 own = {TopicPartition(name, number) for number, each in topic.partitions.items() if me in each.replicas}
                 is_news |= self._update_replicas(broker, {key: self._replicas.replica_error(key) for key in own})
             if is_news:
-                self._on_response()
+                self._wake_tasks()
         self._check_task = None
 
     def _is_current(self, broker_id: int, image: ClusterImage) -> bool:
@@ -130,7 +130,7 @@ class ControllerChannelManager:
     # ---- stopping replicas --------------------------------------------------------------------------------------
 
     def ensure_stopped(self, stops: Iterable[StopReplicas]) -> bool:
-        """Return whether all live brokers have deleted these replicas, and send StopReplica to those that have not.
+        """Return whether all live brokers have deleted these replicas, and request it of those that have not.
 
         The tasks run again when such a broker has answered or died. If this returns True, the replicas on this broker
         are deleted too, and the responses forgotten: remove the replicas from the tree at once.
@@ -153,7 +153,7 @@ class ControllerChannelManager:
         return sorted(each for each in brokers if each != self.identity.broker_id and each not in self._senders)
 
     def stop_following(self, broker_id: int, partitions: Iterable[TopicPartition]) -> None:
-        """Request that a broker that shuts down stops following `partitions`, without deleting them (StopReplica)."""
+        """Request that a broker that shuts down stops following `partitions`, without deleting them."""
         sender = self._senders.get(broker_id)
         if sender is not None:
             for key in partitions:
@@ -178,18 +178,27 @@ class ControllerChannelManager:
         if error is ErrorCode.stale_controller_epoch:
             self._view.on_controller_changed()
 
-    def on_leader_and_isr_response(
-        self, broker: BrokerImage, image: ClusterImage, message: Mapping[str, Any], answer: Any
+    def on_response(
+        self,
+        broker: BrokerImage,
+        replicas: Iterable[TopicPartition],
+        stops: Mapping[TopicPartition, Stop],
+        partition_errors: Iterable[Any],
     ) -> None:
-        """Handle a LeaderAndIsr response, which has the errors of `ReplicaManager.replica_error`."""
-        errors = dict.fromkeys(partitions_of(message), ErrorCode.none) | {
-            TopicPartition(name, each.partition_index): each.error_code
-            for topic in answer.topics
-            if (name := image.topic_names.get(topic.topic_id)) is not None
-            for each in topic.partition_errors
-        }
-        if self._update_replicas(broker, errors):
-            self._on_response()
+        """Handle a response to an UpdateMetadata with these replicas of the broker, and these to stop.
+
+        A replica that the broker keeps for a newer leader epoch counts as stopped too.
+        """
+        errors = dict.fromkeys(replicas, ErrorCode.none)
+        errors |= {TopicPartition(each.topic_name, each.partition_index): each.error_code for each in partition_errors}
+        is_news = self._update_replicas(broker, errors)
+        sender = self._senders.get(broker.broker_id)
+        updated_again = {} if sender is None else sender.pending.partitions
+        self._stopped_by(broker).update(
+            {key: each for key, each in stops.items() if key.partition not in updated_again.get(key.topic, ())}
+        )
+        if is_news or stops:
+            self._wake_tasks()
 
     def _update_replicas(self, broker: BrokerImage, errors: Mapping[TopicPartition, ErrorCode]) -> bool:
         """Record the errors of a broker's replicas; return whether that is a change."""
@@ -204,13 +213,3 @@ class ControllerChannelManager:
             if not offline and not full:
                 _log.info("broker %d can use all its logs again", broker.broker_id)
         return is_news
-
-    def on_stop_replica_response(self, broker: BrokerImage, stops: Mapping[TopicPartition, Stop], answer: Any) -> None:
-        """Handle a StopReplica response. A replica that the broker keeps for a newer epoch counts as stopped too."""
-        del answer
-        sender = self._senders.get(broker.broker_id)
-        updated_again = {} if sender is None else sender.pending.partitions
-        self._stopped_by(broker).update(
-            {key: each for key, each in stops.items() if key.partition not in updated_again.get(key.topic, ())}
-        )
-        self._on_response()

@@ -44,7 +44,7 @@ def compute_changes(old: ClusterImage, new: ClusterImage) -> Change:
 
 
 class Stop(Struct, frozen=True, kw_only=True):
-    """A StopReplica for one replica; a broker that knows a newer leader epoch refuses it."""
+    """A request to stop one replica; a broker that knows a newer leader epoch refuses it."""
 
     leader_epoch: int
     delete: bool

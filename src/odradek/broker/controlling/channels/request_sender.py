@@ -5,11 +5,11 @@ The connection is separate from others, because a broker handles the requests of
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from odradek.broker.cluster.requests.inter_broker_requests import connect, encode, send
-from odradek.broker.controlling.channels import requests as messages
 from odradek.broker.controlling.channels.pending_updates import PendingUpdates, Stop
+from odradek.broker.controlling.channels.requests import replicas_in, update_metadata
 from odradek.metadata.image import BrokerImage
 from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError
 from odradek.protocol.api import ApiKey
@@ -44,7 +44,7 @@ class RequestSender:
         self._task = asyncio.get_running_loop().create_task(self._run(), name=name)
 
     def stop(self, topic_partition: TopicPartition, stop: Stop) -> None:
-        """Send StopReplica for a replica, unless the same one is in flight."""
+        """Stop a replica, unless the same request is in flight."""
         if self._in_flight.stops.get(topic_partition) != stop:
             self.pending.stops[topic_partition] = stop
             self.wake()
@@ -91,29 +91,16 @@ class RequestSender:
     async def _send(self, batch: PendingUpdates) -> None:
         """Send all updates in their present state. Raises `KafkaError` if refused, `UnavailableError` if unanswered."""
         manager, broker = self._manager, self.broker
-        image, identity = manager.image, manager.identity
-        metadata = messages.update_metadata(identity, broker, image, batch)
-        if metadata is not None:
-            await self._request(ApiKey.UPDATE_METADATA, metadata)
-        leadership = messages.leader_and_isr(identity, broker, image, batch)
-        if leadership is not None:
-            answer = await self._request(ApiKey.LEADER_AND_ISR, leadership)
-            manager.on_leader_and_isr_response(broker, image, leadership, answer)
-        stops = messages.stop_replica(identity, broker, batch)
-        if stops is not None:
-            answer = await self._request(ApiKey.STOP_REPLICA, stops)
-            manager.on_stop_replica_response(broker, batch.stops, answer)
-
-    async def _request(self, api_key: ApiKey, message: dict[str, Any]) -> Any:
+        message = update_metadata(manager.identity, broker, manager.image, batch)
         if self._connection is None or self._connection.closed:
-            name = f"controller-{self._manager.identity.broker_id}"
-            self._connection = await connect(self._runtime, self.broker, name, request_timeout_ms=_REQUEST_TIMEOUT_MS)
+            name = f"controller-{manager.identity.broker_id}"
+            self._connection = await connect(self._runtime, broker, name, request_timeout_ms=_REQUEST_TIMEOUT_MS)
         # Building and encoding 10,000 partitions takes 20 ms each; other tasks run in between.
         await asyncio.sleep(0)
-        body = encode(api_key, message)
+        body = encode(ApiKey.UPDATE_METADATA, message)
         await asyncio.sleep(0)
-        answer = await send(self._connection, api_key, body)
+        answer = await send(self._connection, ApiKey.UPDATE_METADATA, body)
         if answer.error_code is not ErrorCode.none:
-            self._manager.on_refused(answer.error_code)
-            raise KafkaError(answer.error_code, f"it refused {api_key.name} with {answer.error_code.name.upper()}")
-        return answer
+            manager.on_refused(answer.error_code)
+            raise KafkaError(answer.error_code, f"it refused UpdateMetadata with {answer.error_code.name.upper()}")
+        manager.on_response(broker, replicas_in(message, broker.broker_id), batch.stops, answer.partition_errors)

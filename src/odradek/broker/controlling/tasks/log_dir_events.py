@@ -1,6 +1,6 @@
 """The task for `/log_dir_event_notification`, where brokers report that logs went offline or came back.
 
-It requests the state of all logs of such a broker by LeaderAndIsr; the response has KAFKA_STORAGE_ERROR for offline
+It requests the state of all logs of such a broker by UpdateMetadata; the response has KAFKA_STORAGE_ERROR for offline
 logs, and other leaders are elected. The nodes are removed before the responses come: if this controller dies, the next
 one requests the state of all logs in any case.
 """

@@ -35,7 +35,7 @@ class TopicDeletionTask(ControllerTask):
         return True
 
     async def _is_deleted_on_brokers(self, name: str) -> bool:
-        """Return whether no live broker has replicas of the topic; send StopReplica to brokers that have some."""
+        """Return whether no live broker has replicas of the topic; stop them on brokers that have some."""
         topic = (await read_topics(self.view.store, [name], BrokenNodes())).get(name)
         partitions = {} if topic is None else topic.partitions
         return self.epoch.channels.ensure_stopped(

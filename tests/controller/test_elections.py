@@ -83,6 +83,14 @@ def test_a_full_replica_leads_only_while_no_live_member_of_the_isr_has_space(ful
     assert [(each.state.leader, each.state.isr) for each in found] == ([] if decided is None else [decided])
 
 
+@pytest.mark.parametrize(("isr", "decided"), [((1, 2), []), ((1, 2, 3), [(3, (2, 3))])])
+def test_a_full_replica_stays_in_the_isr_if_the_others_shut_down(isr, decided) -> None:
+    topics = [topic("a", [partition(1, isr)])]
+    full = {1: {TopicPartition("a", 0)}}
+    found = elections(image({1, 2, 3}, topics), topics, 9, BrokerConfig(), shutting_down={2}, full=full)
+    assert [(each.state.leader, each.state.isr) for each in found] == decided
+
+
 def image(live, topics) -> ClusterImage:
     endpoints = (ListenerAddress("PLAINTEXT", "host", 1),)
     brokers = {broker_id: BrokerImage(broker_id=broker_id, endpoints=endpoints) for broker_id in live}

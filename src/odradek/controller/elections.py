@@ -1,7 +1,7 @@
 """Leader elections when brokers or logs fail or return.
 
     leader alive                           it stays; dead members leave the ISR
-    disks of some ISR members full         these count as dead; if all are, none is
+    disks of some ISR members full         these count as dead, if another one stays
     leader dead, ISR members alive         the first of these, in the order of the replicas
     no ISR member alive, unclean allowed   the first live replica, alone in the ISR: records may be lost
                                            (brokers that shut down lead only if no other can)
@@ -69,8 +69,8 @@ def elections(
     """Yield the elections that are necessary in `topics` with the image's live brokers.
 
     Brokers that are `shutting_down` keep their leaderships, but elections prefer other brokers. `offline` replicas, by
-    broker, count as dead; so do those on `full` disks, if a live member of the ISR has space. Partitions without a
-    readable state are skipped.
+    broker, count as dead; so do those on `full` disks, if a live member of the ISR has space and stays. Partitions
+    without a readable state are skipped.
     """
     registered = image.brokers.keys()
     for topic in topics:
@@ -83,7 +83,7 @@ def elections(
             live = registered - without_log if without_log else registered
             if full:
                 able = live - {broker_id for broker_id, keys in full.items() if key in keys}
-                live = live if able.isdisjoint(partition.isr) else able
+                live = live if able.difference(shutting_down).isdisjoint(partition.isr) else able
             if unclean is None and partition.leader not in live:
                 unclean = _allows_unclean(topic.config, config)
             decided = elect(

@@ -89,6 +89,34 @@ def test_other_replicas_lead_while_a_disk_is_full_and_the_preferred_ones_when_it
     World(seed, PATIENT, brokers=3).play(scene)
 
 
+@pytest.mark.parametrize("chance", range(6))
+def test_a_full_replica_does_not_keep_another_one_out_of_the_isr(chance: int) -> None:
+    """The full broker has all records of an idle partition, and fetches as often as the one that may join."""
+
+    async def scene(world: World) -> None:
+        await create(world)
+        leader = controller(world)
+        [idle] = [number for number, each in enumerate(images(world)) if each.leader == leader]
+        full, other = {0, 1, 2} - {leader}
+        fill(world, full)
+
+        async def write_elsewhere() -> None:
+            async with world.producer("writer") as producer:
+                while True:
+                    for number in {0, 1, 2} - {idle}:
+                        await (await producer.send("t", b"x", partition=number))
+                    await asyncio.sleep(1)
+
+        writing = asyncio.ensure_future(write_elsewhere())
+        await until(lambda: full not in images(world)[idle].isr)
+        await world.restart(other)
+        await until(lambda: sorted(images(world)[idle].isr) == sorted({leader, other}), within_s=10)
+        assert full not in images(world)[idle].isr
+        writing.cancel()
+
+    World(chance, PATIENT, brokers=3).play(scene)
+
+
 def test_a_shortage_of_a_moment_moves_no_leader(seed: int) -> None:
     async def scene(world: World) -> None:
         await create(world)

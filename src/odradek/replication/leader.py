@@ -34,6 +34,8 @@ class RemoteReplica(Struct):
     broker_epoch: int = -1
     is_refused: bool = False
     """Whether the controller refused to add it to the ISR; the high watermark does not wait for it then."""
+    refused_until_ms: int = NEVER_MS
+    """The time from which it may be proposed for the ISR again."""
 
     def fetched(
         self, offset: int, *, log_start_offset: int, broker_epoch: int, leader_end_offset: int, now_ms: int
@@ -233,12 +235,13 @@ class LeaderReplication:
         self._adopt(isr, partition_epoch)
         return True
 
-    def refused(self, change: IsrChange) -> None:
+    def refused(self, change: IsrChange, *, until_ms: int = NEVER_MS) -> None:
         """Drop a refused change. Until the next ISR, the high watermark does not wait for the refused followers."""
         self._drop(change)
         for replica in change.isr:
             if replica in self.remotes and replica not in self.isr:
-                self.remotes[replica].is_refused = True
+                remote = self.remotes[replica]
+                remote.is_refused, remote.refused_until_ms = True, until_ms
 
     def _drop(self, change: IsrChange) -> None:
         if self.pending is change:

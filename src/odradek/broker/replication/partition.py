@@ -34,7 +34,7 @@ _log = logging.getLogger("odradek.broker")
 ACKS_ALL: Final = -1
 ACKS_LEADER: Final = 1
 PATIENCE_MS: Final = 500
-"""The time after a refusal by the controller in which no follower is proposed for the ISR."""
+"""The time after a refusal by the controller in which the follower is not proposed for the ISR again."""
 _WAITER_FAILED: Final = "Failed to complete a request that waits for an append"
 Waiter = Callable[[KafkaError | None], None]
 
@@ -52,7 +52,6 @@ class Partition:
         "_elected_ms",
         "_followers",
         "_is_over",
-        "_patient_until_ms",
         "_readers",
         "_resigned",
         "_stable_readers",
@@ -95,7 +94,6 @@ class Partition:
         self._followers: dict[DelayedFetch, None] = {}
         self._resigned: KafkaError | None = None
         self._is_over = False
-        self._patient_until_ms = 0
         self.replication = self._begin(image, before)
         if log.written_offset < log.log_end_offset:
             writer.mark(self)  # records appended as a follower: notify this object when they are written
@@ -289,16 +287,13 @@ class Partition:
 
     def fetched_by(self, replica: int, offset: int, *, log_start_offset: int, broker_epoch: int = -1) -> None:
         """Record that a follower has all records before `offset`; propose it for the ISR if it has caught up."""
-        replication = self.replication
+        replication, now_ms = self.replication, self._alter_partition_manager.now_ms()
         replication.fetched(
-            replica,
-            offset,
-            log_start_offset=log_start_offset,
-            broker_epoch=broker_epoch,
-            now_ms=self._alter_partition_manager.now_ms(),
+            replica, offset, log_start_offset=log_start_offset, broker_epoch=broker_epoch, now_ms=now_ms
         )
         self._advance()
-        if replica not in replication.isr and self._alter_partition_manager.now_ms() >= self._patient_until_ms:
+        remote = replication.remotes.get(replica)
+        if remote is not None and replica not in replication.isr and now_ms >= remote.refused_until_ms:
             self._submit_isr_change(replication.propose_join(replica))
 
     def brokers_changed(self) -> None:
@@ -328,8 +323,7 @@ class Partition:
 
     def handle_isr_rejection(self, change: IsrChange, *, patience_ms: int = PATIENCE_MS) -> None:
         """Drop a change that the controller refused for good."""
-        self.replication.refused(change)
-        self._patient_until_ms = self._alter_partition_manager.now_ms() + patience_ms
+        self.replication.refused(change, until_ms=self._alter_partition_manager.now_ms() + patience_ms)
         self._advance()
 
     def _isr_changed(self) -> None:

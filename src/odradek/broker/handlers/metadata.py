@@ -49,7 +49,7 @@ _NO_TOPIC_ID: Final = UUID(int=0)
 MOST_CREATED: Final = 100
 """How many topics one request creates. More are unknown in the response, so that clients repeat the request."""
 _CREATION_WAIT_S: Final = 1.0
-"""How long a response waits for topics to be created, and later requests of its connection with it (decision 20)."""
+"""How long a response waits for topics to be created, and later requests of its connection with it (decision 21)."""
 
 
 def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply:

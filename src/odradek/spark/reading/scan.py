@@ -1,6 +1,6 @@
 """A reading task: fetches offset ranges and returns them as Arrow record batches.
 
-    broker → a range by PartitionReader, small ones together (asyncio) → raw record batches
+    broker → ranges by RangeReader, one fetch at a time from each leader (asyncio) → raw record batches
            → columns.iterate_partitions (numba) → Arrow → Spark's socket
 
 Only the selected columns are decoded. The schema of the first batch must equal the query's exactly.
@@ -8,7 +8,6 @@ Only the selected columns are decoded. The schema of the first batch must equal 
 
 import dataclasses
 import logging
-import uuid
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
@@ -17,11 +16,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from odradek.clients.cluster import Cluster
-from odradek.clients.fetch import FetchLimits, FetchPosition, readable_runs
-from odradek.clients.leader_fetch import fetch_from_leaders
 from odradek.clients.offsets import EARLIEST, list_offsets
-from odradek.clients.reader import PartitionReader
-from odradek.model import ErrorCode, KafkaError, UnavailableError
+from odradek.clients.reader import RangeReader
+from odradek.model import ErrorCode, KafkaError
 from odradek.runtime import system_runtime
 from odradek.spark.options import ReadOptions
 from odradek.spark.reading.planning import DataLossError, OffsetRange
@@ -114,107 +111,17 @@ def _null_if_empty(lists: "pa.ListArray") -> "pa.ListArray":
 
 
 async def _fetched(cluster: Cluster, task: ScanTask) -> AsyncGenerator[list[tuple[OffsetRange, memoryview]], None]:
-    """Yield raw record batches with the range of offsets to use: batches may begin before the range or end after it."""
-    left = task.ranges
-    if len(left) > 1:
-        together = _FetchedTogether(cluster, task)
-        try:
-            while buffers := await together.next():
-                yield buffers
-            return
-        except KafkaError as error:
-            if error.code != ErrorCode.offset_out_of_range:
-                raise
-            # One range has lost records: read each range alone, so that only this one fails or skips them.
-            left = together.left
-    for range_ in left:
-        async with aclosing(_one_fetched(cluster, task.options, range_)) as fetched:
-            async for start, buffer in fetched:
-                yield [(replace(range_, start=start), buffer)]
-
-
-class _FetchedTogether:
-    """Fetches ranges of several partitions with one request at a time to each leader."""
-
-    def __init__(self, cluster: Cluster, task: ScanTask) -> None:
-        settings = _settings(task.options)
-        self._cluster = cluster
-        self._left = {each.partition: each for each in task.ranges if each.size > 0}
-        self._topic_ids: dict[str, uuid.UUID | None] = {}
-        self._most_bytes = settings.max_partition_fetch_bytes
-        self._limits = FetchLimits(
-            max_wait_ms=settings.fetch_max_wait_ms,
-            max_bytes=settings.max_partition_fetch_bytes,
-            isolation_level=settings.isolation_level,
-        )
-        self._check_crcs = settings.check_crcs
-        self._timeout_ms = task.options.poll_timeout_ms or settings.default_api_timeout_ms
-
-    @property
-    def left(self) -> tuple[OffsetRange, ...]:
-        """The ranges that are not fetched yet."""
-        return tuple(self._left.values())
-
-    async def next(self) -> list[tuple[OffsetRange, memoryview]]:
-        """Return the next buffers with their ranges; an empty list at the end. Raise `OdradekError` if fetches fail."""
-        clock = self._cluster.runtime.clock
-        deadline = clock.monotonic() + self._timeout_ms / 1000
-        while self._left:
-            before = self.left
-            if buffers := await self._fetch():
-                return buffers
-            if self.left == before and clock.monotonic() >= deadline:
-                raise UnavailableError(
-                    f"partition {before[0].partition}: nothing came at offset {before[0].start} "
-                    f"within {self._timeout_ms} ms; check its leader, or raise kafkaConsumer.pollTimeoutMs"
-                )
-        return []
-
-    async def _fetch(self) -> list[tuple[OffsetRange, memoryview]]:
-        """Fetch once from each leader; return the buffers, and advance `left` past the fetched offsets."""
-        answers = await fetch_from_leaders(
-            self._cluster,
-            {each.partition: FetchPosition(each.start, self._most_bytes) for each in self.left},
-            self._limits,
-            topic_ids=self._topic_ids,
-            timeout_ms=self._timeout_ms,
-        )
-        buffers = []
-        for partition, (fetched, topic_id) in answers.items():
-            self._topic_ids[partition.topic] = topic_id
-            wanted = self._left.pop(partition)
-            runs, position = readable_runs(
-                memoryview(fetched.records or b""),
-                fetched.aborted_transactions,
-                wanted.start,
-                wanted.end,
-                check_crcs=self._check_crcs,
-            )
-            buffers += [(wanted, run) for run in runs]
-            if position < wanted.end:
-                self._left[partition] = replace(wanted, start=position)
-        return buffers
-
-
-def _settings(options: ReadOptions) -> ScanSettings:
-    return client_settings(ScanSettings, options.bootstrap_servers, options.client, in_task=True)
-
-
-async def _one_fetched(
-    cluster: Cluster, options: ReadOptions, range_: OffsetRange
-) -> AsyncGenerator[tuple[int, memoryview], None]:
-    """Yield raw record batches of a range, each with the first offset to use, while the next fetch is in flight.
+    """Yield raw record batches with the range of offsets to use: batches may begin before the range or end after it.
 
     Raise `DataLossError` for lost records if `failOnDataLoss` is on; else continue at the log start offset.
     """
-    settings = _settings(options)
-    position = range_.start
-    while position < range_.end:
-        reader = PartitionReader(
+    options, settings = task.options, _settings(task.options)
+    groups: list[Sequence[OffsetRange]] = [task.ranges]
+    while groups:
+        group = {each.partition: each for each in groups.pop(0)}
+        reader = RangeReader(
             cluster,
-            range_.partition,
-            position,
-            range_.end,
+            {partition: (each.start, each.end) for partition, each in group.items()},
             isolation_level=settings.isolation_level,
             max_bytes=settings.max_partition_fetch_bytes,
             max_wait_ms=settings.fetch_max_wait_ms,
@@ -223,20 +130,26 @@ async def _one_fetched(
         )
         try:
             # Closes the reader's current fetch now rather than at garbage collection.
-            async with aclosing(aiter(reader)) as buffers:
-                async for buffer in buffers:
-                    yield position, buffer
-            return
+            async with aclosing(aiter(reader)) as rounds:
+                async for runs in rounds:
+                    yield [(replace(group[each.partition], start=each.start), each.buffer) for each in runs]
         except KafkaError as error:
             if error.code != ErrorCode.offset_out_of_range:
                 raise
-            position = await _after_loss(cluster, options, range_, reader.position, error)
+            left = [replace(group[partition], start=start) for partition, (start, _) in reader.left.items()]
+            if len(left) > 1:
+                # One range has lost records: read each range alone, so that only this one fails or skips them.
+                groups[:0] = [(each,) for each in left]
+            else:
+                groups.insert(0, (await _after_loss(cluster, options, left[0], error),))
 
 
-async def _after_loss(
-    cluster: Cluster, options: ReadOptions, range_: OffsetRange, position: int, error: KafkaError
-) -> int:
-    """Return where to read on after `error`: the log start offset if it is after `position`, else the range's end.
+def _settings(options: ReadOptions) -> ScanSettings:
+    return client_settings(ScanSettings, options.bootstrap_servers, options.client, in_task=True)
+
+
+async def _after_loss(cluster: Cluster, options: ReadOptions, range_: OffsetRange, error: KafkaError) -> OffsetRange:
+    """Return the part of the range to read after `error`: from the log start offset on, none if that is not later.
 
     Raise `DataLossError` if `failOnDataLoss` is on.
     """
@@ -247,4 +160,4 @@ async def _after_loss(
         cluster, {range_.partition: EARLIEST}, timeout_ms=cluster.settings.default_api_timeout_ms
     )
     log_start_offset = answer[range_.partition].offset
-    return log_start_offset if log_start_offset > position else range_.end
+    return replace(range_, start=log_start_offset if log_start_offset > range_.start else range_.end)

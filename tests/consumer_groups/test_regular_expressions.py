@@ -41,6 +41,16 @@ def test_literal_topics_are_assigned_before_expressions_are_resolved() -> None:
     assert at.group.regexes == {"logs-.*": ("logs-a", "logs-b")}
 
 
+def test_a_second_expression_for_the_same_topics_gets_its_share() -> None:
+    at = Coordinator({"logs-a": 6})
+    members = [Member("one", regex="logs-.*"), Member("two", regex="logs-[a-z]")]
+    settle(at, members[:1])
+    members[1].heartbeat(at)
+    pass_time(at, members, MIN_INTERVAL_MS)
+    settle(at, members)
+    assert [member.count for member in members] == [3, 3]
+
+
 def test_an_expression_matches_topics_that_come_later_and_not_those_that_went() -> None:
     at = Coordinator({"logs-a": 1, "t": 1})
     one, none = Member("one", regex="logs-.*"), Member("two", regex="none-.*")

@@ -145,12 +145,16 @@ def assign(
 def regexes_resolved(
     group: ConsumerGroup, found: Mapping[str, tuple[str, ...]], image: ClusterImage, now: Now
 ) -> list[ConsumerGroupRecord]:
-    """Return the records of expressions whose topics are `found`, and the next epoch if the group's topics changed."""
+    """Return the records of expressions whose topics are `found`, and the next epoch if a member's topics changed."""
     used = group.subscribed_regexes
     changed = {regex: topics for regex, topics in found.items() if regex in used and group.regexes.get(regex) != topics}
     topics_hash = metadata_hash(topics_of_all(group.subscriptions, {**group.regexes, **changed}), image)
     records = [regex_record(group, regex, topics, now) for regex, topics in changed.items()]
-    return records if topics_hash == group.metadata_hash else [epoch_record(group, topics_hash), *records]
+    # An expression may match topics that the group has already by another one.
+    differs = any(topics != group.regexes.get(regex, ()) for regex, topics in changed.items())
+    if not differs and topics_hash == group.metadata_hash:
+        return records
+    return [epoch_record(group, topics_hash), *records]
 
 
 class _UpdatedGroup:

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from odradek.clients.admin.groups import alter_group_offsets
 from odradek.clients.cluster import Cluster
@@ -52,20 +53,14 @@ class Figures(Struct, frozen=True, kw_only=True):
     """The time at which the last batch ended, in seconds since the epoch."""
 
     def __add__(self, later: "Figures") -> "Figures":
-        """Return the summed counts of two attempts; lag, speed and duration are those of `later` if it has them."""
-        return Figures(
-            records_in=self.records_in + later.records_in,
-            records_out=self.records_out + later.records_out,
-            records_late=self.records_late + later.records_late,
-            batches=self.batches + later.batches,
-            bad_rows=self.bad_rows + later.bad_rows,
-            bad_row_reason=later.bad_row_reason or self.bad_row_reason,
-            tombstones=self.tombstones + later.tombstones,
-            lag=self.lag if later.lag is None else later.lag,
-            rows_per_second=later.rows_per_second or self.rows_per_second,
-            batch_seconds=later.batch_seconds or self.batch_seconds,
-            batch_ended_at=later.batch_ended_at or self.batch_ended_at,
-        )
+        """Return the summed counts of two periods; what is no count is that of `later` if it has one."""
+
+        def joined(name: str, default: int | None) -> Any:
+            ours, theirs = getattr(self, name), getattr(later, name)
+            return ours + theirs if default == 0 else ours if theirs is None else theirs
+
+        fields = zip(self.__struct_fields__, self.__struct_defaults__, strict=True)
+        return Figures(**{name: joined(name, default) for name, default in fields})
 
 
 def add_reports(figures: Figures, reports: Sequence[Any], *, after_batch: int) -> tuple[Figures, int]:
@@ -73,46 +68,31 @@ def add_reports(figures: Figures, reports: Sequence[Any], *, after_batch: int) -
 
     While nothing happens, Spark reports the next batch's number without having run it (`addBatch` is its duration).
     """
-    records_in, records_out = figures.records_in, figures.records_out
-    late, batches = figures.records_late, figures.batches
-    bad_rows, tombstones, reason = figures.bad_rows, figures.tombstones, figures.bad_row_reason
-    lag, speed, duration = figures.lag, figures.rows_per_second, figures.batch_seconds
-    ended_at = figures.batch_ended_at
     for report in reports:
-        if report.batchId <= after_batch or "addBatch" not in report.durationMs:
-            continue
-        after_batch = report.batchId
-        records_in += report.numInputRows
-        observed = report.observedMetrics.get(OBSERVED)
-        records_out += _observed(observed, "rows") or 0
-        for name, counted in report.observedMetrics.items():
-            if name.startswith(f"{OBSERVED}."):
-                bad_rows += _observed(counted, "bad_rows") or 0
-                tombstones += _observed(counted, "tombstones") or 0
-                reason = _observed(counted, "reason") or reason
-        late += sum(operator.numRowsDroppedByWatermark for operator in report.stateOperators)
-        batches += 1
-        # Spark's timestamp is that of the batch's beginning.
-        ended_at = datetime.fromisoformat(report.timestamp).timestamp() + report.batchDuration / 1000
-        if report.numInputRows:
-            duration = report.batchDuration / 1000
-            speed = report.numInputRows / duration if duration else None
+        if report.batchId > after_batch and "addBatch" in report.durationMs:
+            after_batch = report.batchId
+            figures += _figures_of(report)
     if reports and (latest := lag_of(reports[-1])) is not None:
-        lag = latest
-    figures = Figures(
-        records_in=records_in,
-        records_out=records_out,
-        records_late=late,
-        batches=batches,
-        bad_rows=bad_rows,
-        bad_row_reason=reason,
-        tombstones=tombstones,
-        lag=lag,
-        rows_per_second=speed,
-        batch_seconds=duration,
-        batch_ended_at=ended_at,
-    )
+        figures = replace(figures, lag=latest)
     return figures, after_batch
+
+
+def _figures_of(report: Any) -> Figures:
+    streams = [counted for name, counted in report.observedMetrics.items() if name.startswith(f"{OBSERVED}.")]
+    seconds, records = report.batchDuration / 1000, report.numInputRows
+    return Figures(
+        records_in=records,
+        records_out=_observed(report.observedMetrics.get(OBSERVED), "rows") or 0,
+        records_late=sum(operator.numRowsDroppedByWatermark for operator in report.stateOperators),
+        batches=1,
+        bad_rows=sum(_observed(each, "bad_rows") or 0 for each in streams),
+        bad_row_reason=next(filter(None, (_observed(each, "reason") for each in streams)), None),
+        tombstones=sum(_observed(each, "tombstones") or 0 for each in streams),
+        rows_per_second=records / seconds if records and seconds else None,
+        batch_seconds=seconds if records else None,
+        # Spark's timestamp is that of the batch's beginning.
+        batch_ended_at=datetime.fromisoformat(report.timestamp).timestamp() + seconds,
+    )
 
 
 def _observed(observed: Any, name: str) -> Any:

@@ -173,4 +173,4 @@ def _key_of(details: str, pipeline: AnyPipeline) -> tuple[str, int | None]:
         return "sink.function", None
     if pipeline.sql is not None and (context := _SQL_CONTEXT.search(details)):
         return "sql", int(context[1])
-    return ("sql" if pipeline.sql is not None else "function") if _OF_QUERY.search(details) else "", None
+    return pipeline.query_key if _OF_QUERY.search(details) else "", None

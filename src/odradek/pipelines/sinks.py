@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any, Final
 
+from odradek.model import ConfigurationError
 from odradek.pipelines.config import (
     DIRECTORY_FORMATS,
     FILE_FORMATS,
@@ -36,12 +37,15 @@ _LIBRARIES: Final = {
 
 
 def check_sink(session: Any, pipeline: QueryPipeline, frame: Any) -> None:
-    """Raise `TomlKeyError` if the sink cannot write the query's columns, or not in its output mode."""
+    """Raise `TomlKeyError` if the sink cannot write the query's columns, or not in its output mode.
+
+    Over Spark Connect, the server checks some of this only when the query starts.
+    """
     sink = pipeline.sink
     names = [name.lower() for name in frame.columns]
     twice = next((name for name in frame.columns if names.count(name.lower()) > 1), None)
     if twice is not None and sink.format not in ("foreach_batch", "console"):
-        key = "sql" if pipeline.sql else "function"
+        key = pipeline.query_key
         raise TomlKeyError(key, f"{key}: two columns are named {twice}, which no reader reads: rename one with AS")
     missing = [name for name in sink.partition_by if name.lower() not in map(str.lower, frame.columns)]
     if missing:
@@ -51,13 +55,16 @@ def check_sink(session: Any, pipeline: QueryPipeline, frame: Any) -> None:
         )
     if sink.function is not None:
         load_function(sink.function, pipeline.directory, "sink.function")
-    if sink.format in _LIBRARIES:
-        _check_library(session, sink.format)
     if sink.format == "odradek":
         _check_topic_sink(pipeline, frame)
-    _check_csv(session, pipeline, frame)
-    _check_output_mode(session, pipeline, frame)
-    _check_joins(session, pipeline, frame)
+    if not hasattr(session, "_jvm"):
+        return
+    if sink.format in _LIBRARIES:
+        _check_library(session, sink.format)
+    if sink.format == "csv":
+        _check_csv(session, frame)
+    with errors_about(pipeline.query_key):
+        _check_query(session, pipeline, frame)
 
 
 def check_directories(disk: Disk, pipeline: AnyPipeline) -> None:
@@ -105,7 +112,7 @@ def check_files(disk: Disk, pipeline: QueryPipeline, frame: Any, *, claim: bool)
         field.name: field.dataType.simpleString() + PARTITION * (field.name.lower() in partitions)
         for field in frame.schema
     }
-    with errors_about("sql" if pipeline.sql else "function"):
+    with errors_about(pipeline.query_key):
         by_position = pipeline.sink.format == "csv"
         check_columns(disk, pipeline.checkpoint, directory, columns, by_position=by_position, claim=claim)
 
@@ -134,10 +141,8 @@ def readable(frame: Any, sink_format: str) -> Any:
     return frame.withColumns({name: sql.make_valid_utf8(sql.col(f"`{name.replace('`', '``')}`")) for name in texts})
 
 
-def _check_csv(session: Any, pipeline: QueryPipeline, frame: Any) -> None:
-    """Raise `TomlKeyError` for a column that CSV cannot hold. Over Spark Connect, check nothing."""
-    if pipeline.sink.format != "csv" or not hasattr(frame, "_jdf"):
-        return
+def _check_csv(session: Any, frame: Any) -> None:
+    """Raise `TomlKeyError` for a column that CSV cannot hold."""
     csv = session._jvm.org.apache.spark.sql.execution.datasources.csv.CSVFileFormat()
     kinds = frame._jdf.schema()
     for index, field in enumerate(frame.schema):
@@ -150,9 +155,7 @@ def _check_csv(session: Any, pipeline: QueryPipeline, frame: Any) -> None:
 
 
 def _check_library(session: Any, sink_format: str) -> None:
-    """Raise `TomlKeyError` if Spark lacks the JAR of a table format. Over Spark Connect, check nothing."""
-    if not hasattr(session, "_jvm"):
-        return
+    """Raise `TomlKeyError` if Spark lacks the JAR of a table format."""
     class_name, package = _LIBRARIES[sink_format]
     try:
         session._jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader().loadClass(class_name)
@@ -170,40 +173,24 @@ def _check_topic_sink(pipeline: QueryPipeline, frame: Any) -> None:
     with errors_about("sink"):
         written = parse_write_options(pipeline.sink.options)
         client_settings(SinkSettings, written.bootstrap_servers, written.client)
-    with errors_about("sql" if pipeline.sql else "function"):
+    with errors_about(pipeline.query_key):
         check_sink_schema(frame.schema, topic=written.topic, include_timestamp=written.include_timestamp)
 
 
-def _check_output_mode(session: Any, pipeline: QueryPipeline, frame: Any) -> None:
-    """Let Spark check the query for streaming: an aggregation in mode append needs a watermark, for example.
+def _check_query(session: Any, pipeline: QueryPipeline, frame: Any) -> None:
+    """Raise an error for a query that Spark refuses as a stream (an aggregation in mode append without a watermark).
 
-    Over Spark Connect, the server checks it when the query starts.
+    Also for a join of two streams without an equality, which Spark refuses only in the first batch.
     """
-    if not hasattr(frame, "_jdf"):
-        return
-    jvm = session._jvm
-    mode = getattr(jvm.org.apache.spark.sql.streaming.OutputMode, pipeline.sink.output_mode.capitalize())()
-    checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
-    with errors_about("sql" if pipeline.sql else "function"):
-        checker.checkForStreaming(frame._jdf.queryExecution().analyzed(), mode)
-
-
-def _check_joins(session: Any, pipeline: QueryPipeline, frame: Any) -> None:
-    """Raise `TomlKeyError` for a join of two streams without an equality, which Spark refuses in the first batch.
-
-    Over Spark Connect, check nothing.
-    """
-    if not hasattr(frame, "_jdf"):
-        return
-    equalities = session._jvm.org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys
+    jvm, analyzed = session._jvm.org.apache.spark.sql, frame._jdf.queryExecution().analyzed()
+    mode = getattr(jvm.streaming.OutputMode, pipeline.sink.output_mode.capitalize())()
+    jvm.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(analyzed, mode)
     # The optimizer moves conditions of WHERE into joins.
-    optimizer = session._jsparkSession.sessionState().optimizer()
-    plans = [optimizer.execute(frame._jdf.queryExecution().analyzed())]
+    plans = [session._jsparkSession.sessionState().optimizer().execute(analyzed)]
     while plans:
         plan = plans.pop()
         children = plan.children()
         plans += [children.apply(index) for index in range(children.size())]
         is_join = plan.nodeName() == "Join" and plan.left().isStreaming() and plan.right().isStreaming()
-        if is_join and equalities.unapply(plan).isEmpty():
-            key = "sql" if pipeline.sql else "function"
-            raise TomlKeyError(key, f"{key}: a join of two streams needs an equality of their columns: ON a.x = b.x")
+        if is_join and jvm.catalyst.planning.ExtractEquiJoinKeys.unapply(plan).isEmpty():
+            raise ConfigurationError("a join of two streams needs an equality of their columns: ON a.x = b.x")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from odradek.cli.pipeline.options import SparkChoice, files_argument, load_files, spark_options
 from odradek.config import parse_host_port
@@ -132,21 +133,6 @@ def line(status: "Status") -> str:
 
 def fields(status: "Status") -> dict[str, Any]:
     """Return a status as the object of `--json`."""
-    figures = status.figures
-    return {
-        "name": status.name,
-        "kind": status.kind,
-        "state": status.state,
-        "error": status.error,
-        "restarts": status.restarts,
-        "records_in": figures.records_in,
-        "records_out": figures.records_out,
-        "records_late": figures.records_late,
-        "bad_rows": figures.bad_rows,
-        "tombstones": figures.tombstones,
-        "batches": figures.batches,
-        "rows_per_second": figures.rows_per_second and round(figures.rows_per_second, 1),
-        "batch_seconds": figures.batch_seconds,
-        "lag": figures.lag,
-        "seconds": round(status.seconds, 3),
-    }
+    found = msgspec.to_builtins(status)
+    found |= found.pop("figures")
+    return {name: round(value, 3) if isinstance(value, float) else value for name, value in found.items()}

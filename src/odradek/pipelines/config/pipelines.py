@@ -145,6 +145,11 @@ class QueryPipeline(Pipeline, frozen=True, kw_only=True):
     dead_letter_configs: Mapping[str, str]
     """Configurations of the topic, if the pipeline creates it."""
 
+    @property
+    def query_key(self) -> str:
+        """The key that has the query: `sql` or `function`."""
+        return "sql" if self.sql is not None else "function"
+
 
 class MirrorPipeline(Pipeline, frozen=True, kw_only=True):
     """A copy of topics to another cluster."""

@@ -120,6 +120,16 @@ ROWS: Final = (
         "configs --alter --entity-type brokers --entity-name 0 --add-config log.cleaner.threads=x",
     ),
     row(
+        "levels of loggers",
+        "configs --alter --entity-type broker-loggers --entity-name 0 --add-config root=ERROR",
+        "configs --describe --entity-type broker-loggers --entity-name 0",
+        "configs --alter --entity-type broker-loggers --entity-name 0 --add-config no.such=INFO",
+        "configs --alter --entity-type broker-loggers --entity-name 0 --add-config root=LOUD",
+        "configs --alter --entity-type broker-loggers --entity-name 0 --add-config root=WARN",
+        differs=r"(?!root)\S+=\w+ sensitive=false synonyms=\{\}",
+        reason="the names of loggers",
+    ),
+    row(
         "the configuration of all brokers",
         "configs --alter --entity-type brokers --entity-default --add-config message.max.bytes=2000000",
         "configs --describe --entity-type brokers --entity-default",

@@ -2,40 +2,24 @@
 
 import asyncio
 import json
-from collections.abc import Sequence
 from typing import Any
 
 from command_listener import ListeningMetadataLoop
 from control_plane import ControlPlane
+from controller_deaths import MortalStore
 
 from odradek.broker.controlling import partition_jobs
 from odradek.config import BrokerConfig
 from odradek.controller import AlterPartitionItem, ElectionType, NewTopic, StateChange, alter_partition
 from odradek.metadata.image import ClusterImage, PartitionImage
 from odradek.metadata.reading import BrokenNodes, read_topics
-from odradek.metadata.store import NoNode, Operation, Result
+from odradek.metadata.store import NoNode
 from odradek.model import KafkaError, TopicPartition
-from odradek.stores import MemoryStore
 from odradek.testing import Simulation
 
 CONFIG = BrokerConfig(auto_leader_rebalance_enable=False)
 KEY = TopicPartition("t", 0)
 REASSIGN, ELECT = "/admin/reassign_partitions", "/admin/preferred_replica_election"
-
-
-class Mortal(MemoryStore):
-    """A session whose process dies instead of doing its `writes_left`-th transaction, once `writes_left` is set."""
-
-    writes_left: int | None = None
-    dead = False
-
-    async def multi(self, operations: Sequence[Operation]) -> list[Result]:
-        if self.writes_left is not None:
-            if self.writes_left == 0:
-                self.dead = True
-                await asyncio.get_running_loop().create_future()
-            self.writes_left -= 1
-        return await super().multi(operations)
 
 
 class Brokers(ControlPlane):
@@ -45,14 +29,14 @@ class Brokers(ControlPlane):
         super().__init__(simulation)
         self.config = config
         self.brokers: dict[int, ListeningMetadataLoop] = {}
-        self.stores: dict[int, Mortal] = {}
+        self.stores: dict[int, MortalStore] = {}
         self.lagging: set[int] = set()
         """Brokers that never catch up."""
         self._following: asyncio.Task[None] | None = None
 
     async def start(self, *ids: int) -> None:
         for broker_id in ids:
-            self.stores[broker_id] = store = Mortal(self.tree)
+            self.stores[broker_id] = store = MortalStore(self.tree)
             self.brokers[broker_id] = await self.started(broker_id, config=self.config, store=store)
         await self.until(lambda: all(each.image.brokers.keys() == set(self.brokers) for each in self.brokers.values()))
         if self._following is None:

@@ -20,9 +20,3 @@ def play(seed: int) -> Callable[[Callable[[ControlPlane], Coroutine[Any, Any, No
         simulation.run(main())
 
     return run
-
-
-@pytest.fixture
-def world_of() -> type[ControlPlane]:
-    """Return the class, for tests that run several simulations."""
-    return ControlPlane

@@ -6,53 +6,48 @@ from typing import Any
 
 import pytest
 from administered import ELECT, KEY, REASSIGN, Brokers
+from controller_deaths import LIVED, dies_of, lives
 
 from odradek.controller import reassignments
 from odradek.metadata.image import ClusterImage
 from odradek.testing import Simulation
 
-MOST_WRITES = 60
 CONTROLLER = 0
 
 
-def lives(seed: int, scenario: Callable[[Brokers, Callable[[Any], Coroutine[Any, Any, bool]]], Any]) -> list[Any]:
-    """`scenario`'s answers for a death before each write, until nobody dies any more.
+DieOf = Callable[[Coroutine[Any, Any, Any]], Coroutine[Any, Any, bool]]
 
-    The scenario is given the brokers, and what does a work that the controller may die of: True if it did. Its answer
-    may be a function of the tree that the dead one left.
+
+def played(scenario: Callable[[Brokers, DieOf], Coroutine[Any, Any, Any]]) -> Callable[..., Coroutine[Any, Any, str]]:
+    """Return a life of brokers whose controller may die of a work, as `lives` takes it.
+
+    `scenario` is given the brokers, and what does a work: True if the controller died of it. Its answer may be a
+    function of the tree that the dead one left.
     """
-    answers = []
-    for writes in range(MOST_WRITES):
-        simulation = Simulation(seed)
 
-        async def main(simulation: Simulation = simulation, writes: int = writes) -> Any:
-            world = Brokers(simulation)
-            await world.start(CONTROLLER, 1, 2, 3)
+    async def life(simulation: Simulation, writes: int) -> str:
+        world = Brokers(simulation)
+        await world.start(CONTROLLER, 1, 2, 3)
+        left: list[ClusterImage] = []
 
-            async def die_of(work: Coroutine[Any, Any, Any]) -> bool:
-                mortal = world.stores[CONTROLLER]
-                mortal.writes_left = writes
-                task = asyncio.create_task(work)
-                await world.until(lambda: mortal.dead or task.done())
+        async def die_of(work: Coroutine[Any, Any, Any]) -> bool:
+            mortal = world.stores[CONTROLLER]
+            mortal.writes_left = writes
+
+            async def kill() -> None:
                 if mortal.dead:
                     left.append(await world.tree_image())
                     world.kill_broker(CONTROLLER)
-                    task.cancel()
-                await asyncio.wait([task])
-                if not mortal.dead:
-                    task.result()
-                mortal.writes_left = None
-                return mortal.dead
 
-            left: list[ClusterImage] = []
-            answer = await scenario(world, die_of)
-            await world.stop()
-            return "lived" if not left else answer(left[0]) if callable(answer) else answer
+            died = await dies_of(work, is_dead=lambda: mortal.dead, kill=kill)
+            mortal.writes_left = None
+            return died
 
-        answers.append(simulation.run(main()))
-        if answers[-1] == "lived":
-            return answers
-    raise AssertionError("somebody always dies")
+        answer = await scenario(world, die_of)
+        await world.stop()
+        return LIVED if not left else answer(left[0]) if callable(answer) else str(answer)
+
+    return life
 
 
 def phase(image: ClusterImage) -> str:
@@ -70,7 +65,7 @@ def phase(image: ClusterImage) -> str:
 def test_a_reassignment_is_finished_by_the_next_controller(seed, way):
     """M9, M10."""
 
-    async def scenario(world: Brokers, die_of: Callable[[Any], Coroutine[Any, Any, bool]]) -> str:
+    async def scenario(world: Brokers, die_of: DieOf) -> str:
         await world.create((CONTROLLER, 1))
 
         async def reassign() -> None:
@@ -93,16 +88,16 @@ def test_a_reassignment_is_finished_by_the_next_controller(seed, way):
     def begun(image: ClusterImage) -> bool:
         return bool(reassignments(image)) or image.partition(KEY).replicas == (2, 3)
 
-    answers = lives(seed, scenario)
+    answers = lives(seed, played(scenario))
     assert answers[0] == "has [0, 1]"
-    assert {"copies", "in sync", "moved", "lived"} <= set(answers)
+    assert {"copies", "in sync", "moved", LIVED} <= set(answers)
     assert ("has [2, 3]" in answers) == (way == "node"), "the entry goes last"
 
 
 def test_a_reassignment_that_is_given_up_stays_given_up_with_the_next_controller(seed):
     """M10."""
 
-    async def scenario(world: Brokers, die_of: Callable[[Any], Coroutine[Any, Any, bool]]) -> str:
+    async def scenario(world: Brokers, die_of: DieOf) -> str:
         await world.create((1, 2))
         world.lagging = {3}
         await world.request(REASSIGN, ("t", 0, (CONTROLLER, 3)))
@@ -112,7 +107,7 @@ def test_a_reassignment_that_is_given_up_stays_given_up_with_the_next_controller
             await world.reassign({KEY: None})
             await world.until(lambda: reassignments(world.controller.image) == {})
 
-        died = await die_of(give_up())
+        await die_of(give_up())
         await world.until(lambda: world.controller)
         wished = await world.node(REASSIGN) is not None
         [assignment] = reassignments(world.controller.image).values() or [None]
@@ -125,9 +120,9 @@ def test_a_reassignment_that_is_given_up_stays_given_up_with_the_next_controller
         await asyncio.sleep(5)
         assert set(world.now.replicas) == {1, 2}
         assert await world.node(REASSIGN) is None
-        return f"{wished} {is_given_up}" if died else "lived"
+        return f"{wished} {is_given_up}"
 
-    answers = lives(seed, scenario)
+    answers = lives(seed, played(scenario))
     assert answers[0] == "True False"
     assert answers[1] == "False False", "the request goes first, else it would be granted again"
     assert "False True" in answers
@@ -137,7 +132,7 @@ def test_elections_of_a_node_are_finished_by_the_next_controller(seed, monkeypat
     """M9, M10."""
     monkeypatch.setattr("odradek.broker.controlling.controller_epoch.STEP_OPERATIONS", 1)
 
-    async def scenario(world: Brokers, die_of: Callable[[Any], Coroutine[Any, Any, bool]]) -> str:
+    async def scenario(world: Brokers, die_of: DieOf) -> str:
         await world.create((1, 2), (1, 3), (1, 2))
         partitions = world.controller.image.topics["t"].partitions
         world.kill_broker(1)
@@ -149,16 +144,16 @@ def test_elections_of_a_node_are_finished_by_the_next_controller(seed, monkeypat
             await world.request(ELECT, *(("t", number) for number in partitions))
             await world.until_gone(ELECT)
 
-        died = await die_of(elect())
+        await die_of(elect())
         elected = sum(each.leader == 1 for each in leaders(world))
         await world.until(lambda: world.controller and all(each.leader == 1 for each in leaders(world)))
         await world.until_gone(ELECT)
-        return f"{elected} elected" if died else "lived"
+        return f"{elected} elected"
 
     def leaders(world: Brokers) -> Any:
         image = world.controller.image if world.controller else world.history[-1]
         return image.topics["t"].partitions.values()
 
-    answers = lives(seed, scenario)
-    assert answers[-1] == "lived"
+    answers = lives(seed, played(scenario))
+    assert answers[-1] == LIVED
     assert len(answers) == 5, "three elections, and the end of the node"

@@ -8,13 +8,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from administered import Mortal
+from control_plane import ControlPlane
+from controller_deaths import LIVED, MortalStore, dies_of, lives
 
 from odradek.broker.controlling import controller_epoch as active_controller
 from odradek.controller import NewTopic
 from odradek.testing import Simulation
 
-MOST_STEPS = 60
 TOPIC = NewTopic(name="t", assignment={number: ((number + 1) % 3, (number + 2) % 3) for number in range(3)})
 
 
@@ -26,12 +26,12 @@ def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 class Trio:
     """Brokers 0, the controller, 1 and 2 in a `World`; the first dies when `is_time` says so."""
 
-    def __init__(self, world: Any) -> None:
+    def __init__(self, world: ControlPlane) -> None:
         self.world = world
         self.brokers: list[Any] = []
 
     async def start(self) -> None:
-        self.brokers = [await self.world.started(number, store=Mortal(self.world.tree)) for number in range(3)]
+        self.brokers = [await self.world.started(number, store=MortalStore(self.world.tree)) for number in range(3)]
         await self.world.until(lambda: all(len(broker.image.brokers) == 3 for broker in self.brokers))
 
     @property
@@ -44,14 +44,13 @@ class Trio:
         begun = self.heard
         if by_writes:
             first.store.writes_left = step
-        task = asyncio.ensure_future(work)
-        while not task.done() and not first.store.dead and (by_writes or self.heard - begun <= step):
-            await asyncio.sleep(0.0001)
-        died = not task.done()
-        self.world.kill(first)
-        task.cancel()
-        await asyncio.wait([task])
-        return died
+
+        async def kill() -> None:
+            self.world.kill(first)
+
+        return await dies_of(
+            work, is_dead=lambda: first.store.dead or (not by_writes and self.heard - begun > step), kill=kill
+        )
 
     async def successors(self) -> list[Any]:
         """The two that are left, when one of them is the controller and both know the same."""
@@ -68,26 +67,22 @@ def _known(broker: Any) -> Any:
     return {(name, topic.topic_id): topic.partitions for name, topic in broker.image.topics.items()}
 
 
-def deaths(seed: int, scenario: Callable[[Trio, int], Awaitable[bool]], world_of: Callable[[Simulation], Any]) -> int:
-    """Play `scenario`, which says whether somebody died, with a death at each step; how many there were."""
-    for step in range(MOST_STEPS):
-        simulation = Simulation(seed)
+def deaths(seed: int, scenario: Callable[[Trio, int], Awaitable[bool]]) -> int:
+    """Play `scenario`, which returns whether the controller died, with a death at each step; how many there were."""
 
-        async def main(simulation: Simulation = simulation, step: int = step) -> bool:
-            trio = Trio(world_of(simulation))
-            await trio.start()
-            died = await scenario(trio, step)
-            for broker in reversed(trio.brokers[1:]):
-                await broker.stop()
-            return died
+    async def life(simulation: Simulation, step: int) -> str:
+        trio = Trio(ControlPlane(simulation))
+        await trio.start()
+        died = await scenario(trio, step)
+        for broker in reversed(trio.brokers[1:]):
+            await broker.stop()
+        return "died" if died else LIVED
 
-        if not simulation.run(main()):
-            return step
-    raise AssertionError("somebody always dies")
+    return len(lives(seed, life)) - 1
 
 
 @pytest.mark.parametrize("by_writes", [True, False])
-def test_a_creation_is_finished_or_was_never_begun(seed: int, world_of: Any, by_writes: bool) -> None:
+def test_a_creation_is_finished_or_was_never_begun(seed: int, by_writes: bool) -> None:
     async def scenario(trio: Trio, step: int) -> bool:
         died = await trio.die(trio.brokers[0].create_topics([TOPIC]), step, by_writes=by_writes)
         controller, _ = await trio.successors()
@@ -99,11 +94,11 @@ def test_a_creation_is_finished_or_was_never_begun(seed: int, world_of: Any, by_
             assert len(topic.partitions) == 3
         return died
 
-    assert deaths(seed, scenario, world_of) >= 2
+    assert deaths(seed, scenario) >= 2
 
 
 @pytest.mark.parametrize("by_writes", [True, False])
-def test_a_deletion_is_finished_or_was_never_requested(seed: int, world_of: Any, by_writes: bool) -> None:
+def test_a_deletion_is_finished_or_was_never_requested(seed: int, by_writes: bool) -> None:
     async def scenario(trio: Trio, step: int) -> bool:
         await trio.brokers[0].create_topics([TOPIC])
         died = await trio.die(trio.brokers[0].delete_topics(["t"]), step, by_writes=by_writes)
@@ -119,11 +114,11 @@ def test_a_deletion_is_finished_or_was_never_requested(seed: int, world_of: Any,
                 assert {key.partition for key, delete in broker.replicas.stopped if delete} == own
         return died
 
-    assert deaths(seed, scenario, world_of) >= 2
+    assert deaths(seed, scenario) >= 2
 
 
 @pytest.mark.parametrize("by_writes", [True, False])
-def test_an_election_is_finished(seed: int, world_of: Any, by_writes: bool) -> None:
+def test_an_election_is_finished(seed: int, by_writes: bool) -> None:
     async def scenario(trio: Trio, step: int) -> bool:
         controller = trio.brokers[0]
         await controller.create_topics([NewTopic(name="t", assignment=dict.fromkeys(range(8), (2, 1)))])
@@ -145,4 +140,4 @@ def test_an_election_is_finished(seed: int, world_of: Any, by_writes: bool) -> N
         assert {each.leader_epoch for each in last.image.topics["t"].partitions.values()} == {1}
         return died
 
-    assert deaths(seed, scenario, world_of) >= 1
+    assert deaths(seed, scenario) >= 1

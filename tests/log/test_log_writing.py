@@ -4,34 +4,18 @@ import errno
 from collections.abc import Callable
 
 import pytest
+from written_logs import NOW, new_log, offsets
 
 from odradek.log import Log, LogConfig, LogStorageError
 from odradek.model import ErrorCode, KafkaError, StorageError
-from odradek.protocol.batches.record_batch import iterate_batches
 from odradek.protocol.batches.records import encode_batch
 from odradek.testing.simulation.disk import MemoryDisk, Survival
-
-NOW = 1_800_000_000_000
-
-
-def new_log(disk: MemoryDisk, **config: int) -> Log:
-    disk.make_directories("/data")
-    disk.sync_directory("/")
-    return Log.open(disk, "/data/t-0", LogConfig(**config), now_ms=NOW)  # type: ignore[arg-type]
 
 
 def append(log: Log, *, size: int = 50, sequence: int = -1, leader_epoch: int = 0) -> int:
     producer = {} if sequence < 0 else {"producer_id": 1, "producer_epoch": 0, "base_sequence": sequence}
     data = encode_batch([(NOW, None, b"x" * size, ())], **producer)  # type: ignore[arg-type]
     return log.append(data, leader_epoch=leader_epoch, now_ms=NOW).first_offset
-
-
-def offsets(log: Log) -> list[int]:
-    result, offset = [], log.log_start_offset
-    while data := log.read(offset, 1 << 20):
-        result += [header.base_offset for _, header in iterate_batches(data)]
-        offset = result[-1] + 1
-    return result
 
 
 def test_appends_go_on_while_a_job_writes() -> None:

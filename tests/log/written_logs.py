@@ -2,6 +2,7 @@
 
 import random
 import uuid
+from typing import Any
 
 from odradek.log import FilePool, Log, LogConfig, LogManager
 from odradek.log.inspection.findings import Finding
@@ -10,13 +11,18 @@ from odradek.model import TopicPartition
 from odradek.protocol.batches.compression import Codec
 from odradek.protocol.batches.record_batch import BatchHeader, iterate_batches, write_header
 from odradek.protocol.batches.records import encode_batch
+from odradek.runtime import Disk
 from odradek.testing.simulation.disk import MemoryDisk
 
 NOW = 1_800_000_000_000
 
 
-def new_log(disk: MemoryDisk | FilePool | None = None, **config: int) -> Log:
-    return Log.open(disk or MemoryDisk(), "/data/t-0", LogConfig(**config), now_ms=NOW)  # type: ignore[arg-type]
+def new_log(disk: MemoryDisk | FilePool | None = None, **config: object) -> Log:
+    disk = disk or MemoryDisk()
+    if isinstance(disk, MemoryDisk):
+        disk.make_directories("/data")
+        disk.sync_directory("/")
+    return Log.open(disk, "/data/t-0", LogConfig(**config), now_ms=NOW)  # type: ignore[arg-type]
 
 
 def batch(*times: int, size: int = 10, codec: Codec = Codec.NONE) -> bytearray:
@@ -27,6 +33,38 @@ def append(log: Log, *times: int, size: int = 10, now_ms: int = NOW) -> int:
     info = log.append(batch(*times, size=size), leader_epoch=0, now_ms=now_ms)
     log.write()
     return info.first_offset
+
+
+def new_manager(disk: Disk, *directories: str, config: LogConfig | None = None, **options: Any) -> LogManager:
+    """Return a manager that is not open yet, of `/data` or these directories, whose topics have one configuration."""
+    if config is not None:
+        options["config_for"] = lambda topic: config
+    options = {"broker_id": 1, "entropy": random.Random(f"{directories}"), **options}
+    return LogManager(disk, directories or ("/data",), **options)
+
+
+def opened(disk: Disk, *directories: str, **options: Any) -> LogManager:
+    manager = new_manager(disk, *directories, **options)
+    manager.open(NOW)
+    return manager
+
+
+def write_batches(log: Log, count: int = 1) -> None:
+    """Append and write so many batches of one record."""
+    for _ in range(count):
+        log.append(batch(NOW, size=50), leader_epoch=0, now_ms=NOW)
+    log.write()
+
+
+def offsets(log: Log) -> list[int]:
+    """Return the base offset of each batch that a log serves, in order."""
+    found: list[int] = []
+    offset = log.log_start_offset
+    while data := log.read(offset, 1 << 20):
+        headers = [header for _, header in iterate_batches(data)]
+        found += [header.base_offset for header in headers]
+        offset = headers[-1].next_offset
+    return found
 
 
 # ---- a data directory ------------------------------------------------------------------------------------------------
@@ -51,10 +89,7 @@ def fill(log: Log, *, epochs: tuple[int, ...] = (0, 2)) -> None:
 
 def data_directory(*, is_closed: bool = True) -> tuple[MemoryDisk, LogManager]:
     disk = MemoryDisk()
-    manager = LogManager(
-        disk, ["/data"], broker_id=1, entropy=random.Random(3), config_for=lambda topic: CONFIG, cluster_id="c"
-    )
-    manager.open(NOW)
+    manager = opened(disk, config=CONFIG, cluster_id="c")
     for number in (0, 1):
         fill(manager.get_or_create(TopicPartition("t", number), topic_id=uuid.UUID(int=9), now_ms=NOW))
     manager.get_or_create(TopicPartition("empty", 0), topic_id=None, now_ms=NOW)

@@ -1,20 +1,18 @@
 """A data directory whose disk fails while it is used: all of its logs are offline at once, and no other (KIP-112)."""
 
 import errno
-import random
 import uuid
 from collections.abc import Callable, Set
 
 import pytest
+from written_logs import NOW, opened, write_batches
 
-from odradek.log import Log, LogManager
 from odradek.log.checkpoints.meta_properties import CLEAN_SHUTDOWN
 from odradek.log.errors import LogStorageError, OfflineDirectoryError
 from odradek.model import StorageError, TopicPartition
 from odradek.protocol.batches.records import encode_batch
 from odradek.testing.simulation.disk import MemoryDisk
 
-NOW = 1_800_000_000_000
 OLD, NEW = uuid.UUID(int=1), uuid.UUID(int=2)
 T = [TopicPartition("t", number) for number in range(6)]
 
@@ -26,31 +24,23 @@ class Broken:
         self.disk = MemoryDisk()
         self.stopped = 0
         self.failed: list[tuple[Set[TopicPartition], str]] = []
-        self.manager = LogManager(
+        self.manager = opened(
             self.disk,
-            directories or ("/a", "/b"),
-            broker_id=1,
-            entropy=random.Random(5),
+            *(directories or ("/a", "/b")),
             when_log_stopped=self._stop,
             when_directory_failed=lambda keys, reason: self.failed.append((frozenset(keys), str(reason))),
         )
-        self.manager.open(NOW)
         for key in T[:4]:
-            append(self.manager.get_or_create(key, topic_id=None, now_ms=NOW))
+            write_batches(self.manager.get_or_create(key, topic_id=None, now_ms=NOW))
 
     def _stop(self) -> None:
         self.stopped += 1
 
 
-def append(log: Log) -> None:
-    log.append(encode_batch([(NOW, None, b"x", ())]), leader_epoch=0, now_ms=NOW)
-    log.write()
-
-
 def fail_write(broken: Broken, number: int) -> None:
     broken.disk.fail_next("append", number, path_end="t-0/00000000000000000000.log")
     with pytest.raises(LogStorageError):
-        append(broken.manager.logs[T[0]])
+        write_batches(broken.manager.logs[T[0]])
 
 
 def fail_sync(broken: Broken, number: int) -> None:
@@ -93,11 +83,11 @@ def test_the_first_error_of_a_disk_takes_its_directory_offline(
     assert manager.directories.usable
     for key in (T[0], T[2]):
         with pytest.raises(LogStorageError, match="/a"):
-            append(manager.logs[key])
+            write_batches(manager.logs[key])
         with pytest.raises(OfflineDirectoryError):
             manager.get_or_create(key, topic_id=None, now_ms=NOW)
     for key in (T[1], T[3]):
-        append(manager.logs[key])
+        write_batches(manager.logs[key])
     assert manager.get_or_create(T[5], topic_id=None, now_ms=NOW).directory == "/b/t-5"
     manager.maintenance.run(NOW)
     manager.close()
@@ -125,7 +115,7 @@ def test_a_full_disk_is_not_a_failed_disk(number: int) -> None:
     fail_write(broken, number)
     assert not broken.failed
     assert not broken.stopped
-    append(broken.manager.logs[T[0]])
+    write_batches(broken.manager.logs[T[0]])
     assert broken.manager.logs[T[0]].log_end_offset == 2
 
 
@@ -149,8 +139,8 @@ def test_a_sync_that_fails_without_a_disk_failure_stops_one_log(number: int) -> 
     assert broken.stopped == 1
     assert not broken.failed
     with pytest.raises(LogStorageError):
-        append(broken.manager.logs[T[0]])
-    append(broken.manager.logs[T[2]])
+        write_batches(broken.manager.logs[T[0]])
+    write_batches(broken.manager.logs[T[2]])
 
 
 def test_pending_batches_are_lost_with_a_failed_disk_and_written_ones_are_not() -> None:
@@ -177,24 +167,18 @@ def test_without_a_usable_directory_no_log_can_be_created() -> None:
     broken.manager.close()
 
 
-def reopened(disk: MemoryDisk) -> LogManager:
-    manager = LogManager(disk, ["/a", "/b"], broker_id=1, entropy=random.Random(6))
-    manager.open(NOW)
-    return manager
-
-
 def twins(*, ids: tuple[uuid.UUID | None, uuid.UUID | None] = (OLD, NEW)) -> MemoryDisk:
     """Return the logs of t-4, which was deleted while its first directory had failed, and created again in the
     second."""
     broken = Broken()
     manager = broken.manager
-    append(manager.get_or_create(T[4], topic_id=ids[0], now_ms=NOW))
+    write_batches(manager.get_or_create(T[4], topic_id=ids[0], now_ms=NOW))
     fail_write(broken, errno.EIO)
     manager.delete(T[4], NOW)
     log = manager.get_or_create(T[4], topic_id=ids[1], now_ms=NOW)
     assert log.directory == "/b/t-4"
-    append(log)
-    append(log)
+    write_batches(log)
+    write_batches(log)
     manager.close()
     return broken.disk
 
@@ -205,9 +189,9 @@ def test_an_empty_log_of_a_failed_disk_is_not_a_duplicate(file: str) -> None:
     broken.disk.fail_next("create", errno.EIO, path_end=f"/a/t-4{file}")
     log = broken.manager.get_or_create(T[4], topic_id=NEW, now_ms=NOW)
     assert log.directory == "/b/t-4"
-    append(log)
+    write_batches(log)
     broken.manager.close()
-    manager = reopened(broken.disk)
+    manager = opened(broken.disk, "/a", "/b")
     assert not manager.duplicates
     assert manager.logs[T[4]].directory == "/b/t-4"
     assert manager.logs[T[4]].log_end_offset == 1
@@ -217,14 +201,14 @@ def test_an_empty_log_of_a_failed_disk_is_not_a_duplicate(file: str) -> None:
 
 def test_an_empty_log_whose_records_were_deleted_is_a_duplicate() -> None:
     broken = Broken()
-    append(log := broken.manager.get_or_create(T[4], topic_id=NEW, now_ms=NOW))
+    write_batches(log := broken.manager.get_or_create(T[4], topic_id=NEW, now_ms=NOW))
     fail_write(broken, errno.EIO)
     broken.disk._faults.clear()
     broken.disk.make_directories("/b/t-4")
     broken.disk.replace_file("/b/t-4/00000000000000000007.log", b"")
     assert log.directory == "/a/t-4"
     broken.manager.close()
-    manager = reopened(broken.disk)
+    manager = opened(broken.disk, "/a", "/b")
     assert manager.duplicates == {T[4]}
     manager.kill()
 
@@ -234,7 +218,7 @@ def test_of_two_logs_the_one_with_the_topic_id_is_opened(
     topic_id: uuid.UUID, count: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     disk = twins()
-    manager = reopened(disk)
+    manager = opened(disk, "/a", "/b")
     assert manager.duplicates == {T[4]}
     assert manager.get(T[4]) is None
     manager.resolve_duplicates({"t": topic_id}, NOW)
@@ -245,9 +229,9 @@ def test_of_two_logs_the_one_with_the_topic_id_is_opened(
     assert len(names) == 1
     assert names[0].endswith("-stray")
     assert caplog.text.count(f"is of another topic of the same name; renaming it to {names[0]}") == 1
-    append(manager.get_or_create(T[4], topic_id=topic_id, now_ms=NOW))
+    write_batches(manager.get_or_create(T[4], topic_id=topic_id, now_ms=NOW))
     manager.close()
-    manager = reopened(disk)
+    manager = opened(disk, "/a", "/b")
     assert not manager.duplicates
     assert manager.logs[T[4]].log_end_offset == count + 1
     manager.kill()
@@ -262,7 +246,7 @@ def test_duplicate_logs_without_deciding_ids_stay_offline(
     ids: tuple[uuid.UUID | None, uuid.UUID | None], known: dict[str, uuid.UUID]
 ) -> None:
     disk = twins(ids=ids)
-    manager = reopened(disk)
+    manager = opened(disk, "/a", "/b")
     manager.resolve_duplicates(known, NOW)
     assert manager.duplicates == {T[4]}
     with pytest.raises(StorageError, match="are logs of the same partition"):
@@ -274,7 +258,7 @@ def test_duplicate_logs_without_deciding_ids_stay_offline(
 
 def test_a_duplicate_that_cannot_be_renamed_leaves_the_partition_offline(caplog: pytest.LogCaptureFixture) -> None:
     disk = twins()
-    manager = reopened(disk)
+    manager = opened(disk, "/a", "/b")
     disk.fail_next("rename", errno.EACCES, path_end="/a/t-4")
     manager.resolve_duplicates({"t": NEW}, NOW)
     assert "Failed to rename /a/t-4 to t-4." in caplog.text
@@ -297,7 +281,7 @@ def test_a_new_topic_does_not_get_records_of_one_whose_deletion_failed(number: i
 
 def test_duplicate_logs_are_deleted_though_the_first_rename_failed() -> None:
     disk = twins()
-    manager = reopened(disk)
+    manager = opened(disk, "/a", "/b")
     disk.fail_next("rename", errno.ENOSPC, path_end="/a/t-4")
     with pytest.raises(LogStorageError):
         manager.delete(T[4], NOW)
@@ -313,7 +297,7 @@ def test_a_log_is_not_created_before_checkpoints_lack_its_predecessor() -> None:
     broken = Broken("/a")
     log = broken.manager.get_or_create(T[4], topic_id=OLD, now_ms=NOW)
     for _ in range(20):
-        append(log)
+        write_batches(log)
     log.advance_log_start_offset(15, high_watermark=20)
     broken.manager.maintenance.run(NOW)
     broken.manager.checkpoints.write_all()
@@ -322,7 +306,7 @@ def test_a_log_is_not_created_before_checkpoints_lack_its_predecessor() -> None:
         broken.disk.fail_next("rename", errno.ENOSPC, path_end="checkpoint.tmp")
         with pytest.raises(LogStorageError):
             broken.manager.get_or_create(T[4], topic_id=NEW, now_ms=NOW)
-    append(broken.manager.get_or_create(T[4], topic_id=NEW, now_ms=NOW))
+    write_batches(broken.manager.get_or_create(T[4], topic_id=NEW, now_ms=NOW))
     assert b"t 4 15" not in broken.disk.read_file("/a/log-start-offset-checkpoint")
 
 

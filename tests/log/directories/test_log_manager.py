@@ -7,67 +7,34 @@ import random
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
+import written_logs
+from written_logs import NOW, offsets, write_batches
 
-from odradek.log import Log, LogConfig, LogManager, LogStorageError
+from odradek.log import LogConfig, LogManager, LogStorageError
 from odradek.log.checkpoints.checkpoint_file import decode_offsets
 from odradek.model import StorageError, TopicPartition
-from odradek.protocol.batches.record_batch import iterate_batches
 from odradek.protocol.batches.records import encode_batch
-from odradek.runtime import Disk, SystemDisk
+from odradek.runtime import SystemDisk
 from odradek.testing.simulation.disk import MemoryDisk, Survival
 
-NOW = 1_800_000_000_000
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 TOPIC_ID = uuid.UUID(int=9)
 SMALL = LogConfig(segment_bytes=200, file_delete_delay_ms=100)
 
 
-def new_manager(
-    disk: Disk,
-    *directories: str,
-    broker_id: int = 1,
-    cluster_id: str | None = None,
-    config_for: Callable[[str], LogConfig] = lambda topic: SMALL,
-) -> LogManager:
-    return LogManager(
-        disk,
-        directories or ("/data",),
-        broker_id=broker_id,
-        cluster_id=cluster_id,
-        entropy=random.Random(f"{directories}"),
-        config_for=config_for,
-    )
-
-
-def opened(disk: Disk, *directories: str) -> LogManager:
-    manager = new_manager(disk, *directories)
-    manager.open(NOW)
-    return manager
-
-
-def append(log: Log, count: int = 1) -> None:
-    for _ in range(count):
-        log.append(encode_batch([(NOW, None, b"x" * 50, ())]), leader_epoch=0, now_ms=NOW)
-    log.write()
-
-
-def offsets(log: Log) -> list[int]:
-    result, offset = [], log.log_start_offset
-    while data := log.read(offset, 1 << 20):
-        result += [header.base_offset for _, header in iterate_batches(data)]
-        offset = result[-1] + 1
-    return result
+new_manager = partial(written_logs.new_manager, config=SMALL)
+opened = partial(written_logs.opened, config=SMALL)
 
 
 def test_logs_are_found_again_after_a_clean_end_and_after_a_crash() -> None:
     disk = MemoryDisk()
     manager = opened(disk)
-    append(manager.get_or_create(T0, topic_id=TOPIC_ID, now_ms=NOW), 5)
-    append(manager.get_or_create(T1, topic_id=TOPIC_ID, now_ms=NOW), 3)
+    write_batches(manager.get_or_create(T0, topic_id=TOPIC_ID, now_ms=NOW), 5)
+    write_batches(manager.get_or_create(T1, topic_id=TOPIC_ID, now_ms=NOW), 3)
     cluster_id = manager.directories.cluster_id
     manager.close()
     assert disk.exists("/data/.kafka_cleanshutdown")
@@ -76,7 +43,7 @@ def test_logs_are_found_again_after_a_clean_end_and_after_a_crash() -> None:
     assert {partition: offsets(log) for partition, log in manager.logs.items()} == {T0: [*range(5)], T1: [*range(3)]}
     assert manager.topic_id(T1) == TOPIC_ID
     assert manager.directories.cluster_id == cluster_id
-    append(manager.logs[T0], 2)
+    write_batches(manager.logs[T0], 2)
     manager.kill()
     manager = opened(disk)
     assert offsets(manager.logs[T0]) == [*range(7)]
@@ -146,7 +113,7 @@ def test_a_new_log_is_created_in_the_directory_with_the_fewest() -> None:
 def test_a_deleted_log_is_renamed_at_once_and_removed_later() -> None:
     disk = MemoryDisk()
     manager = opened(disk)
-    append(manager.get_or_create(T0, topic_id=TOPIC_ID, now_ms=NOW), 9)
+    write_batches(manager.get_or_create(T0, topic_id=TOPIC_ID, now_ms=NOW), 9)
     manager.delete(T0, NOW)
     manager.delete(T0, NOW)
     assert manager.get(T0) is None
@@ -154,7 +121,7 @@ def test_a_deleted_log_is_renamed_at_once_and_removed_later() -> None:
     (folder,) = [name for name in disk.list("/data") if name.startswith("t-0")]
     assert folder.startswith("t-0.")
     assert folder.endswith("-delete")
-    append(manager.get_or_create(T0, topic_id=uuid.UUID(int=10), now_ms=NOW))
+    write_batches(manager.get_or_create(T0, topic_id=uuid.UUID(int=10), now_ms=NOW))
     manager.maintenance.run(NOW + 99)
     assert disk.exists(f"/data/{folder}")
     manager.maintenance.run(NOW + 100)
@@ -196,7 +163,7 @@ def test_a_log_is_put_aside_although_its_new_name_could_not_be_synced(
 def test_a_new_log_does_not_inherit_the_checkpoints_of_a_deleted_one() -> None:
     disk = MemoryDisk()
     manager = opened(disk)
-    append(manager.get_or_create(T0, topic_id=TOPIC_ID, now_ms=NOW), 9)
+    write_batches(manager.get_or_create(T0, topic_id=TOPIC_ID, now_ms=NOW), 9)
     manager.logs[T0].flush()
     manager.logs[T0].advance_log_start_offset(6)
     manager.checkpoints.write_all()
@@ -204,7 +171,7 @@ def test_a_new_log_does_not_inherit_the_checkpoints_of_a_deleted_one() -> None:
     manager.kill()
     manager = opened(disk)
     manager.accept_lost_records(T0)  # as the metadata say that it was deleted
-    append(manager.get_or_create(T0, topic_id=TOPIC_ID, now_ms=NOW), 4)
+    write_batches(manager.get_or_create(T0, topic_id=TOPIC_ID, now_ms=NOW), 4)
     manager.kill()
     manager = opened(disk)
     assert (manager.logs[T0].recovery_point, offsets(manager.logs[T0])) == (0, [0, 1, 2, 3])
@@ -213,15 +180,15 @@ def test_a_new_log_does_not_inherit_the_checkpoints_of_a_deleted_one() -> None:
 def test_maintenance_retains_syncs_and_checkpoints() -> None:
     disk = MemoryDisk()
     config = LogConfig(segment_bytes=300, retention_bytes=600, file_delete_delay_ms=100)
-    manager = new_manager(disk, config_for=lambda topic: config)
+    manager = written_logs.new_manager(disk, config=config)
     manager.open(NOW)
     log = manager.get_or_create(T0, topic_id=TOPIC_ID, now_ms=NOW)
-    append(log, 20)
+    write_batches(log, 20)
     job = manager.maintenance.begin(NOW)
     assert job is not None
     assert not job.is_empty
     assert manager.maintenance.begin(NOW) is None, "one at a time"
-    append(log, 2)
+    write_batches(log, 2)
     job.run()
     manager.maintenance.finish(job)
     assert log.log_start_offset > 0
@@ -244,7 +211,7 @@ def test_maintenance_continues_when_logs_are_created_and_deleted() -> None:
     manager = opened(disk)
     logs = [manager.get_or_create(TopicPartition("t", number), topic_id=None, now_ms=NOW) for number in range(4)]
     for log in logs:
-        append(log, 10)
+        write_batches(log, 10)
     asked: list[TopicPartition] = []
 
     def high_watermark(partition: TopicPartition) -> int:
@@ -272,7 +239,7 @@ def test_checkpoints_are_lowered_before_each_truncation() -> None:
     disk = MemoryDisk()
     manager = opened(disk)
     log = manager.get_or_create(T0, topic_id=None, now_ms=NOW)
-    append(log, 5)
+    write_batches(log, 5)
     manager.maintenance.run(NOW)
     assert log.recovery_point == 4
     for offset in (3, 1):
@@ -286,12 +253,12 @@ def test_a_log_truncated_below_its_start_is_empty() -> None:
     disk = MemoryDisk()
     manager = opened(disk)
     log = manager.get_or_create(T0, topic_id=None, now_ms=NOW)
-    append(log, 8)
+    write_batches(log, 8)
     log.advance_log_start_offset(6)
     manager.checkpoints.write_all()
     manager.truncate_to(T0, 4)
     assert log.log_start_offset == log.log_end_offset == 4
-    append(log, 2)
+    write_batches(log, 2)
     assert offsets(log) == [4, 5]
     disk.cut_power(Survival.KEEP)
     assert offsets(opened(disk).logs[T0]) == [4, 5]
@@ -299,9 +266,9 @@ def test_a_log_truncated_below_its_start_is_empty() -> None:
 
 def test_maintenance_keeps_uncommitted_records() -> None:
     config = LogConfig(segment_bytes=200, retention_ms=0)
-    manager = new_manager(MemoryDisk(), config_for=lambda topic: config)
+    manager = written_logs.new_manager(MemoryDisk(), config=config)
     manager.open(NOW)
-    append(manager.get_or_create(T0, topic_id=None, now_ms=NOW), 10)
+    write_batches(manager.get_or_create(T0, topic_id=None, now_ms=NOW), 10)
     manager.maintenance.run(NOW + 5000, high_watermarks={T0: 4})
     assert manager.logs[T0].log_start_offset == 4
 
@@ -309,9 +276,9 @@ def test_maintenance_keeps_uncommitted_records() -> None:
 def test_flush_ms_bounds_how_long_records_wait_for_a_sync() -> None:
     disk = MemoryDisk()
     config = LogConfig(flush_ms=1000)
-    manager = new_manager(disk, config_for=lambda topic: config)
+    manager = written_logs.new_manager(disk, config=config)
     manager.open(NOW)
-    append(manager.get_or_create(T0, topic_id=None, now_ms=NOW), 3)
+    write_batches(manager.get_or_create(T0, topic_id=None, now_ms=NOW), 3)
     manager.maintenance.run(NOW + 999)
     assert manager.logs[T0].synced_offset == 0
     manager.maintenance.run(NOW + 1000)
@@ -324,15 +291,15 @@ def test_one_failing_log_does_not_stop_the_others() -> None:
     disk = MemoryDisk()
     manager = opened(disk)
     for partition in (T0, T1):
-        append(manager.get_or_create(partition, topic_id=None, now_ms=NOW), 5)
+        write_batches(manager.get_or_create(partition, topic_id=None, now_ms=NOW), 5)
     disk.fail_next("sync", errno.EACCES, path_end="t-0/00000000000000000000.log")
     manager.maintenance.run(NOW)
     assert manager.logs[T0].failure is not None
     assert manager.logs[T1].failure is None
     assert manager.logs[T1].recovery_point > 0
     with pytest.raises(LogStorageError):
-        append(manager.logs[T0])
-    append(manager.logs[T1])
+        write_batches(manager.logs[T0])
+    write_batches(manager.logs[T1])
     manager.maintenance.run(NOW)
     manager.close()
     assert not disk.exists("/data/.kafka_cleanshutdown"), "the next start recovers"
@@ -343,7 +310,7 @@ def test_one_failing_log_does_not_stop_the_others() -> None:
 def test_damaged_checkpoints_and_unknown_files_lose_no_records() -> None:
     disk = MemoryDisk()
     manager = opened(disk)
-    append(manager.get_or_create(T0, topic_id=TOPIC_ID, now_ms=NOW), 5)
+    write_batches(manager.get_or_create(T0, topic_id=TOPIC_ID, now_ms=NOW), 5)
     manager.close()
     for name in ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "t-0/partition.metadata"):
         disk.replace_file(f"/data/{name}", b"nonsense")
@@ -359,7 +326,7 @@ def test_damaged_checkpoints_and_unknown_files_lose_no_records() -> None:
 
 def test_a_topic_configuration_applies_to_its_logs_when_it_changes() -> None:
     configs = {"t": LogConfig(max_message_bytes=1000), "u": LogConfig()}
-    manager = new_manager(MemoryDisk(), config_for=configs.__getitem__)
+    manager = written_logs.new_manager(MemoryDisk(), config_for=configs.__getitem__)
     manager.open(NOW)
     log = manager.get_or_create(T0, topic_id=None, now_ms=NOW)
     other = manager.get_or_create(TopicPartition("u", 0), topic_id=None, now_ms=NOW)
@@ -397,15 +364,15 @@ def test_jobs_run_in_a_loop_while_appends_go_on() -> None:
 
 def test_many_logs_fit_into_few_descriptors(tmp_path: Path) -> None:
     disk = SystemDisk()
-    manager = LogManager(disk, [f"{tmp_path}"], broker_id=1, entropy=random.Random(1), max_open_files=16)
+    manager = written_logs.new_manager(disk, f"{tmp_path}", max_open_files=16)
     manager.open(NOW)
     before = len(os.listdir("/proc/self/fd"))
     logs = [manager.get_or_create(TopicPartition("t", number), topic_id=TOPIC_ID, now_ms=NOW) for number in range(60)]
     for log in logs * 2:
-        append(log)
+        write_batches(log)
     assert len(os.listdir("/proc/self/fd")) <= before + 17
     manager.close()
-    manager = LogManager(disk, [f"{tmp_path}"], broker_id=1, entropy=random.Random(1), max_open_files=16)
+    manager = written_logs.new_manager(disk, f"{tmp_path}", max_open_files=16)
     manager.open(NOW)
     assert all(offsets(log) == [0, 1] for log in manager.logs.values())
     assert len(manager) == 60

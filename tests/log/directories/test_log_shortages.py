@@ -1,26 +1,18 @@
 """A lack of descriptors, memory or threads, and errors that nobody expects: a log goes on after them, or it stops."""
 
 import errno
-import random
 from collections.abc import Callable
 
 import pytest
+from written_logs import NOW, new_log, new_manager, offsets, opened
 
-from odradek.log import Log, LogConfig, LogManager, LogStorageError
+from odradek.log import Log, LogStorageError
 from odradek.log.segments.segment import Segment
 from odradek.model import StorageError
-from odradek.protocol.batches.record_batch import iterate_batches
 from odradek.protocol.batches.records import encode_batch
 from odradek.testing.simulation.disk import MemoryDisk, Survival
 
-NOW = 1_800_000_000_000
 SHORTAGES = [MemoryError(), OSError(errno.EMFILE, "Too many open files"), OSError(errno.ENOMEM, "no memory")]
-
-
-def new_log(disk: MemoryDisk, **config: object) -> Log:
-    disk.make_directories("/data")
-    disk.sync_directory("/")
-    return Log.open(disk, "/data/t-0", LogConfig(**config), now_ms=NOW)  # type: ignore[arg-type]
 
 
 def append(log: Log, *, size: int = 50) -> int:
@@ -31,14 +23,6 @@ def append(log: Log, *, size: int = 50) -> int:
     info = log.append(data, leader_epoch=0, now_ms=NOW)
     assert not info.duplicate
     return info.first_offset
-
-
-def offsets(log: Log) -> list[int]:
-    result, offset = [], log.log_start_offset
-    while data := log.read(offset, 1 << 20):
-        result += [header.base_offset for _, header in iterate_batches(data)]
-        offset = result[-1] + 1
-    return result
 
 
 def recovered(disk: MemoryDisk) -> list[int]:
@@ -270,10 +254,10 @@ def test_retention_without_a_descriptor_leaves_snapshots_for_later() -> None:
 def test_a_start_without_descriptors_fails_and_takes_no_directory_offline() -> None:
     """With its logs offline, the others would be led by brokers that lack what it has."""
     disk = MemoryDisk()
-    LogManager(disk, ["/a", "/b"], broker_id=1, entropy=random.Random(1)).open(NOW)
+    opened(disk, "/a", "/b")
     disk.kill()
     disk.most_open_files = 2
-    again = LogManager(disk, ["/a", "/b"], broker_id=1, entropy=random.Random(1))
+    again = new_manager(disk, "/a", "/b")
     with pytest.raises(StorageError, match=r"/a cannot be read: .*Too many open files.* \(raise ulimit -n\)"):
         again.open(NOW)
     assert not again.directories.offline

@@ -1,12 +1,12 @@
 """The values read from each of a log's files, and where reading ends. Row M1."""
 
-import random
 import struct
 import uuid
 
 from msgspec.structs import asdict
+from written_logs import NOW, opened, put
 
-from odradek.log import LogConfig, LogManager
+from odradek.log import LogConfig
 from odradek.log.inspection.file_contents import (
     Batch,
     CheckpointEntry,
@@ -30,17 +30,13 @@ from odradek.protocol.batches.record_batch import read_header, write_header
 from odradek.protocol.batches.records import encode_batch
 from odradek.testing.simulation.disk import MemoryDisk
 
-NOW = 1_800_000_000_000
 FIRST = "/data/t-0/00000000000000000000"
 
 
 def data_directory() -> MemoryDisk:
     disk = MemoryDisk()
     config = LogConfig(segment_bytes=400, index_interval_bytes=1)
-    manager = LogManager(
-        disk, ["/data"], broker_id=1, entropy=random.Random(3), config_for=lambda topic: config, cluster_id="c"
-    )
-    manager.open(NOW)
+    manager = opened(disk, config=config, cluster_id="c")
     log = manager.get_or_create(TopicPartition("t", 0), topic_id=uuid.UUID(int=9), now_ms=NOW)
     for number in range(6):
         records = [(NOW + number, b"k", None, (("h", b"x"), ("n", None))), (NOW + 5 + number, None, b"v" * 30, ())]
@@ -56,12 +52,6 @@ def rows(disk: MemoryDisk, path: str, *, records: bool = False) -> list[Row]:
     found = list(inspect(disk, path, records=records))
     assert disk.operations == before
     return found
-
-
-def put(disk: MemoryDisk, path: str, data: bytes) -> None:
-    file = disk.open(path, create=True)
-    file.truncate(0)
-    file.append([data])
 
 
 def test_a_batch_is_shown_with_its_header() -> None:

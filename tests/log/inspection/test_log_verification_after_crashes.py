@@ -3,6 +3,8 @@
 import random
 
 import pytest
+import written_logs
+from written_logs import NOW
 
 from odradek.log import LogConfig, LogManager
 from odradek.log.inspection.findings import Finding
@@ -12,15 +14,12 @@ from odradek.protocol.batches.record_batch import iterate_batches
 from odradek.protocol.batches.records import encode_batch
 from odradek.testing.simulation.disk import MemoryDisk, PowerCutError, Survival
 
-NOW = 1_800_000_000_000
 T0 = TopicPartition("t", 0)
 
 
 def new_manager(disk: MemoryDisk, *, flush_group: bool) -> LogManager:
     config = LogConfig(segment_bytes=700, index_interval_bytes=60, flush_group=flush_group)
-    return LogManager(
-        disk, ["/data"], broker_id=1, entropy=random.Random(1), config_for=lambda topic: config, cluster_id="c"
-    )
+    return written_logs.new_manager(disk, config=config, cluster_id="c")
 
 
 def live(manager: LogManager, chance: random.Random) -> None:

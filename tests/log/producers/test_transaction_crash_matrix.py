@@ -1,13 +1,17 @@
 """A crash at every change that a log with transactions makes to the disk, and what the next start knows of them.
 
 Row M1: whatever part of the log is left, the index of aborted transactions, the open ones and the last stable offset
-are those of just that part, whichever of them were in memory, half written, or from an earlier life.
+are those of just that part, whichever of them were in memory, half written, or from an earlier life. A run tries a
+fourth of the changes, and with `ODRADEK_SEEDS` all of them.
 """
 
-import random
+from functools import partial
 
 import pytest
+from crash_matrix import check_crashes, whole
+from sampling import crash_points
 from transactional_writer import DIRECTORY, NOW_MS, Outcome
+from written_logs import new_manager
 
 from odradek.log import Log, LogConfig, LogManager
 from odradek.log.inspection.verification import Verification
@@ -15,7 +19,7 @@ from odradek.model import TopicPartition
 from odradek.protocol.batches.control_records import ControlType, EndTransactionMarker
 from odradek.protocol.batches.record_batch import iterate_batches
 from odradek.protocol.batches.records import encode_batch
-from odradek.testing.simulation.disk import MemoryDisk, PowerCutError, Survival
+from odradek.testing.simulation.disk import MemoryDisk, Survival
 
 PARTITION = TopicPartition("t", 0)
 CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=200, retention_bytes=1800, file_delete_delay_ms=10)
@@ -33,18 +37,12 @@ class Life:
         self.synced = self.written = 0
 
     def manager(self) -> LogManager:
-        return LogManager(
-            self.disk,
-            ["/data"],
-            broker_id=1,
-            entropy=random.Random(1),
-            config_for=lambda topic: CONFIG,
-            max_open_files=4,
-        )
+        manager = new_manager(self.disk, config=CONFIG, max_open_files=4)
+        manager.open(self.now_ms)
+        return manager
 
     def run(self) -> None:
         manager = self.manager()
-        manager.open(self.now_ms)
         log = manager.get_or_create(PARTITION, topic_id=None, now_ms=self.now_ms)
         self.rounds(log, 2)
         log.flush()
@@ -62,7 +60,6 @@ class Life:
         manager.close()
         self.synced = self.written
         manager = self.manager()
-        manager.open(self.now_ms)
         log = manager.logs[PARTITION]
         self.rounds(log, 2)
         self.maintain(manager, log)
@@ -135,7 +132,6 @@ def contents(log: Log) -> bytes:
 def check(life: Life, *, is_synced_only: bool) -> None:
     """Start again, twice, and hold what is there against its own batches."""
     manager = life.manager()
-    manager.open(life.now_ms)
     log = manager.get(PARTITION)
     if log is None or not life.history:
         manager.kill()
@@ -157,7 +153,6 @@ def check(life: Life, *, is_synced_only: bool) -> None:
     manager.close()
     assert [each for each in Verification(life.disk).partition_directory(DIRECTORY) if each.is_damage] == []
     manager = life.manager()
-    manager.open(life.now_ms)
     log = manager.logs[PARTITION]
     assert log.reader.aborted_transactions(log.first_base_offset, log.written_offset) == known
     manager.kill()
@@ -167,25 +162,11 @@ CASES = {"killed": None, "power cut, everything unsynced lost": Survival.LOSE, "
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_transactions_survive_a_crash_at_any_change(case: str) -> None:
-    whole = MemoryDisk()
-    Life(whole).run()
-    names = whole.list(DIRECTORY)
+def test_transactions_survive_a_crash_at_any_change(case: str, seed: int) -> None:
+    disk = whole(Life).disk
+    names = disk.list(DIRECTORY)
     assert f"{0:020d}.log" not in names, "retention is a part of the script"
     assert sum(name.endswith(".txnindex") for name in names) > 1
-    for operation in range(1, whole.operations + 1):
-        disk = MemoryDisk(random.Random(operation))
-        disk.cut_power_at(operation)
-        life = Life(disk)
-        with pytest.raises(PowerCutError):
-            life.run()
-        survival = CASES[case]
-        if survival is None:
-            disk.kill()
-        else:
-            disk.cut_power(survival)
-        try:
-            check(life, is_synced_only=survival is not None)
-        except BaseException as error:
-            error.add_note(f"{case}: crash at operation {operation}")
-            raise
+    survival = CASES[case]
+    points = crash_points(disk.operations, seed)
+    check_crashes(Life, survival, partial(check, is_synced_only=survival is not None), points)

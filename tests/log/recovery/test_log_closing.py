@@ -3,35 +3,26 @@
 import errno
 import random
 import uuid
+from functools import partial
 from pathlib import Path
 
 import pytest
+import written_logs
+from written_logs import NOW, offsets
 
-from odradek.log import Log, LogConfig, LogManager
+from odradek.log import LogConfig, LogManager
 from odradek.log.checkpoints.checkpoint_file import RECOVERY_POINTS, decode_offsets
 from odradek.log.checkpoints.meta_properties import CLEAN_SHUTDOWN
 from odradek.model import TopicPartition
-from odradek.protocol.batches.record_batch import iterate_batches
 from odradek.protocol.batches.records import encode_batch
 from odradek.runtime import Disk, SystemDisk
 from odradek.testing.simulation.disk import MemoryDisk, PowerCutError
 
-NOW = 1_800_000_000_000
 BATCHES = 5
 SMALL = LogConfig(segment_bytes=200)
 
 
-def opened(disk: Disk, *directories: str, max_open_files: int = 512) -> LogManager:
-    manager = LogManager(
-        disk,
-        directories,
-        broker_id=1,
-        entropy=random.Random(3),
-        config_for=lambda topic: SMALL,
-        max_open_files=max_open_files,
-    )
-    manager.open(NOW)
-    return manager
+opened = partial(written_logs.opened, config=SMALL)
 
 
 def t(number: int) -> TopicPartition:
@@ -48,14 +39,6 @@ def written(disk: Disk, *directories: str, logs: int, max_open_files: int = 512)
     return manager
 
 
-def count(log: Log) -> int:
-    found, offset = 0, log.log_start_offset
-    while data := log.read(offset, 1 << 20):
-        headers = [header for _, header in iterate_batches(data)]
-        found, offset = found + len(headers), headers[-1].next_offset
-    return found
-
-
 def marked(disk: Disk, *directories: str) -> list[bool]:
     return [disk.exists(f"{directory}/{CLEAN_SHUTDOWN}") for directory in directories]
 
@@ -70,7 +53,7 @@ def test_several_threads_close_all_logs(tmp_path: Path, threads: int, max_open_f
     manager = opened(SystemDisk(), *directories)
     assert manager.were_closed
     assert list(manager) == sorted(t(number) for number in range(12))
-    assert {(count(log), log.recovery_point) for log in manager.logs.values()} == {(BATCHES, BATCHES)}
+    assert {(len(offsets(log)), log.recovery_point) for log in manager.logs.values()} == {(BATCHES, BATCHES)}
     manager.kill()
 
 
@@ -86,7 +69,9 @@ def test_a_failing_sync_leaves_its_directory_without_the_mark_and_the_others_wit
     assert record.getMessage().startswith("/a will be recovered at the next start: ")
     manager = opened(disk, "/a", "/b")
     assert not manager.were_closed
-    assert {count(log) for log in manager.logs.values()} == {BATCHES}, "the process has ended, and not the machine"
+    assert {len(offsets(log)) for log in manager.logs.values()} == {BATCHES}, (
+        "the process has ended, and not the machine"
+    )
     manager.kill()
 
 
@@ -104,7 +89,7 @@ def test_a_log_that_cannot_be_written_leaves_its_directory_without_the_mark(capl
     path = f"/a/{RECOVERY_POINTS}"
     assert decode_offsets(disk.read_file(path), path) == {t(0): BATCHES, t(1): 0, t(2): BATCHES}
     manager = opened(disk, "/a")
-    assert {count(log) for log in manager.logs.values()} == {BATCHES}
+    assert {len(offsets(log)) for log in manager.logs.values()} == {BATCHES}
     manager.kill()
 
 
@@ -127,7 +112,7 @@ def test_a_crash_during_shutdown_leaves_no_mark_beside_lost_records() -> None:
         for directory in ("/a", "/b"):
             if has_mark[directory]:
                 logs = [log for log in manager.logs.values() if log.directory.startswith(directory)]
-                assert [count(log) for log in logs] == [BATCHES], f"lost at operation {operation}"
+                assert [len(offsets(log)) for log in logs] == [BATCHES], f"lost at operation {operation}"
         manager.kill()
     assert outcomes >= {(False, False), (True, False)}, "the directories are sealed one after the other"
 

@@ -4,13 +4,15 @@ Row M1 and SPEC 12: nothing acknowledged under its durability mode is lost, and 
 A run tries a fourth of the changes, and `ODRADEK_SEEDS=5` all of them, with five states that a power cut may leave.
 """
 
-import random
 import uuid
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
+from crash_matrix import check_crashes, crash, crashed, noted, whole
 from msgspec.structs import replace
 from sampling import crash_points, seeds
+from written_logs import new_manager
 
 from odradek.log import Log, LogConfig, LogManager
 from odradek.model import TopicPartition
@@ -58,7 +60,6 @@ class Life:
 
     def run(self) -> None:
         manager = self.manager()
-        manager.open(self.now_ms)
         for partition in (KEPT, DELETED):
             self.promises[partition].may_be_gone = True
             manager.get_or_create(partition, topic_id=TOPIC_ID, now_ms=self.now_ms)
@@ -86,7 +87,6 @@ class Life:
         for promise in self.promises.values():
             promise.synced, promise.may_be_gone = promise.written, False
         manager = self.manager()
-        manager.open(self.now_ms)
         self.append(manager, KEPT, 5, leader_epoch=3)
         self.append(manager, DELETED, 4, leader_epoch=1)
         self.delete_records(manager, DELETED, 8)
@@ -96,14 +96,9 @@ class Life:
         manager.kill()
 
     def manager(self) -> LogManager:
-        return LogManager(
-            self.disk,
-            ["/data"],
-            broker_id=1,
-            entropy=random.Random(1),
-            config_for=lambda topic: self.config,
-            max_open_files=4,
-        )
+        manager = new_manager(self.disk, config=self.config, max_open_files=4)
+        manager.open(self.now_ms)
+        return manager
 
     def append(self, manager: LogManager, partition: TopicPartition, count: int, *, leader_epoch: int) -> None:
         """Append and write a few at a time; written means acknowledged."""
@@ -166,7 +161,6 @@ def contents(log: Log) -> dict[int, bytes]:
 def check(life: Life, *, is_synced_only: bool) -> None:
     """Start again, compare with what was promised, go on, and start once more."""
     manager = life.manager()
-    manager.open(life.now_ms)
     for partition, promise in life.promises.items():
         log = manager.get(partition)
         if log is None:
@@ -192,22 +186,17 @@ def check(life: Life, *, is_synced_only: bool) -> None:
     before = {partition: contents(log) for partition, log in manager.logs.items()}
     manager.close()
     manager = life.manager()
-    manager.open(life.now_ms)
     assert {partition: contents(log) for partition, log in manager.logs.items()} == before
     manager.kill()
 
 
 def operations_of(config: LogConfig) -> int:
-    disk = MemoryDisk()
-    life = Life(disk, config)
-    life.run()
-    operations = disk.operations
-    log = Log.open(disk, "/data/kept-0", config, now_ms=life.now_ms)
+    life = whole(partial(Life, config=config))
+    operations = life.disk.operations
+    log = Log.open(life.disk, "/data/kept-0", config, now_ms=life.now_ms)
     assert log.first_base_offset > 0, "retention is a part of the script"
     return operations
 
-
-SEEDS = seeds(1)
 
 CASES = {
     "killed": (CONFIG, None),
@@ -218,24 +207,6 @@ CASES = {
 }
 
 
-def crashed(config: LogConfig, survival: Survival | None, operation: int, seed: str) -> tuple[Life, MemoryDisk]:
-    """Return the promises at the script's `operation`th change of the disk, and the state that a crash leaves there."""
-    disk = MemoryDisk(random.Random(seed))
-    disk.cut_power_at(operation)
-    life = Life(disk, config)
-    with pytest.raises(PowerCutError):
-        life.run()
-    crash(disk, survival)
-    return life, disk
-
-
-def crash(disk: MemoryDisk, survival: Survival | None) -> None:
-    if survival is None:
-        disk.kill()
-    else:
-        disk.cut_power(survival)
-
-
 @pytest.mark.parametrize("case", ["killed", "power cut, anything may happen"])
 def test_a_second_crash_at_any_change_of_the_recovery_loses_nothing_either(case: str, seed: int) -> None:
     """A few first crashes (they are many), and then one at every change that its recovery makes."""
@@ -243,34 +214,25 @@ def test_a_second_crash_at_any_change_of_the_recovery_loses_nothing_either(case:
     second_crashes = 0
     for operation in crash_points(operations_of(config), seed)[::9]:
         for second in range(1, 1000):
-            life, disk = crashed(config, survival, operation, f"{operation}")
-            disk.cut_power_at(disk.operations + second)
-            manager = life.manager()
+            life = crashed(partial(Life, config=config), survival, operation)
+            life.disk.cut_power_at(life.disk.operations + second)
             try:
-                manager.open(life.now_ms)
+                life.manager()
             except PowerCutError:
                 second_crashes += 1
-                crash(disk, survival)
+                crash(life.disk, survival)
             else:
                 break
-            try:
+            with noted(f"crash at operation {operation}, then at {second} of its recovery"):
                 check(life, is_synced_only=survival is not None)
-            except BaseException as error:
-                error.add_note(f"{case}: crash at operation {operation}, then at {second} of its recovery")
-                raise
     assert second_crashes > 30
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_crash_at_any_change_loses_nothing_that_was_promised(case: str, seed: int) -> None:
     config, survival = CASES[case]
-    count = operations_of(config)
-    assert count > 150
-    for operation in crash_points(count, seed):
-        for state in SEEDS if survival is Survival.ANY else range(1):
-            life, _ = crashed(config, survival, operation, f"{operation} {state}")
-            try:
-                check(life, is_synced_only=survival is not None)
-            except BaseException as error:
-                error.add_note(f"{case}: crash at operation {operation}, state {state}")
-                raise
+    states = seeds(1) if survival is Survival.ANY else range(1)
+    points = crash_points(operations_of(config), seed)
+    check_crashes(
+        partial(Life, config=config), survival, partial(check, is_synced_only=survival is not None), points, states
+    )

@@ -1,46 +1,32 @@
 """How a broker opens its logs: several at a time, with lines that say how far it is, and despite what is damaged."""
 
 import logging
-import random
 import uuid
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
+import written_logs
+from written_logs import NOW, offsets, write_batches
 
 from odradek.log import Log, LogConfig, LogManager, LogStorageError
 from odradek.log.checkpoints.checkpoint_file import decode_offsets
 from odradek.log.directories.loading_progress import LoadingStoppedError
 from odradek.model import StorageError, TopicPartition
-from odradek.protocol.batches.record_batch import HEADER_SIZE, iterate_batches
-from odradek.protocol.batches.records import encode_batch
+from odradek.protocol.batches.record_batch import HEADER_SIZE
 from odradek.runtime import Disk, SystemDisk
 from odradek.testing.simulation.disk import MemoryDisk
 
-NOW = 1_800_000_000_000
 TOPIC_ID = uuid.UUID(int=9)
 SMALL = LogConfig(segment_bytes=400)
 
 
-def new_manager(disk: Disk, *directories: str, max_open_files: int = 512) -> LogManager:
-    return LogManager(
-        disk,
-        directories or ("/data",),
-        broker_id=1,
-        entropy=random.Random(3),
-        config_for=lambda topic: SMALL,
-        max_open_files=max_open_files,
-    )
+new_manager = partial(written_logs.new_manager, config=SMALL)
 
 
 def t(number: int) -> TopicPartition:
     return TopicPartition("t", number)
-
-
-def append(log: Log, count: int) -> None:
-    for _ in range(count):
-        log.append(encode_batch([(NOW, None, b"x" * 50, ())]), leader_epoch=0, now_ms=NOW)
-    log.write()
 
 
 def killed(disk: Disk, *directories: str, logs: int, batches: int = 5) -> None:
@@ -48,16 +34,8 @@ def killed(disk: Disk, *directories: str, logs: int, batches: int = 5) -> None:
     manager = new_manager(disk, *directories)
     manager.open(NOW)
     for number in range(logs):
-        append(manager.get_or_create(t(number), topic_id=TOPIC_ID, now_ms=NOW), batches)
+        write_batches(manager.get_or_create(t(number), topic_id=TOPIC_ID, now_ms=NOW), batches)
     manager.kill()
-
-
-def count(log: Log) -> int:
-    found, offset = 0, log.log_start_offset
-    while data := log.read(offset, 1 << 20):
-        headers = [header for _, header in iterate_batches(data)]
-        found, offset = found + len(headers), headers[-1].next_offset
-    return found
 
 
 class Ticks:
@@ -87,7 +65,7 @@ def test_several_threads_load_the_same_logs(tmp_path: Path, threads: int, max_op
     manager.directories.lock()
     manager.load(NOW, threads=threads)
     assert list(manager) == sorted(t(number) for number in range(60))
-    assert {count(log) for log in manager.logs.values()} == {20}
+    assert {len(offsets(log)) for log in manager.logs.values()} == {20}
     assert {manager.topic_id(each) for each in manager} == {TOPIC_ID}
     assert manager.pool.open_files <= max_open_files
     manager.close()
@@ -122,7 +100,7 @@ def test_a_clean_start_logs_only_its_duration(caplog: pytest.LogCaptureFixture) 
     disk = MemoryDisk()
     manager = new_manager(disk)
     manager.open(NOW)
-    append(manager.get_or_create(t(0), topic_id=TOPIC_ID, now_ms=NOW), 3)
+    write_batches(manager.get_or_create(t(0), topic_id=TOPIC_ID, now_ms=NOW), 3)
     manager.close()
     manager = new_manager(disk)
     manager.directories.lock()
@@ -148,7 +126,7 @@ def test_a_start_that_is_stopped_keeps_what_it_recovered() -> None:
     manager = new_manager(disk)
     manager.directories.lock()
     manager.load(NOW)
-    assert [count(log) for log in manager.logs.values()] == [5] * 20
+    assert [len(offsets(log)) for log in manager.logs.values()] == [5] * 20
     assert sum(log.recovery_point == 5 for log in manager.logs.values()) == done, "these were not read again"
     manager.close()
     assert disk.exists("/data/.kafka_cleanshutdown")
@@ -171,7 +149,7 @@ def test_a_start_that_is_stopped_forgets_no_deleted_records() -> None:
     manager = new_manager(disk)
     manager.open(NOW)
     for number in range(4):
-        append(manager.get_or_create(t(number), topic_id=TOPIC_ID, now_ms=NOW), 5)
+        write_batches(manager.get_or_create(t(number), topic_id=TOPIC_ID, now_ms=NOW), 5)
         manager.logs[t(number)].advance_log_start_offset(2)
     manager.close()
     manager = new_manager(disk)
@@ -191,7 +169,7 @@ def test_high_watermarks_survive_a_restart() -> None:
     manager.open(NOW)
     for number, committed in enumerate((5, 3, 9)):
         log = manager.get_or_create(t(number), topic_id=TOPIC_ID, now_ms=NOW)
-        append(log, 5)
+        write_batches(log, 5)
         log.producers.committed(committed)
     manager.maintenance.run(NOW)
     path = "/data/replication-offset-checkpoint"
@@ -213,7 +191,7 @@ def test_a_plan_of_checkpoints_never_replaces_a_newer_one() -> None:
     manager = new_manager(disk)
     manager.open(NOW)
     log = manager.get_or_create(t(0), topic_id=TOPIC_ID, now_ms=NOW)
-    append(log, 20)
+    write_batches(log, 20)
     manager.maintenance.run(NOW)
     late = manager.checkpoints.plan()
     before = log.recovery_point
@@ -221,7 +199,7 @@ def test_a_plan_of_checkpoints_never_replaces_a_newer_one() -> None:
     manager.checkpoints.write(late)
     path = "/data/recovery-point-offset-checkpoint"
     assert decode_offsets(disk.read_file(path), "")[t(0)] < before
-    append(log, 20)
+    write_batches(log, 20)
     last = manager.checkpoints.plan()
     manager.kill()
     content = disk.read_file(path)
@@ -252,7 +230,7 @@ def with_trouble(cause: Callable[[Disk], object], caplog: pytest.LogCaptureFixtu
     manager = new_manager(disk, "/data", "/more")
     manager.open(NOW)
     for number in range(3):
-        append(manager.get_or_create(t(number), topic_id=TOPIC_ID, now_ms=NOW), 5)
+        write_batches(manager.get_or_create(t(number), topic_id=TOPIC_ID, now_ms=NOW), 5)
     manager.logs[t(1)].advance_log_start_offset(2)
     manager.close()
     cause(disk)
@@ -295,7 +273,7 @@ def test_a_log_that_cannot_be_opened_takes_only_its_partition_offline(
     assert list(manager) == [t(0), t(2)]
     with pytest.raises(LogStorageError, match="/more/t-1"):
         manager.get_or_create(t(1), topic_id=TOPIC_ID, now_ms=NOW)
-    append(manager.logs[t(2)], 1)
+    write_batches(manager.logs[t(2)], 1)
     manager.maintenance.run(NOW)
     disk = manager.pool.disk
     for name, offset in (("recovery-point", 5), ("log-start", 2)):
@@ -338,7 +316,7 @@ def test_a_crash_while_a_log_is_recovered_is_no_damage() -> None:
     """Recovery is interrupted by its watcher in the middle of a log; what is there afterwards is as good as before."""
     disk = MemoryDisk()
     log = Log.open(disk, "/data/t-0", SMALL, now_ms=NOW)
-    append(log, 20)
+    write_batches(log, 20)
     files = sum(name.endswith(".log") for name in disk.list("/data/t-0"))
     assert files > 3
     for stop_at in range(1, files + 1):
@@ -354,4 +332,4 @@ def test_a_crash_while_a_log_is_recovered_is_no_damage() -> None:
         with pytest.raises(LoadingStoppedError):
             Log.open(disk, "/data/t-0", SMALL, now_ms=NOW, watch=watch)
         disk.kill()
-    assert count(Log.open(disk, "/data/t-0", SMALL, now_ms=NOW)) == 20
+    assert len(offsets(Log.open(disk, "/data/t-0", SMALL, now_ms=NOW))) == 20

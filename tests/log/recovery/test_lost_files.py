@@ -1,13 +1,12 @@
 """Acknowledged records that are missing after a clean shutdown are reported. Row M1."""
 
 from pathlib import Path
-from random import Random
 
 import pytest
+import written_logs
 from test_misleading_indexes import OFFSET_ENTRY, TIME_ENTRY, opened, read, rows, written
 from written_logs import FIRST, FOLDER, NOW, data_directory, put, segments
 
-from odradek.log.directories.log_manager import LogManager
 from odradek.log.errors import LogStorageError
 from odradek.model import TopicPartition
 from odradek.protocol.errors import CorruptBatchError
@@ -115,8 +114,7 @@ def test_a_missing_folder_is_a_loss_unless_another_directory_has_the_log() -> No
     disk.make_directories(f"/other/{PARTITION}")
     for name in disk.list(f"{FOLDER}.away"):
         disk.replace_file(f"/other/{PARTITION}/{name}", disk.read_file(f"{FOLDER}.away/{name}"))
-    both = LogManager(disk, [*manager.directories.paths, "/other"], broker_id=1, entropy=Random(1))
-    both.open(NOW)
+    both = written_logs.opened(disk, *manager.directories.paths, "/other")
     assert (len(both.lost_records), PARTITION in both.logs) == (0, True)
 
 

@@ -8,9 +8,16 @@ import asyncio
 
 import pytest
 
+from odradek.broker.cluster.registration.broker_session import BrokerSession, prepare_tree
+from odradek.broker.cluster.registration.fencing import Fence
+from odradek.broker.cluster.registration.registration import prepare_nothing
 from odradek.broker.replication.partition import Partition
+from odradek.config import BrokerConfig, ListenerAddress
 from odradek.controller import NewTopic
+from odradek.metadata import paths
 from odradek.model import KafkaError, TopicPartition
+from odradek.stores import MemoryStore, MemoryTree
+from odradek.testing import Simulation
 from odradek.testing.world import SESSION_TIMEOUT_S, World, until
 
 SEEDS = range(6)
@@ -124,3 +131,30 @@ def test_a_controller_that_all_others_refuse_waits_for_their_sessions(seed: int)
         await until(lambda: [len(each.isr) for each in leading(world).values()] == [3])
 
     play(seed, scene)
+
+
+def test_a_session_that_ends_while_a_removed_broker_waits_is_a_new_session() -> None:
+    async def main() -> None:
+        tree, runtime = MemoryTree(), simulation.runtime()
+        store = MemoryStore(tree)
+        await prepare_tree(store, runtime.entropy)
+        endpoints = (ListenerAddress("PLAINTEXT", "host", 9092),)
+        fence = Fence(store, runtime.clock)
+        session = BrokerSession(
+            store, 0, lambda: endpoints, BrokerConfig(), runtime.clock, fence=fence, wake=lambda: None
+        )
+        await session.join(prepare=prepare_nothing)
+        assert await session.renew()
+        await store.delete(paths.broker(0))
+        await asyncio.sleep(0)  # the watch fires
+        renewing = asyncio.ensure_future(session.renew())
+        await asyncio.sleep(0.5)
+        tree.expire(store.session_id)
+        assert await renewing
+        assert session.session == store.session_id
+        assert not await session.renew()
+        session.stop()
+        await store.close()
+
+    simulation = Simulation(1)
+    simulation.run(main())

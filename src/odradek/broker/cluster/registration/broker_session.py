@@ -104,7 +104,8 @@ class BrokerSession:
             except BaseException:
                 self._may_have_expired = True
                 raise
-            self.epoch, self.session = node.created, node.owner
+            # The session may have ended meanwhile.
+            lost, self.epoch, self.session = node.owner != self.session, node.created, node.owner
         return lost
 
     async def is_reachable(self) -> bool:

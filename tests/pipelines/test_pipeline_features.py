@@ -165,6 +165,7 @@ def test_a_bad_row_fails_its_pipeline_and_no_other(
     assert "fields (the value is not JSON); their fields are null" in str(caught.value)
     states = [(each.state, each.restarts) for each in seen[-1]]
     assert states == [(State.FAILED, 0), (State.DONE, 0), (State.FAILED, 0)]
+    assert [each.figures.bad_rows for each in seen[-1]] == [0, 1, 1]
     assert pq.read_table(tmp_path / "o2")["number"].to_pylist() == [0, 1, None]
 
 

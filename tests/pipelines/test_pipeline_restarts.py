@@ -176,6 +176,19 @@ def test_figures_of_earlier_attempts_are_added_up(clock: ManualClock, runtime: A
     assert run.poll().figures.batches == 5
 
 
+def test_batches_that_end_between_the_last_poll_and_the_failure_count(clock: ManualClock, runtime: Any, job: Any):
+    unseen = Failure()
+    unseen.figures = figures(2)
+    run = PipelineRun(None, job(limit=1), runtime, Attempts([[Failure()], [figures(0), unseen], [figures(3)]]))
+    for _ in range(3):
+        clock.now += 60
+        status = run.poll()
+    assert (status.state, status.restarts, status.figures.batches) == (State.RESTARTING, 2, 2)
+    clock.now += 60
+    run.poll()
+    assert run.poll().figures.batches == 5
+
+
 def test_a_stopped_pipeline_is_not_done(runtime: Any, job: Any):
     run = PipelineRun(None, job(), runtime, Attempts([[figures(1), figures(1), figures(1)]]))
     run.poll()

@@ -40,8 +40,11 @@ _log = logging.getLogger("odradek.pipelines")
 class AttemptFailedError(OdradekError):
     """A query did not start, or failed, by `failure`.
 
-    `details` is Spark's whole text. With `is_final`, a retry would fail again.
+    `details` is Spark's whole text. With `is_final`, a retry would fail again. `figures` are the attempt's last counts,
+    None if it did not start.
     """
+
+    figures: Figures | None = None
 
     def __init__(self, failure: OdradekError, *, details: str, is_final: bool) -> None:
         super().__init__(str(failure))
@@ -116,6 +119,13 @@ class QueryAttempt:
     def poll(self) -> tuple[Figures, bool]:
         if not self._is_open:
             return self._figures, False
+        try:
+            return self._poll()
+        except AttemptFailedError as error:
+            error.figures = self._figures
+            raise
+
+    def _poll(self) -> tuple[Figures, bool]:
         active = bool(self._query.isActive)
         # Read after `isActive`, so that the last report of an ended query is included.
         reports = self._query.recentProgress

@@ -124,6 +124,7 @@ class PipelineRun:
                 attempt.stop()
                 self._count(attempt.poll()[0])
         except expected as error:
+            self._count(getattr(error, "figures", None))
             _log.info("%s failed while it was stopped: %s", self.pipeline.name, error)
         finally:
             # Also after another interrupt, so that no later `poll` restarts it.
@@ -136,7 +137,9 @@ class PipelineRun:
         except AttemptFailedError as error:
             self._fail(error)
 
-    def _count(self, figures: Figures) -> None:
+    def _count(self, figures: Figures | None) -> None:
+        if figures is None:
+            return
         if figures.batches and self._failures_in_a_row:
             self._failures_in_a_row = 0
             self._status = replace(self._status, error=None)
@@ -144,6 +147,7 @@ class PipelineRun:
 
     def _fail(self, error: AttemptFailedError) -> None:
         self._attempt = None
+        self._count(error.figures)
         self._check_interrupts()
         self._earlier = self._status.figures
         self.details = error.details

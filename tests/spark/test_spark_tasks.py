@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka.admin import NewTopic
 from msgspec.structs import replace
 
+from odradek.clients import Admin
 from odradek.clients.cluster import NoBrokerError
 from odradek.model import ConfigurationError, KafkaError, OdradekError, TopicPartition
 from odradek.spark.options import Subscribe, parse_read_options, parse_write_options
@@ -20,6 +21,7 @@ from odradek.spark.reading.planning import DataLossError, OffsetRange
 from odradek.spark.reading.scan import ScanTask, scan
 from odradek.spark.reading.worker_clients import close_worker_clients
 from odradek.spark.settings import ScanSettings, client_settings
+from odradek.spark.writing import retention
 from odradek.spark.writing.sink import WriteResult, write
 from odradek.testing.servers.odradek_process import ServedBroker
 
@@ -252,9 +254,18 @@ def test_a_column_timestamp_is_ignored_unless_an_option_includes_it(bootstrap: s
 
 
 def test_records_beyond_the_retention_are_warned_of_once(
-    bootstrap: str, topic: str, admin: Any, caplog: pytest.LogCaptureFixture
+    bootstrap: str, topic: str, admin: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sink(bootstrap, [times(OLD)], topic=topic, includeTimestamp="true")
+    asked = []
+
+    def counted(**settings: Any) -> Admin:
+        asked.append(settings)
+        return Admin(**settings)
+
+    monkeypatch.setattr(retention, "Admin", counted)
+    for _ in range(3):
+        sink(bootstrap, [times(OLD)], topic=topic, includeTimestamp="true")
+    assert len(asked) == 1, "of each process, not of each task"
     assert not caplog.records, "this cluster keeps records forever"
     short = f"{topic}.short"
     config = {"retention.ms": "86400000", "segment.bytes": "1000000"}

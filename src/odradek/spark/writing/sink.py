@@ -21,7 +21,7 @@ from odradek.model import ConfigurationError
 from odradek.runtime import system_runtime
 from odradek.spark.options import WriteOptions
 from odradek.spark.settings import SinkSettings, client_settings, shared_keywords
-from odradek.spark.writing.retention import RetentionCheck
+from odradek.spark.writing.retention import check_retention
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,10 +60,7 @@ class _Writer:
         self._settings = client_settings(SinkSettings, options.bootstrap_servers, options.client, in_task=True)
         self._runtime = system_runtime()
         self._producer = Producer(runtime=self._runtime, **_producer_keywords(self._settings))
-        self._topic = options.topic
-        self._retention: RetentionCheck | None = None
-        if options.include_timestamp:
-            self._retention = RetentionCheck(shared_keywords(options.bootstrap_servers, options.client))
+        self._options = options
         self._sent: deque[SentRows] = deque()
         self._records = 0
         self._is_started = False
@@ -73,13 +70,14 @@ class _Writer:
         if not self._is_started:
             await self._producer.start()
             self._is_started = True
-        for topic, rows in _by_topic(batch, self._topic):
+        for topic, rows in _by_topic(batch, self._options.topic):
             numbers = await self._producer.partitions_for(topic)
             columns = _sent_columns(
-                batch, rows, self._place(batch, rows, topic, numbers), with_timestamp=self._retention is not None
+                batch, rows, self._place(batch, rows, topic, numbers), with_timestamp=self._options.include_timestamp
             )
-            if self._retention is not None and (oldest_ms := _oldest_ms(columns)) is not None:
-                await self._retention.check(topic, oldest_ms, self._runtime.clock.now_ms())
+            if self._options.include_timestamp and (oldest_ms := _oldest_ms(columns)) is not None:
+                admin = shared_keywords(self._options.bootstrap_servers, self._options.client)
+                await check_retention(admin, topic, oldest_ms, self._runtime.clock.now_ms())
             self._sent += await self._producer.send_arrow(columns, topic, max_batch_bytes=self._settings.batch_size)
         while self._sent and self._sent[0].offsets.done():
             self._records += len(self._sent.popleft().offsets.result())

@@ -14,6 +14,7 @@ from odradek.broker import handlers
 from odradek.broker.serving.admission import Admission
 from odradek.broker.serving.api_permissions import PERMISSIONS
 from odradek.broker.serving.apis import apis
+from odradek.groups import ClassicGroup
 from odradek.model import ErrorCode
 from odradek.protocol.api import ApiKey
 from odradek.protocol.batches.records import encode_batch
@@ -124,7 +125,7 @@ class Setting:
         return (
             {name: (topic.topic_id, len(topic.partitions)) for name, topic in broker.image.topics.items()},
             {key: (log.log_start_offset, log.log_end_offset) for key, log in broker.logs.logs.items()},
-            {name: (len(group.members), group.state) for name, group in machine.classic.groups.items()},
+            {each.group_id: (len(each.members), each.state) for each in machine.groups.of_type(ClassicGroup)},
             dict(machine.offsets.of(GROUP)),
             dict(broker.image.broker_configs),
         )

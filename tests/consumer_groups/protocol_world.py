@@ -72,7 +72,9 @@ class Coordinator:
     @property
     def group(self) -> ConsumerGroup:
         """Return the group as the machine has it."""
-        return self.log.machine.consumer.groups[GROUP]
+        group = self.log.consumer_group(GROUP)
+        assert group is not None
+        return group
 
     def ask(self, request: Any) -> Any:
         """Return the reply to a request, an error as `KafkaError`; None if it did not leave."""

@@ -122,4 +122,4 @@ def test_a_member_of_whom_only_the_partitions_are_known_has_to_join_again() -> N
     reply: Any = at.ask(ConsumerGroupHeartbeatRequest(member_id="m", member_epoch=member.epoch))
     assert isinstance(reply, KafkaError)
     assert reply.code is ErrorCode.unknown_member_id
-    assert GROUP in at.log.machine.consumer.groups
+    assert at.log.consumer_group(GROUP) is not None

@@ -163,7 +163,8 @@ def test_classic_members_and_conversions_are_reported() -> None:
         at.wait(100)
     report = journal.last()
     assert (report.group_type, report.cause.text) == ("classic", "one left")
-    assert at.log.machine.classic.groups[GROUP].ownership is not None
+    assert (group := at.log.group(GROUP)) is not None
+    assert group.ownership is not None
 
 
 def test_a_rebalance_whose_records_are_lost_is_not_reported() -> None:

@@ -46,7 +46,7 @@ def steps(at: Coordinator, clients: Iterable[Any], *, rounds: int = 12) -> None:
 
 
 def classic_state(at: Coordinator) -> State | None:
-    group = at.log.machine.classic.groups.get(GROUP)
+    group = at.log.group(GROUP)
     return None if group is None else group.state
 
 
@@ -66,13 +66,13 @@ def test_a_classic_group_becomes_a_consumer_group_and_a_classic_one_again(assign
     described = at.ask(ConsumerGroupDescribeRequest())
     assert sorted(member.is_classic for member, _ in described.members) == [False, False, True, True]
     assert at.ask(DescribeRequest()).code is ErrorCode.group_id_not_found
-    assert durable(replayed(at).consumer.groups[GROUP]) == durable(at.group)
+    assert durable(replayed(at)) == durable(at.group)
 
     for each in new:
         each.leave(at)
     steps(at, old)
     assert (classic_state(at), [each.count for each in old]) == (State.STABLE, [2, 2])
-    assert GROUP not in at.log.machine.consumer.groups
+    assert at.log.consumer_group(GROUP) is None
     assert [error for each in (*old, *new) for error in each.errors] == []
 
 
@@ -147,7 +147,8 @@ def test_a_member_that_has_only_got_its_id_joins_the_group_that_becomes_a_consum
     at = coordinator(migration_policy=policy)
     old, new = ClassicClient("a", ["t"]), Member("one", ["t"])
     old.step(at)
-    assert list(at.log.machine.classic.groups[GROUP].pending_members) == [old.member_id]
+    assert (group := at.log.group(GROUP)) is not None
+    assert list(group.pending_members) == [old.member_id]
     new.heartbeat(at)
     assert (new.errors, classic_state(at)) == ([], None)
     steps(at, [old, new])

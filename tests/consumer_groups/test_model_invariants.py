@@ -146,7 +146,7 @@ class History:
 
     @property
     def group(self) -> ConsumerGroup | None:
-        return self.at.log.machine.consumer.groups.get(GROUP)
+        return self.at.log.consumer_group(GROUP)
 
     def check(self) -> None:
         group = self.group
@@ -178,7 +178,7 @@ class History:
         assert group is not None
         assert sorted(group.members) == sorted(member.name for member in self.members)
         self.check_shares()
-        assert durable(replayed(self.at).consumer.groups[GROUP]) == durable(group)
+        assert durable(replayed(self.at)) == durable(group)
 
     def check_shares(self) -> None:
         """Every partition of a subscribed topic has one owner; with one subscription, shares differ by one at most."""
@@ -215,8 +215,8 @@ def check_group(group: ConsumerGroup) -> None:
         assert not any(member.assigned.get(topic, frozenset()) & numbers for topic, numbers in member.revoking.items())
 
 
-def replayed(at: Coordinator) -> GroupCoordinatorMachine:
-    """Return a machine that read the committed records as bytes, of each key the last one only."""
+def replayed(at: Coordinator) -> ConsumerGroup:
+    """Return the group of a machine that read the committed records as bytes, of each key the last one only."""
     last: dict[bytes, tuple[int, Any]] = {}
     for offset, record in enumerate(at.log.committed):
         key, value = _CODEC.encode(record)
@@ -224,7 +224,8 @@ def replayed(at: Coordinator) -> GroupCoordinatorMachine:
     machine = GroupCoordinatorMachine(GroupSettings, OffsetSettings)
     for offset, record in sorted(last.values(), key=lambda each: each[0]):
         machine.apply(record, offset, NO_PRODUCER)
-    return machine
+    (group,) = machine.groups.of_type(ConsumerGroup)
+    return group
 
 
 @pytest.mark.parametrize("block", range(10))

@@ -204,7 +204,7 @@ def test_a_loaded_coordinator_starts_sessions_and_revocations_anew() -> None:
     assert list(at.group.members) == ["two"]
     at.wait(SESSION_MS - REBALANCE_MS)
     assert list(at.group.members) == []
-    assert GROUP in at.log.machine.consumer.groups
+    assert at.log.consumer_group(GROUP) is not None
 
 
 def test_silent_members_expire_although_records_of_others_cannot_be_appended() -> None:

@@ -62,7 +62,7 @@ def test_a_request_that_is_wrong_by_itself_gets_kafkas_error(changes: Any, code:
     assert refused.code is code
     assert text in str(refused)
     assert at.log.committed == []
-    assert GROUP not in at.log.machine.consumer.groups
+    assert at.log.consumer_group(GROUP) is None
 
 
 @pytest.mark.parametrize("epoch", [1, 3])
@@ -207,8 +207,7 @@ def test_a_group_is_deleted_with_its_offsets_when_it_has_no_members() -> None:
     assert str(at.ask(ConsumerGroupDescribeRequest())) == f"Group {GROUP} not found."
     assert at.ask(FetchOffsetsRequest()).values == {}
     at.log.load(at.now_ms)
-    assert at.log.machine.classic.groups == {}
-    assert at.log.machine.consumer.groups == {}
+    assert at.log.machine.groups.by_id == {}
 
 
 def test_offsets_of_a_group_without_members_expire_and_the_group_goes_with_the_last() -> None:
@@ -219,7 +218,7 @@ def test_offsets_of_a_group_without_members_expire_and_the_group_goes_with_the_l
     one.leave(at)
     for _ in range(8):
         at.wait(24 * 3_600_000)
-    assert at.log.machine.consumer.groups == {}
+    assert at.log.consumer_group(GROUP) is None
     assert at.ask(FetchOffsetsRequest()).values == {}
 
 
@@ -255,26 +254,25 @@ def test_an_empty_group_changes_its_kind_with_its_first_member_and_keeps_its_off
     at.wait(3_000)
     generation = at.reply(joining).generation
     at.ask(SyncRequest(member_id="classic", generation=generation, assignments=(("classic", b"x"),)))
-    assert at.log.machine.consumer.groups == {}
+    assert at.log.consumer_group(GROUP) is None
     assert str(at.ask(ConsumerGroupDescribeRequest())) == f"Group {GROUP} is not a consumer group."
     one.heartbeat(at)
     assert one.errors == [ErrorCode.group_id_not_found]
 
     at.ask(LeaveRequest(members=(LeavingMember(member_id="classic"),)))
     assert one.heartbeat(at).member_epoch == 1
-    assert at.log.machine.classic.groups == {}
+    assert at.log.group(GROUP) is None
     assert at.ask(FetchOffsetsRequest()).values[FIRST].offset == 5
     at.log.load(at.now_ms)
-    assert at.log.machine.classic.groups == {}
-    assert list(at.log.machine.consumer.groups) == [GROUP]
+    assert at.log.consumer_group(GROUP) is not None
 
 
 def test_offsets_without_a_group_belong_to_the_group_of_the_consumer_protocol_that_begins_later() -> None:
     at = Coordinator({"t": 1})
     assert commit(at, "", -1) is ErrorCode.none
-    assert list(at.log.machine.classic.groups) == [GROUP]
+    assert at.log.group(GROUP) is not None
     settle(at, [Member("one", ["t"])])
-    assert at.log.machine.classic.groups == {}
+    assert at.log.group(GROUP) is None
     assert at.ask(FetchOffsetsRequest()).values[FIRST].offset == 5
 
 

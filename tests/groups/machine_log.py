@@ -4,10 +4,16 @@ from collections.abc import Callable, Iterable
 
 from odradek.coordination import NO_PRODUCER, CoordinatorResult, Now, Reply
 from odradek.groups import ClassicGroup, GroupCoordinatorMachine, GroupRecord, GroupSettings, OffsetSettings
+from odradek.groups.consumer.consumer_group import ConsumerGroup
 from odradek.groups.consumer.settings import ConsumerGroupSettings
 from odradek.groups.messages import Request
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode
+
+
+def classic_groups(machine: GroupCoordinatorMachine) -> dict[str, ClassicGroup]:
+    """Return the classic groups of a machine, by id."""
+    return {group.group_id: group for group in machine.groups.of_type(ClassicGroup)}
 
 
 class MachineLog:
@@ -46,8 +52,13 @@ class MachineLog:
         self._take(self.machine.on_elected(self.image, Now(now_ms, now_ms)), now_ms)
 
     def group(self, group_id: str) -> ClassicGroup | None:
-        """Return a group as the machine has it."""
-        return self.machine.classic.groups.get(group_id)
+        """Return a classic group as the machine has it."""
+        return classic_groups(self.machine).get(group_id)
+
+    def consumer_group(self, group_id: str) -> ConsumerGroup | None:
+        """Return a group of the consumer protocol as the machine has it."""
+        group = self.machine.groups.by_id.get(group_id)
+        return group if isinstance(group, ConsumerGroup) else None
 
     def handle(self, group_id: str, request: Request, to: object, now_ms: int) -> None:
         """Handle a request."""

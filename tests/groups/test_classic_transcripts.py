@@ -185,7 +185,7 @@ class Play:
 
     def coordinator_resigns(self, *_: object) -> None:
         self.log.unload(ErrorCode.not_coordinator)
-        self.log.machine.classic.groups.clear()
+        self.log.machine.groups.by_id.clear()
 
     def coordinator_dies(self, _: str, options: dict[str, str], now_ms: int) -> None:
         """Kill the coordinator; the next one loads the committed records, or with `survives=all` all appended ones."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from machine_log import classic_groups
 
 from odradek.broker.coordinators import coordinator_context
 from odradek.broker.coordinators.coordinator_loader import LedPartition, LoadSummary
@@ -359,6 +360,6 @@ def test_tombstones_remove_offsets_and_groups_and_unknown_records_are_skipped() 
     with pytest.raises(MalformedMessageError):
         replay.record(GROUP_RECORDS.encode(GroupMetadataKey(group="j"), None)[0], b"\x00\x63")
     replay.record(None, b"x")
-    groups = replay.machine.classic.groups
+    groups = classic_groups(replay.machine)
     assert {group_id: group.generation for group_id, group in groups.items()} == {"g": 3, "h": 0}
     assert replay.offsets("h") == {0: 1}

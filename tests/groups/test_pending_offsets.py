@@ -5,6 +5,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from machine_log import classic_groups
 
 from odradek.coordination import NO_PRODUCER, CoordinatorResult, Now
 from odradek.groups import (
@@ -57,7 +58,7 @@ def test_a_deleted_group_has_no_offsets_when_a_transaction_commits_later() -> No
     at.commit("g", 1, 3, PRODUCER)
     at.take(at.machine.handle("g", DeleteGroupRequest(), object(), NOW))
     at.machine.end_transaction(PRODUCER, committed=True)
-    assert (at.machine.classic.groups, at.offsets("g")) == ({}, {})
+    assert (at.machine.groups.by_id, at.offsets("g")) == ({}, {})
 
 
 @pytest.mark.parametrize("last", [NO_PRODUCER, PRODUCER + 1])
@@ -90,11 +91,11 @@ def test_offsets_of_a_group_whose_record_was_deleted_keep_a_group_that_can_be_li
     at.commit("g", 0, 1)
     at.apply(GroupMetadataRecord("g", value))
     at.apply(GroupMetadataRecord("g", None))
-    assert at.machine.classic.groups["g"].generation == 0
+    assert classic_groups(at.machine)["g"].generation == 0
     at.apply(OffsetCommitRecord("g", TopicPartition("t", 0), None))
-    assert at.machine.classic.groups["g"].is_unused
+    assert classic_groups(at.machine)["g"].is_unused
     at.apply(GroupMetadataRecord("g", None))
-    assert at.machine.classic.groups == {}
+    assert at.machine.groups.by_id == {}
 
 
 def test_a_committed_transaction_has_a_group_for_its_offsets_though_the_record_of_the_group_was_deleted() -> None:
@@ -102,7 +103,7 @@ def test_a_committed_transaction_has_a_group_for_its_offsets_though_the_record_o
     at.commit("g", 0, 1, PRODUCER)
     at.apply(GroupMetadataRecord("g", None))
     at.machine.end_transaction(PRODUCER, committed=True)
-    assert list(at.machine.classic.groups) == ["g"]
+    assert list(at.machine.groups.by_id) == ["g"]
     assert at.offsets("g") == {0: 1}
 
 
@@ -136,10 +137,10 @@ def test_a_marker_does_not_look_at_groups_outside_its_transaction(committed: boo
     at = Scene()
     at.commit("other", 0, 1)
     at.commit("g", 0, 1, PRODUCER)
-    at.machine.classic.groups = Unread(at.machine.classic.groups)
+    at.machine.groups.by_id = Unread(at.machine.groups.by_id)
     at.machine.end_transaction(PRODUCER, committed=committed)
     assert at.offsets("g") == ({0: 1} if committed else {})
-    assert "g" in at.machine.classic.groups
+    assert "g" in at.machine.groups.by_id
 
 
 def test_a_new_image_costs_as_much_as_there_are_topics_with_offsets() -> None:

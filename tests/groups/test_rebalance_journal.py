@@ -58,7 +58,7 @@ def test_rebalances_of_coordinators_on_several_brokers_are_in_one_journal(seed: 
             number
             for number, broker in world.running.items()
             for group in groups
-            if (machine := broker.groups.machine(group)) is not None and group in machine.classic.groups
+            if (machine := broker.groups.machine(group)) is not None and group in machine.groups.by_id
         }
         assert len(coordinators) > 1, "or no record would be sent to another broker"
         for some in joined.values():

@@ -5,9 +5,11 @@ from uuid import UUID
 
 import hypothesis
 import hypothesis.strategies as st
+from machine_log import classic_groups
 
 from odradek.coordination import NO_PRODUCER, CoordinatorResult, Now, Producer
 from odradek.groups import (
+    ClassicGroup,
     GroupCoordinatorMachine,
     GroupRecord,
     GroupRecordCodec,
@@ -69,6 +71,10 @@ class Scene:
             self.machine.apply(record, len(self.log), producer_id)
             self.log.append(Entry(len(self.log), producer_id, record))
 
+    @property
+    def groups(self) -> dict[str, ClassicGroup]:
+        return classic_groups(self.machine)
+
     def handle(self, group: str, request: Any) -> None:
         self.take(self.machine.handle(group, request, object(), self.now))
 
@@ -76,10 +82,9 @@ class Scene:
         value = OffsetCommitValue(offset=len(self.log), commit_timestamp=self.now_ms)
         producer = None if producer_id == NO_PRODUCER else Producer(producer_id=producer_id, epoch=0)
         partition = TopicPartition(f"t{number}", 0)
-        members = self.machine.classic.groups[group].members if group in self.machine.classic.groups else ()
-        member_id, generation = next(
-            ((each.member_id, self.machine.classic.groups[group].generation) for each in members), ("", -1)
-        )
+        known = self.groups.get(group)
+        members = () if known is None else known.members
+        member_id, generation = next(((each.member_id, self.groups[group].generation) for each in members), ("", -1))
         request = CommitRequest(
             values={partition: value}, producer=producer, member_id=member_id, generation=generation
         )
@@ -90,7 +95,7 @@ class Scene:
         self.log.append(Entry(len(self.log), producer_id, None, committed))
 
     def join(self, group: str, name: str) -> None:
-        known = group in self.machine.classic.groups and name in self.machine.classic.groups[group].members
+        known = group in self.groups and name in self.groups[group].members
         request = JoinRequest(
             member_id=name if known else "", new_member_id=name, session_timeout_ms=1_000, rebalance_timeout_ms=1_000,
             protocol_type="x", protocols=(("p", b""),), requires_member_id=False, can_skip_assignment=True,
@@ -98,8 +103,8 @@ class Scene:
         self.handle(group, request)
 
     def sync(self, group: str, name: str) -> None:
-        if group in self.machine.classic.groups:
-            generation = self.machine.classic.groups[group].generation
+        if group in self.groups:
+            generation = self.groups[group].generation
             self.handle(group, SyncRequest(member_id=name, generation=generation, assignments=((name, b"assigned"),)))
 
     def leave(self, group: str, name: str) -> None:
@@ -171,7 +176,7 @@ def durable(machine: GroupCoordinatorMachine) -> dict[str, Any]:
             dict(machine.offsets.of(name)),
             set(machine.offsets.pending(name)),
         )
-        for name, group in machine.classic.groups.items()
+        for name, group in classic_groups(machine).items()
         if group.record is not None or machine.offsets.partitions(name)
     }
 

@@ -156,7 +156,8 @@ async def fail_over(world: World, *members: ManualConsumer) -> None:
 def group_of(world: World) -> ConsumerGroup | None:
     """Return the group as its coordinator has it."""
     machines = [broker.groups.machine(GROUP) for broker in world.running.values()]
-    return next((each.consumer.groups.get(GROUP) for each in machines if each is not None), None)
+    groups = [group for each in machines if each is not None for group in each.groups.of_type(ConsumerGroup)]
+    return next((group for group in groups if group.group_id == GROUP), None)
 
 
 async def assert_log(world: World) -> None:

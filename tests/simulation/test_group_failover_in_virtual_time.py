@@ -14,7 +14,7 @@ from test_groups_in_virtual_time import SEEDS, assert_rounds, write
 
 from odradek.controller import NewTopic
 from odradek.coordination import partition_for
-from odradek.groups import GroupCoordinatorMachine
+from odradek.groups import GroupCoordinatorMachine, State
 from odradek.metadata import paths
 from odradek.model import ErrorCode, TopicPartition
 from odradek.model.names import OFFSETS_TOPIC
@@ -354,7 +354,8 @@ def test_phases_4_and_5_a_written_assignment_is_returned_to_members_that_sync_ag
 
 def _state(world: World) -> str:
     found = machine_of(world)
-    return "" if found is None or GROUP not in found[1].classic.groups else found[1].classic.groups[GROUP].state.name
+    group = None if found is None else found[1].groups.by_id.get(GROUP)
+    return "" if group is None else State(group.state).name
 
 
 def test_a_group_is_coordinated_while_a_known_broker_is_away(seed: int) -> None:

@@ -19,6 +19,7 @@ from odradek.coordination import NO_PRODUCER, CoordinatorResult, Reply
 from odradek.groups import ClassicGroup
 from odradek.groups.classic import rebalance
 from odradek.groups.group_coordinator_machine import GroupCoordinatorMachine
+from odradek.groups.messages import CommitRequest
 from odradek.model import ErrorCode
 from odradek.testing.world import World, until
 
@@ -120,11 +121,11 @@ def loading_skips_the_last_batch(patch: pytest.MonkeyPatch) -> None:
 
 
 def commits_of_any_generation(patch: pytest.MonkeyPatch) -> None:
-    def known(group: ClassicGroup, member_id: str, instance_id: str | None, generation: int, now: Any) -> ErrorCode:
-        del generation, now
-        return group.validate_member_id(member_id, instance_id)
+    def known(group: ClassicGroup, request: CommitRequest, now: Any) -> ErrorCode:
+        del now
+        return group.validate_member_id(request.member_id, request.instance_id)
 
-    patch.setattr("odradek.groups.group_coordinator_machine.validate_commit", known)
+    patch.setattr(ClassicGroup, "validate_commit", known)
 
 
 def generations_are_not_recorded_before_they_are_announced(patch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,10 @@
 """The group coordinator as a pure state machine: groups of both protocols and committed offsets (SPEC 6, 7).
 
 `GroupCoordinatorMachine` is the state machine of one `__consumer_offsets` partition. `odradek.broker.coordinators` runs
-it with logs, sockets and timers. `classic` has groups of the classic protocol, `consumer` those of KIP-848, `mixed`
-classic members of consumer groups and conversions, `offsets` committed offsets, `rebalance_trace` the rebalance
-journal, `zookeeper` the groups of ZooKeeper consumers (generation 1).
+it with logs, sockets and timers. `group_registry` has the groups by id and the interface that every kind of group has,
+`classic` groups of the classic protocol, `consumer` those of KIP-848, `mixed` classic members of consumer groups and
+conversions, `offsets` committed offsets, `rebalance_trace` the rebalance journal, `zookeeper` the groups of ZooKeeper
+consumers (generation 1).
 """
 
 from odradek.groups.classic.classic_group import ClassicGroup, GroupSettings

@@ -11,16 +11,15 @@ from msgspec.structs import replace
 
 from odradek.coordination import NO_PRODUCER, CoordinatorResult, Now, Reply
 from odradek.groups.classic.classic_group import ClassicGroup, GroupSettings
-from odradek.groups.classic.classic_groups import ClassicGroups
-from odradek.groups.classic.states import State
-from odradek.groups.classic.sync import validate_commit
-from odradek.groups.consumer.consumer_group import WaitingJoin
-from odradek.groups.consumer.consumer_groups import ASSIGNMENT, DEADLINES, ConsumerGroups, validate_member_epoch
+from odradek.groups.classic.classic_groups import ClassicGroups, describe
+from odradek.groups.consumer.consumer_group import ConsumerGroup, WaitingJoin
+from odradek.groups.consumer.consumer_groups import ASSIGNMENT, DEADLINES, ConsumerGroups
 from odradek.groups.consumer.group_repair import repair
 from odradek.groups.consumer.member import JOINING_EPOCH
 from odradek.groups.consumer.messages import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
 from odradek.groups.consumer.settings import ConsumerGroupSettings
 from odradek.groups.deadlines import DeadlineKey, Deadlines
+from odradek.groups.group_registry import Group, GroupRegistry
 from odradek.groups.messages import (
     CommitRequest,
     DeleteGroupRequest,
@@ -31,6 +30,7 @@ from odradek.groups.messages import (
     HeartbeatRequest,
     JoinRequest,
     LeaveRequest,
+    MemberRequest,
     OffsetsDeleted,
     Request,
     SyncRequest,
@@ -69,25 +69,24 @@ class GroupCoordinatorMachine:
         settings: Callable[[], GroupSettings],
         offset_settings: Callable[[], OffsetSettings],
         consumer_settings: Callable[[str], ConsumerGroupSettings] = lambda _: ConsumerGroupSettings(),
+        has_room_for: Callable[[int], bool] = lambda _: True,
     ) -> None:
+        self.groups = GroupRegistry()
         self.offsets = Offsets()
-        self.size_bytes = 0
+        self._has_room_for = has_room_for
         self._offset_settings = offset_settings
         self._deadlines: Deadlines[DeadlineKey] = Deadlines()
-        self.classic = ClassicGroups(settings, self._deadlines)
-        self._migration = Migration(self.classic, consumer_settings)
+        self._classic = ClassicGroups(settings, self._deadlines)
+        self._migration = Migration(self._classic, consumer_settings)
         self.consumer = ConsumerGroups(consumer_settings, self._deadlines, self._migration.downgrade)
-        """The groups of the consumer protocol. A group id has either a classic or a consumer group."""
         self._classic_members = ClassicMembers(self.consumer, self._migration, consumer_settings, self._deadlines)
-        self._sizes: dict[str, int] = {}
+        self._hidden: dict[str, ClassicGroup] = {}
+        """Classic groups of a log that lacks tombstones; each appears when the consumer group of its id is gone."""
         self._image = ClusterImage()
         self._expiring: list[str] = []
         """Groups that the current check for expired offsets has not visited yet."""
         self._handlers: Final[dict[type, Callable[[str, Any, object, Now], _Result]]] = {
-            JoinRequest: self._join,
-            SyncRequest: self._sync,
-            HeartbeatRequest: self._heartbeat,
-            LeaveRequest: self._leave,
+            **dict.fromkeys((JoinRequest, SyncRequest, HeartbeatRequest, LeaveRequest), self._member_request),
             CommitRequest: self._commit,
             FetchOffsetsRequest: self._fetch_offsets,
             DescribeRequest: self._describe,
@@ -98,6 +97,10 @@ class GroupCoordinatorMachine:
         }
 
     @property
+    def size_bytes(self) -> int:
+        return self.groups.size_bytes
+
+    @property
     def next_deadline_ms(self) -> int | None:
         return 0 if self._expiring else self._deadlines.next_ms
 
@@ -105,65 +108,70 @@ class GroupCoordinatorMachine:
 
     def apply(self, record: GroupRecord, offset: int, producer_id: int) -> None:
         if isinstance(record, GroupMetadataRecord):
-            if record.value is None:
-                self._forget(record.group_id)
-                self._keep_if_used(record.group_id)
-            elif (group := self._migration.take_downgraded(record.group_id)) is not None:
-                self.classic.groups[record.group_id] = group
-                self._account(record.group_id)
-            else:
-                self.classic.get_or_create(record.group_id).apply(record.value)
+            self._apply_classic(record)
         elif isinstance(record, ConsumerGroupRecord):
             self._apply_consumer(record)
         elif record.value is None:
             self.offsets.remove(record.group_id, record.partition)
-        elif producer_id == NO_PRODUCER:
-            self._have_group(record.group_id)
-            self.offsets.put(record.group_id, record.partition, record.value, offset)
         else:
-            self._have_group(record.group_id)
-            self.offsets.put_transactional(producer_id, record.group_id, record.partition, record.value, offset)
+            if producer_id == NO_PRODUCER:
+                self.offsets.put(record.group_id, record.partition, record.value, offset)
+            else:
+                self.offsets.put_transactional(producer_id, record.group_id, record.partition, record.value, offset)
+            self._have_group_of_offsets(record.group_id)
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
         for group_id in self.offsets.end_transaction(producer_id, committed=committed):
-            self._keep_if_used(group_id)
+            self._have_group_of_offsets(group_id)
+
+    def _apply_classic(self, record: GroupMetadataRecord) -> None:
+        key = record.group_id
+        known = self.groups.by_id.get(key)
+        group = known if isinstance(known, ClassicGroup) else self._hidden.get(key)
+        if record.value is None:
+            self._hidden.pop(key, None)
+            if isinstance(known, ClassicGroup):
+                self._forget(known)
+                self._have_group_of_offsets(key)
+            return
+        if group is None:
+            group = self._classic.new(key)
+            if known is None:
+                self.groups.put(group)
+            else:
+                self._hidden[key] = group
+        group.apply(record.value)
 
     def _apply_consumer(self, record: ConsumerGroupRecord) -> None:
-        group_id = record.group_id
-        self.consumer.apply(record)
-        self._account(group_id)
-        if group_id not in self.consumer.groups:
-            self._keep_if_used(group_id)
-        elif (classic := self.classic.groups.get(group_id)) is not None and classic.is_unused:
-            self._forget(group_id)
+        key = record.group_id
+        known = self.groups.by_id.get(key)
+        group = known if isinstance(known, ConsumerGroup) else ConsumerGroup(key)
+        group.apply(record.key, record.value)
+        if not group.is_gone:
+            if isinstance(known, ClassicGroup):
+                known.clear_deadlines()
+                if known.record is not None:
+                    self._hidden[key] = known
+            self.groups.put(group)
+        elif group is known:
+            self.consumer.forget(key)
+            self.groups.remove(key)
+            hidden = self._hidden.pop(key, None)
+            if (classic := self._migration.take_successor(key) or hidden) is not None:
+                self.groups.put(classic)
+            self._have_group_of_offsets(key)
 
-    def _account(self, group_id: str) -> None:
-        size_bytes = self.consumer.size_bytes(group_id) + self.classic.size_bytes(group_id)
-        self.size_bytes += size_bytes - self._sizes.pop(group_id, 0)
-        if size_bytes:
-            self._sizes[group_id] = size_bytes
+    def _forget(self, group: ClassicGroup) -> None:
+        group.clear_deadlines()
+        self.groups.remove(group.group_id)
 
-    def _have_group(self, group_id: str) -> None:
-        """Create an empty classic group, for offsets, if no group has this id."""
-        if group_id not in self.classic.groups and group_id not in self.consumer.groups:
-            self.classic.get_or_create(group_id)
-
-    def _forget(self, group_id: str) -> None:
-        self.classic.forget(group_id)
-        self._account(group_id)
-
-    def _keep_if_used(self, group_id: str) -> None:
+    def _have_group_of_offsets(self, group_id: str) -> None:
         """Create an empty classic group if the id has committed or pending offsets but no group."""
-        if self.offsets.of(group_id) or self.offsets.has_open_transactions(group_id):
-            self._have_group(group_id)
+        if group_id not in self.groups.by_id and self._has_offsets(group_id):
+            self.groups.put(self._classic.new(group_id))
 
-    def _forget_if_unused(self, group_id: str) -> None:
-        """Drop a classic group that has no record, no offset, no member and no pending member."""
-        group = self.classic.groups.get(group_id)
-        if group is None or not group.is_unused:
-            return
-        if not self.offsets.of(group_id) and not self.offsets.has_open_transactions(group_id):
-            self._forget(group_id)
+    def _has_offsets(self, group_id: str) -> bool:
+        return bool(self.offsets.of(group_id)) or self.offsets.has_open_transactions(group_id)
 
     # -- election, images, failed appends ------------------------------------------------------------------------------
 
@@ -172,20 +180,22 @@ class GroupCoordinatorMachine:
         self._image = image
         self._deadlines.set((_NO_GROUP, _EXPIRE_OFFSETS, ""), now.ms + self._offset_settings().check_interval_ms)
         counts = _partition_counts(image)
-        for group in list(self.classic.groups.values()):
+        for group in self.groups.of_type(ClassicGroup):
             yield self._rebuild(group, counts, now)
-        for consumer_group in list(self.consumer.groups.values()):
+        for consumer_group in self.groups.of_type(ConsumerGroup):
             yield CoordinatorResult(key=consumer_group.group_id, records=repair(consumer_group, image))
             self.consumer.rebuild(consumer_group, now)
 
     def _rebuild(self, group: ClassicGroup, partition_counts: Mapping[str, int], now: Now) -> _Result:
-        return self._decided(self.classic.rebuild(group, partition_counts, now))
+        return self._decided(group, self._classic.rebuild(group, partition_counts, now))
 
     def on_image(self, old: ClusterImage, new: ClusterImage, now: Now) -> Iterator[_Result]:
         """Delete the offsets of topics that were deleted (or recreated), and mark consumer groups for a refresh."""
         del now
         self._image = new
-        self.consumer.on_image(old, new)
+        if old.topics is not new.topics or old.brokers is not new.brokers:
+            for group in self.groups.of_type(ConsumerGroup):
+                group.needs_refresh = True
         gone = frozenset(
             name
             for name in self.offsets.topics
@@ -197,16 +207,12 @@ class GroupCoordinatorMachine:
     def reset(self, key: str, now: Now) -> _Result:
         self._migration.reset(key)
         self.consumer.forget_trace(key)
-        consumer_group = self.consumer.groups.get(key)
-        if consumer_group is not None:
-            self.consumer.rebuild(consumer_group, now)
-        group = self.classic.groups.get(key)
-        if group is not None and consumer_group is not None and group.is_unused:
-            self._forget(key)
-            group = None
-        return (
-            CoordinatorResult(key=key) if group is None else self._rebuild(group, _partition_counts(self._image), now)
-        )
+        group = self.groups.by_id.get(key)
+        if isinstance(group, ClassicGroup):
+            return self._rebuild(group, _partition_counts(self._image), now)
+        if isinstance(group, ConsumerGroup):
+            self.consumer.rebuild(group, now)
+        return CoordinatorResult(key=key)
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
@@ -214,28 +220,27 @@ class GroupCoordinatorMachine:
         due = self._deadlines.pop_due(now.ms)
         if due is None:
             return self._expire_offsets(self._expiring.pop(), now) if self._expiring else None
-        kind = due[1]
+        key, kind, _ = due
+        group = self.groups.by_id.get(key)
         if kind == _EXPIRE_OFFSETS:
             self._deadlines.set(due, now.ms + self._offset_settings().check_interval_ms)
-            self._expiring = [*self.classic.groups, *self.consumer.groups]
-            return CoordinatorResult(key=_NO_GROUP)
-        waiting = self.consumer.take_join(due[0], now) if kind == ASSIGNMENT else None
-        if waiting is not None:
-            return self._answer_join(due[0], waiting, now)
-        if kind in DEADLINES:
-            return self.consumer.expire(due, self._image, now)
-        return self._decided(self.classic.expire(due, now))
+            self._expiring = list(self.groups.by_id)
+        elif isinstance(group, ConsumerGroup) and kind in DEADLINES:
+            waiting = self.consumer.take_join(group, now) if kind == ASSIGNMENT else None
+            if waiting is not None:
+                return self._answer_join(group, waiting, now)
+            return self.consumer.expire(group, due, self._image, now)
+        elif kind in DEADLINES:
+            self.consumer.forget(key)
+        elif isinstance(group, ClassicGroup):
+            return self._decided(group, self._classic.expire(group, due, now))
+        return CoordinatorResult(key=key)
 
     def _expire_offsets(self, group_id: str, now: Now) -> _Result:
         """Delete a group's expired offsets, and the group if it then has neither offsets nor members."""
-        group, consumer_group = self.classic.groups.get(group_id), self.consumer.groups.get(group_id)
-        if consumer_group is not None:
-            condition: tuple[int, frozenset[str]] | None = (-1, self.consumer.subscribed_topics(consumer_group))
-            is_deletable = not consumer_group.members
-        else:
-            condition = None if group is None else group.offset_expiration_condition
-            is_deletable = group is not None and group.is_deletable
-        if condition is None:
+        group = self.groups.by_id.get(group_id)
+        condition = None if group is None else group.offset_expiration_condition
+        if group is None or condition is None:
             return CoordinatorResult(key=group_id)
         idle_since_ms, subscribed = condition
         expired = self.offsets.expired(
@@ -246,17 +251,17 @@ class GroupCoordinatorMachine:
             retention_ms=self._offset_settings().retention_ms,
         )
         nothing_left = len(expired) == len(self.offsets.of(group_id))
-        is_over = is_deletable and nothing_left and not self.offsets.has_open_transactions(group_id)
+        is_over = group.is_deletable and nothing_left and not self.offsets.has_open_transactions(group_id)
         if not expired and not is_over:
             return CoordinatorResult(key=group_id)
         return self._deletion(group_id, expired, with_group=is_over)
 
-    def _answer_join(self, key: str, waiting: WaitingJoin, now: Now) -> _Result:
+    def _answer_join(self, group: ConsumerGroup, waiting: WaitingJoin, now: Now) -> _Result:
         """Handle again a request that waited for targets; reply UNKNOWN_MEMBER_ID if its member has left."""
-        if waiting.member_id in self.consumer.groups[key].members:
-            return self.handle(key, waiting.request, waiting.to, now)
-        text = f"member {waiting.member_id} left group {key} before it got partitions"
-        return answer(key, waiting.to, KafkaError(ErrorCode.unknown_member_id, text))
+        if waiting.member_id in group.members:
+            return self._handlers[type(waiting.request)](group.group_id, waiting.request, waiting.to, now)
+        text = f"member {waiting.member_id} left group {group.group_id} before it got partitions"
+        return answer(group.group_id, waiting.to, KafkaError(ErrorCode.unknown_member_id, text))
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
@@ -264,53 +269,52 @@ class GroupCoordinatorMachine:
         return isinstance(request, _READS)
 
     def handle(self, key: str, request: Request, to: object, now: Now) -> _Result:
+        if isinstance(request, JoinRequest | ConsumerGroupHeartbeatRequest) and not self._may_grow(key, request):
+            text = "the member does not fit into message.max.bytes, or the groups take all of queued.max.request.bytes"
+            return answer(key, to, KafkaError(ErrorCode.group_max_size_reached, text))
         return self._handlers[type(request)](key, request, to, now)
 
-    def _decided(self, out: ResultBuilder) -> _Result:
-        """Return a classic group's result. If the result has no records and the group is unused, drop the group."""
-        self._account(out.key)
-        if not out.records:
-            self._forget_if_unused(out.key)
+    def _may_grow(self, key: str, request: JoinRequest | ConsumerGroupHeartbeatRequest) -> bool:
+        """Return whether there is memory for the request's member, which may always use as many bytes as before.
+
+        A classic member must also fit into a record.
+        """
+        size_bytes = request.size_bytes
+        if not size_bytes:
+            return True
+        if isinstance(request, JoinRequest) and size_bytes > self._classic.settings().max_member_bytes:
+            return False
+        group = self.groups.by_id.get(key)
+        more_bytes = size_bytes - (0 if group is None else group.member_size_bytes(request.member_id))
+        return more_bytes <= 0 or self._has_room_for(more_bytes)
+
+    def _decided(self, group: ClassicGroup, out: ResultBuilder) -> _Result:
+        """Return a classic group's result. Drop the group if it is unused and has no offsets.
+
+        A new group with members replaces an empty consumer group when the tombstones are applied.
+        """
+        known = self.groups.by_id.get(out.key)
+        is_kept = not group.is_unused or out.records or (group is known and self._has_offsets(out.key))
+        if is_kept and isinstance(known, ConsumerGroup):
+            out.records[:0] = self._migration.replace(known, group)
+        elif is_kept:
+            self.groups.put(group)
+        elif group is known:
+            self._forget(group)
         return out.build()
 
-    def _join(self, key: str, request: JoinRequest, to: object, now: Now) -> _Result:
-        consumer_group = self.consumer.groups.get(key)
-        if consumer_group is not None and consumer_group.members:
-            return self._classic_members.join(consumer_group, request, to, self._image, now)
-        out = self.classic.join(key, request, to, now)
-        if not self.classic.groups[key].is_unused:
-            out.records[:0] = self.consumer.deletion(key)
-        return self._decided(out)
-
-    def _sync(self, key: str, request: SyncRequest, to: object, now: Now) -> _Result:
-        consumer_group = self.consumer.groups.get(key)
-        if consumer_group is not None:
-            return self._classic_members.sync(consumer_group, request, to, self._image, now)
-        return self._decided(self.classic.sync(key, request, to, now))
-
-    def _heartbeat(self, key: str, request: HeartbeatRequest, to: object, now: Now) -> _Result:
-        consumer_group = self.consumer.groups.get(key)
-        if consumer_group is not None:
-            return answer(key, to, self._classic_members.heartbeat(consumer_group, request, now))
-        return answer(key, to, self.classic.heartbeat(key, request, now))
-
-    def _leave(self, key: str, request: LeaveRequest, to: object, now: Now) -> _Result:
-        consumer_group = self.consumer.groups.get(key)
-        if consumer_group is not None:
-            return self._classic_members.leave(consumer_group, request, to, self._image, now)
-        return self._decided(self.classic.leave(key, request, to, now))
+    def _member_request(self, key: str, request: MemberRequest, to: object, now: Now) -> _Result:
+        group = self.groups.by_id.get(key)
+        if isinstance(group, ConsumerGroup) and (group.members or not isinstance(request, JoinRequest)):
+            return self._classic_members.handle(group, request, to, self._image, now)
+        classic = group if isinstance(group, ClassicGroup) else self._classic.new(key)
+        return self._decided(classic, self._classic.handle(classic, request, to, now))
 
     def _commit(self, key: str, request: CommitRequest, to: object, now: Now) -> _Result:
         """Record offsets. A commit by a client that is not a member creates the group if none exists."""
-        group, consumer_group = self.classic.groups.get(key), self.consumer.groups.get(key)
-        if consumer_group is not None:
-            error = validate_member_epoch(consumer_group, request.member_id, request.generation)
-            member = consumer_group.members.get(request.member_id)
-            is_member = request.generation >= 0 and member is not None and not member.is_classic
-            if error is ErrorCode.none and is_member and not request.has_member_epoch:
-                error = ErrorCode.unsupported_version
-        elif group is not None:
-            error = validate_commit(group, request.member_id, request.instance_id, request.generation, now)
+        group = self.groups.by_id.get(key)
+        if group is not None:
+            error = group.validate_commit(request, now)
         else:
             error = request.missing_group_error if request.generation >= 0 else ErrorCode.none
         if error is not ErrorCode.none:
@@ -325,11 +329,10 @@ class GroupCoordinatorMachine:
 
     def _fetch_offsets(self, key: str, request: FetchOffsetsRequest, to: object, now: Now) -> _Result:
         del now
-        consumer_group = self.consumer.groups.get(key)
-        if consumer_group is not None and (request.member_id is not None or request.member_epoch >= 0):
-            error = validate_member_epoch(consumer_group, request.member_id or "", request.member_epoch)
-            if error is not ErrorCode.none:
-                return answer(key, to, FetchedOffsets(values={}, unstable=frozenset(), error=error))
+        group = self.groups.by_id.get(key)
+        error = ErrorCode.none if group is None else group.validate_fetch(request)
+        if error is not ErrorCode.none:
+            return answer(key, to, FetchedOffsets(values={}, unstable=frozenset(), error=error))
         known = self.offsets.of(key)
         wanted = tuple(known) if request.partitions is None else request.partitions
         unstable = frozenset(
@@ -342,26 +345,22 @@ class GroupCoordinatorMachine:
 
     def _describe(self, key: str, request: DescribeRequest, to: object, now: Now) -> _Result:
         del request, now
-        return answer(key, to, self.classic.describe(key) or self._without(key, "classic"))
-
-    def _without(self, key: str, protocol: str) -> KafkaError:
-        """Return the error of a group that has not this protocol, in Kafka's words: its tools match them."""
-        is_other = key in self.classic.groups or key in self.consumer.groups
-        text = f"Group {key} is not a {protocol} group." if is_other else f"Group {key} not found."
-        return KafkaError(ErrorCode.group_id_not_found, text)
+        group = self.groups.by_id.get(key)
+        found = describe(group) if isinstance(group, ClassicGroup) else _is_not(key, group, "classic")
+        return answer(key, to, found)
 
     # -- groups of the consumer protocol -------------------------------------------------------------------------------
 
     def _consumer_heartbeat(self, key: str, request: ConsumerGroupHeartbeatRequest, to: object, now: Now) -> _Result:
-        classic = self.classic.groups.get(key)
-        if classic is None or classic.is_unused:
-            return self.consumer.heartbeat(key, request, to, self._image, now)
-        if classic.state is State.EMPTY:  # ids that were handed out do not count, as in Kafka
-            before = (GroupMetadataRecord(key, None),)
-            return self.consumer.heartbeat(key, request, to, self._image, now, before=before)
+        group = self.groups.by_id.get(key)
+        if not isinstance(group, ClassicGroup) or group.is_unused:
+            known = group if isinstance(group, ConsumerGroup) else None
+            return self.consumer.heartbeat(key, known, request, to, self._image, now)
+        if group.is_empty:  # ids that were handed out do not count, as in Kafka
+            return self.consumer.heartbeat(key, None, request, to, self._image, now, before=group.tombstones())
         if request.member_epoch != JOINING_EPOCH:
             return answer(key, to, KafkaError(ErrorCode.group_id_not_found, f"group {key} has classic members"))
-        return self._upgrade(classic, request, to, now)
+        return self._upgrade(group, request, to, now)
 
     def _upgrade(self, classic: ClassicGroup, request: ConsumerGroupHeartbeatRequest, to: object, now: Now) -> _Result:
         """Convert a classic group to the consumer protocol, and add the member that sent `request`."""
@@ -370,9 +369,7 @@ class GroupCoordinatorMachine:
             upgrade = self._migration.upgrade(classic, self._image)
         except KafkaError as error:
             return answer(key, to, error)
-        result = self.consumer.heartbeat(
-            key, request, to, self._image, now, before=upgrade.records, group=upgrade.group
-        )
+        result = self.consumer.heartbeat(key, upgrade.group, request, to, self._image, now, before=upgrade.records)
         if not result.records:
             return result
         self.consumer.start_sessions(upgrade.group, now)
@@ -380,33 +377,29 @@ class GroupCoordinatorMachine:
 
     def _describe_consumer(self, key: str, request: ConsumerGroupDescribeRequest, to: object, now: Now) -> _Result:
         del request, now
-        return answer(key, to, self.consumer.describe(key) or self._without(key, "consumer"))
+        group = self.groups.by_id.get(key)
+        found = self.consumer.describe(group) if isinstance(group, ConsumerGroup) else _is_not(key, group, "consumer")
+        return answer(key, to, found)
 
     # -- deletion ------------------------------------------------------------------------------------------------------
 
     def _delete_group(self, key: str, request: DeleteGroupRequest, to: object, now: Now) -> _Result:
         """Delete a group without members, and its offsets (KIP-229)."""
         del request, now
-        group, consumer_group = self.classic.groups.get(key), self.consumer.groups.get(key)
-        if group is None and consumer_group is None:
-            return answer(key, to, ErrorCode.group_id_not_found)
-        if (group is not None and group.state is not State.EMPTY) or (consumer_group and consumer_group.members):
-            return answer(key, to, ErrorCode.non_empty_group)
+        group = self.groups.by_id.get(key)
+        if group is None or not group.is_empty:
+            return answer(key, to, ErrorCode.group_id_not_found if group is None else ErrorCode.non_empty_group)
         return self._deletion(key, self.offsets.partitions(key), with_group=True, to=to)
 
     def _delete_offsets(self, key: str, request: DeleteOffsetsRequest, to: object, now: Now) -> _Result:
         """Delete offsets (KIP-496), except those of subscribed topics, or all if a subscription cannot be read."""
         del now
-        group, consumer_group = self.classic.groups.get(key), self.consumer.groups.get(key)
-        kept_topics: frozenset[str] | None = frozenset()
-        if consumer_group is not None:
-            kept_topics = self.consumer.subscribed_topics(consumer_group)
-        elif group is None:
+        group = self.groups.by_id.get(key)
+        if group is None:
             return answer(key, to, ErrorCode.group_id_not_found)
-        elif group.state is not State.EMPTY:
-            if group.protocol_type != PROTOCOL_TYPE:
-                return answer(key, to, ErrorCode.non_empty_group)
-            kept_topics = group.subscribed_topics()
+        if not group.is_empty and group.protocol_type != PROTOCOL_TYPE:
+            return answer(key, to, ErrorCode.non_empty_group)
+        kept_topics = frozenset() if group.is_empty else group.subscribed_topics()
         errors: dict[TopicPartition, ErrorCode] = {}
         for partition in request.partitions:
             is_kept = kept_topics is None or partition.topic in kept_topics
@@ -426,10 +419,8 @@ class GroupCoordinatorMachine:
     ) -> _Result:
         """Return the result that deletes offsets, and the group if `with_group`; `to` is None if no request waits."""
         records: list[GroupRecord] = [OffsetCommitRecord(group_id, each, None) for each in partitions]
-        if with_group and group_id in self.consumer.groups:
-            records += self.consumer.deletion(group_id)
-        elif with_group:
-            records.append(GroupMetadataRecord(group_id, None))
+        if with_group:
+            records += self.groups.by_id[group_id].tombstones()
         deleted = OffsetsDeleted(group_id=group_id, count=len(partitions), with_group=with_group)
         return CoordinatorResult(
             key=group_id,
@@ -443,3 +434,9 @@ class GroupCoordinatorMachine:
 
 def _partition_counts(image: ClusterImage) -> dict[str, int]:
     return {name: len(topic.partitions) for name, topic in image.topics.items()}
+
+
+def _is_not(key: str, group: Group | None, kind: str) -> KafkaError:
+    """Return the error of an id without a group of this kind, in Kafka's words: its tools match them."""
+    text = f"Group {key} not found." if group is None else f"Group {key} is not a {kind} group."
+    return KafkaError(ErrorCode.group_id_not_found, text)

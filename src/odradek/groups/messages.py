@@ -1,6 +1,7 @@
 """Requests to the group coordinator, its replies, and the events that it reports, independent of the wire format."""
 
 from collections.abc import Mapping
+from typing import Final
 
 from msgspec import Struct
 
@@ -11,6 +12,16 @@ from odradek.protocol.internal_records.group_records import OffsetCommitValue
 
 NO_GENERATION = -1
 """The generation of a client that is not a member."""
+_MEMBER_BYTES: Final = 1024
+"""Memory of a classic member besides its ids and protocols."""
+_PROTOCOL_BYTES: Final = 256
+"""Memory of a protocol besides its name and metadata."""
+
+
+def member_size(protocols: tuple[tuple[str, bytes], ...], *ids: str | None) -> int:
+    """Return the approximate memory of a classic member, in bytes."""
+    names = sum(len(each or "") for each in ids)
+    return _MEMBER_BYTES + names + sum(_PROTOCOL_BYTES + len(name) + len(metadata) for name, metadata in protocols)
 
 
 class JoinRequest(Struct, frozen=True, kw_only=True):
@@ -33,6 +44,11 @@ class JoinRequest(Struct, frozen=True, kw_only=True):
     can_skip_assignment: bool
     """Whether the client supports `skip_assignment` (KIP-814, JoinGroup 9 and later)."""
     reason: str = ""
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the approximate memory of the member."""
+        return member_size(self.protocols, self.member_id or self.new_member_id, self.client_id, self.instance_id)
 
 
 class JoinedMember(Struct, frozen=True, kw_only=True):
@@ -171,11 +187,11 @@ class DeleteOffsetsRequest(Struct, frozen=True, kw_only=True):
     partitions: tuple[TopicPartition, ...]
 
 
+MemberRequest = JoinRequest | SyncRequest | HeartbeatRequest | LeaveRequest
+"""A request of a member of the classic protocol, or of an administrator who removes members."""
+
 Request = (
-    JoinRequest
-    | SyncRequest
-    | HeartbeatRequest
-    | LeaveRequest
+    MemberRequest
     | CommitRequest
     | FetchOffsetsRequest
     | DescribeRequest

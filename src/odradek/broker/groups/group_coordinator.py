@@ -21,14 +21,12 @@ from odradek.config import BrokerConfig, group_config
 from odradek.controller import NewTopic
 from odradek.coordination import partition_for
 from odradek.groups import (
-    ClassicGroup,
     GroupCoordinatorMachine,
     GroupRecord,
     GroupRecordCodec,
     GroupSettings,
     RebalanceCompleted,
 )
-from odradek.groups.consumer.member import ConsumerGroupMember
 from odradek.groups.consumer.messages import MemberFenced
 from odradek.groups.consumer.settings import ConsumerGroupSettings, ServerAssignor
 from odradek.groups.group_coordinator_machine import OffsetSettings
@@ -102,13 +100,16 @@ class GroupCoordinator:
 
     def _new_machine(self, number: int) -> GroupCoordinatorMachine:
         del number
-        return GroupCoordinatorMachine(self._group_settings, self._offset_settings, self._consumer_settings)
+        return GroupCoordinatorMachine(
+            self._group_settings, self._offset_settings, self._consumer_settings, self._has_room_for
+        )
 
     def _group_settings(self) -> GroupSettings:
         config = self._metadata.config
         return GroupSettings(
             initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
             max_size=config.group_max_size,
+            max_member_bytes=config.message_max_bytes,
             traces_rebalances=config.group_rebalance_journal_enable,
         )
 
@@ -191,18 +192,7 @@ class GroupCoordinator:
         assert isinstance(context.machine, GroupCoordinatorMachine)
         return context.machine
 
-    def find(self, group_id: str) -> ClassicGroup | None:
-        """Return a classic group, or None if it does not exist here. Its latest changes may be uncommitted."""
-        machine = self.machine(group_id)
-        return None if machine is None else machine.classic.groups.get(group_id)
-
-    def consumer_member(self, group_id: str, member_id: str) -> ConsumerGroupMember | None:
-        """Return a member of a consumer-protocol group, or None. Its latest changes may be uncommitted."""
-        machine = self.machine(group_id)
-        group = None if machine is None else machine.consumer.groups.get(group_id)
-        return None if group is None else group.members.get(member_id)
-
-    def has_room_for(self, size_bytes: int) -> bool:
+    def _has_room_for(self, size_bytes: int) -> bool:
         """Return whether all groups and `size_bytes` more fit into `queued.max.request.bytes` (negative: no limit)."""
         limit_bytes = self._metadata.config.queued_max_request_bytes
         return limit_bytes < 0 or size_bytes + self.runtime.size_bytes <= limit_bytes

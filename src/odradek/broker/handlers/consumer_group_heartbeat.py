@@ -8,10 +8,9 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any, Final, Protocol
 
-from odradek.broker.groups.group_coordinator import GroupCoordinator
 from odradek.broker.parts import HasConfig, HasGroups, HasRuntime
 from odradek.broker.serving.context import RequestContext
-from odradek.groups.consumer.member import Assignment, subscription_size
+from odradek.groups.consumer.member import Assignment
 from odradek.groups.consumer.messages import ConsumerGroupHeartbeatReply, ConsumerGroupHeartbeatRequest
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.message_codec import milliseconds, optional
@@ -42,21 +41,8 @@ def handle(
     if not message.group_id:
         return _failed(KafkaError(ErrorCode.invalid_request, "GroupId is empty"))
     request = _request(broker.runtime.entropy, context, message)
-    if not _has_room(broker.groups, message.group_id, request):
-        text = "the groups of this broker take all of queued.max.request.bytes"
-        return _failed(KafkaError(ErrorCode.group_max_size_reached, text))
     reply = broker.groups.submit(message.group_id, request)
     return _message(reply) if reply.done() else _when_committed(reply)
-
-
-def _has_room(groups: GroupCoordinator, group_id: str, request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Return whether there is memory for the request's subscription, if that is new or larger than before."""
-    if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
-        return True
-    size = subscription_size(request.subscribed_topic_names or (), request.subscribed_topic_regex)
-    known = groups.consumer_member(group_id, request.member_id)
-    more = size if known is None else size - known.size_bytes
-    return more <= 0 or groups.has_room_for(more)
 
 
 def _request(entropy: Entropy, context: RequestContext, message: Any) -> ConsumerGroupHeartbeatRequest:

@@ -8,7 +8,6 @@ from typing import Any, Final, Protocol
 
 from odradek.broker.parts import HasConfig, HasGroups, HasRuntime
 from odradek.broker.serving.context import RequestContext
-from odradek.groups.classic.members import protocols_size
 from odradek.groups.messages import JoinReply, JoinRequest
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.message_codec import milliseconds, optional
@@ -37,8 +36,6 @@ async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict
     try:
         if message.group_id and not shortest <= request.session_timeout_ms <= longest:
             raise KafkaError(ErrorCode.invalid_session_timeout)
-        if not _may_join(broker, message, request):
-            raise KafkaError(ErrorCode.group_max_size_reached)
         joining = broker.groups.submit(message.group_id, request)
         if not joining.done():
             # The join may wait for minutes, so the request's memory is released; the group counts the protocols itself.
@@ -48,27 +45,6 @@ async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict
         return _message(context, await joining)
     except KafkaError as error:
         return _message(context, JoinReply(error=error.code, member_id=member_id))
-
-
-def _may_join(broker: _Broker, message: Any, request: JoinRequest) -> bool:
-    """Return whether there is memory for the member's protocols; True for groups of other coordinators.
-
-    A rejoining member may always use as many bytes as before. Protocols beyond `message.max.bytes` are refused, as they
-    do not fit into a batch of `__consumer_offsets`.
-    """
-    if broker.groups.machine(message.group_id) is None:
-        return True  # the response will be NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS
-    group = broker.groups.find(message.group_id)
-    known = None if group is None else group.members.get(message.member_id)
-    size = protocols_size(request.protocols)
-    if size > broker.config.message_max_bytes:
-        return False
-    if known is not None:
-        more = size - protocols_size(known.protocols)
-    else:
-        of_consumer_group = broker.groups.consumer_member(message.group_id, message.member_id)
-        more = size + len(request.client_id) - (0 if of_consumer_group is None else of_consumer_group.size_bytes)
-    return more <= 0 or broker.groups.has_room_for(more)
 
 
 def _request(entropy: Entropy, context: RequestContext, message: Any) -> JoinRequest:

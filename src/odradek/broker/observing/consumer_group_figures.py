@@ -72,7 +72,7 @@ def consumer_groups(broker: HasGroups) -> Iterator[Family | None]:
     for context in broker.groups.runtime.contexts(only_active=True):
         machine = context.machine
         assert isinstance(machine, GroupCoordinatorMachine)
-        for group in list(machine.consumer.groups.values()):
+        for group in machine.groups.of_type(ConsumerGroup):
             totals.add(group)
             for member in group.members.values():
                 if member.state is MemberState.UNREVOKED_PARTITIONS:

@@ -287,13 +287,14 @@ def _cleaner(broker: ObservedBroker) -> Iterator[Family]:
 
 def _groups(broker: ObservedBroker) -> Iterator[Family]:
     machines = list(broker.groups.machines(only_loaded=True))
-    states = Counter(str(group.state) for machine in machines for group in machine.classic.groups.values())
+    groups = [group for machine in machines for group in machine.groups.by_id.values()]
+    kinds = Counter(group.kind for group in groups)
+    states = Counter(str(group.state) for group in groups if group.kind == "classic")
     yield _one(catalog.GROUPS, states.total())
     yield _one(catalog.GROUP_OFFSETS, sum(len(machine.offsets) for machine in machines))
     for state, metric in catalog.GROUPS_BY_STATE.items():
         yield _one(metric, states[state])
-    consumer = sum(len(machine.consumer.groups) for machine in machines)
-    yield Family(catalog.GROUP_COUNT, [(("classic",), states.total()), (("consumer",), consumer)])
+    yield Family(catalog.GROUP_COUNT, [((kind,), kinds[kind]) for kind in ("classic", "consumer")])
     journal = broker.rebalance_journal
     yield Family(catalog.REBALANCES, [((cause,), count) for cause, count in journal.rebalances.items()])
     yield _one(catalog.REBALANCE_TIME, journal.duration_ms / 1000)

@@ -15,10 +15,11 @@ from typing import Final
 
 from msgspec import Struct
 
+from odradek.coordination import Now
 from odradek.groups.classic.members import AwaitingJoin, GroupMembers, Member
 from odradek.groups.classic.states import TRANSITIONS, Event, State
 from odradek.groups.deadlines import DeadlineKey, Deadlines
-from odradek.groups.messages import JoinedMember, JoinReply, SyncReply
+from odradek.groups.messages import CommitRequest, FetchOffsetsRequest, JoinedMember, JoinReply, SyncReply
 from odradek.groups.rebalance_trace import (
     Ownership,
     RebalanceOutcome,
@@ -26,6 +27,7 @@ from odradek.groups.rebalance_trace import (
     assigned_partitions,
     listed_partitions,
 )
+from odradek.groups.records import GroupMetadataRecord
 from odradek.groups.result_builder import ResultBuilder
 from odradek.model import ErrorCode, TopicPartition
 from odradek.protocol.consumer_protocol import PROTOCOL_TYPE, decode_assignment, decode_subscription
@@ -50,12 +52,16 @@ class GroupSettings(Struct, frozen=True, kw_only=True):
     max_size: int = 2**31 - 1
     new_member_join_timeout_ms: int = 300_000
     """How long a new member may wait for its first JoinGroup response; it cannot send heartbeats before."""
+    max_member_bytes: int = 2**31 - 1
+    """The limit of a member's memory: a record of `__consumer_offsets` must have room for it."""
     traces_rebalances: bool = False
     """Whether each rebalance is reported with its cause and durations (`rebalance_trace`)."""
 
 
 class ClassicGroup:
     """One classic group; `deadlines` is the queue of all groups of the coordinator."""
+
+    kind: Final = "classic"
 
     def __init__(self, group_id: str, settings: GroupSettings, deadlines: Deadlines[DeadlineKey]) -> None:
         self.group_id = group_id
@@ -152,6 +158,14 @@ class ClassicGroup:
         """Return the approximate memory of members and pending members."""
         return self.members.size_bytes + _PENDING_BYTES * len(self.pending_members)
 
+    def member_size_bytes(self, member_id: str) -> int:
+        member = self.members.get(member_id)
+        return 0 if member is None else member.size_bytes
+
+    @property
+    def is_empty(self) -> bool:
+        return self.state is State.EMPTY
+
     @property
     def is_unused(self) -> bool:
         """Return whether the group has no member, no pending member and no record."""
@@ -159,11 +173,12 @@ class ClassicGroup:
 
     @property
     def is_deletable(self) -> bool:
-        """Return whether the group has no member and no pending member; it may have a record."""
         return self.state is State.EMPTY and not self.pending_members
 
+    def tombstones(self) -> list[GroupMetadataRecord]:
+        return [GroupMetadataRecord(self.group_id, None)]
+
     def subscribed_topics(self) -> frozenset[str] | None:
-        """Return the subscribed topics; None if the protocol type is not `consumer` or a subscription is unreadable."""
         if self.protocol_type != PROTOCOL_TYPE:
             return None
         topics: set[str] = set()
@@ -196,11 +211,10 @@ class ClassicGroup:
 
     @property
     def offset_expiration_condition(self) -> tuple[int, frozenset[str]] | None:
-        """Return the earliest start of retention, and the topics whose offsets do not expire (KIP-211).
+        """Return the start of retention and the kept topics (KIP-211), as for every `Group`.
 
-        The start, in ms since 1970, is the time of an empty group's last record; -1 if retention starts at each commit.
-        Return None if no offset may expire: during a rebalance, and in a group with members of another protocol type
-        than `consumer` or with an unreadable subscription.
+        The start is the time of an empty group's last record. No offset may expire during a rebalance, and in a group
+        with members of another protocol type than `consumer` or with an unreadable subscription.
         """
         if self.protocol_type is None:
             return -1, frozenset()
@@ -227,6 +241,24 @@ class ClassicGroup:
         if error is ErrorCode.none and generation not in (self.generation, self.members[member_id].former_epoch):
             return ErrorCode.illegal_generation
         return error
+
+    def validate_commit(self, request: CommitRequest, now: Now) -> ErrorCode:
+        """Return an error if the member may not commit offsets now; a valid commit counts as a heartbeat."""
+        member_id, instance_id, generation = request.member_id, request.instance_id, request.generation
+        if generation < 0 and self.state is State.EMPTY:
+            return ErrorCode.none
+        if generation < 0 and not member_id and instance_id is None:
+            return ErrorCode.unknown_member_id
+        error = self.validate_member(member_id, instance_id, generation)
+        if error is ErrorCode.none and self.state is State.COMPLETING_REBALANCE:
+            return ErrorCode.rebalance_in_progress
+        if error is ErrorCode.none:
+            self.reschedule_heartbeat(self.members[member_id], now.ms)
+        return error
+
+    def validate_fetch(self, request: FetchOffsetsRequest) -> ErrorCode:
+        del request
+        return ErrorCode.none
 
     # -- changes -------------------------------------------------------------------------------------------------------
 

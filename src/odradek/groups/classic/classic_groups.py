@@ -1,6 +1,7 @@
-"""The classic groups of one coordinator, and their requests and deadlines."""
+"""The requests and deadlines of the classic groups of one coordinator."""
 
 from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from odradek.coordination import Now
 from odradek.groups.classic.classic_group import (
@@ -30,44 +31,24 @@ from odradek.groups.messages import (
     JoinRequest,
     LeaveRequest,
     MemberDescription,
+    MemberRequest,
     PendingMemberExpired,
-    SyncReply,
     SyncRequest,
 )
 from odradek.groups.rebalance_trace import Cause, CauseKind
 from odradek.groups.result_builder import ResultBuilder
-from odradek.model import ErrorCode
 
 
 class ClassicGroups:
-    """The classic groups by id, including groups without members that have only offsets."""
+    """The requests and deadlines of classic groups, also of groups without members that have only offsets."""
 
     def __init__(self, settings: Callable[[], GroupSettings], deadlines: Deadlines[DeadlineKey]) -> None:
-        self.groups: dict[str, ClassicGroup] = {}
-        self._settings = settings
+        self.settings = settings
         self._deadlines = deadlines
 
-    def get_or_create(self, group_id: str) -> ClassicGroup:
-        """Return a group; create it if there is none."""
-        group = self.groups.get(group_id)
-        if group is None:
-            group = self.groups[group_id] = self.new(group_id)
-        return group
-
     def new(self, group_id: str) -> ClassicGroup:
-        """Return a new group without adding it to `groups`."""
-        return ClassicGroup(group_id, self._settings(), self._deadlines)
-
-    def forget(self, group_id: str) -> None:
-        """Drop a group, if there is one, and its deadlines."""
-        group = self.groups.pop(group_id, None)
-        if group is not None:
-            group.clear_deadlines()
-
-    def size_bytes(self, group_id: str) -> int:
-        """Return the approximate memory of a group's members."""
-        group = self.groups.get(group_id)
-        return 0 if group is None else group.size_bytes
+        """Return a new group."""
+        return ClassicGroup(group_id, self.settings(), self._deadlines)
 
     def rebuild(self, group: ClassicGroup, partition_counts: Mapping[str, int], now: Now) -> ResultBuilder:
         """Rebuild a group from its record; rebalance it if it has no assignment, is too large, or topics changed."""
@@ -85,10 +66,10 @@ class ClassicGroups:
                 prepare_rebalance(group, Cause(kind=CauseKind.METADATA_CHANGED, text=reason), now, out)
         return out
 
-    def expire(self, place: DeadlineKey, now: Now) -> ResultBuilder:
+    def expire(self, group: ClassicGroup, place: DeadlineKey, now: Now) -> ResultBuilder:
         """Handle a group's deadline that has passed."""
         group_id, kind, member_id = place
-        group, out = self.groups[group_id], ResultBuilder(group_id)
+        out = ResultBuilder(group_id)
         if kind == JOIN_PHASE:
             expire_join_phase(group, now, out)
         elif kind == SYNC_PHASE:
@@ -103,58 +84,39 @@ class ClassicGroups:
             expire_session(group, member, now, out)
         return out
 
-    # -- requests ------------------------------------------------------------------------------------------------------
-
-    def join(self, key: str, request: JoinRequest, to: object, now: Now) -> ResultBuilder:
-        """Handle a JoinGroup request; create the group if there is none."""
-        group, out = self.get_or_create(key), ResultBuilder(key)
-        join(group, request, to, now, out)
+    def handle(self, group: ClassicGroup, request: MemberRequest, to: object, now: Now) -> ResultBuilder:
+        """Handle a request of a member; a new group stands for one that does not exist."""
+        out = ResultBuilder(group.group_id)
+        _HANDLERS[type(request)](group, request, to, now, out)
         return out
 
-    def sync(self, key: str, request: SyncRequest, to: object, now: Now) -> ResultBuilder:
-        """Handle a SyncGroup request."""
-        group, out = self.groups.get(key), ResultBuilder(key)
-        if group is None:
-            out.reply(to, SyncReply(error=ErrorCode.unknown_member_id))
-        else:
-            sync(group, request, to, now, out)
-        return out
 
-    def heartbeat(self, key: str, request: HeartbeatRequest, now: Now) -> ErrorCode:
-        """Restart the member's session if the request is valid; return the error code."""
-        group = self.groups.get(key)
-        return ErrorCode.unknown_member_id if group is None else heartbeat(group, request, now)
+_HANDLERS: Final[dict[type, Callable[[ClassicGroup, Any, object, Now, ResultBuilder], None]]] = {
+    JoinRequest: join,
+    SyncRequest: sync,
+    HeartbeatRequest: heartbeat,
+    LeaveRequest: leave,
+}
 
-    def leave(self, key: str, request: LeaveRequest, to: object, now: Now) -> ResultBuilder:
-        """Handle a LeaveGroup request."""
-        group, out = self.groups.get(key), ResultBuilder(key)
-        if group is None:
-            out.reply(to, tuple((each, ErrorCode.unknown_member_id) for each in request.members))
-        else:
-            leave(group, request, to, now, out)
-        return out
 
-    def describe(self, key: str) -> GroupDescription | None:
-        """Return the description of a group, if it exists."""
-        group = self.groups.get(key)
-        if group is None:
-            return None
-        protocol_name = group.protocol_name if group.state is State.STABLE else None
-        members = tuple(
-            MemberDescription(
-                member_id=member.member_id,
-                instance_id=member.instance_id,
-                client_id=member.client_id,
-                client_host=member.client_host,
-                metadata=b"" if protocol_name is None else member.metadata(protocol_name),
-                assignment=group.assignment(member.member_id),
-            )
-            for member in group.members
+def describe(group: ClassicGroup) -> GroupDescription:
+    """Return the description of a group."""
+    protocol_name = group.protocol_name if group.state is State.STABLE else None
+    members = tuple(
+        MemberDescription(
+            member_id=member.member_id,
+            instance_id=member.instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            metadata=b"" if protocol_name is None else member.metadata(protocol_name),
+            assignment=group.assignment(member.member_id),
         )
-        return GroupDescription(
-            group_id=key,
-            state=group.state,
-            protocol_type=group.protocol_type or "",
-            protocol_name=protocol_name or "",
-            members=members,
-        )
+        for member in group.members
+    )
+    return GroupDescription(
+        group_id=group.group_id,
+        state=group.state,
+        protocol_type=group.protocol_type or "",
+        protocol_name=protocol_name or "",
+        members=members,
+    )

@@ -2,17 +2,12 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from msgspec import Struct
 
-from odradek.groups.messages import JoinRequest
+from odradek.groups.messages import JoinRequest, member_size
 from odradek.protocol.internal_records.group_records import MemberMetadata
-
-_MEMBER_BYTES: Final = 1024
-"""Memory of a member besides its ids and protocols."""
-_PROTOCOL_BYTES: Final = 256
-"""Memory of a protocol besides its name and metadata."""
 
 
 class AwaitingJoin(NamedTuple):
@@ -45,8 +40,7 @@ class Member(Struct, kw_only=True, eq=False):
     @property
     def size_bytes(self) -> int:
         """Return the member's approximate memory."""
-        names = len(self.member_id) + len(self.client_id) + len(self.instance_id or "")
-        return _MEMBER_BYTES + names + protocols_size(self.protocols)
+        return member_size(self.protocols, self.member_id, self.client_id, self.instance_id)
 
     def metadata(self, protocol_name: str | None) -> bytes:
         """Return the member's metadata for a protocol; empty if it does not support the protocol."""
@@ -61,11 +55,6 @@ class Member(Struct, kw_only=True, eq=False):
         if self.is_loaded:
             return all(protocol in protocols for protocol in self.protocols)
         return protocols == self.protocols
-
-
-def protocols_size(protocols: tuple[tuple[str, bytes], ...]) -> int:
-    """Return the approximate memory of a member's protocols, in bytes."""
-    return sum(_PROTOCOL_BYTES + len(name) + len(metadata) for name, metadata in protocols)
 
 
 class GroupMembers:

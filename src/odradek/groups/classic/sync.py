@@ -1,4 +1,4 @@
-"""SyncGroup, Heartbeat, LeaveGroup, and the check of OffsetCommit, of a classic group."""
+"""SyncGroup, Heartbeat and LeaveGroup of a classic group."""
 
 from odradek.coordination import Now
 from odradek.groups.classic.classic_group import SYNC_PHASE, ClassicGroup
@@ -69,30 +69,14 @@ def _validate_sync(group: ClassicGroup, request: SyncRequest) -> ErrorCode:
     return ErrorCode.rebalance_in_progress if is_preparing else ErrorCode.none
 
 
-def heartbeat(group: ClassicGroup, request: HeartbeatRequest, now: Now) -> ErrorCode:
-    """Restart a valid member's session; return REBALANCE_IN_PROGRESS if the member must join again."""
+def heartbeat(group: ClassicGroup, request: HeartbeatRequest, to: object, now: Now, out: ResultBuilder) -> None:
+    """Restart a valid member's session; reply REBALANCE_IN_PROGRESS if the member must join again."""
     error = group.validate_member(request.member_id, request.instance_id, request.generation)
-    if error is not ErrorCode.none:
-        return error
-    group.reschedule_heartbeat(group.members[request.member_id], now.ms)
-    is_preparing = group.state is State.PREPARING_REBALANCE
-    return ErrorCode.rebalance_in_progress if is_preparing else ErrorCode.none
-
-
-def validate_commit(
-    group: ClassicGroup, member_id: str, instance_id: str | None, generation: int, now: Now
-) -> ErrorCode:
-    """Return an error if the member may not commit offsets now; a valid commit counts as a heartbeat."""
-    if generation < 0 and group.state is State.EMPTY:
-        return ErrorCode.none
-    if generation < 0 and not member_id and instance_id is None:
-        return ErrorCode.unknown_member_id
-    error = group.validate_member(member_id, instance_id, generation)
-    if error is ErrorCode.none and group.state is State.COMPLETING_REBALANCE:
-        return ErrorCode.rebalance_in_progress
     if error is ErrorCode.none:
-        group.reschedule_heartbeat(group.members[member_id], now.ms)
-    return error
+        group.reschedule_heartbeat(group.members[request.member_id], now.ms)
+        if group.state is State.PREPARING_REBALANCE:
+            error = ErrorCode.rebalance_in_progress
+    out.reply(to, error)
 
 
 def leave(group: ClassicGroup, request: LeaveRequest, to: object, now: Now, out: ResultBuilder) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
+from odradek.coordination import Now
 from odradek.groups.consumer.member import (
     NO_PARTITIONS,
     Assignment,
@@ -18,8 +19,12 @@ from odradek.groups.consumer.member import (
     to_state,
 )
 from odradek.groups.consumer.messages import ConsumerGroupHeartbeatRequest
-from odradek.groups.messages import JoinRequest
+from odradek.groups.consumer.subscriptions import topics_of_all
+from odradek.groups.messages import CommitRequest, FetchOffsetsRequest, JoinRequest
+from odradek.groups.records import ConsumerGroupRecord
 from odradek.metadata.image import ClusterImage
+from odradek.model import ErrorCode
+from odradek.protocol.consumer_protocol import PROTOCOL_TYPE
 from odradek.protocol.internal_records.group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupMemberMetadataKey,
@@ -67,6 +72,10 @@ class WaitingJoin(NamedTuple):
 
 class ConsumerGroup:
     """One group. Only `apply` changes it, except attributes marked as not durable."""
+
+    kind: Final = "consumer"
+    protocol_type: Final = PROTOCOL_TYPE
+    is_unused: Final = False
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
@@ -213,6 +222,12 @@ class ConsumerGroup:
         return not (self._has_record or self.members or self.targets or self.regexes or self.assignment_epoch)
 
     @property
+    def is_empty(self) -> bool:
+        return not self.members
+
+    is_deletable = is_empty
+
+    @property
     def state(self) -> ConsumerGroupState:
         """Return the group's state, derived from its epochs and its members."""
         if not self.members:
@@ -225,6 +240,13 @@ class ConsumerGroup:
 
     def _is_reconciled(self, member: ConsumerGroupMember) -> bool:
         return member.state is MemberState.STABLE and member.epoch == self.assignment_epoch
+
+    @property
+    def offset_expiration_condition(self) -> tuple[int, frozenset[str]]:
+        return -1, self.subscribed_topics()
+
+    def subscribed_topics(self) -> frozenset[str]:
+        return topics_of_all(self.subscriptions, self.regexes)
 
     @property
     def subscribed_regexes(self) -> set[str]:
@@ -255,3 +277,48 @@ class ConsumerGroup:
     def target(self, member_id: str) -> Assignment:
         """Return a member's target assignment; empty if it has none."""
         return self.targets.get(member_id, NO_PARTITIONS)
+
+    def member_size_bytes(self, member_id: str) -> int:
+        member = self.members.get(member_id)
+        return 0 if member is None else member.size_bytes
+
+    # -- checks and deletion -------------------------------------------------------------------------------------------
+
+    def validate_commit(self, request: CommitRequest, now: Now) -> ErrorCode:
+        del now
+        error = self._validate_member_epoch(request.member_id, request.generation)
+        member = self.members.get(request.member_id)
+        is_member = request.generation >= 0 and member is not None and not member.is_classic
+        if error is ErrorCode.none and is_member and not request.has_member_epoch:
+            return ErrorCode.unsupported_version
+        return error
+
+    def validate_fetch(self, request: FetchOffsetsRequest) -> ErrorCode:
+        if request.member_id is None and request.member_epoch < 0:
+            return ErrorCode.none
+        return self._validate_member_epoch(request.member_id or "", request.member_epoch)
+
+    def _validate_member_epoch(self, member_id: str, epoch: int) -> ErrorCode:
+        """Return an error for an unknown member or another epoch.
+
+        Epoch -1, of a client that is not a member, is valid only while the group has no members.
+        """
+        if epoch < 0 and not self.members:
+            return ErrorCode.none
+        member = self.members.get(member_id)
+        if member is None:
+            return ErrorCode.unknown_member_id
+        if epoch == member.epoch:
+            return ErrorCode.none
+        return ErrorCode.illegal_generation if member.is_classic else ErrorCode.stale_member_epoch
+
+    def tombstones(self) -> list[ConsumerGroupRecord]:
+        """Return the tombstones of the group's records, without those of members."""
+        group_id = self.group_id
+        keys: list[Any] = [
+            ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex) for regex in self.regexes
+        ]
+        keys += [ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=each) for each in self.targets]
+        keys.append(ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id))
+        keys.append(ConsumerGroupMetadataKey(group_id=group_id))
+        return [ConsumerGroupRecord(key, None) for key in keys]

@@ -6,7 +6,7 @@ from typing import Final
 
 from odradek.coordination import CoordinatorResult, Now, Reply
 from odradek.groups.consumer.consumer_group import ConsumerGroup, WaitingJoin
-from odradek.groups.consumer.coordinator_records import epoch_record, group_tombstones, tombstones
+from odradek.groups.consumer.coordinator_records import epoch_record, tombstones
 from odradek.groups.consumer.group_trace import GroupTrace, cause_of
 from odradek.groups.consumer.group_update import MemberUpdate, assign, regexes_resolved
 from odradek.groups.consumer.heartbeat import heartbeat, is_settled, reply_to, unchanged, validate
@@ -20,11 +20,10 @@ from odradek.groups.consumer.messages import (
 )
 from odradek.groups.consumer.regex_resolver import STEP_PAUSE_MS, DeniedTopics, RegexResolver
 from odradek.groups.consumer.settings import ConsumerGroupSettings
-from odradek.groups.consumer.subscriptions import topics_of_all
 from odradek.groups.consumer.target_assignment import preferred_assignor
 from odradek.groups.deadlines import DeadlineKey, Deadlines
 from odradek.groups.rebalance_trace import Cause, CauseKind, RebalanceCompleted
-from odradek.groups.records import ConsumerGroupRecord, GroupRecord
+from odradek.groups.records import GroupRecord
 from odradek.groups.result_builder import ResultBuilder, answer
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError
@@ -47,7 +46,7 @@ Downgrade = Callable[[ConsumerGroup, Collection[str], Cause, ClusterImage, Now],
 
 
 class ConsumerGroups:
-    """The consumer groups by id, their heartbeats and deadlines. `settings` returns the settings of a group id."""
+    """The heartbeats and deadlines of consumer groups. `settings` returns the settings of a group id."""
 
     def __init__(
         self,
@@ -55,26 +54,18 @@ class ConsumerGroups:
         deadlines: Deadlines[DeadlineKey],
         downgrade: Downgrade,
     ) -> None:
-        self.groups: dict[str, ConsumerGroup] = {}
         self._settings = settings
         self._deadlines = deadlines
         self._downgrade = downgrade
         self._traces: dict[str, GroupTrace] = {}
         self._resolvers: defaultdict[str, RegexResolver] = defaultdict(RegexResolver)
 
-    # -- durable state -------------------------------------------------------------------------------------------------
-
-    def apply(self, record: ConsumerGroupRecord) -> None:
-        """Apply a record; drop the group if it has no record left."""
-        group = self.groups.get(record.group_id)
-        if group is None:
-            group = self.groups[record.group_id] = ConsumerGroup(record.group_id)
-        group.apply(record.key, record.value)
-        if group.is_gone:
-            del self.groups[record.group_id]
-            self._traces.pop(record.group_id, None)
-            self._resolvers.pop(record.group_id, None)
-            self._deadlines.clear((record.group_id, REGEXES, ""))
+    def forget(self, group_id: str) -> None:
+        """Drop what is kept beside a group: its trace, its resolver, and its deadlines that have no member."""
+        self.forget_trace(group_id)
+        self._resolvers.pop(group_id, None)
+        for kind in (ASSIGNMENT, REGEXES):
+            self._deadlines.clear((group_id, kind, ""))
 
     def rebuild(self, group: ConsumerGroup, now: Now) -> None:
         """Drop waiting requests and the trace, mark topics for a check, and set missing deadlines of members.
@@ -83,10 +74,7 @@ class ConsumerGroups:
         """
         group.needs_refresh = True
         group.joins.clear()
-        self._traces.pop(group.group_id, None)
-        self._resolvers.pop(group.group_id, None)
-        for kind in (ASSIGNMENT, REGEXES):
-            self._deadlines.clear((group.group_id, kind, ""))
+        self.forget(group.group_id)
         self.start_sessions(group, now)
         for member_id, member in group.members.items():
             is_revoking = member.state is MemberState.UNREVOKED_PARTITIONS
@@ -120,34 +108,26 @@ class ConsumerGroups:
         for kind in _OF_MEMBERS:
             self._deadlines.clear((group_id, kind, member_id))
 
-    def on_image(self, old: ClusterImage, new: ClusterImage) -> None:
-        """If topics or brokers changed, let the next heartbeat in each group check the group's topics again."""
-        if old.topics is new.topics and old.brokers is new.brokers:
-            return
-        for group in self.groups.values():
-            group.needs_refresh = True
-
     # -- heartbeats ----------------------------------------------------------------------------------------------------
 
     def heartbeat(
         self,
         key: str,
+        group: ConsumerGroup | None,
         request: ConsumerGroupHeartbeatRequest,
         to: object,
         image: ClusterImage,
         now: Now,
         *,
         before: Sequence[GroupRecord] = (),
-        group: ConsumerGroup | None = None,
     ) -> CoordinatorResult[GroupRecord]:
         """Handle a heartbeat. The reply may be a `KafkaError`. A new member's reply may wait for its first target.
 
-        `before` are records to write first; they delete or convert a classic group. `group` is the converted group, or
-        None. With a converted group, all records are one batch.
+        `before` are records to write first; they delete a classic group, or convert it to `group`. The records of a
+        conversion are one batch.
         """
-        is_converted = group is not None
+        is_converted = group is not None and bool(before)
         settings = self._settings(key)
-        group = group or self.groups.get(key)
         if group is not None and is_settled(group, request) and not self._is_outdated(group, settings, now):
             self._deadlines.set((key, CONSUMER_SESSION, request.member_id), now.ms + settings.session_timeout_ms)
             return answer(key, to, unchanged(request, settings))
@@ -260,15 +240,14 @@ class ConsumerGroups:
         assignors = self._settings(group.group_id).assignors
         return preferred_assignor(group.members, assignors) if assignors else ""
 
-    def take_join(self, group_id: str, now: Now) -> WaitingJoin | None:
+    def take_join(self, group: ConsumerGroup, now: Now) -> WaitingJoin | None:
         """Remove and return the first waiting request if its targets are computed or its member has left; else None."""
-        group = self.groups.get(group_id)
-        if group is None or not group.joins:
+        if not group.joins:
             return None
         first = group.joins[0]
         if group.assignment_epoch <= first.after_epoch and first.member_id in group.members:
             return None
-        self._deadlines.set((group_id, ASSIGNMENT, ""), now.ms)
+        self._deadlines.set((group.group_id, ASSIGNMENT, ""), now.ms)
         return group.joins.pop(0)
 
     def _assign(self, group: ConsumerGroup, image: ClusterImage, now: Now) -> CoordinatorResult[GroupRecord]:
@@ -344,18 +323,17 @@ class ConsumerGroups:
         trace.members_removed(member_ids, since_ms, timed_out=cause.kind is CauseKind.REBALANCE_TIMEOUT)
         return ended + trace.maybe_empty(now)
 
-    def expire(self, place: DeadlineKey, image: ClusterImage, now: Now) -> CoordinatorResult[GroupRecord]:
+    def expire(
+        self, group: ConsumerGroup, place: DeadlineKey, image: ClusterImage, now: Now
+    ) -> CoordinatorResult[GroupRecord]:
         """Handle a deadline that has passed: remove its member or, for `ASSIGNMENT`, compute targets."""
         group_id, kind, member_id = place
-        group = self.groups.get(group_id)
-        if group is not None and kind == ASSIGNMENT:
+        if kind == ASSIGNMENT:
             return self._assign(group, image, now)
-        if group is not None and kind == REGEXES:
-            return self._resolve_regexes(group, image, now)
         if kind == REGEXES:
-            self._resolvers.pop(group_id, None)
-        member = None if group is None else group.members.get(member_id)
-        if group is None or member is None:
+            return self._resolve_regexes(group, image, now)
+        member = group.members.get(member_id)
+        if member is None:
             return CoordinatorResult(key=group_id)
         if kind == REVOCATION and member.state is not MemberState.UNREVOKED_PARTITIONS:
             return CoordinatorResult(key=group_id)
@@ -372,33 +350,16 @@ class ConsumerGroups:
 
     # -- other requests ------------------------------------------------------------------------------------------------
 
-    def describe(self, group_id: str) -> ConsumerGroupDescription | None:
-        """Return the description of a group, if it exists."""
-        group = self.groups.get(group_id)
-        if group is None:
-            return None
+    def describe(self, group: ConsumerGroup) -> ConsumerGroupDescription:
+        """Return the description of a group."""
         return ConsumerGroupDescription(
-            group_id=group_id,
+            group_id=group.group_id,
             state=group.state,
             epoch=group.epoch,
             assignment_epoch=group.assignment_epoch,
             assignor=self._assignor(group),
             members=tuple((member, group.target(member.member_id)) for member in group.members.values()),
         )
-
-    def subscribed_topics(self, group: ConsumerGroup) -> frozenset[str]:
-        """Return the topics that a group's members subscribe to."""
-        return topics_of_all(group.subscriptions, group.regexes)
-
-    def deletion(self, group_id: str) -> list[ConsumerGroupRecord]:
-        """Return the tombstones of a group; an empty list if it does not exist or has members."""
-        group = self.groups.get(group_id)
-        return [] if group is None or group.members else group_tombstones(group)
-
-    def size_bytes(self, group_id: str) -> int:
-        """Return the approximate memory of a group's members."""
-        group = self.groups.get(group_id)
-        return 0 if group is None else group.size_bytes
 
 
 def _reason(kind: str, member: ConsumerGroupMember) -> str:
@@ -408,18 +369,3 @@ def _reason(kind: str, member: ConsumerGroupMember) -> str:
     if kind == REVOCATION:
         return f"it did not leave epoch {member.epoch} {within}"
     return f"it sent no {'JoinGroup' if kind == CLASSIC_JOIN else 'SyncGroup'} {within}"
-
-
-def validate_member_epoch(group: ConsumerGroup, member_id: str, epoch: int) -> ErrorCode:
-    """Return the error of an offset commit or fetch with this member epoch; `none` if the epoch is valid.
-
-    Epoch -1, of a client that is not a member, is valid only while the group has no members.
-    """
-    if epoch < 0 and not group.members:
-        return ErrorCode.none
-    member = group.members.get(member_id)
-    if member is None:
-        return ErrorCode.unknown_member_id
-    if epoch == member.epoch:
-        return ErrorCode.none
-    return ErrorCode.illegal_generation if member.is_classic else ErrorCode.stale_member_epoch

@@ -1,7 +1,5 @@
 """Builds the records and tombstones of a group of the consumer protocol."""
 
-from typing import Any
-
 from odradek.coordination import Now
 from odradek.groups.consumer.consumer_group import ConsumerGroup
 from odradek.groups.consumer.member import Assignment, ConsumerGroupMember, to_record
@@ -28,20 +26,6 @@ def tombstones(group: ConsumerGroup, member_id: str) -> list[ConsumerGroupRecord
         ConsumerGroupTargetAssignmentMemberKey(group_id=group.group_id, member_id=member_id),
         ConsumerGroupMemberMetadataKey(group_id=group.group_id, member_id=member_id),
     )
-    return [ConsumerGroupRecord(key, None) for key in keys]
-
-
-def group_tombstones(group: ConsumerGroup) -> list[ConsumerGroupRecord]:
-    """Return the tombstones of a group without members."""
-    keys: list[Any] = [
-        ConsumerGroupRegularExpressionKey(group_id=group.group_id, regular_expression=regex) for regex in group.regexes
-    ]
-    keys += [
-        ConsumerGroupTargetAssignmentMemberKey(group_id=group.group_id, member_id=member_id)
-        for member_id in group.targets
-    ]
-    keys.append(ConsumerGroupTargetAssignmentMetadataKey(group_id=group.group_id))
-    keys.append(ConsumerGroupMetadataKey(group_id=group.group_id))
     return [ConsumerGroupRecord(key, None) for key in keys]
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection
 
 from msgspec import Struct
 
-from odradek.groups.consumer.member import Assignment, ConsumerGroupMember
+from odradek.groups.consumer.member import Assignment, ConsumerGroupMember, subscription_size
 
 
 def _none_denied(names: Collection[str]) -> Collection[str]:
@@ -28,6 +28,13 @@ class ConsumerGroupHeartbeatRequest(Struct, frozen=True, kw_only=True):
     owned: Assignment | None = None
     denied_topics: Callable[[Collection[str]], Collection[str]] = _none_denied
     """Returns which of the given topics the client may not describe; regular expressions skip them."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the approximate memory of a member with the request's subscription; 0 if that is unchanged."""
+        if self.subscribed_topic_names is None and self.subscribed_topic_regex is None:
+            return 0
+        return subscription_size(self.subscribed_topic_names or (), self.subscribed_topic_regex)
 
     @property
     def is_keep_alive(self) -> bool:

@@ -29,6 +29,7 @@ from odradek.groups.messages import (
     JoinRequest,
     LeaveRequest,
     LeavingMember,
+    MemberRequest,
     SyncReply,
     SyncRequest,
 )
@@ -65,14 +66,22 @@ class ClassicMembers:
         self._settings = settings
         self._deadlines = deadlines
 
-    # -- JoinGroup -----------------------------------------------------------------------------------------------------
+    def handle(
+        self, group: ConsumerGroup, request: MemberRequest, to: object, image: ClusterImage, now: Now
+    ) -> _Result:
+        """Handle a request of a new or known member, or of an administrator who removes members."""
+        if isinstance(request, JoinRequest):
+            try:
+                return self._join(group, request, to, image, now)
+            except KafkaError as error:
+                return answer(group.group_id, to, JoinReply(error=error.code, member_id=request.member_id))
+        if isinstance(request, SyncRequest):
+            return self._sync(group, request, to, image, now)
+        if isinstance(request, HeartbeatRequest):
+            return answer(group.group_id, to, self._heartbeat(group, request, now))
+        return self._leave(group, request, to, image, now)
 
-    def join(self, group: ConsumerGroup, request: JoinRequest, to: object, image: ClusterImage, now: Now) -> _Result:
-        """Handle a JoinGroup request of a new or known member."""
-        try:
-            return self._join(group, request, to, image, now)
-        except KafkaError as error:
-            return answer(group.group_id, to, JoinReply(error=error.code, member_id=request.member_id))
+    # -- JoinGroup -----------------------------------------------------------------------------------------------------
 
     def _join(self, group: ConsumerGroup, request: JoinRequest, to: object, image: ClusterImage, now: Now) -> _Result:
         settings = self._settings(group.group_id)
@@ -120,7 +129,7 @@ class ClassicMembers:
 
     # -- SyncGroup, Heartbeat, LeaveGroup ------------------------------------------------------------------------------
 
-    def sync(self, group: ConsumerGroup, request: SyncRequest, to: object, image: ClusterImage, now: Now) -> _Result:
+    def _sync(self, group: ConsumerGroup, request: SyncRequest, to: object, image: ClusterImage, now: Now) -> _Result:
         """Handle a SyncGroup request."""
         try:
             member = _validate(group, request.member_id, request.instance_id, request.generation)
@@ -139,7 +148,7 @@ class ClassicMembers:
         )
         return answer(group.group_id, to, reply)
 
-    def heartbeat(self, group: ConsumerGroup, request: HeartbeatRequest, now: Now) -> ErrorCode:
+    def _heartbeat(self, group: ConsumerGroup, request: HeartbeatRequest, now: Now) -> ErrorCode:
         """Restart a valid member's session; return REBALANCE_IN_PROGRESS if the member must rejoin."""
         try:
             member = _validate(group, request.member_id, request.instance_id, request.generation)
@@ -151,7 +160,7 @@ class ClassicMembers:
         self._await_join(group, member, now)
         return ErrorCode.rebalance_in_progress
 
-    def leave(self, group: ConsumerGroup, request: LeaveRequest, to: object, image: ClusterImage, now: Now) -> _Result:
+    def _leave(self, group: ConsumerGroup, request: LeaveRequest, to: object, image: ClusterImage, now: Now) -> _Result:
         """Remove members, also those of the consumer protocol: an administrator removes both by this request."""
         left: list[str] = []
         answers = []

@@ -20,7 +20,6 @@ from odradek.groups.consumer.consumer_group import ConsumerGroup
 from odradek.groups.consumer.coordinator_records import (
     current_record,
     epoch_record,
-    group_tombstones,
     member_record,
     target_epoch_record,
     target_record,
@@ -64,8 +63,8 @@ class Migration:
     def __init__(self, classic: ClassicGroups, settings: Callable[[str], ConsumerGroupSettings]) -> None:
         self._classic = classic
         self._settings = settings
-        self._downgraded: dict[str, ClassicGroup] = {}
-        """Converted classic groups whose records are not applied yet."""
+        self._successors: dict[str, ClassicGroup] = {}
+        """Classic groups that replace a consumer group when the tombstones of that group are applied."""
 
     # -- classic → consumer --------------------------------------------------------------------------------------------
 
@@ -145,16 +144,21 @@ class Migration:
         for waiting in group.joins:
             out.reply(waiting.to, KafkaError(ErrorCode.rebalance_in_progress))
         group.joins.clear()
-        self._downgraded[group_id] = classic
+        self._successors[group_id] = classic
         return out
 
-    def take_downgraded(self, group_id: str) -> ClassicGroup | None:
-        """Remove and return the classic group of a conversion whose record is being applied; None if there is none."""
-        return self._downgraded.pop(group_id, None)
+    def replace(self, group: ConsumerGroup, classic: ClassicGroup) -> list[ConsumerGroupRecord]:
+        """Return the tombstones of a group without members that `classic` replaces."""
+        self._successors[group.group_id] = classic
+        return group.tombstones()
+
+    def take_successor(self, group_id: str) -> ClassicGroup | None:
+        """Remove and return the classic group that replaces a consumer group, which is gone; None if there is none."""
+        return self._successors.pop(group_id, None)
 
     def reset(self, group_id: str) -> None:
-        """Drop a conversion to a classic group whose records could not be appended."""
-        classic = self._downgraded.pop(group_id, None)
+        """Drop the classic group of records that could not be appended."""
+        classic = self._successors.pop(group_id, None)
         if classic is not None:
             classic.clear_deadlines()
 
@@ -243,4 +247,4 @@ def _downgraded_member(member: ConsumerGroupMember) -> Member:
 def _tombstones(group: ConsumerGroup) -> list[ConsumerGroupRecord]:
     """Return the tombstones of a group and its members, one per key."""
     records = [record for member_id in group.members for record in tombstones(group, member_id)]
-    return list({record.key: record for record in (*records, *group_tombstones(group))}.values())
+    return list({record.key: record for record in (*records, *group.tombstones())}.values())

@@ -65,6 +65,12 @@ def test_an_offline_pipeline_ends_and_takes_every_column_of_its_stream() -> None
     assert pipeline.sql == "SELECT * FROM flights"
 
 
+def test_results_may_be_in_a_folder_of_the_checkpoint() -> None:
+    pipeline = parse(REAL_TIME.replace('path = "out"', 'path = "state/out"'))
+    assert isinstance(pipeline, QueryPipeline)
+    assert pipeline.sink.options["path"] == "/jobs/state/out"
+
+
 def test_bad_rows_are_limited_to_a_half_unless_the_file_says_otherwise() -> None:
     given = {"": "50%", 'max_bad_rows = "1.5%"': "1.5%", 'max_bad_rows = "20"': "20"}
     for text, limit in given.items():
@@ -136,11 +142,10 @@ def test_values_of_kafkas_keys_become_texts() -> None:
         ('path = "out"', 'format = "odradek"', "sink.bootstrap_servers is missing"),
         (
             'path = "out"',
-            'path = "state"',
-            "sink.path is in the directory of checkpoint, /jobs/state: give another one",
+            'path = "./state/"',
+            "sink.path is the directory of checkpoint, /jobs/state: give another one",
         ),
-        ('path = "out"', 'path = "./state/out"', "sink.path is in the directory of checkpoint, /jobs/state"),
-        ('path = "out"', 'path = "state.dead_letters"', "sink.path is in the directory of dead_letters, /jobs/state.d"),
+        ('path = "out"', 'path = "state.dead_letters"', "sink.path is the directory of dead_letters, /jobs/state.d"),
         (
             'path = "out"',
             'format = "odradek"\nbootstrap_servers = "localhost:9092"\ntopic = "flights"',

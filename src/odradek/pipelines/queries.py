@@ -176,7 +176,7 @@ def records_of(session: Any, source: Source, topics: Topics, *, headers: bool) -
     if source.min_partitions is not None:
         options["minPartitions"] = str(source.min_partitions)
     with errors_about("source"):
-        # Spark's reader checks these only when the query runs.
+        # Spark checks these again, in a Python process, and does not know the keys of the file.
         parse_read_options(options, streaming=True)
     with errors_about("source.kafka"):
         client_settings(ScanSettings, source.bootstrap_servers, source.kafka)

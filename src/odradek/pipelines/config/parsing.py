@@ -188,8 +188,8 @@ def _check_ends(pipeline: QueryPipeline) -> None:
     path, topic = sink.options.get("path"), sink.options.get("topic")
     if path is not None and sink.format in DIRECTORY_FORMATS:
         for key, place in (("checkpoint", pipeline.checkpoint), ("dead_letters", pipeline.dead_letters)):
-            if f"{posixpath.normpath(path)}/".startswith(f"{posixpath.normpath(place)}/"):
-                raise TomlKeyError("sink.path", f"sink.path is in the directory of {key}, {place}: give another one")
+            if posixpath.normpath(path) == posixpath.normpath(place):
+                raise TomlKeyError("sink.path", f"sink.path is the directory of {key}, {place}: give another one")
     own_cluster = sink.options.get("kafka.bootstrap.servers") == pipeline.source.bootstrap_servers
     if topic is None or sink.format != "odradek" or not own_cluster:
         return

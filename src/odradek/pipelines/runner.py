@@ -97,7 +97,8 @@ class PipelineRun:
             except spark_errors() as error:
                 # The query's state is unavailable: Spark has ended, so no other attempt can run.
                 gone = AttemptFailedError.of(error, self.pipeline)
-                self._fail(AttemptFailedError(gone.failure, details=gone.details, is_final=True))
+                gone.is_final = True
+                self._fail(gone)
         elif self._clock.monotonic() >= self._retry_at:
             self._start()
         return self._update()
@@ -151,7 +152,10 @@ class PipelineRun:
         self._check_interrupts()
         self._earlier = self._status.figures
         self.details = error.details
-        self._write_details()
+        if self._lock is not None and "\n" in self.details.strip():
+            with suppress(OSError):
+                self._runtime.disk.replace_file(details_file(self.pipeline), self.details.encode())
+                error.failure.add_note(f"Spark's text: {details_file(self.pipeline)}")
         policy = self.pipeline.restart
         if error.is_final or self._failures_in_a_row >= policy.limit >= 0:
             self._give_up(error)
@@ -172,20 +176,8 @@ class PipelineRun:
             error,
         )
 
-    @property
-    def _has_details(self) -> bool:
-        """Whether Spark's text has more than the sentence, and a place to be written to."""
-        return self._lock is not None and "\n" in self.details.strip()
-
-    def _write_details(self) -> None:
-        if self._has_details:
-            with suppress(OSError):
-                self._runtime.disk.replace_file(details_file(self.pipeline), self.details.encode())
-
     def _give_up(self, error: OdradekError) -> None:
         self.failure = error.failure if isinstance(error, AttemptFailedError) else error
-        if self._has_details:
-            self.failure.add_note(f"Spark's text: {details_file(self.pipeline)}")
         self._on_failure(self.pipeline.name, self.failure)
         self._end(State.FAILED, str(error))
 

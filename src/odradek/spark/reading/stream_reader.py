@@ -124,9 +124,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         """Return a task's Arrow record batches. Runs in a task, on a copy of this object."""
         return scan(partition.value) if partition.value is not None else iter(())
 
-    def commit(self, end: dict[str, Any]) -> None:
-        """Do nothing: `latestOffset` commits."""
-
     def stop(self) -> None:
         """Close the connections."""
         if self._opened is not None:

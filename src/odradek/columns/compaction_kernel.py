@@ -18,7 +18,7 @@ import numpy as np
 from numba import carray, types
 
 from odradek.columns.compaction_rows import BATCH, DONE, FULL, KEPT, MIN_RECORD_BYTES, RESULT, SLOT
-from odradek.columns.decode_kernel import njit, varint
+from odradek.columns.decode_kernel import njit, record_fields
 from odradek.columns.encode_kernel import varint_size, write_varint
 from odradek.columns.memory import (
     copy,
@@ -112,29 +112,6 @@ def digest(place: int, length: int, key0: Any, key1: Any) -> Any:
 
 
 @njit
-def _fields(position: int, end: int) -> Any:
-    """Return fields of the record at `position`; `end` is 0 if the record is malformed.
-
-    `(end, timestamp delta, address of the offset delta, offset delta, address of the key, key length, value length)`
-    """
-    nothing = (0, 0, 0, 0, 0, 0, 0)
-    size, position = varint(position, end)
-    if size < MIN_RECORD_BYTES - 1 or size > end - position:
-        return nothing
-    record_end = position + size
-    timestamp_delta, rest = varint(position + 1, record_end)
-    offset_delta, position = varint(rest, record_end)
-    key_length, key_at = varint(position, record_end)
-    if key_length > record_end - key_at:
-        return nothing
-    value_length, value_at = varint(key_at + max(key_length, 0), record_end)
-    # At least one byte must be left, for the number of headers.
-    if value_length >= record_end - value_at or value_at >= record_end:
-        return nothing
-    return record_end, timestamp_delta, rest, offset_delta, key_at, key_length, value_length
-
-
-@njit
 def _find_slot(slots: Any, first: Any, second: Any) -> Any:
     """Return the number of a digest's slot or, if it has none, of a free one; one slot in sixteen must be free."""
     mask, step = _U(len(slots) - 1), second | _ONE
@@ -160,7 +137,7 @@ def _flag_kept(batch: Any, latest_offset: int, slots: Any, secret: Any, flags: A
     if batch.record_count < 0 or batch.record_count > (end - position) // MIN_RECORD_BYTES:
         return _MALFORMED, 0, 0
     for number in range(batch.record_count):
-        position, delta, _rest, offset_delta, key_at, key_length, value_length = _fields(position, end)
+        position, delta, _rest, offset_delta, key_at, key_length, _value, value_length = record_fields(position, end)
         if not position or offset_delta < 0 or offset_delta > last_delta:
             return _MALFORMED, 0, 0
         offset = batch.base_offset + offset_delta
@@ -194,7 +171,7 @@ def _write_records(batch: Any, flags: Any, is_new_horizon: int, horizon_ms: int,
     position, end = batch.place + HEADER_SIZE, batch.place + batch.size
     for number in range(batch.record_count):
         record = position
-        position, delta, rest, _offset, _at, _length, _value = _fields(record, end)
+        position, delta, rest, _offset, _at, _length, _value, _value_length = record_fields(record, end)
         if not flags[number]:
             continue
         if is_new_horizon:
@@ -289,7 +266,9 @@ def index_keys(
         position, end = batch.place + HEADER_SIZE, batch.place + batch.size
         last_delta = batch.last_offset - batch.base_offset
         for _ in range(batch.record_count):
-            position, _delta, _rest, offset_delta, key_at, key_length, _value = _fields(position, end)
+            position, _delta, _rest, offset_delta, key_at, key_length, _value, _value_length = record_fields(
+                position, end
+            )
             if not position or offset_delta < 0 or offset_delta > last_delta:
                 status = row
                 break

@@ -68,6 +68,30 @@ def varint(position: int, end: int) -> tuple[int, int]:
 
 
 @njit
+def record_fields(position: int, end: int) -> Any:
+    """Return fields of the record at `position`; `end` is 0 if the record is malformed.
+
+    `(end, timestamp delta, address of the offset delta, offset delta, address of the key, key length, address of the
+    value, value length)`
+    """
+    nothing = (0, 0, 0, 0, 0, 0, 0, 0)
+    size, position = varint(position, end)
+    if size < MIN_RECORD_BYTES - 1 or size > end - position:
+        return nothing
+    record_end = position + size
+    timestamp_delta, rest = varint(position + 1, record_end)
+    offset_delta, position = varint(rest, record_end)
+    key_length, key_at = varint(position, record_end)
+    if key_length > record_end - key_at:
+        return nothing
+    value_length, value_at = varint(key_at + max(key_length, 0), record_end)
+    # At least one byte must be left, for the number of headers.
+    if value_length >= record_end - value_at or value_at >= record_end:
+        return nothing
+    return record_end, timestamp_delta, rest, offset_delta, key_at, key_length, value_at, value_length
+
+
+@njit
 def _time(base: int, delta: int, factor: int) -> tuple[int, bool]:
     """Return `(time * factor, whether the time in ms overflows 64 bits)`; the product is limited to 64 bits."""
     time = base + delta
@@ -122,21 +146,10 @@ def decode(
         first_wanted, first_unwanted = table[batch, FIRST_WANTED], table[batch, FIRST_UNWANTED]
         end = position + table[batch, SECTION_SIZE]
         for _ in range(table[batch, RECORD_COUNT]):
-            size, position = varint(position, end)
-            if size < MIN_RECORD_BYTES - 1 or size > end - position:
+            fields = record_fields(position, end)
+            position, timestamp_delta, _rest, offset_delta, key_at, key_length, value_at, value_length = fields
+            if not position:
                 return -1 - batch
-            record_end = position + size
-            timestamp_delta, position = varint(position + 1, record_end)
-            offset_delta, position = varint(position, record_end)
-            key_length, key_at = varint(position, record_end)
-            if key_length > record_end - key_at:
-                return -1 - batch
-            value_length, value_at = varint(key_at + max(key_length, 0), record_end)
-            headers_at = value_at + max(value_length, 0)
-            # At least one byte must be left, for the number of headers.
-            if value_length >= record_end - value_at or headers_at >= record_end:
-                return -1 - batch
-            position = record_end
             offset = table[batch, BASE_OFFSET] + offset_delta
             delta = 0 if table[batch, FIXED_TIMESTAMP] else timestamp_delta
             timestamp, is_beyond = _time(table[batch, BASE_TIMESTAMP], delta, time_factor)
@@ -153,14 +166,15 @@ def decode(
                 value_size, added = _append(values, row, value_size, value_at, value_length)
                 null_values += added
             if want_headers:
-                count, inside = varint(headers_at, record_end)
+                headers_at = value_at + max(value_length, 0)
+                count, inside = varint(headers_at, position)
                 # A header takes two bytes at least, so a forged count cannot allocate much memory.
-                if count < 0 or count > (record_end - inside) >> 1:
+                if count < 0 or count > (position - inside) >> 1:
                     return -1 - batch
                 header_places[row, 0] = headers_at
-                header_places[row, 1] = record_end
+                header_places[row, 1] = position
                 header_count += count
-                header_bytes += record_end - inside
+                header_bytes += position - inside
             row += 1
         if position != end:
             return -1 - batch

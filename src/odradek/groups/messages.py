@@ -153,7 +153,7 @@ class FetchedOffsets(Struct, frozen=True, kw_only=True):
 
 
 class DescribeRequest(Struct, frozen=True, kw_only=True):
-    """A group's part of a DescribeGroups request; the reply is a `GroupDescription` or None."""
+    """A group's part of a DescribeGroups request; the reply is a `GroupDescription` or GROUP_ID_NOT_FOUND."""
 
 
 class MemberDescription(Struct, frozen=True, kw_only=True):

@@ -69,7 +69,7 @@ class ConsumerGroupHeartbeatReply(Struct, frozen=True, kw_only=True):
 class ConsumerGroupDescribeRequest(Struct, frozen=True, kw_only=True):
     """A group's part of a ConsumerGroupDescribe request.
 
-    The reply is a `ConsumerGroupDescription`, None if there is no consumer group with this id.
+    The reply is a `ConsumerGroupDescription`, or `KafkaError` GROUP_ID_NOT_FOUND.
     """
 
 

@@ -1,7 +1,7 @@
 """A broker's registration in the tree: an ephemeral node while the broker is alive, and a permanent one.
 
-A killed broker stays registered until its session expires. If a broker starts with the same id, address and port, it
-waits for that session to expire; with another address it fails.
+A killed broker stays registered until its session expires or another broker removes it (`dead_brokers`). If a broker
+starts with the same id, address and port, it waits for that; with another address it fails.
 
 The permanent node `/brokers/registrations/{id}` allows topics to be placed on a broker that is away for a while, as in
 KRaft. An operator removes it with `unregister` when a broker is gone for good.

@@ -185,7 +185,7 @@ async def ask(client: WireClient, api: ApiKey, version: int, request: dict[str, 
 
 def test_every_api_declares_its_permissions() -> None:
     assert set(PERMISSIONS) == set(apis())
-    shared = {"config_resources", "produce_rejections", "produce_fast_path"}
+    shared = {"config_resources", "delayed_produce", "produce_rejections", "produce_fast_path"}
     assert {each.name for each in pkgutil.iter_modules(handlers.__path__)} - shared == {
         api.module for api in apis().values()
     }

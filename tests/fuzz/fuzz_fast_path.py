@@ -8,13 +8,15 @@ from uuid import UUID
 
 from fuzz_engine import Target
 
+from odradek.broker.handlers.delayed_produce import Terms
 from odradek.broker.handlers.produce_fast_path import ProduceFastPath
 from odradek.log import AppendInfo
 from odradek.metrics.counters import BrokerCounters
 from odradek.model import TopicPartition
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.headers import decode_request_header, encode_request_header
-from odradek.protocol.messages.produce import VERSIONS, ProduceTopic, decode_produce_request, encode_produce_request
+from odradek.protocol.messages.produce import VERSIONS as SERVED
+from odradek.protocol.messages.produce import ProduceTopic, decode_produce_request, encode_produce_request
 from odradek.security import ALLOW_ALL
 from odradek.wire import PendingReply
 
@@ -23,6 +25,8 @@ _SIZES = (1, 0x7E, 0x7F, 300)
 
 
 _TIMEOUT_MS = 1000
+VERSIONS = [each for each in SERVED if each >= 7]
+"""Those that the full path passes to `learn`."""
 
 
 class _Clock:
@@ -46,6 +50,7 @@ class _Partition:
 
     def when_acknowledged(self, info: AppendInfo, *, acks: int, waiter: Any) -> None:
         self.acks = acks
+        self.waiter = waiter
 
 
 def _frame(version: int, acks: int, records: bytes) -> bytes:
@@ -62,14 +67,14 @@ def check_fast_path(data: bytes) -> None:
     partition: Any = _Partition()
     clock: Any = _Clock()
     purgatory: Any = None
-    fast_path = ProduceFastPath(ALLOW_ALL, clock, BrokerCounters(), purgatory)
+    fast_path = ProduceFastPath(ALLOW_ALL, clock)
     for size in _SIZES:
         learned = memoryview(_frame(version, acks, b"r" * size))
         header = decode_request_header(learned)
         context: Any = type("Context", (), {"header": header})
         records = decode_produce_request(version, learned, header.body_offset).topics[0].partitions[0][1]
         assert isinstance(records, memoryview)
-        fast_path.learn(learned, context, partition, records, acks, _TIMEOUT_MS)
+        fast_path.learn(learned, context, partition, records, Terms(acks, _TIMEOUT_MS, BrokerCounters(), purgatory))
     frame = memoryview(data)[2:]
     reply = fast_path(frame)
     if reply is None:
@@ -84,7 +89,7 @@ def check_fast_path(data: bytes) -> None:
     assert [decoded] == partition.taken
     assert request.acks == partition.acks == acks
     assert isinstance(reply, PendingReply)
-    reply.acknowledged(None)  # type: ignore[attr-defined]
+    partition.waiter(None)
     (answer,) = reply.buffers
     assert struct.unpack_from(">ii", answer) == (len(answer) - 4, header.correlation_id)
 

@@ -11,7 +11,7 @@ import pytest
 from odradek.broker.cluster.registration.broker_session import BrokerSession, prepare_tree
 from odradek.broker.cluster.registration.fencing import Fence
 from odradek.broker.cluster.registration.registration import prepare_nothing
-from odradek.broker.replication.partition import Partition
+from odradek.broker.replication.partition import ACKS_ALL, Partition
 from odradek.config import BrokerConfig, ListenerAddress
 from odradek.controller import NewTopic
 from odradek.metadata import paths
@@ -101,11 +101,13 @@ def test_a_leader_that_only_refuses_connections_is_fenced_and_follows(seed: int,
         await send(world, "before", b"0", b"1")
         epochs = broker.broker_epoch, partition.leader_epoch
         world.simulation.network.reject(world.hosts[leader])
-        late = partition.append(memoryview(world.batch(b"not acknowledged")), now_ms=world.runtime.clock.now_ms())
+        late: list[KafkaError | None] = []
+        now_ms = world.runtime.clock.now_ms()
+        info = partition.append_records(memoryview(world.batch(b"not acknowledged")), acks=ACKS_ALL, now_ms=now_ms)
+        partition.when_acknowledged(info, acks=ACKS_ALL, waiter=late.append)
         await send(world, "meanwhile", b"2")
         assert leader not in leading(world)
-        with pytest.raises(KafkaError):
-            await late
+        assert [type(error) for error in late] == [KafkaError]
         world.simulation.network.heal()
         await until(lambda: [len(each.isr) for each in leading(world).values()] == [3])
         (new,) = leading(world).values()

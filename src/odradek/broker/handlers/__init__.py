@@ -12,5 +12,5 @@ several. A new API is also listed in `serving.apis`, `serving.api_permissions` a
 
 Raw handlers (produce, fetch, metadata, api_versions) take the request's frame, decode it, call
 `context.check_request`, and return the response's frame. `produce_fast_path` skips the decoding of similar Produce
-requests; `produce_rejections` counts rejected batches.
+requests; `delayed_produce` is the reply of both paths; `produce_rejections` counts rejected batches.
 """

@@ -11,19 +11,18 @@ transaction coordinator yet that would commit or abort the batch.
 """
 
 from collections.abc import Container
-from functools import partial
 from typing import Final, Protocol
 from uuid import UUID
 
+from odradek.broker.handlers.delayed_produce import DelayedProduce, Place, Terms
 from odradek.broker.handlers.produce_fast_path import ProduceFastPath
-from odradek.broker.handlers.produce_rejections import TIMED_OUT, count_rejection, failed_response
+from odradek.broker.handlers.produce_rejections import count_rejection
 from odradek.broker.parts import HasConfig, HasCounters, HasImage, HasPartitions, HasPurgatory, HasRuntime
-from odradek.broker.replication.partition import ACKS_ALL, Partition
+from odradek.broker.replication.partition import Partition
 from odradek.broker.serving.admission import authorization_error
 from odradek.broker.serving.context import RequestContext, decoded_bytes
 from odradek.broker.serving.responses import frame as response_frame
 from odradek.log.batch_contents import InvalidRecordsError
-from odradek.metrics.counters import TopicTraffic
 from odradek.model import ErrorCode, KafkaError
 from odradek.model.names import ADMIN_CLIENT_ID, INTERNAL_TOPICS
 from odradek.protocol.batches.compression import Codec
@@ -38,7 +37,7 @@ from odradek.protocol.messages.produce import (
 )
 from odradek.protocol.primitives import Meter
 from odradek.security import AclOperation, ResourceType
-from odradek.wire import NO_REPLY, Buffers, PendingReply, Reply
+from odradek.wire import NO_REPLY, Buffers, Reply
 
 
 class _Broker(HasConfig, HasCounters, HasImage, HasPartitions, HasPurgatory, HasRuntime, Protocol): ...
@@ -72,17 +71,16 @@ def handle(broker: _Broker, context: RequestContext, frame: memoryview) -> Reply
     named = (_topic_name(broker, context, name, topic_id) for name, topic_id, _ in request.topics)
     denied = context.denied(AclOperation.WRITE, ResourceType.TOPIC, (name for name in named if name is not None))
     for name, topic_id, partitions in request.topics:
-        responses = produce.add_topic(name, topic_id)
+        produce.add_topic(name, topic_id)
         topic = _topic_name(broker, context, name, topic_id)
         topic_refusal = refusal or _topic_refusal(context, topic, denied, acks=request.acks)
         for number, records in partitions:
             try:
                 if topic is None or topic_refusal is not None:
                     raise topic_refusal or KafkaError(ErrorCode.unknown_topic_id)
-                produce.append(responses, topic, number, records)
+                produce.append_to_partition(topic, number, records)
             except KafkaError as error:
-                is_readable = topic_refusal is None
-                produce.fail(responses, name or topic_id, number, error, records, is_readable=is_readable)
+                produce.refuse_partition(name or topic_id, number, error, records, is_readable=topic_refusal is None)
     produce.learn(frame)
     return produce.begin()
 
@@ -119,34 +117,27 @@ def _topic_name(broker: HasImage, context: RequestContext, name: str | None, top
     return None if topic_id is None else broker.image.topic_names.get(topic_id)
 
 
-class _Produce(PendingReply):
-    """One Produce request, pending until all partitions are acknowledged, have failed, or its timeout expires."""
+class _Produce(DelayedProduce):
+    """One Produce request, and its response as far as it is known."""
 
     def __init__(
         self, broker: _Broker, context: RequestContext, acks: int, timeout_ms: int, *, transactional: bool
     ) -> None:
+        self._terms = Terms(acks, timeout_ms, broker.counters, broker.purgatory)
+        self._awaited = {}
         self._broker = broker
         self._context = context
-        self._acks = acks
-        self._timeout_ms = timeout_ms
-        self._awaited: dict[tuple[int, int], tuple[list[PartitionResponse], TopicTraffic]] = {}
-        """With acks=all, for each partition that is not acknowledged: `(id of its list, index in the list)`, and the
-        list and the topic's counters."""
-        self._waits_for_followers = False
         self._transactional = transactional
         self._now_ms = broker.runtime.clock.now_ms()
         self._last: tuple[Partition, memoryview] | None = None
         self._topics: list[TopicResponse] = []
-        self._waiting = 0
         self._moved: set[int] = set()
 
-    def add_topic(self, name: str | None, topic_id: UUID | None) -> list[PartitionResponse]:
-        """Add a topic, and return the list for the responses of its partitions."""
-        responses: list[PartitionResponse] = []
-        self._topics.append(TopicResponse(name, topic_id, responses))
-        return responses
+    def add_topic(self, name: str | None, topic_id: UUID | None) -> None:
+        """Begin a topic of the response, to which later partitions belong."""
+        self._topics.append(TopicResponse(name, topic_id, []))
 
-    def append(self, responses: list[PartitionResponse], topic: str, number: int, records: memoryview | None) -> None:
+    def append_to_partition(self, topic: str, number: int, records: memoryview | None) -> None:
         """Append to one partition. Raises `KafkaError` if `records` are refused."""
         partition = self._broker.partitions.leader(topic, number)
         if not records:
@@ -154,21 +145,15 @@ class _Produce(PendingReply):
         if self._context.header.api_version < _ZSTD_FROM and records[22:23] and records[22] & 7 == Codec.ZSTD:
             raise KafkaError(ErrorCode.unsupported_compression_type, "zstd needs Produce version 7")
         info = partition.append_records(
-            records, acks=self._acks, now_ms=self._now_ms, transactional=self._transactional
+            records, acks=self._terms.acks, now_ms=self._now_ms, transactional=self._transactional
         )
+        responses = self._topics[-1].partitions
         responses.append(PartitionResponse(number, 0, info.first_offset, info.log_append_time, info.log_start_offset))
-        self._waiting += 1
         self._last = partition, records
-        if self._acks == ACKS_ALL:
-            self._awaited[id(responses), len(responses) - 1] = responses, partition.traffic
-            self._waits_for_followers = self._waits_for_followers or partition.has_followers
-        partition.when_acknowledged(
-            info, acks=self._acks, waiter=partial(self._acknowledged, responses, len(responses) - 1, partition.traffic)
-        )
+        self.wait_for(info, partition, (len(self._topics) - 1, len(responses) - 1))
 
-    def fail(
+    def refuse_partition(
         self,
-        responses: list[PartitionResponse],
         topic: str | UUID | None,
         number: int,
         error: KafkaError,
@@ -194,7 +179,7 @@ class _Produce(PendingReply):
             if leader is not None:
                 self._moved.add(leader[0])
         record_errors = error.record_errors if isinstance(error, InvalidRecordsError) else ()
-        responses.append(
+        self._topics[-1].partitions.append(
             PartitionResponse(
                 number,
                 int(error.code),
@@ -212,7 +197,7 @@ class _Produce(PendingReply):
         """
         if (
             self._last is None
-            or self._acks == 0
+            or self._terms.acks == 0
             or self._transactional
             or len(self._topics) != 1
             or len(self._topics[0].partitions) != 1
@@ -222,49 +207,26 @@ class _Produce(PendingReply):
         if self._context.api_version >= _ZSTD_FROM:
             fast_path = session.fast_path
             if not isinstance(fast_path, ProduceFastPath):
-                broker = self._broker
-                fast_path = session.fast_path = ProduceFastPath(
-                    session.admission.authorizer, broker.runtime.clock, broker.counters, broker.purgatory
-                )
-            fast_path.learn(frame, self._context, *self._last, self._acks, self._timeout_ms)
+                clock = self._broker.runtime.clock
+                fast_path = session.fast_path = ProduceFastPath(session.admission.authorizer, clock)
+            fast_path.learn(frame, self._context, *self._last, self._terms)
         self._last = None
 
     def begin(self) -> Reply:
-        """Return the response if no partition waits, else this reply; it is refused after an error with acks=0."""
-        if self._waiting:
-            if self._waits_for_followers:
-                self._broker.purgatory.park(self, max(self._timeout_ms, 0))
-            return self
-        if self._acks == 0 and (reason := self._first_error()) is not None:
+        """Return this reply, which is complete already if no append is awaited."""
+        if not self._awaited:
+            self.respond()
+        return self
+
+    def set_response(self, place: Place, response: PartitionResponse) -> None:
+        topic, index = place
+        self._topics[topic].partitions[index] = response
+
+    def respond(self) -> None:
+        if self._terms.acks == 0 and (reason := self._first_error()) is not None:
             self.refuse(reason)
-            return self
-        return self._encode()
-
-    def _acknowledged(
-        self, responses: list[PartitionResponse], index: int, traffic: TopicTraffic, error: KafkaError | None
-    ) -> None:
-        """Record that a partition's records are acknowledged, or failed with `error`."""
-        if self.settled:
-            return
-        self._awaited.pop((id(responses), index), None)
-        if error is not None:
-            number = responses[index].partition
-            responses[index] = failed_response(self._broker.counters, traffic, number, error)
-        self._waiting -= 1
-        if not self._waiting:
-            if self._waits_for_followers:
-                self._broker.purgatory.release(self)
-            if self._acks == 0 and (reason := self._first_error()) is not None:
-                self.refuse(reason)
-            else:
-                self.complete(self._encode())
-
-    def expire(self) -> None:
-        """Complete, with REQUEST_TIMED_OUT for the partitions that are not written, or not on all in-sync replicas."""
-        for (_, index), (responses, traffic) in self._awaited.items():
-            number = responses[index].partition
-            responses[index] = failed_response(self._broker.counters, traffic, number, TIMED_OUT)
-        self.complete(self._encode())
+        else:
+            self.complete(self._encode())
 
     def _first_error(self) -> str | None:
         for _, _, responses in self._topics:
@@ -274,7 +236,7 @@ class _Produce(PendingReply):
         return None
 
     def _encode(self) -> Buffers:
-        if self._acks == 0:
+        if self._terms.acks == 0:
             return NO_REPLY
         version = self._context.header.api_version
         endpoints = [

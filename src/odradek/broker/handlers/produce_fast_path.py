@@ -4,34 +4,30 @@
 int32 api key and version | int32 correlation id | everything up to the records' length | length | records | 3 tags?
                                                    always the same for a client's partition
 ```
-All requests of librdkafka have this form. For a known prefix nothing is decoded, and the response is a copy of an
-encoded response with the numbers replaced; that halves the time of a small request. Other and failing requests take the
-full path (`produce`).
+All requests of librdkafka have this form; their version is 7 or later. For a known prefix nothing is decoded, and the
+response is a copy of an encoded response with the numbers replaced; that halves the time of a small request. Other and
+failing requests take the full path (`produce`).
 """
 
 import struct
 from typing import Final
 
-from odradek.broker.handlers.produce_rejections import TIMED_OUT, failed_response
-from odradek.broker.replication.partition import ACKS_ALL, Partition
+from odradek.broker.handlers.delayed_produce import DelayedProduce, Place, Terms
+from odradek.broker.replication.partition import Partition
 from odradek.broker.serving.context import RequestContext
-from odradek.broker.serving.purgatory import Purgatory
 from odradek.broker.serving.responses import frame as response_frame
 from odradek.log.log import AppendInfo
-from odradek.metrics.counters import BrokerCounters
 from odradek.model import KafkaError
 from odradek.protocol.messages.headers import RequestHeader
 from odradek.protocol.messages.produce import FLEXIBLE_FROM, PartitionResponse, TopicResponse, encode_produce_response
 from odradek.protocol.varint import read_unsigned_varint
 from odradek.runtime import Clock
 from odradek.security import Authorizer
-from odradek.wire import PendingReply, Reply
+from odradek.wire import Reply
 
 _HEAD: Final = struct.Struct(">ii")
 _INT32: Final = struct.Struct(">i")
 _OFFSETS: Final = struct.Struct(">qqq")
-_OFFSETS_WITHOUT_START: Final = struct.Struct(">qq")
-_LOG_START_FROM: Final = 5
 _NO_TAGS: Final = b"\x00\x00\x00"
 """The empty tag sections of the partition, the topic and the request."""
 _MARK: Final = 0x1122334455667788
@@ -45,14 +41,12 @@ _LONGEST_PREFIX: Final = 512
 class ProduceFastPath:
     """The known prefixes of one connection."""
 
-    __slots__ = ("_authorizer", "_authorizer_version", "_clock", "_counters", "_ends", "_prefixes", "_purgatory")
+    __slots__ = ("_authorizer", "_authorizer_version", "_clock", "_ends", "_prefixes")
 
-    def __init__(self, authorizer: Authorizer, clock: Clock, counters: BrokerCounters, purgatory: Purgatory) -> None:
+    def __init__(self, authorizer: Authorizer, clock: Clock) -> None:
         self._authorizer = authorizer
         self._authorizer_version = authorizer.version
         self._clock = clock
-        self._counters = counters
-        self._purgatory = purgatory
         self._ends: list[int] = []
         self._prefixes: dict[bytes, _Prefix] = {}
 
@@ -70,26 +64,18 @@ class ProduceFastPath:
             records = _records(frame, end, flexible=prefix.is_flexible)
             if records is None:
                 return None
-            partition, acks = prefix.partition, prefix.acks
+            partition = prefix.partition
             try:
-                info = partition.append_records(records, acks=acks, now_ms=self._clock.now_ms())
+                info = partition.append_records(records, acks=prefix.terms.acks, now_ms=self._clock.now_ms())
             except KafkaError:
                 return None  # nothing was appended; the full path answers with the error
-            reply = _Answer(prefix, correlation_id, info)
-            if acks == ACKS_ALL and partition.has_followers:
-                reply.wait(self._purgatory)
-            partition.when_acknowledged(info, acks=acks, waiter=reply.acknowledged)
+            reply = _DelayedAnswer(prefix, correlation_id, info)
+            reply.wait_for(info, partition)
             return reply
         return None
 
     def learn(
-        self,
-        frame: memoryview,
-        context: RequestContext,
-        partition: Partition,
-        records: memoryview,
-        acks: int,
-        timeout_ms: int,
+        self, frame: memoryview, context: RequestContext, partition: Partition, records: memoryview, terms: Terms
     ) -> None:
         """Store the prefix, unless it is too long, of a one-partition request that the full path has appended."""
         header = context.header
@@ -103,9 +89,7 @@ class ProduceFastPath:
         is_outdated = self._authorizer.version != self._authorizer_version
         if is_outdated or len(self._prefixes) >= _MOST_PREFIXES or len(self._ends) >= _MOST_LENGTHS:
             self._forget()
-        self._prefixes[bytes(frame[8:end])] = _Prefix(
-            header, partition, acks, timeout_ms, _HEAD.unpack_from(frame)[0], self._counters
-        )
+        self._prefixes[bytes(frame[8:end])] = _Prefix(header, partition, terms, _HEAD.unpack_from(frame)[0])
         if end not in self._ends:
             self._ends.append(end)
 
@@ -119,84 +103,48 @@ class ProduceFastPath:
 class _Prefix:
     """A known prefix: its partition and the encoded response."""
 
-    __slots__ = (
-        "_offsets",
-        "_place",
-        "_template",
-        "acks",
-        "counters",
-        "head",
-        "header",
-        "is_flexible",
-        "partition",
-        "timeout_ms",
-    )
+    __slots__ = ("_place", "_template", "head", "header", "is_flexible", "partition", "terms")
 
-    def __init__(
-        self,
-        header: RequestHeader,
-        partition: Partition,
-        acks: int,
-        timeout_ms: int,
-        head: int,
-        counters: BrokerCounters,
-    ) -> None:
-        self.counters = counters
+    def __init__(self, header: RequestHeader, partition: Partition, terms: Terms, head: int) -> None:
         self.header = header
         self.head = head
         self.is_flexible = header.api_version >= FLEXIBLE_FROM
         self.partition = partition
-        self.acks = acks
-        self.timeout_ms = timeout_ms
+        self.terms = terms
         self._template = self.encode(PartitionResponse(partition.topic_partition.partition, 0, _MARK))
         self._place = self._template.index(_MARK.to_bytes(8, "big"))
-        self._offsets = _OFFSETS if header.api_version >= _LOG_START_FROM else _OFFSETS_WITHOUT_START
 
     def encode(self, response: PartitionResponse) -> bytes:
         topic = TopicResponse(self.partition.topic_partition.topic, self.partition.topic_id, [response])
         (answer,) = response_frame(self.header, encode_produce_response(self.header.api_version, [topic]))
         return bytes(answer)
 
-    def answer(self, correlation_id: int, info: AppendInfo) -> bytearray:
-        answer = bytearray(self._template)
+    def answer(self, correlation_id: int, info: AppendInfo, failed: PartitionResponse | None) -> bytearray:
+        """Return the response with the append's offsets, or with `failed`."""
+        answer = bytearray(self._template if failed is None else self.encode(failed))
         _INT32.pack_into(answer, 4, correlation_id)
-        numbers = (info.first_offset, info.log_append_time, info.log_start_offset)
-        self._offsets.pack_into(answer, self._place, *numbers[: 3 if self._offsets is _OFFSETS else 2])
+        if failed is None:
+            _OFFSETS.pack_into(answer, self._place, info.first_offset, info.log_append_time, info.log_start_offset)
         return answer
 
 
-class _Answer(PendingReply):
-    """The reply to one request, until its records are as safe as `acks` requires."""
+class _DelayedAnswer(DelayedProduce):
+    """The reply to one request with a known prefix."""
+
+    _failed: PartitionResponse | None = None
 
     def __init__(self, prefix: _Prefix, correlation_id: int, info: AppendInfo) -> None:
+        self._terms = prefix.terms
+        self._awaited = {}
         self._prefix = prefix
         self._correlation_id = correlation_id
         self._info = info
-        self._purgatory: Purgatory | None = None
 
-    def wait(self, purgatory: Purgatory) -> None:
-        """Expire after the request's timeout."""
-        self._purgatory = purgatory
-        purgatory.park(self, max(self._prefix.timeout_ms, 0))
+    def set_response(self, place: Place, response: PartitionResponse) -> None:
+        self._failed = response
 
-    def expire(self) -> None:
-        self._fail(TIMED_OUT)
-
-    def acknowledged(self, error: KafkaError | None) -> None:
-        """Complete with the offsets or `error`, unless this has expired."""
-        if self._purgatory is not None and not self._purgatory.release(self):
-            return
-        if error is None:
-            self.complete((self._prefix.answer(self._correlation_id, self._info),))
-        else:
-            self._fail(error)
-
-    def _fail(self, error: KafkaError) -> None:
-        prefix = self._prefix
-        number = prefix.partition.topic_partition.partition
-        answer = bytearray(prefix.encode(failed_response(prefix.counters, prefix.partition.traffic, number, error)))
-        _INT32.pack_into(answer, 4, self._correlation_id)
-        self.complete((answer,))
+    def respond(self) -> None:
+        self.complete((self._prefix.answer(self._correlation_id, self._info, self._failed),))
 
 
 def _records(frame: memoryview, end: int, *, flexible: bool) -> memoryview | None:

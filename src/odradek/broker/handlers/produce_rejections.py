@@ -1,26 +1,13 @@
 """Counts the errors of Produce, and rejected record batches by reason, as Kafka's validator does."""
 
-from typing import Final
-
 from odradek.log.batch_contents import NO_KEY, InvalidRecordsError
 from odradek.metrics.counters import BrokerCounters, TopicTraffic
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey
 from odradek.protocol.batches.record_batch import HEADER_SIZE, MAGIC
-from odradek.protocol.messages.produce import PartitionResponse
 
 _TOO_LARGE = frozenset({ErrorCode.message_too_large, ErrorCode.record_list_too_large})
 _MAGIC_OFFSET = 16
-TIMED_OUT: Final = KafkaError(ErrorCode.request_timed_out, "the in-sync replicas did not get the records in time")
-"""The error at a request's timeout; followers may still get the records."""
-
-
-def failed_response(
-    counters: BrokerCounters, traffic: TopicTraffic, partition: int, error: KafkaError
-) -> PartitionResponse:
-    """Count `error`, of records that were appended but not acknowledged, and return the partition's response."""
-    count_rejection(counters, traffic, error, None)
-    return PartitionResponse(partition, int(error.code), error_message=str(error))
 
 
 def count_rejection(

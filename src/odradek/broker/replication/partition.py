@@ -8,7 +8,6 @@ Also with acks=1, records are acknowledged only when they are in the file, so th
 `LeaderReplication` decides what is committed, by the followers' fetches; with one replica, written is committed.
 """
 
-import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -226,22 +225,6 @@ class Partition:
             place -= 1
         waiters.insert(place, (offset, waiter))
         self._writer.mark(self)  # the offset may be reached already, and the next write could be far off
-
-    def append(self, records: memoryview, *, acks: int = ACKS_ALL, now_ms: int) -> "asyncio.Future[AppendInfo]":
-        """Append `records`, and return a future of their acknowledgement. Raises `KafkaError` if they are refused."""
-        future: asyncio.Future[AppendInfo] = asyncio.get_running_loop().create_future()
-        info = self.append_records(records, acks=acks, now_ms=now_ms)
-
-        def acknowledge(error: KafkaError | None) -> None:
-            if future.done():
-                return
-            if error is None:
-                future.set_result(info)
-            else:
-                future.set_exception(error)
-
-        self.when_acknowledged(info, acks=acks, waiter=acknowledge)
-        return future
 
     # Leading
 

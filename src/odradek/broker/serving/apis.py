@@ -24,6 +24,8 @@ class Api(NamedTuple):
 
 
 _RAW: Final = frozenset({ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA, ApiKey.API_VERSIONS})
+PIPELINED: Final = frozenset({ApiKey.PRODUCE, ApiKey.FETCH})
+"""APIs that are served before earlier requests of their connection are answered."""
 _KEYS: Final = (
     ApiKey.PRODUCE,
     ApiKey.FETCH,

@@ -103,7 +103,7 @@ class TopicResponse(NamedTuple):
 
     name: str | None
     topic_id: uuid.UUID | None
-    partitions: Sequence[PartitionResponse]
+    partitions: list[PartitionResponse]
 
 
 class ProduceResponse(NamedTuple):

@@ -55,7 +55,7 @@ def fill(data: Path, *, partitions: int, mib: int, batch_bytes: int) -> int:
     log = Log.open(SystemDisk(), str(first), LogConfig(), now_ms=_TIME_MS)
     records = [(_TIME_MS, None, bytes(_RECORD_BYTES), ())] * max(1, batch_bytes // _RECORD_BYTES)
     while log.size < mib * _MIB:
-        log.append(encode_batch(records), leader_epoch=0, now_ms=_TIME_MS)
+        log.append_as_leader(encode_batch(records), leader_epoch=0, now_ms=_TIME_MS)
         if log.pending_bytes >= _MIB:
             log.write()
     log.write()

@@ -56,7 +56,7 @@ def new_manager(directory: Path) -> LogManager:
 
 def append(manager: LogManager, topic: str, key: bytes | None, value: bytes | None) -> None:
     log = manager.get_or_create(TopicPartition(topic, 0), topic_id=uuid.UUID(int=9), now_ms=NOW)
-    log.append(encode_batch([(NOW, key, value, (("h", b"x"),))]), leader_epoch=0, now_ms=NOW)
+    log.append_as_leader(encode_batch([(NOW, key, value, (("h", b"x"),))]), leader_epoch=0, now_ms=NOW)
     log.write()
 
 

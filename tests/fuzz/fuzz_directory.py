@@ -53,7 +53,7 @@ def _template() -> dict[str, bytes]:
         codec = Codec.GZIP if number % 5 == 4 else Codec.NONE
         records = [(_NOW + number * 10 + each, b"k", b"v%d" % number * 10, ()) for each in range(count)]
         batch = encode_batch(records, codec=codec, producer_id=7, producer_epoch=0, base_sequence=sequence)
-        log.append(batch, leader_epoch=number // 15 * 2, now_ms=_NOW)
+        log.append_as_leader(batch, leader_epoch=number // 15 * 2, now_ms=_NOW)
         log.write()
         sequence += count
     log.close()
@@ -149,7 +149,7 @@ def _use(log: Log, *, is_trusted: bool) -> None:
             look()
     end = log.log_end_offset
     epoch = max([9, *(entry.epoch for entry in log.epochs.entries)])  # no checksum covers a batch's
-    info = log.append(encode_batch([(_NOW, None, b"new", ())]), leader_epoch=epoch, now_ms=_NOW)
+    info = log.append_as_leader(encode_batch([(_NOW, None, b"new", ())]), leader_epoch=epoch, now_ms=_NOW)
     assert info.first_offset == end
     log.write()
     log.truncate_to(max(end - 1, log.log_start_offset))

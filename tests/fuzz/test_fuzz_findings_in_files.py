@@ -89,7 +89,7 @@ def test_a_batch_that_is_out_of_place_does_not_keep_a_closed_log_from_being_open
     disk, config = MemoryDisk(), LogConfig(segment_bytes=100)
     log = Log.open(disk, "/t-0", config, now_ms=5)
     for _ in range(3):
-        log.append(encode_batch([(5, None, b"v" * 30, ())]), leader_epoch=0, now_ms=5)
+        log.append_as_leader(encode_batch([(5, None, b"v" * 30, ())]), leader_epoch=0, now_ms=5)
         log.write()
     log.close()
     path = f"/t-0/{1:020d}"

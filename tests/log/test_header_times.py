@@ -28,7 +28,7 @@ def open_log(disk: MemoryDisk | None = None, **config: object) -> Log:
 
 
 def append(log: Log, data: bytearray, *, now_ms: int = NOW) -> None:
-    log.append(data, leader_epoch=0, now_ms=now_ms)
+    log.append_as_leader(data, leader_epoch=0, now_ms=now_ms)
     log.write()
 
 
@@ -120,7 +120,7 @@ def test_records_without_timestamps_are_no_reason_to_compact_at_once() -> None:
 def stored_by_an_earlier_release(disk: MemoryDisk) -> None:
     """A log with librdkafka's header as it came."""
     log = open_log(disk)
-    log.append(batch(-1, max_timestamp=0), leader_epoch=0, now_ms=NOW, from_client=False)
+    log.append_as_leader(batch(-1, max_timestamp=0), leader_epoch=0, now_ms=NOW, from_client=False)
     log.write()
     assert stored_times(log) == [0]
     log.close()
@@ -152,7 +152,7 @@ def test_a_producer_whose_records_have_no_recent_time_is_known_as_long_as_it_wri
     log = open_log(producer_id_expiration_ms=DAY, retention_ms=-1)
     append(log, batch(*times, producer_id=7))
     assert log.expire_producers(NOW + DAY) == 0
-    again = log.append(batch(*times, producer_id=7), leader_epoch=0, now_ms=NOW + DAY)
+    again = log.append_as_leader(batch(*times, producer_id=7), leader_epoch=0, now_ms=NOW + DAY)
     assert again.duplicate
     assert log.expire_producers(NOW + DAY + 1) == 1
 
@@ -164,5 +164,5 @@ def test_a_producer_without_timestamps_is_known_after_a_restart() -> None:
     log.close()
     log = Log.open(disk, "/data/t-0", log.config, now_ms=NOW + 1, clean=True)
     assert log.expire_producers(NOW + 1) == 0
-    assert log.append(batch(-1, producer_id=7), leader_epoch=0, now_ms=NOW + 2).duplicate
+    assert log.append_as_leader(batch(-1, producer_id=7), leader_epoch=0, now_ms=NOW + 2).duplicate
     assert log.expire_producers(NOW + DAY + 2) == 1

@@ -87,7 +87,7 @@ def closed(*epochs: int) -> MemoryDisk:
     log = Log.open(disk, "/data/t-0", LogConfig(segment_bytes=300, index_interval_bytes=0), now_ms=NOW)
     for epoch in epochs:
         for _ in range(2):
-            log.append(encode_batch([(NOW, b"k", b"v" * 20, ())]), leader_epoch=epoch, now_ms=NOW)
+            log.append_as_leader(encode_batch([(NOW, b"k", b"v" * 20, ())]), leader_epoch=epoch, now_ms=NOW)
     log.close()
     return disk
 

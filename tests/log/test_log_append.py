@@ -38,7 +38,7 @@ def values_of(data: bytes) -> list[tuple[int, bytes | None]]:
 def refusal(log: Log, data: bytes | bytearray, now_ms: int = NOW) -> ErrorCode:
     before = (log.log_end_offset, log.pending_bytes)
     with pytest.raises(KafkaError) as caught:
-        log.append(memoryview(data), leader_epoch=0, now_ms=now_ms)
+        log.append_as_leader(memoryview(data), leader_epoch=0, now_ms=now_ms)
     assert (log.log_end_offset, log.pending_bytes) == before, "a refused batch leaves no trace"
     return caught.value.code
 
@@ -53,19 +53,19 @@ def changed(change: Callable[[BatchHeader], BatchHeader]) -> bytearray:
 def test_a_leader_that_is_older_than_the_last_record_is_refused() -> None:
     """Recovery would take what it writes for the rest of a truncation, and cut it."""
     log = new_log()
-    log.append(batch(b"a"), leader_epoch=6, now_ms=NOW)
+    log.append_as_leader(batch(b"a"), leader_epoch=6, now_ms=NOW)
     assert refusal(log, batch(b"b")) is ErrorCode.kafka_storage_error
     marker = EndTransactionMarker(ControlType.COMMIT, 0)
     with pytest.raises(KafkaError, match="leader epoch 6, and the leader's epoch is 5"):
         log.append_marker(marker, producer_id=1, producer_epoch=0, transaction_version=1, leader_epoch=5, now_ms=NOW)
-    assert log.append(batch(b"c"), leader_epoch=6, now_ms=NOW).first_offset == 1
+    assert log.append_as_leader(batch(b"c"), leader_epoch=6, now_ms=NOW).first_offset == 1
 
 
 def test_a_batch_gets_the_next_offsets_and_the_leaders_epoch_in_place() -> None:
     log = new_log()
     first, second = batch(b"a", b"b"), batch(b"c")
-    assert log.append(memoryview(first), leader_epoch=4, now_ms=NOW)[:2] == (0, 1)
-    info = log.append(memoryview(second), leader_epoch=4, now_ms=NOW)
+    assert log.append_as_leader(memoryview(first), leader_epoch=4, now_ms=NOW)[:2] == (0, 1)
+    info = log.append_as_leader(memoryview(second), leader_epoch=4, now_ms=NOW)
     assert info == (2, 2, -1, 0, False)
     header = read_header(second)
     assert (header.base_offset, header.partition_leader_epoch) == (2, 4)
@@ -75,7 +75,7 @@ def test_a_batch_gets_the_next_offsets_and_the_leaders_epoch_in_place() -> None:
 
 def test_only_what_is_written_is_read() -> None:
     log = new_log()
-    log.append(batch(b"a"), leader_epoch=0, now_ms=NOW)
+    log.append_as_leader(batch(b"a"), leader_epoch=0, now_ms=NOW)
     assert (log.log_end_offset, log.written_offset) == (1, 0)
     assert log.pending_bytes > 0
     assert log.read(0, 1000) == b""
@@ -92,7 +92,7 @@ def test_reads_return_the_appended_batches_byte_for_byte(codec: Codec) -> None:
     sent = []
     for number in range(30):
         sent.append(encode_batch([(NOW, b"k%d" % number, b"v" * number, [("h", b"x")])] * 3, codec=codec))
-        log.append(memoryview(sent[-1]), leader_epoch=0, now_ms=NOW)
+        log.append_as_leader(memoryview(sent[-1]), leader_epoch=0, now_ms=NOW)
         if number % 4 == 0:
             log.write()
     log.write()
@@ -102,7 +102,7 @@ def test_reads_return_the_appended_batches_byte_for_byte(codec: Codec) -> None:
 def test_a_read_begins_with_the_batch_that_has_the_offset() -> None:
     log = new_log()
     for _ in range(300):
-        log.append(batch(b"a", b"b", b"c"), leader_epoch=0, now_ms=NOW)
+        log.append_as_leader(batch(b"a", b"b", b"c"), leader_epoch=0, now_ms=NOW)
         log.write()
     for offset in (0, 1, 5, 400, 401, 402, 897, 898, 899):
         assert values_of(log.read(offset, 1))[0][0] == offset // 3 * 3
@@ -111,8 +111,8 @@ def test_a_read_begins_with_the_batch_that_has_the_offset() -> None:
 def test_a_read_is_bounded_by_bytes_but_for_the_first_batch() -> None:
     log = new_log()
     sizes = [len(data) for data in (batch(b"x" * 100), batch(b"y" * 50))]
-    log.append(batch(b"x" * 100), leader_epoch=0, now_ms=NOW)
-    log.append(batch(b"y" * 50), leader_epoch=0, now_ms=NOW)
+    log.append_as_leader(batch(b"x" * 100), leader_epoch=0, now_ms=NOW)
+    log.append_as_leader(batch(b"y" * 50), leader_epoch=0, now_ms=NOW)
     log.write()
     assert len(log.read(0, 1)) == sizes[0]
     assert log.read(0, 1, at_least_one=False) == b""
@@ -125,7 +125,7 @@ def test_a_read_is_bounded_by_bytes_but_for_the_first_batch() -> None:
 def test_a_read_stops_at_the_high_watermark() -> None:
     log = new_log()
     for value in (b"a", b"b", b"c", b"d"):
-        log.append(batch(value), leader_epoch=0, now_ms=NOW)
+        log.append_as_leader(batch(value), leader_epoch=0, now_ms=NOW)
     log.write()
     assert values_of(log.read(0, 10_000, up_to_offset=2)) == [(0, b"a"), (1, b"b")]
     assert log.read(2, 10_000, up_to_offset=2) == b""
@@ -135,7 +135,7 @@ def test_a_read_stops_at_the_high_watermark() -> None:
 
 def test_an_offset_outside_the_log_is_out_of_range() -> None:
     log = new_log()
-    log.append(batch(b"a", b"b"), leader_epoch=0, now_ms=NOW)
+    log.append_as_leader(batch(b"a", b"b"), leader_epoch=0, now_ms=NOW)
     log.write()
     log.advance_log_start_offset(1)
     for offset in (-1, 0, 3):
@@ -197,7 +197,7 @@ def test_counts_and_offsets_must_agree() -> None:
 
 
 def refusal_of_good_batch(log: Log) -> bool:
-    log.append(changed(lambda header: header), leader_epoch=0, now_ms=NOW)
+    log.append_as_leader(changed(lambda header: header), leader_epoch=0, now_ms=NOW)
     return False
 
 
@@ -205,12 +205,16 @@ def test_sizes_are_limited_by_topic_and_segment() -> None:
     data = batch(b"x" * 1000)
     assert refusal(new_log(LogConfig(max_message_bytes=len(data) - 1)), data) == ErrorCode.message_too_large
     assert refusal(new_log(LogConfig(segment_bytes=len(data) - 1)), data) == ErrorCode.record_list_too_large
-    new_log(LogConfig(max_message_bytes=len(data), segment_bytes=len(data))).append(data, leader_epoch=0, now_ms=NOW)
+    new_log(LogConfig(max_message_bytes=len(data), segment_bytes=len(data))).append_as_leader(
+        data, leader_epoch=0, now_ms=NOW
+    )
 
 
 def test_the_broker_itself_may_write_what_clients_may_not() -> None:
     log = new_log(LogConfig(max_message_bytes=10))
-    log.append(encode_batch([(NOW, b"k", b"v", ())], is_control=True), leader_epoch=0, now_ms=NOW, from_client=False)
+    log.append_as_leader(
+        encode_batch([(NOW, b"k", b"v", ())], is_control=True), leader_epoch=0, now_ms=NOW, from_client=False
+    )
     log.write()
     assert log.written_offset == 1
 
@@ -219,8 +223,8 @@ def test_a_timestamp_too_far_ahead_or_behind_is_refused() -> None:
     log = new_log(LogConfig(message_timestamp_after_max_ms=1000, message_timestamp_before_max_ms=5000))
     assert refusal(log, batch(b"a", time_ms=NOW + 1001)) == ErrorCode.invalid_timestamp
     assert refusal(log, batch(b"a", time_ms=NOW - 5001)) == ErrorCode.invalid_timestamp
-    log.append(batch(b"a", time_ms=NOW + 1000), leader_epoch=0, now_ms=NOW)
-    log.append(batch(b"a", time_ms=NOW - 5000), leader_epoch=0, now_ms=NOW)
+    log.append_as_leader(batch(b"a", time_ms=NOW + 1000), leader_epoch=0, now_ms=NOW)
+    log.append_as_leader(batch(b"a", time_ms=NOW - 5000), leader_epoch=0, now_ms=NOW)
     lying = changed(lambda header: header._replace(attributes=8))
     assert refusal(log, lying) == ErrorCode.invalid_timestamp
 
@@ -228,7 +232,7 @@ def test_a_timestamp_too_far_ahead_or_behind_is_refused() -> None:
 def test_log_append_time_replaces_the_records_time() -> None:
     log = new_log(LogConfig(message_timestamp_type="LogAppendTime"))
     data = batch(b"a", time_ms=5)
-    assert log.append(memoryview(data), leader_epoch=0, now_ms=NOW).log_append_time == NOW
+    assert log.append_as_leader(memoryview(data), leader_epoch=0, now_ms=NOW).log_append_time == NOW
     log.write()
     (record,) = decode_records(log.read(0, 1000))
     assert record.timestamp == NOW
@@ -238,22 +242,22 @@ def test_log_append_time_replaces_the_records_time() -> None:
 
 def test_a_repeated_batch_gets_its_first_offsets_and_is_not_appended_again() -> None:
     log = new_log()
-    log.append(batch(b"a", b"b", producer=5, epoch=0, sequence=0), leader_epoch=0, now_ms=NOW)
-    log.append(batch(b"c", producer=5, epoch=0, sequence=2), leader_epoch=0, now_ms=NOW)
+    log.append_as_leader(batch(b"a", b"b", producer=5, epoch=0, sequence=0), leader_epoch=0, now_ms=NOW)
+    log.append_as_leader(batch(b"c", producer=5, epoch=0, sequence=2), leader_epoch=0, now_ms=NOW)
     log.write()
-    again = log.append(batch(b"a", b"b", producer=5, epoch=0, sequence=0), leader_epoch=0, now_ms=NOW)
+    again = log.append_as_leader(batch(b"a", b"b", producer=5, epoch=0, sequence=0), leader_epoch=0, now_ms=NOW)
     assert again == (0, 1, -1, 0, True)
     assert log.log_end_offset == 3
     assert refusal(log, batch(b"d", producer=5, epoch=0, sequence=4)) == ErrorCode.out_of_order_sequence_number
-    log.append(batch(b"d", producer=5, epoch=1, sequence=0), leader_epoch=0, now_ms=NOW)
+    log.append_as_leader(batch(b"d", producer=5, epoch=1, sequence=0), leader_epoch=0, now_ms=NOW)
     assert refusal(log, batch(b"e", producer=5, epoch=0, sequence=3)) == ErrorCode.invalid_producer_epoch
 
 
 def test_a_read_only_buffer_is_copied_instead_of_changed() -> None:
     log = new_log()
     data = bytes(batch(b"a"))
-    log.append(batch(b"0"), leader_epoch=0, now_ms=NOW)
-    log.append(data, leader_epoch=0, now_ms=NOW)
+    log.append_as_leader(batch(b"0"), leader_epoch=0, now_ms=NOW)
+    log.append_as_leader(data, leader_epoch=0, now_ms=NOW)
     log.write()
     assert data == bytes(batch(b"a"))
     assert values_of(log.read(0, 1000)) == [(0, b"0"), (1, b"a")]
@@ -263,7 +267,7 @@ def test_discarding_writes_keeps_offsets_and_no_records() -> None:
     disk = MemoryDisk()
     log = new_log(LogConfig(discard_writes=True, segment_bytes=200), disk)
     for number in range(10):
-        info = log.append(batch(b"x" * 100), leader_epoch=0, now_ms=NOW)
+        info = log.append_as_leader(batch(b"x" * 100), leader_epoch=0, now_ms=NOW)
         assert info.first_offset == number
         log.write()
     assert log.written_offset == 10
@@ -275,19 +279,19 @@ def test_discarding_writes_keeps_offsets_and_no_records() -> None:
 
 def test_a_configuration_takes_effect_on_the_next_append() -> None:
     log = new_log()
-    log.append(batch(b"x" * 1000), leader_epoch=0, now_ms=NOW)
+    log.append_as_leader(batch(b"x" * 1000), leader_epoch=0, now_ms=NOW)
     log.update_config(replace(log.config, max_message_bytes=500, segment_bytes=600))
     assert refusal(log, batch(b"x" * 1000)) == ErrorCode.message_too_large
-    log.append(batch(b"x"), leader_epoch=0, now_ms=NOW)
+    log.append_as_leader(batch(b"x"), leader_epoch=0, now_ms=NOW)
     assert log.segment_base_offsets == [0, 1]
 
 
 def test_a_configuration_changes_the_roll_time_of_the_active_segment() -> None:
     """A changed `segment.ms` also applies to the existing active segment."""
     log = new_log()
-    log.append(batch(b"a"), leader_epoch=0, now_ms=NOW)
+    log.append_as_leader(batch(b"a"), leader_epoch=0, now_ms=NOW)
     log.update_config(replace(log.config, segment_ms=10))
-    log.append(batch(b"b", time_ms=NOW + 11), leader_epoch=0, now_ms=NOW + 11)
+    log.append_as_leader(batch(b"b", time_ms=NOW + 11), leader_epoch=0, now_ms=NOW + 11)
     assert log.segment_base_offsets == [0, 1]
 
 
@@ -295,11 +299,13 @@ def test_a_repeated_batch_is_a_duplicate_although_a_new_rule_refuses_it() -> Non
     """Its producer got no answer; were it refused, the producer would take it for lost."""
     log = new_log(LogConfig(message_timestamp_before_max_ms=1000))
     sent = lambda value, sequence, time_ms: batch(value, producer=7, epoch=0, sequence=sequence, time_ms=time_ms)  # noqa: E731
-    log.append(sent(b"x" * 1000, 0, NOW), leader_epoch=0, now_ms=NOW)
-    log.append(sent(b"b", 1, NOW + 2000), leader_epoch=0, now_ms=NOW + 2000)
-    assert log.append(sent(b"x" * 1000, 0, NOW), leader_epoch=0, now_ms=NOW + 2000)[:2] == (0, 0), "it is too old now"
+    log.append_as_leader(sent(b"x" * 1000, 0, NOW), leader_epoch=0, now_ms=NOW)
+    log.append_as_leader(sent(b"b", 1, NOW + 2000), leader_epoch=0, now_ms=NOW + 2000)
+    assert log.append_as_leader(sent(b"x" * 1000, 0, NOW), leader_epoch=0, now_ms=NOW + 2000)[:2] == (0, 0), (
+        "it is too old now"
+    )
     log.update_config(replace(log.config, max_message_bytes=500))
-    again = log.append(sent(b"x" * 1000, 0, NOW), leader_epoch=0, now_ms=NOW)
+    again = log.append_as_leader(sent(b"x" * 1000, 0, NOW), leader_epoch=0, now_ms=NOW)
     assert (again.first_offset, again.duplicate) == (0, True), "and it is too large"
     damaged = sent(b"x" * 1000, 0, NOW)
     damaged[-2] ^= 1

@@ -93,7 +93,7 @@ class LogModel(RuleBasedStateMachine):
         producer = {"producer_id": 4, "producer_epoch": 0, "base_sequence": sequence} if numbered else {}
         data = encode_batch([(time_ms, None, b"v" * size, ()) for time_ms in times], **producer)  # type: ignore[arg-type]
         first = self.log.log_end_offset
-        info = self.log.append(data, leader_epoch=self.epoch, now_ms=self.now_ms)
+        info = self.log.append_as_leader(data, leader_epoch=self.epoch, now_ms=self.now_ms)
         assert (info.first_offset, info.last_offset, info.duplicate) == (first, first + len(times) - 1, False)
         self.batches.append(Batch(first, bytes(data), times, sequence))
         if numbered:
@@ -110,7 +110,7 @@ class LogModel(RuleBasedStateMachine):
         try:
             data = bytearray(batch.data)
             assign_offset(data, 0, 0, -1)
-            info = self.log.append(data, leader_epoch=self.epoch, now_ms=self.now_ms)
+            info = self.log.append_as_leader(data, leader_epoch=self.epoch, now_ms=self.now_ms)
         except KafkaError as error:
             refusal = error.code
             assert refusal == ErrorCode.out_of_order_sequence_number

@@ -27,7 +27,7 @@ def append(log: Log, count: int, *, step_ms: int = 10) -> None:
         number = log.log_end_offset
         time_ms = NOW + number * step_ms if step_ms >= 0 else -1
         data = encode_batch([(time_ms, b"", b"x" * 50, ())], producer_id=8, producer_epoch=0, base_sequence=number)
-        log.append(data, leader_epoch=number // 3, now_ms=NOW)
+        log.append_as_leader(data, leader_epoch=number // 3, now_ms=NOW)
     log.write()
 
 
@@ -45,7 +45,7 @@ def test_segments_are_deleted_when_their_latest_record_is_too_old() -> None:
 def test_a_late_record_keeps_its_segment_and_those_after_it() -> None:
     log = log_of(0, retention_ms=1000)
     for time_ms in (NOW, NOW + 900, NOW + 1, NOW + 2, NOW + 3):
-        log.append(encode_batch([(time_ms, None, b"x" * 50, ())]), leader_epoch=0, now_ms=NOW)
+        log.append_as_leader(encode_batch([(time_ms, None, b"x" * 50, ())]), leader_epoch=0, now_ms=NOW)
     log.write()
     assert log.delete_old_segments(NOW + 1500) == 0
     assert log.delete_old_segments(NOW + 1901) == 3
@@ -108,7 +108,7 @@ def test_a_log_without_records_keeps_its_end_offset_and_producers() -> None:
 def test_the_end_of_the_log_outlives_a_crash_while_its_newest_segment_is_not_written() -> None:
     disk = MemoryDisk()
     log = log_of(6, disk, retention_ms=1000)
-    log.append(encode_batch([(NOW, None, b"x" * 50, ())]), leader_epoch=9, now_ms=NOW)
+    log.append_as_leader(encode_batch([(NOW, None, b"x" * 50, ())]), leader_epoch=9, now_ms=NOW)
     assert log.segment_base_offsets == [0, 2, 4, 6]
     assert log.delete_old_segments(NOW + 9999) == 2, "the one at 4 keeps the log's end until the one at 6 is written"
     disk.kill()
@@ -118,7 +118,7 @@ def test_the_end_of_the_log_outlives_a_crash_while_its_newest_segment_is_not_wri
 def test_uncommitted_and_unwritten_records_are_kept() -> None:
     log = log_of(7, retention_ms=1000)
     assert log.delete_old_segments(NOW + 9999, high_watermark=5) == 2
-    log.append(encode_batch([(NOW, None, b"x" * 50, ())]), leader_epoch=9, now_ms=NOW)
+    log.append_as_leader(encode_batch([(NOW, None, b"x" * 50, ())]), leader_epoch=9, now_ms=NOW)
     assert log.delete_old_segments(NOW + 9999) == 1
     assert log.log_start_offset == 6
     assert log.pending_bytes == SIZE

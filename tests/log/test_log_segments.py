@@ -93,7 +93,7 @@ def test_rolling_many_times_before_one_write_keeps_the_order() -> None:
     log = new_log(disk, segment_bytes=200)
     sent = [batch(NOW, size=100) for _ in range(9)]
     for data in sent:
-        log.append(data, leader_epoch=0, now_ms=NOW)
+        log.append_as_leader(data, leader_epoch=0, now_ms=NOW)
     assert disk.list("/data/t-0") == ["00000000000000000000.log"], "files are created in the order of writing"
     log.write()
     assert log.segment_base_offsets == list(range(9))
@@ -141,7 +141,7 @@ def test_the_first_record_since_a_time_is_the_one_that_a_scan_finds(seed: int, r
     for number in range(120):
         some = [NOW + number * 10 + chance.randint(-200, 200) for _ in range(chance.randint(1, 3))]
         codec = chance.choice([Codec.NONE, Codec.LZ4])
-        log.append(batch(*some, codec=codec), leader_epoch=number // 50, now_ms=NOW)
+        log.append_as_leader(batch(*some, codec=codec), leader_epoch=number // 50, now_ms=NOW)
         log.write()
         times += some
     if reopen:
@@ -176,7 +176,7 @@ def test_deleted_and_unwritten_records_are_not_found_by_time() -> None:
     log = new_log()
     for time_ms in (NOW + 50, NOW + 10, NOW + 30):
         append(log, time_ms)
-    log.append(batch(NOW + 99), leader_epoch=0, now_ms=NOW)
+    log.append_as_leader(batch(NOW + 99), leader_epoch=0, now_ms=NOW)
     assert log.reader.find_offset(NOW + 60) is None
     assert log.reader.find_max_timestamp() == (NOW + 50, 0, 0)
     log.write()

@@ -43,7 +43,7 @@ class Remembered:
         kind = "CreateTime" if append_time is None else "LogAppendTime"
         self.log.update_config(LogConfig(**{**self._fields(), "message_timestamp_type": kind}))
         batch = encode_batch([(time, b"k", b"v" * 20, ()) for time in times], codec=codec)
-        info = self.log.append(batch, leader_epoch=epoch, now_ms=NOW if append_time is None else append_time)
+        info = self.log.append_as_leader(batch, leader_epoch=epoch, now_ms=NOW if append_time is None else append_time)
         self.log.write()
         self.batches.append(info.first_offset)
         self.records += [
@@ -135,7 +135,7 @@ def test_a_look_up_by_time_finds_what_a_full_scan_finds(
 def log_with(*batches: bytes | bytearray) -> Log:
     log = Log.open(MemoryDisk(), "/data/t-0", LogConfig(), now_ms=NOW)
     for batch in batches:
-        log.append(bytearray(batch), leader_epoch=4, now_ms=NOW)
+        log.append_as_leader(bytearray(batch), leader_epoch=4, now_ms=NOW)
     log.write()
     return log
 
@@ -190,8 +190,8 @@ def test_a_decompression_bomb_is_not_opened_to_find_a_time() -> None:
         last_offset_delta=MAX_RECORDS,
     )
     log = log_with()
-    log.append(bomb, leader_epoch=4, now_ms=NOW, from_client=False)
-    log.append(batch_at(NOW + 5), leader_epoch=4, now_ms=NOW)
+    log.append_as_leader(bomb, leader_epoch=4, now_ms=NOW, from_client=False)
+    log.append_as_leader(batch_at(NOW + 5), leader_epoch=4, now_ms=NOW)
     log.write()
     assert log.reader.find_offset(NOW - 5) == (NOW, 0, 4)
     assert log.reader.find_max_timestamp() == (NOW + 5, MAX_RECORDS + 1, 4)
@@ -202,6 +202,6 @@ def test_a_batch_that_takes_too_much_memory_decompressed_is_not_opened_either() 
     log = log_with(big)
     assert log.reader.find_offset(NOW + 5) == (NOW + 5, 5, 4)
     small = Log.open(MemoryDisk(), "/data/t-0", LogConfig(validate_max_bytes=5000), now_ms=NOW)
-    small.append(big, leader_epoch=4, now_ms=NOW)
+    small.append_as_leader(big, leader_epoch=4, now_ms=NOW)
     small.write()
     assert small.reader.find_offset(NOW + 5) == (NOW + 9, 0, 4)

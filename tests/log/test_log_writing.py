@@ -15,7 +15,7 @@ from odradek.testing.simulation.disk import MemoryDisk, Survival
 def append(log: Log, *, size: int = 50, sequence: int = -1, leader_epoch: int = 0) -> int:
     producer = {} if sequence < 0 else {"producer_id": 1, "producer_epoch": 0, "base_sequence": sequence}
     data = encode_batch([(NOW, None, b"x" * size, ())], **producer)  # type: ignore[arg-type]
-    return log.append(data, leader_epoch=leader_epoch, now_ms=NOW).first_offset
+    return log.append_as_leader(data, leader_epoch=leader_epoch, now_ms=NOW).first_offset
 
 
 def test_appends_go_on_while_a_job_writes() -> None:

@@ -325,7 +325,7 @@ def test_a_topic_with_log_append_time_accepts_any_timestamp() -> None:
         message_timestamp_type="LogAppendTime", message_timestamp_before_max_ms=5, message_timestamp_after_max_ms=5
     )
     log = Log.open(MemoryDisk(), "/data/t-0", config, now_ms=NOW)
-    log.append(encode_batch([(0, None, b"v", ()), (NOW * 2, None, b"v", ())]), leader_epoch=0, now_ms=NOW)
+    log.append_as_leader(encode_batch([(0, None, b"v", ()), (NOW * 2, None, b"v", ())]), leader_epoch=0, now_ms=NOW)
     log.write()
     assert [record.timestamp for record in decode_records(log.read(0, 1000))] == [NOW, NOW]
 
@@ -402,11 +402,11 @@ def test_a_batch_above_the_limit_is_refused_though_it_would_shrink() -> None:
 def test_a_duplicate_of_a_recompressed_batch_is_known() -> None:
     log = Log.open(MemoryDisk(), "/data/t-0", LogConfig(compression_type="zstd"), now_ms=NOW)
     batch = encode_batch(_RECORDS, producer_id=9, producer_epoch=2, base_sequence=0)
-    first = log.append(bytearray(batch), leader_epoch=3, now_ms=NOW)
-    again = log.append(bytearray(batch), leader_epoch=3, now_ms=NOW)
+    first = log.append_as_leader(bytearray(batch), leader_epoch=3, now_ms=NOW)
+    again = log.append_as_leader(bytearray(batch), leader_epoch=3, now_ms=NOW)
     assert (again.first_offset, again.last_offset, again.duplicate) == (0, 49, True)
     assert (first.first_offset, first.last_offset, first.duplicate) == (0, 49, False)
-    log.append(encode_batch([(NOW, b"k", b"v", ())]), leader_epoch=3, now_ms=NOW)
+    log.append_as_leader(encode_batch([(NOW, b"k", b"v", ())]), leader_epoch=3, now_ms=NOW)
     log.write()
     headers = [header for _, header in iterate_batches(log.read(0, 100_000))]
     assert [(header.base_offset, header.codec, header.partition_leader_epoch) for header in headers] == [
@@ -418,7 +418,7 @@ def test_a_duplicate_of_a_recompressed_batch_is_known() -> None:
 def test_append_time_and_another_codec_together() -> None:
     config = LogConfig(compression_type="lz4", message_timestamp_type="LogAppendTime")
     log = Log.open(MemoryDisk(), "/data/t-0", config, now_ms=NOW)
-    log.append(encode_batch(_RECORDS, codec=Codec.GZIP), leader_epoch=0, now_ms=NOW + 5)
+    log.append_as_leader(encode_batch(_RECORDS, codec=Codec.GZIP), leader_epoch=0, now_ms=NOW + 5)
     log.write()
     (_, header), *_ = iterate_batches(log.read(0, 100_000))
     assert (header.codec, header.max_timestamp, header.is_log_append_time) == (Codec.LZ4, NOW + 5, True)
@@ -427,12 +427,12 @@ def test_append_time_and_another_codec_together() -> None:
 
 def test_the_rules_of_a_changed_configuration_hold_from_the_next_batch_on() -> None:
     log = Log.open(MemoryDisk(), "/data/t-0", LogConfig(), now_ms=NOW)
-    log.append(encode_batch([(NOW, None, b"v", ())]), leader_epoch=0, now_ms=NOW)
+    log.append_as_leader(encode_batch([(NOW, None, b"v", ())]), leader_epoch=0, now_ms=NOW)
     log.update_config(LogConfig(cleanup_policy=("compact",)))
     with pytest.raises(InvalidRecordsError):
-        log.append(encode_batch([(NOW, None, b"v", ())]), leader_epoch=0, now_ms=NOW)
+        log.append_as_leader(encode_batch([(NOW, None, b"v", ())]), leader_epoch=0, now_ms=NOW)
     log.update_config(LogConfig(compression_type="gzip"))
-    log.append(encode_batch([(NOW, None, b"v", ())]), leader_epoch=0, now_ms=NOW)
+    log.append_as_leader(encode_batch([(NOW, None, b"v", ())]), leader_epoch=0, now_ms=NOW)
     log.write()
     codecs = [header.codec for _, header in iterate_batches(log.read(0, 1000))]
     assert codecs == [Codec.NONE, Codec.GZIP]

@@ -21,7 +21,7 @@ def batch(sequence: int, *, epoch: int = 0) -> bytes:
 
 
 def append(log: Log, sequence: int, *, epoch: int = 0) -> int:
-    return log.append(batch(sequence, epoch=epoch), leader_epoch=0, now_ms=NOW).first_offset
+    return log.append_as_leader(batch(sequence, epoch=epoch), leader_epoch=0, now_ms=NOW).first_offset
 
 
 def refusal(log: Log, sequence: int, *, epoch: int = 0) -> ErrorCode:
@@ -101,7 +101,7 @@ def test_a_refusal_outlives_maintenance_and_ends_thirty_seconds_after_the_last_t
     log.expire_producers(NOW)
     assert refusal(log, 2) == ErrorCode.not_enough_replicas
     with pytest.raises(KafkaError) as caught:
-        log.append(batch(2), leader_epoch=0, now_ms=NOW + 5_001)
+        log.append_as_leader(batch(2), leader_epoch=0, now_ms=NOW + 5_001)
     assert caught.value.code is ErrorCode.out_of_order_sequence_number
     log.expire_producers(NOW + 5_001)
     assert len(log.refused) == 0
@@ -151,10 +151,10 @@ def test_batches_behind_lost_ones_that_cannot_be_truncated_yet_get_the_same_erro
     later_ms = NOW + passes_ms
     for sequence in (written + 1, written + 2, written + 3):
         with pytest.raises(KafkaError) as caught:
-            log.append(batch(sequence), leader_epoch=0, now_ms=later_ms)
+            log.append_as_leader(batch(sequence), leader_epoch=0, now_ms=later_ms)
         assert caught.value.code is ErrorCode.kafka_storage_error, "behind the one that is lost"
     for sequence in range(written, written + 4):
-        assert log.append(batch(sequence), leader_epoch=0, now_ms=later_ms).first_offset == sequence
+        assert log.append_as_leader(batch(sequence), leader_epoch=0, now_ms=later_ms).first_offset == sequence
 
 
 def test_a_batch_of_an_unknown_producer_waits_for_refused_batches_before_it_only(log: Log) -> None:

@@ -44,7 +44,7 @@ class Writer:
             base_sequence=sequence,
             is_transactional=transactional,
         )
-        self.log.append(batch, leader_epoch=0, now_ms=NOW_MS, transactional=True)
+        self.log.append_as_leader(batch, leader_epoch=0, now_ms=NOW_MS, transactional=True)
 
     def end(self, producer: int, type_: ControlType = ControlType.ABORT) -> int:
         info = self.log.append_marker(

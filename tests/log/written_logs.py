@@ -30,7 +30,7 @@ def batch(*times: int, size: int = 10, codec: Codec = Codec.NONE) -> bytearray:
 
 
 def append(log: Log, *times: int, size: int = 10, now_ms: int = NOW) -> int:
-    info = log.append(batch(*times, size=size), leader_epoch=0, now_ms=now_ms)
+    info = log.append_as_leader(batch(*times, size=size), leader_epoch=0, now_ms=now_ms)
     log.write()
     return info.first_offset
 
@@ -52,7 +52,7 @@ def opened(disk: Disk, *directories: str, **options: Any) -> LogManager:
 def write_batches(log: Log, count: int = 1) -> None:
     """Append and write so many batches of one record."""
     for _ in range(count):
-        log.append(batch(NOW, size=50), leader_epoch=0, now_ms=NOW)
+        log.append_as_leader(batch(NOW, size=50), leader_epoch=0, now_ms=NOW)
     log.write()
 
 
@@ -82,7 +82,7 @@ def fill(log: Log, *, epochs: tuple[int, ...] = (0, 2)) -> None:
         codec = Codec.GZIP if number % 5 == 4 else Codec.NONE
         records = [(NOW + number * 10 + each, b"k", b"v%d" % number * 10, ()) for each in range(count)]
         batch = encode_batch(records, codec=codec, producer_id=7, producer_epoch=0, base_sequence=sequence)
-        log.append(batch, leader_epoch=epochs[number // 15], now_ms=NOW)
+        log.append_as_leader(batch, leader_epoch=epochs[number // 15], now_ms=NOW)
         log.write()
         sequence += count
 

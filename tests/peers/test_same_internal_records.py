@@ -189,7 +189,7 @@ def write_log(directory: Path, topic: str, content: Sequence[tuple[bytes, bytes 
     )
     manager.open(NOW)
     log = manager.get_or_create(TopicPartition(topic, 0), topic_id=uuid.UUID(int=9), now_ms=NOW)
-    log.append(encode_batch([(NOW, key, value, ()) for key, value in content]), leader_epoch=0, now_ms=NOW)
+    log.append_as_leader(encode_batch([(NOW, key, value, ()) for key, value in content]), leader_epoch=0, now_ms=NOW)
     log.write()
     manager.close()
     return directory / f"{topic}-0" / f"{0:020d}.log"

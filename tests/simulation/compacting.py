@@ -62,7 +62,7 @@ class Room:
         return self.append_batch(encode_batch(encoded, **batch))
 
     def append_batch(self, batch: Buffer, *, transactional: bool = True) -> int:
-        info = self.log.append(batch, leader_epoch=0, now_ms=self.now_ms, transactional=transactional)
+        info = self.log.append_as_leader(batch, leader_epoch=0, now_ms=self.now_ms, transactional=transactional)
         self.log.write()
         return info.first_offset
 

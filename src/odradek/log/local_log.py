@@ -89,7 +89,9 @@ class LocalLog:
         """Return the smaller of `high_watermark` and `written_offset`; `written_offset` for None."""
         return self.written_offset if high_watermark is None else min(high_watermark, self.written_offset)
 
-    def append(self, batch: memoryview, first: int, last: int, timestamp: int, leader_epoch: int, now_ms: int) -> None:
+    def add_pending(
+        self, batch: memoryview, first: int, last: int, timestamp: int, leader_epoch: int, now_ms: int
+    ) -> None:
         """Add a checked batch with the offsets `first` to `last` to the pending batches."""
         size = len(batch)
         if not self.config.discard_writes:

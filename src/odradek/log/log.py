@@ -1,9 +1,9 @@
 """`Log`, the log of one partition: append, read, find offsets by time, delete old segments, truncate.
 
 ```
-append      checks a batch, assigns its offset in place, keeps the buffer      log_end_offset   >=
-write       one gathered write of all pending batches                          written_offset   >=
-flush       a sync                                                             synced_offset
+append_as_leader   checks a batch, assigns its offset in place, keeps the buffer      log_end_offset   >=
+write              one gathered write of all pending batches                          written_offset   >=
+flush              a sync                                                             synced_offset
 ```
 Only written batches can be read. `write` writes on the caller's thread. To write on another thread, call `begin_write`,
 run its `WriteJob` there, then call `finish_write`: one job at a time, while appends go on. All other methods run on one
@@ -51,7 +51,7 @@ class Log:
         self.suspected = SuspectedSegments(local.segments)
         self.reader = LogReader(local, self._writer, self.suspected)
         # Bound directly, to save a call for every request.
-        self.append = self._appender.append
+        self.append_as_leader = self._appender.append_as_leader
         self.begin_write = self._writer.begin_write
         self.finish_write = self._writer.finish_write
         self.read = self.reader.read

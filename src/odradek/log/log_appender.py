@@ -38,7 +38,7 @@ class LogAppender:
         """Check later batches by the rules of `config`."""
         self._rules = MessageRules(config)
 
-    def append(
+    def append_as_leader(
         self,
         batches: Buffer,
         *,
@@ -87,7 +87,7 @@ class LogAppender:
             raise self._epoch_too_old(leader_epoch)
         assign_offset(view, 0, first, leader_epoch)
         try:
-            local.append(view, first, last, timestamp, leader_epoch, now_ms)
+            local.add_pending(view, first, last, timestamp, leader_epoch, now_ms)
             if header.producer_id >= 0:
                 local.producers.update(header, first, timestamp, now_ms=now_ms)
         except Exception as error:
@@ -112,7 +112,7 @@ class LogAppender:
     def find_duplicate(self, batch: Buffer) -> AppendInfo | None:
         """Return the first append of an idempotent producer's `batch`, perhaps pending; None if unknown or damaged.
 
-        Only for batches not passed to `append`, which finds duplicates itself.
+        Only for batches not passed to `append_as_leader`, which finds duplicates itself.
         """
         if not self._writer.is_whole or len(batch) < HEADER_SIZE:
             return None
@@ -157,7 +157,7 @@ class LogAppender:
             raise self._epoch_too_old(leader_epoch)
         assign_offset(view, 0, offset, leader_epoch)
         try:
-            local.append(view, offset, offset, now_ms, leader_epoch, now_ms)
+            local.add_pending(view, offset, offset, now_ms, leader_epoch, now_ms)
             aborted = local.producers.end_transaction(marker, offset=offset, timestamp=now_ms, **producer)
             if aborted is not None and not local.config.discard_writes:
                 local.segments.active.add_aborted(aborted)
@@ -186,7 +186,7 @@ class LogAppender:
 
     def _append_fetched_batch(self, batch: memoryview, header: BatchHeader, now_ms: int) -> None:
         local, epoch = self._local, header.partition_leader_epoch
-        local.append(batch, header.base_offset, header.last_offset, header.max_timestamp, epoch, now_ms)
+        local.add_pending(batch, header.base_offset, header.last_offset, header.max_timestamp, epoch, now_ms)
         if header.producer_id >= 0:
             marker = decode_marker(batch) if header.is_control else None
             aborted = local.producers.replay(header, marker, now_ms=now_ms)

@@ -1,4 +1,5 @@
 """The metadata tree, as in ZooKeeper, and the `ClusterImage` read from it: paths, node contents, store interface.
 
-A store (`odradek.stores`) keeps bytes by path, `nodes` decodes them, `reading` and `tree_watchers` build the image.
+A store (`odradek.stores`) keeps bytes by path, `nodes` decodes them by `node_fields`, and `reading` and `tree_watchers`
+build the image.
 """

@@ -73,7 +73,7 @@ class Life:
             self.history[number] = (key, value)
             if number % 2 and number % 3:
                 self.history[number + 1] = (unique, b"")
-            log.append(data, leader_epoch=0, now_ms=NOW)
+            log.append_as_leader(data, leader_epoch=0, now_ms=NOW)
             log.write()
             self.written = log.written_offset
             if self.config.flush_group:
@@ -85,7 +85,7 @@ class Life:
         for sequence in range(2):
             records = [(NOW, b"0", b"never" * 50, ())]
             data = encode_batch(records, producer_id=9, producer_epoch=0, base_sequence=sequence, is_transactional=True)
-            log.append(data, leader_epoch=0, now_ms=NOW, transactional=True)
+            log.append_as_leader(data, leader_epoch=0, now_ms=NOW, transactional=True)
         end_transaction(log)
         self.written = log.written_offset
         if self.config.flush_group:
@@ -155,8 +155,8 @@ def check(life: Life, *, is_synced_only: bool) -> None:
     sequence = 0 if entry is None else entry.last_sequence + 1
     life.history[log.log_end_offset] = (b"1", b"again")
     data = encode_batch([(NOW, b"1", b"again", ())], base_sequence=sequence, **PRODUCER)
-    log.append(bytes(data), leader_epoch=5, now_ms=NOW)
-    assert log.append(data, leader_epoch=5, now_ms=NOW).duplicate
+    log.append_as_leader(bytes(data), leader_epoch=5, now_ms=NOW)
+    assert log.append_as_leader(data, leader_epoch=5, now_ms=NOW).duplicate
     log.write()
     room.roll()
     room.compact()

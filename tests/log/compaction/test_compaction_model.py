@@ -63,7 +63,7 @@ class CompactionModel(RuleBasedStateMachine):
         batch = encode_batch(encoded, codec=codec, **numbers)  # type: ignore[arg-type]
         first = room.append_batch(bytes(batch))
         if is_numbered:
-            info = room.log.append(batch, leader_epoch=0, now_ms=room.now_ms)
+            info = room.log.append_as_leader(batch, leader_epoch=0, now_ms=room.now_ms)
             assert (info.duplicate, info.first_offset) == (True, first)
         for number, (time_ms, key, value, _) in enumerate(encoded):
             self.written[first + number] = (key, value, time_ms)

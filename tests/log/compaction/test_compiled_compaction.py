@@ -180,7 +180,7 @@ manager = LogManager(SystemDisk(), [{str(tmp_path / "data")!r}], broker_id=1, en
 manager.open({NOW})
 log = manager.get_or_create(TopicPartition("t", 0), topic_id=None, now_ms={NOW})
 for number in range(2):
-    log.append(encode_batch([({NOW}, b"a", b"%d" % number, ())]), leader_epoch=0, now_ms={NOW})
+    log.append_as_leader(encode_batch([({NOW}, b"a", b"%d" % number, ())]), leader_epoch=0, now_ms={NOW})
     log.write()
 log._local.roll({NOW})
 manager.maintenance.run({NOW})

@@ -319,7 +319,7 @@ def test_the_dirtiest_log_is_first_and_figures_are_kept() -> None:
     room.compact()
     room.append(("a", "4"))
     for value in range(4):
-        log.append(encode_batch([(NOW, b"a", b"%d" % value, ())]), leader_epoch=0, now_ms=NOW)
+        log.append_as_leader(encode_batch([(NOW, b"a", b"%d" % value, ())]), leader_epoch=0, now_ms=NOW)
     log.write()
     log._local.roll(NOW)
     room.roll()

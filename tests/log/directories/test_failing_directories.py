@@ -146,10 +146,10 @@ def test_a_sync_that_fails_without_a_disk_failure_stops_one_log(number: int) -> 
 def test_pending_batches_are_lost_with_a_failed_disk_and_written_ones_are_not() -> None:
     broken = Broken()
     log = broken.manager.logs[T[2]]
-    log.append(encode_batch([(NOW, None, b"y", ())]), leader_epoch=0, now_ms=NOW)
+    log.append_as_leader(encode_batch([(NOW, None, b"y", ())]), leader_epoch=0, now_ms=NOW)
     job = log.begin_write()
     assert job is not None
-    log.append(encode_batch([(NOW, None, b"z", ())]), leader_epoch=0, now_ms=NOW)
+    log.append_as_leader(encode_batch([(NOW, None, b"z", ())]), leader_epoch=0, now_ms=NOW)
     fail_write(broken, errno.EIO)
     job.run()
     log.finish_write(job)

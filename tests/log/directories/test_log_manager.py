@@ -344,11 +344,11 @@ def test_jobs_run_in_a_loop_while_appends_go_on() -> None:
         manager = opened(disk)
         log = manager.get_or_create(T0, topic_id=None, now_ms=NOW)
         for number in range(30):
-            log.append(encode_batch([(NOW, None, b"x" * 50, ())]), leader_epoch=0, now_ms=NOW)
+            log.append_as_leader(encode_batch([(NOW, None, b"x" * 50, ())]), leader_epoch=0, now_ms=NOW)
             job = log.begin_write()
             if job is not None:
                 done = disk.submit(job.run)
-                log.append(encode_batch([(NOW, None, b"y" * 50, ())]), leader_epoch=0, now_ms=NOW)
+                log.append_as_leader(encode_batch([(NOW, None, b"y" * 50, ())]), leader_epoch=0, now_ms=NOW)
                 await done
                 log.finish_write(job)
             maintenance = manager.maintenance.begin(NOW + number)

@@ -20,7 +20,7 @@ def append(log: Log, *, size: int = 50) -> int:
     data = encode_batch(
         [(NOW, None, b"x" * size, ())], producer_id=1, producer_epoch=0, base_sequence=log.log_end_offset
     )
-    info = log.append(data, leader_epoch=0, now_ms=NOW)
+    info = log.append_as_leader(data, leader_epoch=0, now_ms=NOW)
     assert not info.duplicate
     return info.first_offset
 

@@ -21,7 +21,7 @@ def test_many_logs_are_written_maintained_closed_and_opened_with_few_descriptors
     manager = opened(disk, config=config, max_open_files=OPEN_FILES)
     for partition in partitions:
         log = manager.get_or_create(partition, topic_id=None, now_ms=NOW)
-        log.append(encode_batch([(NOW, None, b"%d" % partition.partition, ())]), leader_epoch=0, now_ms=NOW)
+        log.append_as_leader(encode_batch([(NOW, None, b"%d" % partition.partition, ())]), leader_epoch=0, now_ms=NOW)
         log.write()
         assert manager.pool.open_files <= OPEN_FILES
     manager.maintenance.run(NOW + 2000)

@@ -16,7 +16,7 @@ T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 
 
 def append(log: Log) -> None:
-    log.append(encode_batch([(NOW, None, b"x", ())]), leader_epoch=0, now_ms=NOW)
+    log.append_as_leader(encode_batch([(NOW, None, b"x", ())]), leader_epoch=0, now_ms=NOW)
 
 
 def closed(*directories: str) -> MemoryDisk:

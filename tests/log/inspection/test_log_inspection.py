@@ -41,7 +41,7 @@ def data_directory() -> MemoryDisk:
     for number in range(6):
         records = [(NOW + number, b"k", None, (("h", b"x"), ("n", None))), (NOW + 5 + number, None, b"v" * 30, ())]
         batch = encode_batch(records, codec=Codec.ZSTD, producer_id=7, producer_epoch=1, base_sequence=2 * number)
-        log.append(batch, leader_epoch=3, now_ms=NOW)
+        log.append_as_leader(batch, leader_epoch=3, now_ms=NOW)
         log.write()
     manager.close()
     return disk

@@ -31,7 +31,7 @@ def live(manager: LogManager, chance: random.Random) -> None:
             (NOW + chance.randrange(100), None, b"x" * chance.randrange(60), ()) for _ in range(chance.randrange(1, 4))
         ]
         batch = encode_batch(records, producer_id=number, producer_epoch=0, base_sequence=0)
-        log.append(batch, leader_epoch=number // 10, now_ms=NOW + number)
+        log.append_as_leader(batch, leader_epoch=number // 10, now_ms=NOW + number)
         if chance.random() < 0.7:
             log.write()
         if chance.random() < 0.1:

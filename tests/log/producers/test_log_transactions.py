@@ -232,7 +232,9 @@ def test_clients_can_append_only_verified_transactional_batches() -> None:
             is_control=options.get("control", False),
         )
         with pytest.raises(KafkaError) as caught:
-            writer.log.append(batch, leader_epoch=0, now_ms=NOW_MS, transactional=options.get("transactional", True))
+            writer.log.append_as_leader(
+                batch, leader_epoch=0, now_ms=NOW_MS, transactional=options.get("transactional", True)
+            )
         return caught.value.code
 
     assert refusal(transactional=False) == ErrorCode.invalid_txn_state

@@ -101,7 +101,7 @@ class Life:
             base_sequence=sequence,
             is_transactional=transactional,
         )
-        offset = log.append(batch, leader_epoch=0, now_ms=self.now_ms, transactional=True).first_offset
+        offset = log.append_as_leader(batch, leader_epoch=0, now_ms=self.now_ms, transactional=True).first_offset
         self.history[offset] = bytes(batch)
 
     def end(self, log: Log, producer: int, type_: ControlType) -> None:

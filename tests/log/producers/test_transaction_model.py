@@ -81,7 +81,7 @@ class TransactionModel(RuleBasedStateMachine):
         )
         is_open = entry is not None and entry.transaction_start >= 0
         try:
-            info = self.log.append(batch, leader_epoch=0, now_ms=NOW_MS, transactional=True)
+            info = self.log.append_as_leader(batch, leader_epoch=0, now_ms=NOW_MS, transactional=True)
         except KafkaError as error:
             refusal = error.code
             assert (refusal, is_open, transactional) == (ErrorCode.invalid_txn_state, True, False)

@@ -35,7 +35,7 @@ def written(disk: Disk, *directories: str, logs: int, max_open_files: int = 512)
     for number in range(logs):
         log = manager.get_or_create(t(number), topic_id=None, now_ms=NOW)
         for _ in range(BATCHES):
-            log.append(encode_batch([(NOW, None, b"x" * 50, ())]), leader_epoch=0, now_ms=NOW)
+            log.append_as_leader(encode_batch([(NOW, None, b"x" * 50, ())]), leader_epoch=0, now_ms=NOW)
     return manager
 
 
@@ -121,7 +121,7 @@ def test_the_topic_id_survives_a_power_failure_after_a_clean_shutdown() -> None:
     disk, topic_id = MemoryDisk(), uuid.UUID(int=7)
     manager = opened(disk, "/a")
     log = manager.get_or_create(t(0), topic_id=topic_id, now_ms=NOW)
-    log.append(encode_batch([(NOW, None, b"x", ())]), leader_epoch=0, now_ms=NOW)
+    log.append_as_leader(encode_batch([(NOW, None, b"x", ())]), leader_epoch=0, now_ms=NOW)
     manager.close()
     disk.cut_power()
     assert opened(disk, "/a").topic_id(t(0)) == topic_id

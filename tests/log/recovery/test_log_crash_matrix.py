@@ -105,7 +105,7 @@ class Life:
         log, promise = manager.logs[partition], self.promises[partition]
         for number in range(count):
             data = batch(log.log_end_offset)
-            info = log.append(data, leader_epoch=leader_epoch, now_ms=self.now_ms)
+            info = log.append_as_leader(data, leader_epoch=leader_epoch, now_ms=self.now_ms)
             promise.allowed.setdefault(info.first_offset, set()).add(bytes(data))
             if number % 3 == 2 or number == count - 1:
                 log.write()
@@ -175,10 +175,10 @@ def check(life: Life, *, is_synced_only: bool) -> None:
         assert promise.gone <= log.log_start_offset <= max(0, floor - 3, promise.deleted)
         end = log.log_end_offset
         if found:
-            assert log.append(batch(end - 1), leader_epoch=5, now_ms=life.now_ms).duplicate
+            assert log.append_as_leader(batch(end - 1), leader_epoch=5, now_ms=life.now_ms).duplicate
             last = read_header(found[end - 1])
             assert log.epochs.epoch_at(end - 1) == last.partition_leader_epoch
-        assert log.append(batch(end), leader_epoch=5, now_ms=life.now_ms).first_offset == end
+        assert log.append_as_leader(batch(end), leader_epoch=5, now_ms=life.now_ms).first_offset == end
         log.write()
         found[end] = contents(log)[end]
         assert contents(log) == found

@@ -33,7 +33,7 @@ def filled(disk: MemoryDisk, count: int, config: LogConfig = SMALL) -> Log:
     """A log of `count` batches of two records, all written; a new leader every four batches."""
     log = Log.open(disk, FOLDER, config, now_ms=NOW)
     for number in range(count):
-        log.append(batch(number), leader_epoch=number // 4, now_ms=NOW)
+        log.append_as_leader(batch(number), leader_epoch=number // 4, now_ms=NOW)
         log.write()
     return log
 
@@ -102,9 +102,9 @@ def test_a_truncated_tail_is_truncated_to_whole_batches() -> None:
         assert numbers(recovered) == list(range(expected))
         assert recovered.log_end_offset == 2 * expected
         assert torn.size(path(recovered.segment_base_offsets[-1])) % one == 0
-        again = recovered.append(batch(expected), leader_epoch=9, now_ms=NOW)
+        again = recovered.append_as_leader(batch(expected), leader_epoch=9, now_ms=NOW)
         assert (again.first_offset, again.duplicate) == (2 * expected, False)
-        assert recovered.append(batch(expected - 1), leader_epoch=9, now_ms=NOW).duplicate
+        assert recovered.append_as_leader(batch(expected - 1), leader_epoch=9, now_ms=NOW).duplicate
         recovered.write()
         assert numbers(recovered) == list(range(expected + 1))
 
@@ -207,7 +207,7 @@ def test_the_segment_that_was_recovered_is_recovered_again_until_it_is_flushed()
     log.close()
     end = log.log_end_offset
     log = reopen(disk, clean=True)
-    log.append(batch(9), leader_epoch=3, now_ms=NOW)
+    log.append_as_leader(batch(9), leader_epoch=3, now_ms=NOW)
     log.write()
     recovered = reopen(disk, recovery_point=end)
     assert recovered.recovery_point == recovered.segment_base_offsets[-1], "its index is not on the disk"
@@ -225,7 +225,7 @@ def test_a_log_that_ends_at_its_recovery_point_is_not_read() -> None:
     overwrite(disk, newest, bytes(content))
     untouched = reopen(copied(disk), recovery_point=end)
     assert (untouched.log_end_offset, untouched.recovery_point) == (end, end)
-    assert untouched.append(batch(11), leader_epoch=3, now_ms=NOW).duplicate
+    assert untouched.append_as_leader(batch(11), leader_epoch=3, now_ms=NOW).duplicate
     assert reopen(copied(disk), recovery_point=end - 1).log_end_offset < end, "it is read when it is not synced"
 
 
@@ -310,7 +310,7 @@ def test_a_segment_that_was_flushed_whole_still_gets_the_last_entry_of_its_time_
     log = filled(disk, 4)
     assert log.segment_base_offsets == [0]
     log.flush()
-    log.append(batch(4), leader_epoch=1, now_ms=NOW)
+    log.append_as_leader(batch(4), leader_epoch=1, now_ms=NOW)
     log.write()
     assert log.segment_base_offsets == [0, 8]
     disk.kill()
@@ -348,11 +348,11 @@ def test_producers_are_rebuilt_from_a_snapshot_and_what_follows() -> None:
                     overwrite(other, f"{FOLDER}/{name}", damage)
         log = reopen(other)
         for number in range(7, 12):
-            assert log.append(batch(number), leader_epoch=2, now_ms=NOW).duplicate
+            assert log.append_as_leader(batch(number), leader_epoch=2, now_ms=NOW).duplicate
         with pytest.raises(KafkaError) as caught:
-            log.append(batch(13), leader_epoch=2, now_ms=NOW)
+            log.append_as_leader(batch(13), leader_epoch=2, now_ms=NOW)
         assert caught.value.code == ErrorCode.out_of_order_sequence_number
-        assert log.append(batch(12), leader_epoch=2, now_ms=NOW).first_offset == 24
+        assert log.append_as_leader(batch(12), leader_epoch=2, now_ms=NOW).first_offset == 24
 
 
 @pytest.mark.parametrize("segment_bytes", [1000, 1 << 20])
@@ -363,9 +363,9 @@ def test_after_a_clean_close_each_of_the_last_five_batches_may_be_sent_again(seg
     filled(disk, 12, config).close()
     log = Log.open(disk, FOLDER, config, now_ms=NOW, clean=True, recovery_point=24)
     for number in range(7, 12):
-        repeated = log.append(batch(number), leader_epoch=2, now_ms=NOW)
+        repeated = log.append_as_leader(batch(number), leader_epoch=2, now_ms=NOW)
         assert (repeated.duplicate, repeated.first_offset) == (True, 2 * number)
-    assert log.append(batch(12), leader_epoch=2, now_ms=NOW).first_offset == 24
+    assert log.append_as_leader(batch(12), leader_epoch=2, now_ms=NOW).first_offset == 24
 
 
 def test_a_snapshot_beyond_the_end_is_ignored() -> None:
@@ -376,7 +376,7 @@ def test_a_snapshot_beyond_the_end_is_ignored() -> None:
     disk.remove(path(last))
     recovered = reopen(disk)
     assert not disk.exists(path(last + 1, ".snapshot"))
-    assert recovered.append(batch(last // 2), leader_epoch=3, now_ms=NOW).duplicate is False
+    assert recovered.append_as_leader(batch(last // 2), leader_epoch=3, now_ms=NOW).duplicate is False
     recovered.write()
     assert numbers(recovered) == list(range(last // 2 + 1))
 
@@ -392,7 +392,7 @@ def test_after_a_clean_close_nothing_is_read_but_the_end() -> None:
     assert reopened.log_end_offset == 60
     assert (reopened.recovery_point, reopened.written_offset) == (60, 60)
     assert reopened.epochs.latest == 7
-    assert reopened.append(batch(30), leader_epoch=7, now_ms=NOW).first_offset == 60
+    assert reopened.append_as_leader(batch(30), leader_epoch=7, now_ms=NOW).first_offset == 60
 
 
 def test_a_wrong_clean_mark_is_detected_at_the_end_of_the_log() -> None:
@@ -422,7 +422,7 @@ def test_a_log_without_records_after_its_start_offset_starts_there() -> None:
     filled(disk, 3).abandon()
     log = reopen(disk, log_start_offset=50)
     assert (log.log_start_offset, log.log_end_offset) == (50, 50)
-    assert log.append(batch(0), leader_epoch=8, now_ms=NOW).first_offset == 50
+    assert log.append_as_leader(batch(0), leader_epoch=8, now_ms=NOW).first_offset == 50
     log.write()
     assert reopen(disk, log_start_offset=50).log_end_offset == 52
 
@@ -451,7 +451,7 @@ def test_batches_that_cross_a_read_buffer_are_checked(monkeypatch: pytest.Monkey
         assert numbers(recovered) == list(range(9)), size
         assert recovered.epochs.entries == whole.epochs.entries
         assert recovered.reader.find_max_timestamp() == whole.reader.find_max_timestamp()
-        assert recovered.append(batch(8), leader_epoch=9, now_ms=NOW).duplicate
+        assert recovered.append_as_leader(batch(8), leader_epoch=9, now_ms=NOW).duplicate
         assert numbers(reopen(copied(damaged))) == list(range(8)), size
 
 
@@ -466,7 +466,7 @@ number = 0
 while True:
     for _ in range(3):
         value = b"%d " % number * 300
-        log.append(encode_batch([(number, None, value, ())]), leader_epoch=0, now_ms=0)
+        log.append_as_leader(encode_batch([(number, None, value, ())]), leader_epoch=0, now_ms=0)
         number += 1
     log.write()
     sys.stdout.write(f"{log.written_offset}\\n")

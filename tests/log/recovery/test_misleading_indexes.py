@@ -217,7 +217,7 @@ def test_a_short_active_segment_has_no_entries_and_is_not_read_again(
     disk = MemoryDisk()
     log = new_log(disk, **CONFIG)
     for size in sizes:
-        log.append(encode_batch([(NOW, None, b"x" * size, ())]), leader_epoch=0, now_ms=NOW)
+        log.append_as_leader(encode_batch([(NOW, None, b"x" * size, ())]), leader_epoch=0, now_ms=NOW)
         log.write()
     log.close()
     assert not disk.read_file(f"{FIRST}.index")
@@ -230,7 +230,7 @@ def test_pending_batches_keep_their_times_when_an_index_is_rebuilt() -> None:
     path = f"/data/t-0/{log.segment_base_offsets[-1]:020d}.timeindex"
     harm(disk, path, TIME_ENTRY, lambda rows: [*rows[:-1], (NOW + 10**9, rows[-1][1])])
     again = opened(disk)
-    again.append(encode_batch([(NOW + 5000, b"k", b"v", ())]), leader_epoch=0, now_ms=NOW)
+    again.append_as_leader(encode_batch([(NOW + 5000, b"k", b"v", ())]), leader_epoch=0, now_ms=NOW)
     assert again.reader.find_max_timestamp() is not None
     again.write()
     found = again.reader.find_max_timestamp()

@@ -158,7 +158,7 @@ class Partition:
             return duplicate
         epoch = self.leader_epoch
         try:
-            info = self.log.append(
+            info = self.log.append_as_leader(
                 records, leader_epoch=epoch, now_ms=now_ms, from_client=from_client, transactional=transactional
             )
         except KafkaError as error:

@@ -10,7 +10,7 @@ from odradek.log.segments.open_files import write_file
 from odradek.log.segments.segment import Segment
 from odradek.log.segments.segments import Segments
 from odradek.runtime import Disk
-from odradek.runtime.disk import is_out_of_descriptors
+from odradek.runtime.shortages import is_out_of_descriptors
 
 
 class Durability:

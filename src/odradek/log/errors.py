@@ -5,7 +5,7 @@ from typing import Final
 
 from odradek.model import ErrorCode, KafkaError, StorageError
 from odradek.protocol.errors import CorruptBatchError
-from odradek.runtime.disk import NO_DESCRIPTOR, NO_ROOM
+from odradek.runtime.shortages import NO_DESCRIPTOR, NO_ROOM
 
 _PASSING_ERRORS: Final = (*NO_ROOM, *NO_DESCRIPTOR, errno.ENOMEM, errno.EAGAIN)
 """EAGAIN means that the system cannot start a thread."""

@@ -23,7 +23,7 @@ from odradek.log.pending_writes import WriteJob, WritePart
 from odradek.log.producers.producer_snapshot import encode_snapshot
 from odradek.log.producers.refused_batches import RefusedBatches
 from odradek.log.segments.open_files import write_file
-from odradek.runtime.disk import is_out_of_descriptors
+from odradek.runtime.shortages import is_out_of_descriptors
 
 _logger = logging.getLogger("odradek.log")
 

@@ -10,7 +10,7 @@ from odradek.log.segments.open_files import write_file
 from odradek.log.segments.segment import Segment
 from odradek.model import Buffer
 from odradek.runtime import Disk, File
-from odradek.runtime.disk import is_out_of_descriptors
+from odradek.runtime.shortages import is_out_of_descriptors
 
 THREAD_BYTES: Final = 65_536
 """Writes of at least this size use a thread, because fresh pages cost 3.6 ms per MiB (measured)."""

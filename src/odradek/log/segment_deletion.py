@@ -16,7 +16,7 @@ from odradek.log.retention import count_expired
 from odradek.log.segments.segment import Segment
 from odradek.log.segments.segment_swap import CleanedSegment, swap
 from odradek.runtime import Disk
-from odradek.runtime.disk import is_out_of_descriptors
+from odradek.runtime.shortages import is_out_of_descriptors
 
 _logger = logging.getLogger("odradek.log")
 

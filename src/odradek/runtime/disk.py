@@ -1,4 +1,4 @@
-"""Files, directories, file locks, and the threads for blocking work.
+"""Files, directories, and the threads for blocking work.
 
 Every function blocks. Callers on the event loop use `Disk.submit`: appends run on the writer thread, syncs of old
 segments and removals on the background thread, so that an fsync of a gigabyte does not delay appends. Data is durable
@@ -8,11 +8,9 @@ only after `sync` or `sync_directory`.
 import asyncio
 import contextlib
 import errno
-import fcntl
 import os
 import resource
 import stat
-import struct
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -20,6 +18,7 @@ from functools import partial
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from odradek.model import Buffer
+from odradek.runtime.file_locks import FileLock, lock_holder
 from odradek.runtime.threads import LazyThread, run_in_threads
 
 T = TypeVar("T")
@@ -27,27 +26,10 @@ T = TypeVar("T")
 _IOV_MAX: Final = 1024
 """On Linux: the limit of buffers in one writev."""
 _SMALL_FILE: Final = 65_536
-NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
-NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
-_TOO_MANY_FILES: Final = "Too many open files"
-_MAX_NOTE_BYTES: Final = 1024
-_RECORD_LOCK: Final = struct.Struct("hhqqi0q")
-"""Linux's `struct flock`: type, whence, start, length (0: to the end), process id."""
-_WHOLE_FILE: Final = _RECORD_LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 _SYNCS_AT_ONCE: Final = 8
 _NICENESS: Final = 5
 """The writer thread's nice value. With it, clients beside a saturating producer wait half as long, and that producer
 loses no throughput (measured)."""
-
-
-def is_out_of_descriptors(error: BaseException) -> bool:
-    """Return whether `error` means that the process can open no more files.
-
-    A library that cannot be loaded raises `ImportError` without an `errno`.
-    """
-    if isinstance(error, ImportError):
-        return _TOO_MANY_FILES in str(error)
-    return isinstance(error, OSError) and error.errno in NO_DESCRIPTOR
 
 
 class File(Protocol):
@@ -280,41 +262,10 @@ class SystemDisk:
         self.sync_directory(os.path.dirname(path) or ".")
 
     def lock(self, path: str, note: str) -> DiskLock:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            # The holder is not a JVM, so its note is right and the expensive read of /proc/locks is not needed.
-            holder = os.pread(descriptor, _MAX_NOTE_BYTES, 0).decode(errors="replace").strip()
-            os.close(descriptor)
-            raise BlockingIOError(holder or "another process") from None
-        try:
-            _lock_against_java(descriptor)
-        except BlockingIOError:
-            holder = _java_holder(os.fstat(descriptor)) or ""
-            os.close(descriptor)
-            raise BlockingIOError(holder or "another process") from None
-        if os.fstat(descriptor).st_nlink == 0:
-            # The previous holder removed the file after it was opened here: another process would create and lock a new
-            # file.
-            os.close(descriptor)
-            raise BlockingIOError("another process, which removed the file")
-        try:
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, holder_note(os.getpid(), note).encode()[:_MAX_NOTE_BYTES], 0)
-        except OSError as error:
-            if error.errno not in NO_ROOM:
-                os.close(descriptor)
-                raise
-        return _SystemLock(descriptor)
+        return FileLock.take(path, note)
 
     def lock_holder(self, path: str) -> str | None:
-        try:
-            with open(path, "rb") as file:
-                found, note = os.fstat(file.fileno()), file.read(_MAX_NOTE_BYTES).decode(errors="replace").strip()
-        except FileNotFoundError:
-            return None
-        return _java_holder(found) or ((note or "another process") if _is_locked(found, note) else None)
+        return lock_holder(path)
 
     def run_in_threads(self, groups: Sequence[Sequence[Callable[[], T]]], *, threads: int) -> Iterator[T]:
         return run_in_threads(groups, threads=threads)
@@ -337,61 +288,6 @@ def _lower_priority() -> None:
     if sys.platform == "linux":
         with suppress(OSError):  # sandboxes may forbid it
             os.nice(_NICENESS)
-
-
-def holder_note(process_id: int, note: str) -> str:
-    """Return the content of a lock file."""
-    return f"process {process_id} ({note})" if note else f"process {process_id}"
-
-
-def _lock_against_java(descriptor: int) -> None:
-    """Take the record lock that Kafka takes on `.lock` (Java's `FileChannel.lock`), as Java does not see an flock.
-
-    The lock belongs to the open file and not to the process, so that closing another descriptor of the file does not
-    release it. Only Linux has such locks; elsewhere the JVM sees an flock.
-    """
-    if hasattr(fcntl, "F_OFD_SETLK"):
-        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _WHOLE_FILE)
-
-
-def _java_holder(found: os.stat_result) -> str | None:
-    """Return "process PID" of the holder of a record lock on the file, or None.
-
-    A JVM takes such a lock; the note in the file is then outdated.
-
-    The kernel's line is `2: POSIX  ADVISORY  WRITE 8505 fe:00:10002631 0 9223372036854775806`.
-    """
-    try:
-        with open("/proc/locks") as file:
-            lines = [line.split() for line in file if " POSIX " in line and "->" not in line]
-    except FileNotFoundError:
-        return None
-    held = (line[4] for line in lines if int(line[5].rpartition(":")[2]) == found.st_ino)
-    return next((holder_note(int(process_id), "") for process_id in held), None)
-
-
-def _is_locked(found: os.stat_result, note: str) -> bool:
-    """Return whether a process holds an flock on the file.
-
-    This does not try to take the lock, since a broker that starts meanwhile would fail. The kernel's line is
-    `1: FLOCK ADVISORY WRITE 8505 fe:00:10002631 0 EOF`: process, device, inode. Without /proc/locks, the holder is the
-    process in the note, if that is alive.
-    """
-    try:
-        with open("/proc/locks") as file:
-            places = [line.split()[5].split(":") for line in file if " FLOCK " in line and "->" not in line]
-    except FileNotFoundError:
-        process_id = note.removeprefix("process ").partition(" ")[0]
-        if not process_id.isdecimal():
-            return False
-        with contextlib.suppress(PermissionError):  # the process is another user's
-            try:
-                os.kill(int(process_id), 0)
-            except ProcessLookupError:
-                return False
-        return True
-    # Only inodes are compared: overlays and btrfs show another device here than to `stat`. Collisions are rare.
-    return any(int(inode) == found.st_ino for *_, inode in places)
 
 
 def _sync_path(path: str) -> None:
@@ -463,15 +359,3 @@ class _SystemFile:
     def __del__(self) -> None:
         with contextlib.suppress(OSError):
             self.close()
-
-
-class _SystemLock:
-    """An flock and a record lock; the kernel releases both when the process ends."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-
-    def release(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1

@@ -23,7 +23,7 @@ from odradek.protocol.messages.headers import decode_response_header, encode_req
 from odradek.protocol.messages.message_codec import decode_response, encode_request
 from odradek.protocol.messages.schemas import Message
 from odradek.runtime import Runtime
-from odradek.runtime.disk import is_out_of_descriptors
+from odradek.runtime.shortages import is_out_of_descriptors
 from odradek.wire.connection_group import limit_unsent
 
 _log = logging.getLogger("odradek.clients")

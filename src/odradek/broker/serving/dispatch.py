@@ -22,7 +22,7 @@ from odradek.protocol.messages.headers import RequestHeader, decode_request_head
 from odradek.protocol.messages.message_codec import decode_request as decode
 from odradek.protocol.messages.message_codec import metered_request_decoder, response_encoder
 from odradek.protocol.primitives import Meter
-from odradek.runtime.disk import is_out_of_descriptors
+from odradek.runtime.shortages import is_out_of_descriptors
 from odradek.wire import LATER, NO_REPLY, Buffers, Connection, PendingReply, Reply
 
 _LONGEST_CLIENT_ID: Final = 100

@@ -12,7 +12,7 @@ from odradek.log.checkpoints import meta_properties
 from odradek.log.names import parent_of
 from odradek.model import StorageError
 from odradek.runtime import Disk, DiskLock, Entropy, new_id
-from odradek.runtime.disk import is_out_of_descriptors
+from odradek.runtime.shortages import is_out_of_descriptors
 
 _logger = logging.getLogger("odradek.log")
 

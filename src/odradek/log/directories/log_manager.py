@@ -50,7 +50,7 @@ from odradek.log.segments.open_files import DEFAULT_OPEN_FILES, FilePool, write_
 from odradek.log.segments.segment import Segment
 from odradek.model import StorageError, TopicPartition
 from odradek.runtime import Disk, Entropy, new_id
-from odradek.runtime.disk import is_out_of_descriptors
+from odradek.runtime.shortages import is_out_of_descriptors
 
 _logger = logging.getLogger("odradek.log")
 ConfigFor = Callable[[str], LogConfig]

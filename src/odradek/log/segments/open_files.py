@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 
 from odradek.model import Buffer
 from odradek.runtime import Disk, File
-from odradek.runtime.disk import is_out_of_descriptors
+from odradek.runtime.shortages import is_out_of_descriptors
 
 T = TypeVar("T")
 DEFAULT_OPEN_FILES: Final = 512

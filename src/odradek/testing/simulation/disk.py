@@ -29,7 +29,9 @@ from functools import lru_cache, partial
 from typing import Final, TypeVar
 
 from odradek.model import Buffer
-from odradek.runtime.disk import NO_ROOM, DiskLock, DiskSpace, File, holder_note
+from odradek.runtime.disk import DiskLock, DiskSpace, File
+from odradek.runtime.file_locks import holder_note
+from odradek.runtime.shortages import NO_ROOM
 from odradek.testing.simulation.disk_contents import Content, Directory, Survival
 
 T = TypeVar("T")

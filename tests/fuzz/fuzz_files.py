@@ -24,7 +24,7 @@ from odradek.log.errors import DamagedFileError
 from odradek.log.producers.producer_snapshot import decode_snapshot, encode_snapshot
 from odradek.log.producers.producer_state import AppendedBatch, ProducerEntry, ProducerState
 from odradek.log.segments.transaction_index import decode_transactions
-from odradek.metadata import nodes
+from odradek.metadata import node_fields, nodes
 from odradek.model import TopicPartition
 from odradek.protocol import consumer_protocol
 from odradek.protocol.errors import MalformedMessageError
@@ -328,7 +328,7 @@ def check_nodes(data: bytes) -> None:
     kind, content = type(_NODES[data[0] % len(_NODES)]), data[1:]
     try:
         node = kind.decode("/path", content)
-    except nodes.BrokenNodeError:
+    except node_fields.BrokenNodeError:
         pass
     else:
         again = kind.decode("/path", node.encode())
@@ -340,7 +340,7 @@ def check_nodes(data: bytes) -> None:
         _check_value(node)
     try:
         number = nodes.decode_integer("/path", content)
-    except nodes.BrokenNodeError:
+    except node_fields.BrokenNodeError:
         return
     assert number in _INT64
     assert nodes.decode_integer("/path", nodes.encode_integer(number)) == number

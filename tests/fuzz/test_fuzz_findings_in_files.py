@@ -8,8 +8,8 @@ from odradek.log.checkpoints.checkpoint_file import decode_offsets
 from odradek.log.checkpoints.leader_epoch_cache import LeaderEpochs
 from odradek.log.checkpoints.meta_properties import decode_meta_properties
 from odradek.log.errors import DamagedFileError
+from odradek.metadata.node_fields import BrokenNodeError
 from odradek.metadata.nodes import (
-    BrokenNodeError,
     BrokerNode,
     ClusterIdNode,
     ControllerNode,

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from odradek.config import ListenerAddress
 from odradek.metadata import paths
+from odradek.metadata.node_fields import BrokenNodeError
 from odradek.metadata.nodes import (
-    BrokenNodeError,
     BrokerDirectoriesNode,
     BrokerNode,
     ClusterIdNode,

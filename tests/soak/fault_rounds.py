@@ -19,7 +19,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from fault_clients import CLOCK, READERS, WRITERS, Reader, Writer, read_logs
 
 from odradek.metadata import paths
-from odradek.metadata.nodes import BrokenNodeError, ControllerNode, PartitionStateNode
+from odradek.metadata.node_fields import BrokenNodeError
+from odradek.metadata.nodes import ControllerNode, PartitionStateNode
 from odradek.metadata.store import NoNode
 from odradek.model import TopicPartition
 from odradek.runtime import system_runtime

@@ -12,7 +12,8 @@ from msgspec import Struct
 
 from odradek.config import ConfigType, GroupConfig, TopicConfig, dynamic_definitions
 from odradek.metadata import paths
-from odradek.metadata.nodes import BrokenNodeError, ConfigNode
+from odradek.metadata.node_fields import BrokenNodeError
+from odradek.metadata.nodes import ConfigNode
 from odradek.metadata.store import BadVersion, Check, Create, NodeExists, NoNode, Operation, SetData, Store
 from odradek.model import ErrorCode, KafkaError
 

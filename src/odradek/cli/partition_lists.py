@@ -8,7 +8,8 @@ from typing import IO, Any
 import click
 
 from odradek.clients import Admin
-from odradek.metadata.nodes import BrokenNodeError, PreferredReplicaElectionNode, ReassignPartitionsNode
+from odradek.metadata.node_fields import BrokenNodeError
+from odradek.metadata.nodes import PreferredReplicaElectionNode, ReassignPartitionsNode
 from odradek.model import ConfigurationError, ErrorCode, KafkaError, TopicPartition
 
 Assignment = Mapping[TopicPartition, tuple[int, ...]]

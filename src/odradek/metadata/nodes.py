@@ -7,30 +7,19 @@ content.
 import base64
 import binascii
 import json
-import re
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Final, TypeGuard
+from collections.abc import Collection, Mapping
+from typing import Any, Final
 from uuid import UUID
 
 from msgspec import Struct, field
 
 from odradek.config import ListenerAddress, parse_listener
-from odradek.model import ConfigurationError, OdradekError, TopicPartition
+from odradek.metadata.node_fields import BrokenNodeError, Fields, fits
+from odradek.model import ConfigurationError, TopicPartition
 
 NO_LEADER: Final = -1
 RECOVERED: Final = 0
 RECOVERING: Final = 1
-_NUMBER: Final = re.compile("-?[0-9]{1,20}")
-_PARTITION: Final = re.compile("0|[1-9][0-9]{0,9}")
-
-
-class BrokenNodeError(OdradekError):
-    """The content of the node at `path` is invalid, for `reason`. Such a node is not changed."""
-
-    def __init__(self, path: str, reason: str) -> None:
-        self.path = path
-        self.reason = reason
-        super().__init__(f"the metadata node {path} is broken: {reason}")
 
 
 def encode_topic_id(topic_id: UUID) -> str:
@@ -74,7 +63,7 @@ class BrokerNode(Struct, frozen=True, kw_only=True):
     @classmethod
     def decode(cls, path: str, data: bytes) -> "BrokerNode":
         """Decode versions 1 to 5; version 1 has one plaintext endpoint."""
-        fields = _Fields(path, data)
+        fields = Fields(path, data)
         texts = fields.texts("endpoints", default=())
         if not texts:
             texts = (str(ListenerAddress("PLAINTEXT", fields.text("host"), fields.integer("port"))),)
@@ -121,9 +110,9 @@ class BrokerDirectoriesNode(Struct, frozen=True, kw_only=True):
     @classmethod
     def decode(cls, path: str, data: bytes) -> "BrokerDirectoriesNode":
         """Decode version 1; `partitions` and `doubted` are earlier releases' names of `old`."""
-        directories, node = {}, _Fields(path, data)
+        directories, node = {}, Fields(path, data)
         for name, data_of_one in node.mapping("directories", required=True).items():
-            fields = _Fields(path, data_of_one)
+            fields = Fields(path, data_of_one)
             directories[name] = KnownDirectory(
                 path=fields.text("path"),
                 is_forgotten=fields.has("forgotten"),
@@ -139,8 +128,8 @@ def _by_topic(partitions: Collection[TopicPartition]) -> dict[str, list[int]]:
     return numbers
 
 
-def _partitions(path: str, fields: "_Fields", name: str) -> frozenset[TopicPartition]:
-    topics = _Fields(path, fields.mapping(name))
+def _partitions(path: str, fields: "Fields", name: str) -> frozenset[TopicPartition]:
+    topics = Fields(path, fields.mapping(name))
     return frozenset(TopicPartition(topic, number) for topic in topics.names for number in topics.integers(topic))
 
 
@@ -167,7 +156,7 @@ class TopicNode(Struct, frozen=True, kw_only=True):
     @classmethod
     def decode(cls, path: str, data: bytes) -> "TopicNode":
         """Decode versions 1 to 3."""
-        fields = _Fields(path, data)
+        fields = Fields(path, data)
         try:
             topic_id = decode_topic_id(fields.text("topic_id")) if fields.has("topic_id") else None
         except ValueError as error:
@@ -208,7 +197,7 @@ class PartitionStateNode(Struct, frozen=True, kw_only=True):
     @classmethod
     def decode(cls, path: str, data: bytes) -> "PartitionStateNode":
         """Decode version 1."""
-        fields = _Fields(path, data)
+        fields = Fields(path, data)
         is_recovering = fields.integer("leader_recovery_state", default=RECOVERED) == RECOVERING
         return cls(
             leader=fields.integer("leader"),
@@ -232,7 +221,7 @@ class ControllerNode(Struct, frozen=True, kw_only=True):
     @classmethod
     def decode(cls, path: str, data: bytes) -> "ControllerNode":
         """Decode versions 1 and 2."""
-        fields = _Fields(path, data)
+        fields = Fields(path, data)
         return cls(broker_id=fields.integer("brokerid"), timestamp_ms=fields.integer("timestamp", default=0, bits=64))
 
 
@@ -248,7 +237,7 @@ class ConfigNode(Struct, frozen=True, kw_only=True):
     @classmethod
     def decode(cls, path: str, data: bytes) -> "ConfigNode":
         """Decode version 1; numbers and booleans, written by some tools, become strings."""
-        config = _Fields(path, data).mapping("config", required=True)
+        config = Fields(path, data).mapping("config", required=True)
         return cls(
             config={name: value if isinstance(value, str) else json.dumps(value) for name, value in config.items()}
         )
@@ -266,7 +255,7 @@ class ClusterIdNode(Struct, frozen=True, kw_only=True):
     @classmethod
     def decode(cls, path: str, data: bytes) -> "ClusterIdNode":
         """Decode version 1."""
-        return cls(cluster_id=_Fields(path, data).text("id"))
+        return cls(cluster_id=Fields(path, data).text("id"))
 
 
 class ProducerIdBlockNode(Struct, frozen=True, kw_only=True):
@@ -284,7 +273,7 @@ class ProducerIdBlockNode(Struct, frozen=True, kw_only=True):
     @classmethod
     def decode(cls, path: str, data: bytes) -> "ProducerIdBlockNode":
         """Decode version 1."""
-        fields = _Fields(path, data)
+        fields = Fields(path, data)
         first, last = fields.integer("block_start", bits=64), fields.integer("block_end", bits=64)
         return cls(broker_id=fields.integer("broker"), first=first, last=last)
 
@@ -301,7 +290,7 @@ class LogDirEventNode(Struct, frozen=True, kw_only=True):
     @classmethod
     def decode(cls, path: str, data: bytes) -> "LogDirEventNode":
         """Decode version 1."""
-        return cls(broker_id=_Fields(path, data).integer("broker"))
+        return cls(broker_id=Fields(path, data).integer("broker"))
 
 
 class DeleteTopicsNode(Struct, frozen=True, kw_only=True):
@@ -316,7 +305,7 @@ class DeleteTopicsNode(Struct, frozen=True, kw_only=True):
     @classmethod
     def decode(cls, path: str, data: bytes) -> "DeleteTopicsNode":
         """Decode version 1."""
-        return cls(topics=_Fields(path, data).texts("topics"))
+        return cls(topics=Fields(path, data).texts("topics"))
 
 
 class ReassignPartitionsNode(Struct, frozen=True, kw_only=True):
@@ -336,7 +325,7 @@ class ReassignPartitionsNode(Struct, frozen=True, kw_only=True):
     def decode(cls, path: str, data: bytes) -> "ReassignPartitionsNode":
         """Decode version 1."""
         return cls(
-            replicas={each.topic_partition(): each.integers("replicas") for each in _Fields(path, data).partitions()}
+            replicas={each.topic_partition(): each.integers("replicas") for each in Fields(path, data).partitions()}
         )
 
 
@@ -353,7 +342,7 @@ class PreferredReplicaElectionNode(Struct, frozen=True, kw_only=True):
     @classmethod
     def decode(cls, path: str, data: bytes) -> "PreferredReplicaElectionNode":
         """Decode version 1."""
-        return cls(partitions=tuple(each.topic_partition() for each in _Fields(path, data).partitions()))
+        return cls(partitions=tuple(each.topic_partition() for each in Fields(path, data).partitions()))
 
 
 class ConsumerNode(Struct, frozen=True, kw_only=True):
@@ -371,12 +360,12 @@ class ConsumerNode(Struct, frozen=True, kw_only=True):
     @classmethod
     def decode(cls, path: str, data: bytes) -> "ConsumerNode":
         """Decode version 1; `pattern` is static, white_list or black_list."""
-        fields = _Fields(path, data)
+        fields = Fields(path, data)
         pattern = fields.text("pattern")
         if pattern not in {"static", "white_list", "black_list"}:
             raise BrokenNodeError(path, f"its pattern is {pattern!r}")
         subscription = fields.mapping("subscription", required=True)
-        if not all(_fits(threads, 32) for threads in subscription.values()):
+        if not all(fits(threads, 32) for threads in subscription.values()):
             raise BrokenNodeError(path, "subscription does not map topics to numbers of threads")
         return cls(
             subscription=subscription, pattern=pattern, timestamp_ms=fields.integer("timestamp", default=0, bits=64)
@@ -394,94 +383,10 @@ def decode_integer(path: str, data: bytes) -> int:
         number = int(data[:32])
     except ValueError:
         number = None
-    if number is None or not _fits(number, 64):
+    if number is None or not fits(number, 64):
         raise BrokenNodeError(path, f"{data[:32]!r} is not an integer")
     return number
 
 
-def _fits(value: object, bits: int) -> TypeGuard[int]:
-    """Return whether `value` is a signed integer of at most `bits` bits, as in message fields."""
-    return type(value) is int and -1 << (bits - 1) <= value < 1 << (bits - 1)
-
-
 def _encode(fields: Mapping[str, Any]) -> bytes:
     return json.dumps(fields, separators=(",", ":")).encode()
-
-
-class _Fields:
-    """A JSON object with typed access to its fields."""
-
-    __slots__ = ("_fields", "_path")
-
-    def __init__(self, path: str, data: bytes | dict[str, Any]) -> None:
-        self._path = path
-        if isinstance(data, bytes):
-            try:
-                text, data = data, json.loads(data)
-                if b"\\ud" in text or b"\\uD" in text:
-                    json.dumps(data, ensure_ascii=False).encode()  # a lone surrogate cannot be encoded in a response
-            except (ValueError, RecursionError) as error:
-                raise BrokenNodeError(path, f"not JSON ({error})") from None
-        if not isinstance(data, dict):
-            raise BrokenNodeError(path, "not a JSON object")
-        self._fields = data
-
-    @property
-    def names(self) -> Iterable[str]:
-        return self._fields.keys()
-
-    def has(self, name: str) -> bool:
-        return self._fields.get(name) is not None
-
-    def integer(self, name: str, default: int | None = None, *, bits: int = 32) -> int:
-        """Return the integer field `name`; its JSON value may be a string of digits."""
-        value = self._fields.get(name, default)
-        if isinstance(value, str) and _NUMBER.fullmatch(value):
-            value = int(value)
-        if not _fits(value, bits):
-            raise self._broken(name, f"an integer of {bits} bits")
-        return value
-
-    def text(self, name: str) -> str:
-        value = self._fields.get(name)
-        if not isinstance(value, str):
-            raise self._broken(name, "a string")
-        return value
-
-    def texts(self, name: str, default: tuple[str, ...] | None = None) -> tuple[str, ...]:
-        value = self._fields.get(name, default)
-        if not isinstance(value, list | tuple) or not all(isinstance(each, str) for each in value):
-            raise self._broken(name, "a list of strings")
-        return tuple(value)
-
-    def integers(self, name: str) -> tuple[int, ...]:
-        value = self._fields.get(name)
-        if not isinstance(value, list) or not all(_fits(each, 32) for each in value):
-            raise self._broken(name, "a list of integers")
-        return tuple(value)
-
-    def mapping(self, name: str, *, required: bool = False) -> dict[str, Any]:
-        value = self._fields.get(name, None if required else {})
-        if not isinstance(value, dict):
-            raise self._broken(name, "an object")
-        return value
-
-    def replicas(self, name: str, *, required: bool = False) -> dict[int, tuple[int, ...]]:
-        """Return the replicas by partition number; numbers are strings in JSON."""
-        mapping = _Fields(self._path, self.mapping(name, required=required))
-        keys = sorted(mapping._fields, key=lambda key: (len(key), key))
-        if not all(_PARTITION.fullmatch(key) and _fits(int(key), 32) for key in keys):
-            raise self._broken(name, "an object of partitions")
-        return {int(key): mapping.integers(key) for key in keys}
-
-    def partitions(self) -> list["_Fields"]:
-        value = self._fields.get("partitions")
-        if not isinstance(value, list):
-            raise self._broken("partitions", "a list")
-        return [_Fields(self._path, each) for each in value]
-
-    def topic_partition(self) -> TopicPartition:
-        return TopicPartition(self.text("topic"), self.integer("partition"))
-
-    def _broken(self, name: str, kind: str) -> BrokenNodeError:
-        return BrokenNodeError(self._path, f"{name} is not {kind}")

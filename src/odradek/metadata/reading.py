@@ -10,10 +10,10 @@ from typing import TypeVar
 
 from odradek.metadata import paths
 from odradek.metadata.image import NO_CONTROLLER, UNNAMED, BrokerImage, PartitionImage, TopicImage
+from odradek.metadata.node_fields import BrokenNodeError
 from odradek.metadata.nodes import (
     NO_LEADER,
     RECOVERED,
-    BrokenNodeError,
     BrokerNode,
     ConfigNode,
     ControllerNode,

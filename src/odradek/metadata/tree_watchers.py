@@ -15,7 +15,8 @@ from msgspec.structs import replace
 
 from odradek.metadata import paths
 from odradek.metadata.image import ClusterImage, TopicImage
-from odradek.metadata.nodes import BrokenNodeError, DeleteTopicsNode, decode_integer
+from odradek.metadata.node_fields import BrokenNodeError
+from odradek.metadata.nodes import DeleteTopicsNode, decode_integer
 from odradek.metadata.reading import (
     BrokenNodes,
     is_broker_config,

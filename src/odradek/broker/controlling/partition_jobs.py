@@ -15,7 +15,8 @@ from odradek.controller import (
     reassignments,
 )
 from odradek.metadata import paths
-from odradek.metadata.nodes import BrokenNodeError, ReassignPartitionsNode
+from odradek.metadata.node_fields import BrokenNodeError
+from odradek.metadata.nodes import ReassignPartitionsNode
 from odradek.metadata.store import BadVersion, NoNode
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 

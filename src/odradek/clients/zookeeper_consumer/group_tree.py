@@ -8,7 +8,8 @@ from typing import Final, TypeVar
 from odradek.groups.zookeeper.registration import ThreadCounts
 from odradek.groups.zookeeper.view import GroupView, Ownership
 from odradek.metadata import paths
-from odradek.metadata.nodes import BrokenNodeError, BrokerNode, ConsumerNode, TopicNode
+from odradek.metadata.node_fields import BrokenNodeError
+from odradek.metadata.nodes import BrokerNode, ConsumerNode, TopicNode
 from odradek.metadata.store import Create, Delete, Node, NodeExists, Store, Watch
 from odradek.model import ConfigurationError, TopicPartition, UnavailableError
 

@@ -9,7 +9,8 @@ from odradek.clients.zookeeper_consumer.group_tree import batches
 from odradek.clients.zookeeper_consumer.offset_storage import offset_changes
 from odradek.groups.zookeeper.registration import validate_node_name
 from odradek.metadata import paths
-from odradek.metadata.nodes import BrokenNodeError, ConsumerNode, decode_integer
+from odradek.metadata.node_fields import BrokenNodeError
+from odradek.metadata.nodes import ConsumerNode, decode_integer
 from odradek.metadata.store import NoNode, Reader, Store
 from odradek.model import TopicPartition
 

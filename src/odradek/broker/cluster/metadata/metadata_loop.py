@@ -32,7 +32,8 @@ from odradek.config import BrokerConfig
 from odradek.controller import next_producer_id_block
 from odradek.metadata import paths
 from odradek.metadata.image import NO_CONTROLLER, BrokerImage, ClusterImage
-from odradek.metadata.nodes import BrokenNodeError, ProducerIdBlockNode
+from odradek.metadata.node_fields import BrokenNodeError
+from odradek.metadata.nodes import ProducerIdBlockNode
 from odradek.metadata.reading import BrokenNodes, read_registrations
 from odradek.metadata.store import BadVersion, NoNode, SessionExpired, Store
 from odradek.model import ErrorCode, KafkaError, OdradekError

@@ -28,7 +28,8 @@ from odradek.log.directories.log_directories import LogDirectories
 from odradek.log.directories.log_manager import LogManager
 from odradek.metadata import paths
 from odradek.metadata.image import UNNAMED, PartitionImage
-from odradek.metadata.nodes import BrokenNodeError, BrokerDirectoriesNode, KnownDirectory
+from odradek.metadata.node_fields import BrokenNodeError
+from odradek.metadata.nodes import BrokerDirectoriesNode, KnownDirectory
 from odradek.metadata.reading import BrokenNodes, read_topics
 from odradek.metadata.store import NodeExists, Store
 from odradek.model import StorageError, TopicPartition

@@ -15,7 +15,8 @@ from typing import Final, TypeVar
 
 from odradek.config import ListenerAddress
 from odradek.metadata import paths
-from odradek.metadata.nodes import BrokenNodeError, BrokerNode
+from odradek.metadata.node_fields import BrokenNodeError
+from odradek.metadata.nodes import BrokerNode
 from odradek.metadata.store import (
     BadVersion,
     Create,

@@ -11,7 +11,8 @@ from odradek.broker.cluster.metadata.cluster_view import ClusterView
 from odradek.broker.controlling.controller_epoch import ControllerEpoch
 from odradek.broker.controlling.tasks import ControllerTask
 from odradek.metadata import paths
-from odradek.metadata.nodes import BrokenNodeError, LogDirEventNode
+from odradek.metadata.node_fields import BrokenNodeError
+from odradek.metadata.nodes import LogDirEventNode
 from odradek.metadata.reading import BrokenNodes
 from odradek.metadata.store import Delete, NoNode
 

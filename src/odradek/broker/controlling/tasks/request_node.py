@@ -5,7 +5,7 @@ from typing import Generic, TypeVar
 
 from odradek.broker.cluster.metadata.cluster_view import ClusterView
 from odradek.broker.controlling.controller_epoch import ControllerEpoch
-from odradek.metadata.nodes import BrokenNodeError
+from odradek.metadata.node_fields import BrokenNodeError
 from odradek.metadata.reading import BrokenNodes
 from odradek.metadata.store import BadVersion, Delete, NoNode, SetData
 

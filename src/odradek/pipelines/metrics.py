@@ -7,20 +7,21 @@ from typing import Any, Final
 from odradek.model import ConfigurationError
 from odradek.pipelines.status import State, Status
 
-_COUNTERS: Final = {
-    "records_in": "Records read",
+_METRICS: Final = {
+    "records_in": "Records read, since this process began, as all counters",
     "records_out": "Rows written to the sink",
     "records_late": "Records dropped because they were later than the watermark allows",
     "bad_rows": "Records whose values do not fit their stream's fields",
     "tombstones": "Records without a value, of streams whose values have fields",
     "batches": "Batches completed",
-}
-_GAUGES: Final = {
+    "restarts": "Restarts after a failure",
     "lag": "Offsets from the end of the last batch to the ends of the logs",
     "batch_seconds": "Duration of the last batch that had records",
     "batch_ended_at": "Time at which the last batch ended, in seconds since the epoch",
 }
+"""The fields of `Figures` and `Status` that are shown."""
 _NAMES: Final = {"batch_seconds": "last_batch_duration_seconds", "batch_ended_at": "last_batch_timestamp_seconds"}
+_GAUGES: Final = frozenset({"lag", *_NAMES})
 
 
 class StatusCollector:
@@ -34,25 +35,19 @@ class StatusCollector:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         statuses = tuple(self._statuses)
-        for field, help_ in _COUNTERS.items():
-            help_ = f"{help_}, since this process began."
-            family = CounterMetricFamily(f"odradek_pipeline_{field}", help_, None, ["pipeline"])
+        for field, help_ in _METRICS.items():
+            kind = GaugeMetricFamily if field in _GAUGES else CounterMetricFamily
+            family = kind(f"odradek_pipeline_{_NAMES.get(field, field)}", f"{help_}.", None, ["pipeline"])
             for status in statuses:
-                family.add_metric([status.name], getattr(status.figures, field))
+                value = status.restarts if field == "restarts" else getattr(status.figures, field)
+                if value is not None:
+                    family.add_metric([status.name], value)
             yield family
-        restarts = CounterMetricFamily("odradek_pipeline_restarts", "Restarts after a failure.", None, ["pipeline"])
         state = GaugeMetricFamily("odradek_pipeline_state", "1 for the pipeline's state.", None, ["pipeline", "state"])
         for status in statuses:
-            restarts.add_metric([status.name], status.restarts)
             for each in (State.RUNNING, State.RESTARTING, State.DONE, State.STOPPED, State.FAILED):
                 state.add_metric([status.name, str(each)], int(status.state == each))
-        yield from (restarts, state)
-        for field, help_ in _GAUGES.items():
-            gauge = GaugeMetricFamily(f"odradek_pipeline_{_NAMES.get(field, field)}", f"{help_}.", None, ["pipeline"])
-            for status in statuses:
-                if (value := getattr(status.figures, field)) is not None:
-                    gauge.add_metric([status.name], value)
-            yield gauge
+        yield state
 
 
 @contextmanager

@@ -22,7 +22,7 @@ async def alter_partitions(
     """
     image = view.image
     check_broker_epoch(image, broker_id, broker_epoch)
-    full = epoch.channels.context.full
+    full = epoch.context.full
     results: dict[TopicPartition, IsrResult] = {}
     changes: list[StateChange] = []
     for key, item in items.items():
@@ -32,7 +32,7 @@ async def alter_partitions(
                 key,
                 broker_id,
                 item,
-                ineligible={*epoch.shutting_down, *(each for each, keys in full.items() if key in keys)},
+                ineligible={*epoch.context.shutting_down, *(each for each, keys in full.items() if key in keys)},
                 controller_epoch=epoch.number,
             )
         except KafkaError as error:

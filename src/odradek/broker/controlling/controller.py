@@ -16,6 +16,7 @@ from odradek.broker.cluster.metadata.controller_commands import LocalReplicas
 from odradek.broker.cluster.metadata.controller_election import Election
 from odradek.broker.controlling import alter_partition_jobs, topic_jobs
 from odradek.broker.controlling.channels.controller_channel_manager import ControllerChannelManager
+from odradek.broker.controlling.controller_context import ControllerContext
 from odradek.broker.controlling.controller_epoch import ControllerEpoch
 from odradek.broker.controlling.tasks import ControllerTask
 from odradek.broker.controlling.tasks.leader_election import LeaderElectionTask
@@ -60,10 +61,11 @@ class Controller:
 
     def __init__(self, election: Election, *, replicas: LocalReplicas, runtime: Runtime) -> None:
         view = election.view
-        channels = ControllerChannelManager(view, replicas, runtime, epoch=election.epoch, wake_tasks=view.wake)
-        self.epoch = ControllerEpoch(
-            view.store, runtime.entropy, channels, epoch=election.epoch, epoch_version=election.epoch_version
+        context = ControllerContext(wake_tasks=view.wake)
+        channels = ControllerChannelManager(
+            view, replicas, runtime, epoch=election.epoch, update_replicas=context.update_replicas
         )
+        self.epoch = ControllerEpoch(election, runtime.entropy, context, channels)
         self.view = view
         self._fence = election.fence
         self._run_in_turn = election.run_in_turn
@@ -77,13 +79,14 @@ class Controller:
     @property
     def shutting_down(self) -> Set[int]:
         """Brokers that have requested a controlled shutdown."""
-        return self.epoch.shutting_down
+        return self.epoch.context.shutting_down
 
     def image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
         """Pass a new image, or the first one of this epoch, to the tasks and the channels."""
         if self._compared is new:
             return
         self._compared = new
+        self.epoch.context.brokers_changed(new.brokers)
         for task in self._tasks:
             task.image_changed(old, new)
         self.epoch.channels.image_changed(old, new)
@@ -200,11 +203,11 @@ class Controller:
                 view.image,
                 broker_id,
                 broker_epoch,
-                shutting_down=epoch.shutting_down,
-                offline=epoch.offline,
+                shutting_down=epoch.context.shutting_down,
+                offline=epoch.context.offline,
                 controller_epoch=epoch.number,
             )
-            epoch.channels.context.add_shutting_down(view.image.brokers[broker_id])
+            epoch.context.add_shutting_down(view.image.brokers[broker_id])
             view.watcher.mark(topics={change.partition.topic for change in plan.changes})
             await epoch.change_states(plan.changes)
             return plan

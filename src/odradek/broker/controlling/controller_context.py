@@ -4,16 +4,20 @@ An entry is valid for one registration of its broker. A new controller collects 
 first UpdateMetadata, and from repeated ControlledShutdown requests.
 """
 
-from collections.abc import Collection, Mapping, Set
+import logging
+from collections.abc import Callable, Collection, Mapping, Set
 
 from odradek.metadata.image import BrokerImage
 from odradek.model import ErrorCode, TopicPartition
 
+_log = logging.getLogger("odradek.broker")
+
 
 class ControllerContext:
-    """The context of one controller epoch."""
+    """The context of one controller epoch. `wake_tasks` is called when the errors of replicas have changed."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, wake_tasks: Callable[[], None]) -> None:
+        self._wake_tasks = wake_tasks
         self._shutting_down: dict[int, int] = {}
         self._offline: dict[int, tuple[int, set[TopicPartition]]] = {}
         self._full: dict[int, tuple[int, set[TopicPartition]]] = {}
@@ -38,9 +42,10 @@ class ControllerContext:
         """Add a broker that shuts down, for its current registration."""
         self._shutting_down[broker.broker_id] = broker.epoch
 
-    def update_replicas(self, broker: BrokerImage, errors: Mapping[TopicPartition, ErrorCode]) -> bool:
-        """Record the errors of a broker's replicas (`ReplicaManager.replica_error`); return whether they are new."""
+    def update_replicas(self, broker: BrokerImage, errors: Mapping[TopicPartition, ErrorCode]) -> None:
+        """Record the errors of a broker's replicas (`ReplicaManager.replica_error`)."""
         changed = set[TopicPartition]()
+        counts = []
         for code, entries in (
             (ErrorCode.kafka_storage_error, self._offline),
             (ErrorCode.ineligible_replica, self._full),
@@ -52,8 +57,18 @@ class ControllerContext:
             if after:
                 entries[broker.broker_id] = broker.epoch, after
             changed |= known ^ after
+            counts.append(len(after))
+        if not changed:
+            return
         self._changed.update(key.topic for key in changed)
-        return bool(changed)
+        self._wake_tasks()
+        offline, full = counts
+        if offline:
+            _log.warning("broker %d can't use the logs of %d partitions", broker.broker_id, offline)
+        if full:
+            _log.warning("broker %d has no disk space for %d partitions", broker.broker_id, full)
+        if not offline and not full:
+            _log.info("broker %d can use all its logs again", broker.broker_id)
 
     def take_changed(self) -> set[str]:
         """Return the topics with replicas whose errors have changed since the last call."""

@@ -5,14 +5,15 @@ in transactions of about `STEP_OPERATIONS` operations, and may end after any of 
 """
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Final
 from uuid import UUID
 
 from msgspec.structs import replace
 
-from odradek.broker.cluster.metadata.controller_election import ControllerMovedError
+from odradek.broker.cluster.metadata.controller_election import ControllerMovedError, Election
 from odradek.broker.controlling.channels.controller_channel_manager import ControllerChannelManager
+from odradek.broker.controlling.controller_context import ControllerContext
 from odradek.broker.cooperation import cooperatively
 from odradek.config import BrokerConfig
 from odradek.controller import (
@@ -28,7 +29,7 @@ from odradek.metadata import paths
 from odradek.metadata.image import UNNAMED, ClusterImage, TopicImage
 from odradek.metadata.nodes import TopicNode
 from odradek.metadata.reading import BrokenNodes, read_subtree, read_topics
-from odradek.metadata.store import BadVersion, Check, Create, Delete, NodeExists, NoNode, Operation, SetData, Store
+from odradek.metadata.store import BadVersion, Check, Create, Delete, NodeExists, NoNode, Operation, SetData
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.runtime import Entropy, new_id
 
@@ -41,28 +42,19 @@ class ControllerEpoch:
     """One controller epoch. The methods raise `ControllerMovedError` after its end, and the store's errors."""
 
     def __init__(
-        self, store: Store, entropy: Entropy, channels: ControllerChannelManager, *, epoch: int, epoch_version: int
+        self, election: Election, entropy: Entropy, context: ControllerContext, channels: ControllerChannelManager
     ) -> None:
-        self.number = epoch
+        self.number = election.epoch
+        self.context = context
         self.channels = channels
         """The channels to the other brokers."""
-        self._store = store
+        self._store = election.view.store
         self._entropy = entropy
-        self._fence = Check(path=paths.CONTROLLER_EPOCH, version=epoch_version)
-
-    @property
-    def shutting_down(self) -> Set[int]:
-        """Brokers that have requested a controlled shutdown."""
-        return self.channels.context.shutting_down
-
-    @property
-    def offline(self) -> Mapping[int, Collection[TopicPartition]]:
-        """Replicas whose logs are offline, by broker; they are not elected."""
-        return self.channels.context.offline
+        self._fence = Check(path=paths.CONTROLLER_EPOCH, version=election.epoch_version)
 
     def eligible_leaders(self, image: ClusterImage) -> Set[int]:
         """Return the live brokers that are not shutting down, or all live brokers if all of them are."""
-        return image.brokers.keys() - self.shutting_down or image.brokers.keys()
+        return image.brokers.keys() - self.context.shutting_down or image.brokers.keys()
 
     async def create_topic(self, plan: TopicPlan) -> None:
         """Write a new topic and its configuration. Raises `KafkaError` if the topic was created meanwhile."""
@@ -97,7 +89,7 @@ class ControllerEpoch:
 
     async def elect_leaders(self, image: ClusterImage, topics: Iterable[TopicImage], config: BrokerConfig) -> list[str]:
         """Elect leaders where brokers or logs failed or returned; return the names of the changed topics."""
-        context = self.channels.context
+        context = self.context
         decided: list[StateChange] = []
         async for topic in cooperatively(topics):
             decided += elections(

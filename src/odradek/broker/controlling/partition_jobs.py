@@ -70,8 +70,8 @@ async def elect_leaders(
         view.image,
         wanted,
         election_type,
-        shutting_down=epoch.shutting_down,
-        offline=epoch.offline,
+        shutting_down=epoch.context.shutting_down,
+        offline=epoch.context.offline,
         controller_epoch=epoch.number,
     )
     changes = [each for each in decided.values() if isinstance(each, StateChange)]

@@ -5,7 +5,6 @@ gets the latest state, as long as it is registered.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -14,18 +13,15 @@ from odradek.broker.cluster.metadata.controller_commands import LocalReplicas
 from odradek.broker.controlling.channels.pending_updates import Change, Stop, compute_changes
 from odradek.broker.controlling.channels.request_sender import RequestSender
 from odradek.broker.controlling.channels.requests import ControllerIdentity
-from odradek.broker.controlling.controller_context import ControllerContext
 from odradek.broker.cooperation import cooperatively
 from odradek.controller import StopReplicas
 from odradek.metadata.image import BrokerImage, ClusterImage
 from odradek.model import ErrorCode, TopicPartition
 from odradek.runtime import Runtime
 
-_log = logging.getLogger("odradek.broker")
-
 
 class ControllerChannelManager:
-    """The channels of one controller epoch. `wake_tasks` is called when a response may give the tasks work."""
+    """The channels of one controller epoch. `update_replicas` receives the errors of brokers' replicas."""
 
     def __init__(
         self,
@@ -34,14 +30,13 @@ class ControllerChannelManager:
         runtime: Runtime,
         *,
         epoch: int,
-        wake_tasks: Callable[[], None],
+        update_replicas: Callable[[BrokerImage, Mapping[TopicPartition, ErrorCode]], None],
     ) -> None:
         self.identity = ControllerIdentity(broker_id=view.broker_id, epoch=epoch)
-        self.context = ControllerContext()
         self._view = view
         self._replicas = replicas
         self._runtime = runtime
-        self._wake_tasks = wake_tasks
+        self._update_replicas = update_replicas
         self._senders: dict[int, RequestSender] = {}
         self._check_task: asyncio.Task[None] | None = None
         self._unchecked_topics: set[str] = set()
@@ -56,7 +51,6 @@ class ControllerChannelManager:
 
     def image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
         """Send the differences to all brokers. Called with every image of the controller epoch."""
-        self.context.brokers_changed(new.brokers)
         change = compute_changes(old, new)
         for broker_id in [each for each in self._senders if not self._is_current(each, new)]:
             self._senders.pop(broker_id).close()
@@ -99,15 +93,13 @@ class ControllerChannelManager:
         while self._unchecked_topics:
             await self._replicas.wait_until_applied()
             names, self._unchecked_topics = self._unchecked_topics, set()
-            me, is_news = self.identity.broker_id, False
+            me = self.identity.broker_id
             async for name in cooperatively(names):
                 topic, broker = self.image.topics.get(name), self.image.brokers.get(me)
                 if topic is None or broker is None:
                     continue
                 own = {TopicPartition(name, number) for number, each in topic.partitions.items() if me in each.replicas}
-                is_news |= self._update_replicas(broker, {key: self._replicas.replica_error(key) for key in own})
-            if is_news:
-                self._wake_tasks()
+                self._update_replicas(broker, {key: self._replicas.replica_error(key) for key in own})
         self._check_task = None
 
     def _is_current(self, broker_id: int, image: ClusterImage) -> bool:
@@ -191,25 +183,11 @@ class ControllerChannelManager:
         """
         errors = dict.fromkeys(replicas, ErrorCode.none)
         errors |= {TopicPartition(each.topic_name, each.partition_index): each.error_code for each in partition_errors}
-        is_news = self._update_replicas(broker, errors)
+        self._update_replicas(broker, errors)
         sender = self._senders.get(broker.broker_id)
         updated_again = {} if sender is None else sender.pending.partitions
         self._stopped_by(broker).update(
             {key: each for key, each in stops.items() if key.partition not in updated_again.get(key.topic, ())}
         )
-        if is_news or stops:
-            self._wake_tasks()
-
-    def _update_replicas(self, broker: BrokerImage, errors: Mapping[TopicPartition, ErrorCode]) -> bool:
-        """Record the errors of a broker's replicas; return whether that is a change."""
-        context = self.context
-        is_news = context.update_replicas(broker, errors)
-        if is_news:
-            offline, full = (len(each.get(broker.broker_id, ())) for each in (context.offline, context.full))
-            if offline:
-                _log.warning("broker %d can't use the logs of %d partitions", broker.broker_id, offline)
-            if full:
-                _log.warning("broker %d has no disk space for %d partitions", broker.broker_id, full)
-            if not offline and not full:
-                _log.info("broker %d can use all its logs again", broker.broker_id)
-        return is_news
+        if stops:
+            self._view.wake()

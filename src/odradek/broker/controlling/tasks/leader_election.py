@@ -39,7 +39,7 @@ class LeaderElectionTask(ControllerTask):
         if view.config is not self._config:
             self._config = view.config
             self._unchecked.update(image.topics)
-        self._unchecked |= self.epoch.channels.context.take_changed()
+        self._unchecked |= self.epoch.context.take_changed()
         topics = [image.topics[name] for name in sorted(self._unchecked) if name in image.topics]
         changed = [topic.name for topic in topics if needs_initialization(topic)]
         for name in changed:

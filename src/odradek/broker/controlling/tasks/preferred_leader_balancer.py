@@ -35,8 +35,8 @@ class PreferredLeaderBalancer(ControllerTask):
             balance_preferred_leaders(
                 view.image,
                 config.leader_imbalance_per_broker_percentage,
-                shutting_down=self.epoch.shutting_down,
-                offline=self.epoch.offline,
+                shutting_down=self.epoch.context.shutting_down,
+                offline=self.epoch.context.offline,
                 controller_epoch=self.epoch.number,
             )
         )

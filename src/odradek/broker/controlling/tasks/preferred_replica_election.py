@@ -30,8 +30,8 @@ class PreferredReplicaElectionTask(ControllerTask):
             self.view.image,
             node,
             version,
-            shutting_down=self.epoch.shutting_down,
-            offline=self.epoch.offline,
+            shutting_down=self.epoch.context.shutting_down,
+            offline=self.epoch.context.offline,
             controller_epoch=self.epoch.number,
         )
         for error in errors:

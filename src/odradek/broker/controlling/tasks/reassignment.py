@@ -53,7 +53,7 @@ class ReassignmentTask(ControllerTask):
     async def _advance(self) -> bool:
         """Take the next step of each topic. A step that removes replicas waits until brokers have deleted them."""
         view, epoch = self.view, self.epoch
-        live = view.image.brokers.keys() - epoch.shutting_down
+        live = view.image.brokers.keys() - epoch.context.shutting_down
         is_changed = False
         for name in sorted(self._unchecked):
             topic = view.image.topics.get(name)

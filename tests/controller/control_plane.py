@@ -8,7 +8,7 @@ from typing import Any
 from command_listener import ListeningMetadataLoop
 
 from odradek.config import BrokerConfig, ListenerAddress
-from odradek.metadata.image import ClusterImage
+from odradek.metadata.image import ClusterImage, MetadataDelta
 from odradek.metadata.reading import read_subtree
 from odradek.stores import MemoryStore, MemoryTree
 from odradek.testing import Simulation
@@ -39,7 +39,8 @@ class ControlPlane:
     ) -> ListeningMetadataLoop:
         images = self.images.setdefault(broker_id, [])
 
-        def on_image(old: ClusterImage, new: ClusterImage) -> None:
+        def on_image(delta: MetadataDelta) -> None:
+            old, new = delta.old, delta.new
             assert old is not new
             assert not images or images[-1] is old or old == ClusterImage(cluster_id=old.cluster_id)
             images.append(new)

@@ -37,7 +37,7 @@ class Node:
             ListenerAddress("PLAINTEXT", "localhost", 9092 + broker_id),
             BrokerConfig(),
             replace(system_runtime(), network=network.host(f"broker-{broker_id}")),
-            on_image=lambda old, new: self._changed.set(),
+            on_image=lambda delta: self._changed.set(),
         )
 
     def die(self) -> None:

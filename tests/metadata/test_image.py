@@ -2,8 +2,10 @@
 
 from uuid import UUID
 
+from msgspec.structs import replace
+
 from odradek.config import ListenerAddress
-from odradek.metadata.image import UNNAMED, BrokerImage, ClusterImage, PartitionImage, TopicImage
+from odradek.metadata.image import UNNAMED, BrokerImage, ClusterImage, MetadataDelta, PartitionImage, TopicImage
 from odradek.model import TopicPartition
 
 
@@ -28,6 +30,17 @@ def test_image_changes_list_only_what_changed() -> None:
     assert new.topics["b"] is old.topics["b"]
     assert new.topics["d"] is old.topics["d"]
     assert UUID(int=1) not in new.topic_names
+
+
+def test_all_topics_are_to_check_after_a_change_of_brokers() -> None:
+    old = ClusterImage().with_topics({"a": topic("a", 1), "b": topic("b", 2)})
+    new = old.with_topics({"a": None, "b": topic("b", 2, leader=1), "c": topic("c", 3), "d": topic("d", 4)})
+    delta = MetadataDelta.between(old, new)
+    assert sorted(delta.topics_to_check) == ["a", "b", "c", "d"]
+    brokers = {0: BrokerImage(broker_id=0, endpoints=(ListenerAddress("L", "h", 1),))}
+    delta = MetadataDelta.between(new, replace(new, brokers=brokers))
+    assert (delta.topics, delta.brokers_changed, sorted(delta.topics_to_check)) == ((), True, ["b", "c", "d"])
+    assert not list(MetadataDelta.between(new, new).topics_to_check)
 
 
 def test_unchanged_partitions_are_the_same_objects() -> None:

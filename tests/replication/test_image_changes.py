@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from odradek.broker.replication.follower import Follower
 from odradek.broker.replication.partition import Partition
 from odradek.clients import Admin
-from odradek.metadata.image import PartitionImage, TopicImage
+from odradek.metadata.image import MetadataDelta, PartitionImage, TopicImage
 from odradek.model import StorageError, TopicPartition
 from odradek.testing.world import World, until
 
@@ -38,13 +38,13 @@ def test_a_change_of_one_partition_updates_only_that_partition(monkeypatch: pyte
             topic = old.topics["t"]
             seen.clear()
             new = old.with_topics({"t": with_smaller_isr(topic, 2)})
-            broker.partitions.apply(old, new)
+            broker.partitions.apply(MetadataDelta.between(old, new))
             assert seen == [2]
             other = old.with_topics({"t": replace(new.topics["t"], config={"min.insync.replicas": "2"})})
-            broker.partitions.apply(new, other)
+            broker.partitions.apply(MetadataDelta.between(new, other))
             assert seen == [2, *range(6)], "what is set for the topic is of interest to all"
             assert {each.min_insync_replicas for each in broker.partitions} == {2}
-            broker.partitions.apply(other, old)
+            broker.partitions.apply(MetadataDelta.between(other, old))
 
     World(1, brokers=2).play(scene)
 
@@ -60,7 +60,8 @@ def test_offline_partitions_are_updated_with_each_change_of_their_topic() -> Non
         partitions._follower_failed(follower, StorageError("it was too early"))
         assert partitions.offline_count == 1
         other = next(number for number in range(6) if TopicPartition("t", number) != key)
-        partitions.apply(old, old.with_topics({"t": with_smaller_isr(old.topics["t"], other)}))
+        new = old.with_topics({"t": with_smaller_isr(old.topics["t"], other)})
+        partitions.apply(MetadataDelta.between(old, new))
         await partitions.wait_until_applied()
         assert (partitions.offline_count, key in partitions.followers) == (0, True)
 

@@ -54,7 +54,7 @@ from odradek.controller import NewPartitions, NewTopic, TopicCreation
 from odradek.log.batch_contents import compiled_check
 from odradek.log.directories.loading_progress import LoadingStoppedError
 from odradek.log.directories.log_manager import LogManager
-from odradek.metadata.image import ClusterImage
+from odradek.metadata.image import ClusterImage, MetadataDelta
 from odradek.metadata.store import Store
 from odradek.metrics.counters import BrokerCounters
 from odradek.model import KafkaError, StorageError, TopicPartition, UnavailableError
@@ -360,13 +360,14 @@ class Broker:
             if not self.logs.directories.usable:
                 self.failed.set()
 
-    def _on_image(self, old: ClusterImage, new: ClusterImage) -> None:
+    def _on_image(self, delta: MetadataDelta) -> None:
+        old, new = delta.old, delta.new
         self.metadata.image = new
         self.controlled_shutdown.image_changed(old, new)
         self.controller_requests.image_changed(old, new)
         if new.broker_configs != old.broker_configs:
             self._update_config(new)
-        self.partitions.apply(old, new)
+        self.partitions.apply(delta)
         self.groups.image_changed(old, new)
         self.auto_topic_creation_manager.image_changed()
 

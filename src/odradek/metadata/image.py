@@ -3,7 +3,7 @@
 A change creates a new image, which shares the unchanged objects, so that `changed_topics` is cheap.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 from uuid import UUID
 
@@ -138,3 +138,24 @@ class ClusterImage(Struct, frozen=True, kw_only=True):
                 if topic.topic_id != UNNAMED:
                     names[topic.topic_id] = name
         return replace(self, topics=topics, topic_names=names)
+
+
+class MetadataDelta(Struct, frozen=True, kw_only=True):
+    """The difference of two successive images, computed once for all that follow the image."""
+
+    old: ClusterImage
+    new: ClusterImage
+    topics: tuple[str, ...]
+    """Topics that were created, deleted, recreated or changed."""
+    brokers_changed: bool
+
+    @classmethod
+    def between(cls, old: ClusterImage, new: ClusterImage) -> "MetadataDelta":
+        """Compare two images."""
+        topics = () if old.topics is new.topics else tuple(new.changed_topics(old))
+        return cls(old=old, new=new, topics=topics, brokers_changed=new.brokers != old.brokers)
+
+    @property
+    def topics_to_check(self) -> Iterable[str]:
+        """All topics after a change of brokers, else the changed ones."""
+        return self.new.topics if self.brokers_changed else self.topics

@@ -35,7 +35,7 @@ from odradek.controller import (
     TopicDeletion,
     shut_down,
 )
-from odradek.metadata.image import ClusterImage
+from odradek.metadata.image import MetadataDelta
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.runtime import Runtime
 
@@ -72,7 +72,7 @@ class Controller:
         self._entropy = runtime.entropy
         self._is_closed = False
         self._tasks = [task(self.epoch, view) for task in TASKS]
-        self._compared: ClusterImage | None = None
+        self._image = view.image
 
     # ---- as the metadata loop uses it ----------------------------------------------------------------------------
 
@@ -81,15 +81,15 @@ class Controller:
         """Brokers that have requested a controlled shutdown."""
         return self.epoch.context.shutting_down
 
-    def image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
+    def image_changed(self, delta: MetadataDelta) -> None:
         """Pass a new image, or the first one of this epoch, to the tasks and the channels."""
-        if self._compared is new:
-            return
-        self._compared = new
-        self.epoch.context.brokers_changed(new.brokers)
+        if delta.old is not self._image:  # while this broker was elected, it received another image
+            delta = MetadataDelta.between(self._image, delta.new)
+        self._image = delta.new
+        self.epoch.context.brokers_changed(delta.new.brokers)
         for task in self._tasks:
-            task.image_changed(old, new)
-        self.epoch.channels.image_changed(old, new)
+            task.image_changed(delta)
+        self.epoch.channels.image_changed(delta)
 
     async def run_tasks(self) -> bool:
         """Run the tasks in order up to the first one that changes the tree; return whether one did."""

@@ -28,7 +28,7 @@ from odradek.log.errors import CheckpointError, LogStorageError, OfflineDirector
 from odradek.log.log import Log
 from odradek.log.log_config import LogConfig
 from odradek.log.names import parent_of
-from odradek.metadata.image import UNNAMED, ClusterImage, PartitionImage, TopicImage
+from odradek.metadata.image import UNNAMED, ClusterImage, MetadataDelta, PartitionImage, TopicImage
 from odradek.metrics.counters import TopicTraffic
 from odradek.model import ErrorCode, KafkaError, StorageError, TopicPartition
 from odradek.replication import LeaderReplication
@@ -164,17 +164,17 @@ class ReplicaManager:
         for follower in self._followers.values():
             self._fetchers.add_fetcher(follower)  # num.replica.fetchers may have changed
 
-    def apply(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Lead and follow the partitions that `new` assigns to this broker, and no others."""
-        self._image = new
-        for name in tuple(new.changed_topics(old)):
-            before, after = old.topics.get(name), new.topics.get(name)
+    def apply(self, delta: MetadataDelta) -> None:
+        """Lead and follow the partitions that the new image assigns to this broker, and no others."""
+        self._image = delta.new
+        for name in delta.topics:
+            before, after = delta.old.topics.get(name), delta.new.topics.get(name)
             if before is not None and (after is None or after.topic_id != before.topic_id):
                 self._end_topic(before)
                 before = None
             if after is not None:
                 self._apply_topic(after, before)
-        if old.brokers.keys() - new.brokers.keys():
+        if delta.old.brokers.keys() - delta.new.brokers.keys():
             for partition in tuple(self):
                 partition.brokers_changed()
         if self._to_open:

@@ -10,16 +10,16 @@ from msgspec.structs import replace
 
 from odradek.config import BrokerConfig
 from odradek.controller import ClusterLoad
-from odradek.metadata.image import ClusterImage
+from odradek.metadata.image import ClusterImage, MetadataDelta
 from odradek.metadata.reading import BrokenNodes, read_topic_configs
 from odradek.metadata.store import Store
 from odradek.metadata.tree_watchers import BrokerTreeWatcher, ControllerTreeWatcher
 
-OnImage = Callable[[ClusterImage, ClusterImage], None]
+OnImage = Callable[[MetadataDelta], None]
 
 
 class ClusterView:
-    """One broker's view. `publish` calls `on_image(old, new)`; `wake` makes the metadata loop run."""
+    """One broker's view. `publish` calls `on_image`; `wake` makes the metadata loop run."""
 
     def __init__(
         self, store: Store, broker_id: int, config: BrokerConfig, *, on_image: OnImage, wake: Callable[[], None]
@@ -89,13 +89,12 @@ class ClusterView:
         """Mark the configurations of brokers, groups and these topics as changed, for the next `refresh`."""
         (self._tree or self.broker_watcher).mark(configs=True, topics=topics)
 
-    async def refresh(self) -> None:
+    async def refresh(self) -> MetadataDelta:
         """Read what has changed in the tree, and publish a new image. Raises the store's errors."""
         if self._tree is not None:
-            self.publish(await self._tree.refresh(self.image))
-        else:
-            await self.broker_watcher.refresh()
-            self.publish(self.broker_watcher.patch(self.image))
+            return self.publish(await self._tree.refresh(self.image))
+        await self.broker_watcher.refresh()
+        return self.publish(self.broker_watcher.patch(self.image))
 
     def request_controller_read(self) -> None:
         """Make the next `refresh` read who the controller is."""
@@ -114,25 +113,26 @@ class ClusterView:
             return known.config
         return (await read_topic_configs(self.store, [topic], BrokenNodes()))[topic] or {}
 
-    def publish(self, image: ClusterImage) -> None:
+    def publish(self, image: ClusterImage) -> MetadataDelta:
         """Replace the image, update `load`, call `on_image`, and evaluate the conditions of `wait_until`."""
-        old = self.image
-        if image is old:
-            return
-        for name in image.changed_topics(old):
-            before, after = old.topics.get(name), image.topics.get(name)
+        delta = MetadataDelta.between(self.image, image)
+        if image is delta.old:
+            return delta
+        for name in delta.topics:
+            before, after = delta.old.topics.get(name), image.topics.get(name)
             if before is not None:
                 self.load.remove(partition.replicas for partition in before.partitions.values())
             if after is not None:
                 self.load.add(partition.replicas for partition in after.partitions.values())
         self.image = image
-        self._on_image(old, image)
+        self._on_image(delta)
         waiting, self._waiting = self._waiting, []
         for condition, future in waiting:
             if not condition():
                 self._waiting.append((condition, future))
             elif not future.done():
                 future.set_result(None)
+        return delta
 
     async def wait_until(self, condition: Callable[[], bool]) -> None:
         """Wait until `condition()` is true; it is evaluated after each new image."""

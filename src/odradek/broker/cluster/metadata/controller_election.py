@@ -11,7 +11,7 @@ from msgspec import Struct
 from odradek.broker.cluster.metadata.cluster_view import ClusterView
 from odradek.broker.cluster.registration.fencing import Fence
 from odradek.metadata import paths
-from odradek.metadata.image import ClusterImage
+from odradek.metadata.image import MetadataDelta
 from odradek.metadata.nodes import ControllerNode, decode_integer, encode_integer
 from odradek.metadata.store import BadVersion, Create, NodeExists, SetData, Store
 from odradek.model import OdradekError
@@ -33,8 +33,8 @@ class ElectedController(Protocol):
     def shutting_down(self) -> Set[int]:
         """Return the brokers that have requested a controlled shutdown."""
 
-    def image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Pass the previous and the present image to the tasks and channels. Called after each refresh."""
+    def image_changed(self, delta: MetadataDelta) -> None:
+        """Pass a change of the image to the tasks and channels. Called after each refresh."""
 
     async def run_tasks(self) -> bool:
         """Run the tasks, and return whether the tree was changed, so that they may have more to do."""

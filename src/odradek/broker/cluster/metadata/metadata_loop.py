@@ -50,7 +50,7 @@ _log = logging.getLogger("odradek.broker")
 
 
 class MetadataLoop(Generic[ControllerT]):
-    """One broker's metadata loop. `on_image(old, new)` is called on the event loop after every change.
+    """One broker's metadata loop. `on_image` is called on the event loop after every change.
 
     The loop opens `fence` when it has the full image in a live session. `new_controller` creates the controller when
     this broker is elected; the loop closes it when the broker resigns. The image has no topics that are being deleted.
@@ -290,10 +290,9 @@ class MetadataLoop(Generic[ControllerT]):
         elif view.is_election_due:
             view.is_election_due = False
             await self._elect()
-        old = view.image
-        await view.refresh()
+        delta = await view.refresh()
         if self._controller is not None:
-            self._controller.image_changed(old, view.image)
+            self._controller.image_changed(delta)
         self._dead_brokers.watch(
             broker
             for broker_id, broker in view.image.brokers.items()

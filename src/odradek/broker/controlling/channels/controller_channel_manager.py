@@ -15,7 +15,7 @@ from odradek.broker.controlling.channels.request_sender import RequestSender
 from odradek.broker.controlling.channels.requests import ControllerIdentity
 from odradek.broker.cooperation import cooperatively
 from odradek.controller import StopReplicas
-from odradek.metadata.image import BrokerImage, ClusterImage
+from odradek.metadata.image import BrokerImage, ClusterImage, MetadataDelta
 from odradek.model import ErrorCode, TopicPartition
 from odradek.runtime import Runtime
 
@@ -49,9 +49,9 @@ class ControllerChannelManager:
         """The present image of the cluster."""
         return self._view.image
 
-    def image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
+    def image_changed(self, delta: MetadataDelta) -> None:
         """Send the differences to all brokers. Called with every image of the controller epoch."""
-        change = compute_changes(old, new)
+        new, change = delta.new, compute_changes(delta)
         for broker_id in [each for each in self._senders if not self._is_current(each, new)]:
             self._senders.pop(broker_id).close()
         for sender in self._senders.values():

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct, field
 
-from odradek.metadata.image import ClusterImage, TopicImage
+from odradek.metadata.image import MetadataDelta, TopicImage
 from odradek.model import TopicPartition
 
 
@@ -26,12 +26,12 @@ class Change(Struct, frozen=True, kw_only=True):
         return self.brokers or bool(self.partitions) or bool(self.deleted)
 
 
-def compute_changes(old: ClusterImage, new: ClusterImage) -> Change:
+def compute_changes(delta: MetadataDelta) -> Change:
     """Return the differences between two images, without configurations, which brokers watch in the tree."""
     partitions: dict[str, frozenset[int]] = {}
     deleted: dict[str, TopicImage] = {}
-    for name in new.changed_topics(old):
-        before, after = old.topics.get(name), new.topics.get(name)
+    for name in delta.topics:
+        before, after = delta.old.topics.get(name), delta.new.topics.get(name)
         if before is not None and (after is None or after.topic_id != before.topic_id):
             deleted[name] = before
             before = None
@@ -40,7 +40,7 @@ def compute_changes(old: ClusterImage, new: ClusterImage) -> Change:
             changed = frozenset(number for number, each in after.partitions.items() if known.get(number) != each)
             if changed:
                 partitions[name] = changed
-    return Change(brokers=new.brokers != old.brokers, partitions=partitions, deleted=deleted)
+    return Change(brokers=delta.brokers_changed, partitions=partitions, deleted=deleted)
 
 
 class Stop(Struct, frozen=True, kw_only=True):

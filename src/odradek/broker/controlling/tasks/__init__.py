@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 
 from odradek.broker.cluster.metadata.cluster_view import ClusterView
 from odradek.broker.controlling.controller_epoch import ControllerEpoch
-from odradek.metadata.image import ClusterImage
+from odradek.metadata.image import MetadataDelta
 
 
 class ControllerTask(ABC):
@@ -33,7 +33,7 @@ class ControllerTask(ABC):
         and the store's errors.
         """
 
-    def image_changed(self, old: ClusterImage, new: ClusterImage) -> None:  # noqa: B027 - most need not know
+    def image_changed(self, delta: MetadataDelta) -> None:  # noqa: B027 - most need not know
         """Note what has changed between the last image and the new one."""
 
     def close(self) -> None:  # noqa: B027 - most have nothing to end

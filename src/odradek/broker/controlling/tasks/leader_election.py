@@ -10,7 +10,7 @@ from odradek.broker.cluster.metadata.cluster_view import ClusterView
 from odradek.broker.controlling.controller_epoch import ControllerEpoch
 from odradek.broker.controlling.tasks import ControllerTask
 from odradek.controller import needs_initialization
-from odradek.metadata.image import UNNAMED, ClusterImage
+from odradek.metadata.image import UNNAMED, MetadataDelta
 
 
 class LeaderElectionTask(ControllerTask):
@@ -23,11 +23,10 @@ class LeaderElectionTask(ControllerTask):
         self._ids: dict[str, UUID] = {}
         """The former ids of topics whose nodes have lost them."""
 
-    def image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
-        changed = list(new.changed_topics(old))
-        self._unchecked.update(new.topics if new.brokers != old.brokers else changed)
-        for name in changed:
-            before, topic = old.topics.get(name), new.topics.get(name)
+    def image_changed(self, delta: MetadataDelta) -> None:
+        self._unchecked.update(delta.topics_to_check)
+        for name in delta.topics:
+            before, topic = delta.old.topics.get(name), delta.new.topics.get(name)
             if before is None or topic is None or topic.topic_id != UNNAMED or before.topic_id == UNNAMED:
                 continue
             if any(partition.is_readable for partition in topic.partitions.values()):

@@ -8,7 +8,7 @@ from odradek.broker.controlling.tasks import ControllerTask
 from odradek.broker.controlling.tasks.request_node import RequestNode
 from odradek.controller import ReassignPartitionsRequest, advance, plan_reassignments
 from odradek.metadata import paths
-from odradek.metadata.image import ClusterImage
+from odradek.metadata.image import MetadataDelta
 from odradek.metadata.nodes import ReassignPartitionsNode
 
 _log = logging.getLogger("odradek.broker")
@@ -22,8 +22,8 @@ class ReassignmentTask(ControllerTask):
         self._unchecked = set(view.image.topics)
         self._node = RequestNode(view, paths.REASSIGN_PARTITIONS, ReassignPartitionsNode.decode)
 
-    def image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
-        self._unchecked.update(new.topics if new.brokers != old.brokers else new.changed_topics(old))
+    def image_changed(self, delta: MetadataDelta) -> None:
+        self._unchecked.update(delta.topics_to_check)
 
     async def run(self) -> bool:
         """Begin requested reassignments; if nothing changed, take the next step of those in progress."""

@@ -7,6 +7,7 @@ session ends. A broker that lives all the same is fenced, follows the new leader
 import asyncio
 
 import pytest
+from sampling import seeds
 
 from odradek.broker.cluster.registration.broker_session import BrokerSession, prepare_tree
 from odradek.broker.cluster.registration.fencing import Fence
@@ -20,7 +21,7 @@ from odradek.stores import MemoryStore, MemoryTree
 from odradek.testing import Simulation
 from odradek.testing.world import SESSION_TIMEOUT_S, World, until
 
-SEEDS = range(6)
+SEEDS = seeds(2)
 CONFIG = {"min.insync.replicas": "2", "default.replication.factor": "3"}
 LONG_BEFORE_S = SESSION_TIMEOUT_S / 6
 T0 = TopicPartition("t", 0)

@@ -6,13 +6,14 @@ import subprocess
 import sys
 
 import pytest
+from sampling import seeds
 
 from odradek.clients import Producer
 from odradek.model import TopicPartition
 from odradek.testing.world import World
 
 PARTITIONS = 3
-SEEDS = range(12)
+SEEDS = seeds(4)
 
 
 class Writer:

@@ -37,13 +37,13 @@ EVERYTHING: Final = {
 }
 
 
-@pytest.mark.parametrize("number", seeds(40))
+@pytest.mark.parametrize("number", seeds(20))
 def test_acknowledged_records_are_not_lost_duplicated_or_reordered_under_faults(number: int):
     """M1, M9."""
     assert play_faults(number)
 
 
-@pytest.mark.parametrize("number", seeds(10))
+@pytest.mark.parametrize("number", seeds(5))
 def test_with_group_flush_all_brokers_may_lose_power(number: int):
     """M1. `log.flush.mode=group`: what is acknowledged is on the disk of every replica in sync."""
     assert play_faults(number, flushes_by_group=True)

@@ -335,6 +335,6 @@ def play(seed: int, protocol: str) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-@pytest.mark.parametrize("number", seeds(10))
+@pytest.mark.parametrize("number", seeds(4))
 def test_a_group_reads_all_that_was_acknowledged_whatever_happens(number: int, protocol: str) -> None:
     play(number, protocol)

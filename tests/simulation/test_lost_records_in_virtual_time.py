@@ -169,7 +169,7 @@ def play(seed: int, *, rounds: int = 2) -> int:
     return sum(each.was_elected for each in played)
 
 
-@pytest.mark.parametrize("number", seeds(12))
+@pytest.mark.parametrize("number", seeds(4))
 def test_acknowledged_records_survive_a_log_that_loses_its_end_while_all_brokers_are_down(number: int) -> None:
     play(number)
 

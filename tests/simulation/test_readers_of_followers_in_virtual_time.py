@@ -28,7 +28,7 @@ class RackConsumers(RackWorld):
         return super().consumer(host, *topics, **rack, **settings)
 
 
-@pytest.mark.parametrize("number", seeds(12))
+@pytest.mark.parametrize("number", seeds(4))
 def test_a_reader_of_followers_skips_and_repeats_nothing_under_faults(number: int) -> None:
     """M1, M9."""
     assert play_faults(number, new_world=RackConsumers)

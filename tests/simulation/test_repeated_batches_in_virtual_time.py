@@ -165,7 +165,7 @@ async def _until(running: "asyncio.Task[Any]", condition: Callable[[], bool]) ->
         running.result()
 
 
-@pytest.mark.parametrize("number", seeds(15))
+@pytest.mark.parametrize("number", seeds(5))
 def test_an_acknowledged_batch_sent_again_gets_its_offset_or_waits(number: int) -> None:
     """M1."""
     assert play_repetitions(number).repeated > 0

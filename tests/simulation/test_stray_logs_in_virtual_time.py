@@ -144,7 +144,7 @@ def play(seed: int, deeds: int) -> None:
         raise
 
 
-@pytest.mark.parametrize("number", seeds(12))
+@pytest.mark.parametrize("number", seeds(4))
 def test_brokers_have_only_the_folders_of_their_replicas(number: int) -> None:
     play(number, deeds=25)
 

@@ -249,8 +249,6 @@ def test_a_repeated_batch_gets_its_first_offsets_and_is_not_appended_again() -> 
     assert again == (0, 1, -1, 0, True)
     assert log.log_end_offset == 3
     assert refusal(log, batch(b"d", producer=5, epoch=0, sequence=4)) == ErrorCode.out_of_order_sequence_number
-    log.append_as_leader(batch(b"d", producer=5, epoch=1, sequence=0), leader_epoch=0, now_ms=NOW)
-    assert refusal(log, batch(b"e", producer=5, epoch=0, sequence=3)) == ErrorCode.invalid_producer_epoch
 
 
 def test_a_read_only_buffer_is_copied_instead_of_changed() -> None:

@@ -80,7 +80,7 @@ async def during(producer: Producer, sent: Sent, trouble: Callable[[], Awaitable
         async with asyncio.timeout(600):
             while not task.done():
                 await sent.some(producer, 20)
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(0.2)
             await task
             await sent.some(producer, 20)
             await producer.flush()
@@ -114,7 +114,7 @@ def test_records_outlive_brokers_that_are_killed_in_turn(seed: int, memory: int)
     World(seed, CONFIG, brokers=3).play(scene)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(1))
 def test_records_follow_leaders_that_stop_cleanly(seed: int) -> None:
     async def scene(world: World) -> None:
         await create(world)
@@ -135,7 +135,7 @@ def test_records_follow_leaders_that_stop_cleanly(seed: int) -> None:
     World(seed, CONFIG, brokers=3).play(scene)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(1))
 def test_partitions_that_are_added_get_records_without_keys(seed: int) -> None:
     async def scene(world: World) -> None:
         await create(world, 1)
@@ -155,7 +155,7 @@ def test_partitions_that_are_added_get_records_without_keys(seed: int) -> None:
     World(seed, CONFIG, brokers=3).play(scene)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(1))
 def test_a_topic_that_is_created_anew_gets_the_records_that_follow(seed: int) -> None:
     """Sequences of the old topic do not keep the new one from taking batches."""
 

@@ -162,15 +162,6 @@ def test_a_tombstone_with_unlimited_retention_is_kept() -> None:
         assert {record.timestamp for record in room.records() if record.value is None} == {NOW}
 
 
-def test_a_record_without_a_key_goes() -> None:
-    room = Room(replace(COMPACT, cleanup_policy=("delete",)))
-    room.append_batch(encode_batch([(NOW, None, b"1", ()), (NOW, b"a", b"1", ())]))
-    room.roll()
-    room.reconfigure(COMPACT)
-    assert room.compact() == 1
-    assert room.texts() == [(1, "a", "1")]
-
-
 def test_a_header_keeps_its_offsets_and_its_producer() -> None:
     room = Room()
     producer = {"producer_id": 7, "producer_epoch": 2}

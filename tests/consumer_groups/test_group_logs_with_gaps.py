@@ -123,3 +123,21 @@ def test_a_member_of_whom_only_the_partitions_are_known_has_to_join_again() -> N
     assert isinstance(reply, KafkaError)
     assert reply.code is ErrorCode.unknown_member_id
     assert at.log.consumer_group(GROUP) is not None
+
+
+def test_a_member_of_an_empty_group_whose_epoch_is_lost_gets_its_partitions_at_once() -> None:
+    """M7. Otherwise its first heartbeats wait until the group's epoch passes the epoch of the old targets."""
+    at = Coordinator({"a": 2})
+    for name in "xyz":
+        member = Member(name, "a")
+        settle(at, [member])
+        member.leave(at)
+    at.log.commit()
+    at.log.committed = [
+        each for each in at.log.committed if not isinstance(getattr(each, "key", None), ConsumerGroupMetadataKey)
+    ]
+    at.log.lose(at.now_ms, ErrorCode.not_coordinator)
+    at.log.commit()
+    late = Member("late", "a")
+    settle(at, [late])
+    assert late.numbers("a") == [0, 1]

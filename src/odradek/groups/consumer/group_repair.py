@@ -12,11 +12,11 @@ from odradek.metadata.image import ClusterImage
 
 
 def repair(group: ConsumerGroup, image: ClusterImage) -> list[ConsumerGroupRecord]:
-    """Return the records that repair a loaded group; empty if it has no members or its records are consistent."""
-    if not group.members:
+    """Return the records that repair a loaded group; empty if its records are consistent."""
+    if not group.members and group.assignment_epoch <= group.epoch:
         return []
     unknown = [each.member_id for each in group.members.values() if each.subscription is NO_SUBSCRIPTION]
-    of_members = max(member.epoch for member in group.members.values())
+    of_members = max((member.epoch for member in group.members.values()), default=0)
     if not unknown and of_members <= group.assignment_epoch <= group.epoch and not _lacks_targets(group, image):
         return []
     records = [record for member_id in unknown for record in tombstones(group, member_id)]

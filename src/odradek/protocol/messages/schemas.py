@@ -1,4 +1,4 @@
-"""Finds a message's schema by API key and version: a class of kio or `controller_messages`, imported at its first use.
+"""Finds a message's schema by API key and version: a class of kio or of ours, imported at its first use.
 
 It also declares the types of the functions that `encoder` and `decoder` compile.
 """
@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from odradek.model import Buffer
-from odradek.protocol.api import CONTROLLER_VERSIONS
+from odradek.protocol.api import CONTROLLER_VERSIONS, LAST_API_VERSIONS, ApiKey
 from odradek.protocol.primitives import Meter
 
 Message = Mapping[str, Any]
@@ -49,6 +49,10 @@ def load_request_schema(api_key: int, version: int) -> Any:
         from odradek.protocol.messages.controller_messages import REQUESTS
 
         return REQUESTS[api_key]
+    if _is_newer(api_key, version):
+        from odradek.protocol.messages.newer_messages import ApiVersionsRequest
+
+        return ApiVersionsRequest
     from kio import index
 
     return index.load_request_schema(api_key, version)
@@ -62,4 +66,9 @@ def load_response_schema(api_key: int, version: int) -> Any:
         return RESPONSES[api_key]
     from kio import index
 
-    return index.load_response_schema(api_key, version)
+    return index.load_response_schema(api_key, version - 1 if _is_newer(api_key, version) else version)
+
+
+def _is_newer(api_key: int, version: int) -> bool:
+    """Return whether kio lacks this version."""
+    return api_key == ApiKey.API_VERSIONS and version == LAST_API_VERSIONS

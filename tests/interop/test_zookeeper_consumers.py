@@ -199,11 +199,16 @@ def test_a_rebalance_goes_on_when_zookeeper_has_died_and_is_back(
         znodes.delete(f"/consumers/{GROUP}/owners/t/0")
         eventually(lambda: values(*readers) == sent, within_s=60)
         eventually(lambda: len(znodes.get_children(f"/consumers/{GROUP}/owners/t")) == PARTITIONS)
-        owners = [znodes.get(f"/consumers/{GROUP}/owners/t/{number}")[0] for number in range(PARTITIONS)]
-        assert owners == [b"c1-0", b"c1-0", b"c2-0", b"c2-0"]
+        # A session that ended meanwhile costs another rebalance, in which a partition may have no owner.
+        eventually(lambda: owners(znodes) == [b"c1-0", b"c1-0", b"c2-0", b"c2-0"], within_s=60)
     finally:
         znodes.stop()
         znodes.close()
+
+
+def owners(znodes: KazooClient) -> list[bytes | None]:
+    paths = [f"/consumers/{GROUP}/owners/t/{number}" for number in range(PARTITIONS)]
+    return [znodes.get(path)[0] if znodes.exists(path) else None for path in paths]
 
 
 def committed(zookeeper: ZookeeperServer, path: str) -> str | None:

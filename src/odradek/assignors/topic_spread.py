@@ -37,7 +37,7 @@ class TopicSpread:
         self._kept_by, self._kept_topics = owners[order], topics[order]
 
     def release(self, members: Sequence[tuple[Numbers, Flags]]) -> None:
-        """Change, in place, which partitions each member releases, as many as before; of a topic the last ones."""
+        """Replace, in place, the partitions that each member releases by as many: the last ones of chosen topics."""
         is_large = sum(len(owned) for owned, _ in members) > _MAX_REPEATED
         chosen = [self._release(*each, None) for each in members]
         for _ in range(0 if is_large or len(members) < 2 else _REPETITIONS):

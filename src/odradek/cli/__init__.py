@@ -33,7 +33,6 @@ COMMANDS: Final = {
     "pipeline": "Run a Spark pipeline from a TOML file.",
     "sim": "Run the deterministic simulator.",
     "bench": "Compare Odradek with its peers on this machine.",
-    "dashboard": "Serve a live page about a cluster.",
 }
 """Every command and its line of help, in the order of `odradek --help`."""
 

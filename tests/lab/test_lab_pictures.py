@@ -198,10 +198,10 @@ def test_results_show_themselves_in_a_notebook() -> None:
 def test_without_matplotlib_the_sentence_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "find_spec", lambda name: None)
     sentence = lab("assign", "-t", "t=5", "-m", "2", "--picture", "a.svg", code=1)
-    assert "pip install '.[lab]'" in sentence
+    assert "pip install 'odradek[lab]'" in sentence
     assert len(sentence.splitlines()) == 1
     text = html(compare(case_of_texts(topics=["t=6"], members=["3"])))
-    assert "pip install '.[lab]'" in text
+    assert "pip install 'odradek[lab]'" in text
     assert "<svg" not in text
 
 

@@ -1,16 +1,16 @@
 """The entry point of the command `odradek`; a subcommand's module is imported when it runs.
 
 The module or package `cli.<name>` has a click command called `command`. `COMMANDS` has its line of help, so that
-`odradek --help` imports no command; a name without a module is not offered. An `OdradekError` or `OSError` becomes one
+`odradek --help` imports no command. An `OdradekError` or `OSError` becomes one
 line on stderr and exit code 1; wrong usage exits with 2, Ctrl-C with 130, and a closed pipe silently with 141.
 """
 
 import gc
 import importlib
-import importlib.util
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -31,10 +31,11 @@ COMMANDS: Final = {
     "log": "Print and verify a partition's files.",
     "lab": "Explain and simulate an assignment or a rebalance.",
     "pipeline": "Run a Spark pipeline from a TOML file.",
-    "sim": "Run the deterministic simulator.",
     "bench": "Compare Odradek with its peers on this machine.",
 }
 """Every command and its line of help, in the order of `odradek --help`."""
+_BENCHMARKS: Final = Path(__file__).parents[3] / "bench" / "commands.py"
+"""A file of a source tree: an installed package has no benchmarks."""
 
 
 class _OneLineError(click.ClickException):
@@ -48,13 +49,13 @@ class LazyGroup(click.Group):
     """A group whose commands are modules of this package."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of `COMMANDS` that have a module."""
+        """Return the names of `COMMANDS`, without `bench` in an installed package."""
         del ctx
-        return [name for name in COMMANDS if importlib.util.find_spec(f"{__name__}.{name}")]
+        return [name for name in COMMANDS if name != "bench" or _BENCHMARKS.is_file()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the module of `cmd_name`; return None if there is no such command."""
-        if cmd_name not in COMMANDS or importlib.util.find_spec(f"{__name__}.{cmd_name}") is None:
+        if cmd_name not in COMMANDS:
             return None
         # Garbage collections during imports find nothing, and take a tenth of the time.
         gc.disable()

@@ -396,11 +396,11 @@ def _records(partition: TopicPartition, buffer: memoryview, start: int, end: int
 def _arrow_table(
     partition: TopicPartition, buffers: list[memoryview], start: int, end: int, columns: Iterable[str] | None
 ) -> "pyarrow.Table":
-    import pyarrow
-
-    from odradek.columns import DEFAULT_COLUMNS, RecordColumns, iterate_columns
+    from odradek.columns import DEFAULT_COLUMNS, RecordColumns, iterate_columns  # names the extra if it is missing
 
     wanted = DEFAULT_COLUMNS if columns is None else RecordColumns(names=tuple(columns))
+    import pyarrow
+
     topic, number = partition
     pieces = [
         piece

@@ -6,11 +6,14 @@ call and caches on disk; `memory` accesses memory for them. `check_kernel` valid
 `compaction_kernel` compacts logs for `log.cleaner`. `compaction_code` compiles `compaction_kernel` in another process
 and loads it without numba; `compaction_rows` declares its arguments.
 
-Only this package imports numba; only this package and `spark` import pyarrow. `import odradek.columns` loads neither.
+Only this package imports numba; only this package and `spark` import pyarrow. `import odradek.columns` loads neither:
+the first use of a name does, and raises `ConfigurationError` without the extra `arrow`.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from odradek.model import packages_of
 
 if TYPE_CHECKING:
     from odradek.columns.decode import (
@@ -69,5 +72,6 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     home = next((home for home, names in _HOMES.items() if name in names), "odradek.columns.decode")
-    value = globals()[name] = getattr(import_module(home), name)
+    with packages_of("arrow", "Arrow columns"):
+        value = globals()[name] = getattr(import_module(home), name)
     return value

@@ -1,10 +1,11 @@
-"""Shared values: `TopicPartition`, the rule for topic names, and the exception classes.
+"""Shared values: `TopicPartition`, the rule for topic names, the exception classes, and the names of extras.
 
 Imports no other package of Odradek.
 """
 
 from odradek.model.buffer import Buffer
 from odradek.model.errors import ConfigurationError, ErrorCode, KafkaError, OdradekError, StorageError, UnavailableError
+from odradek.model.extras import install_command, packages_of
 from odradek.model.names import InvalidTopicError, TopicPartition, validate_topic_name
 
 __all__ = [
@@ -17,5 +18,7 @@ __all__ = [
     "StorageError",
     "TopicPartition",
     "UnavailableError",
+    "install_command",
+    "packages_of",
     "validate_topic_name",
 ]

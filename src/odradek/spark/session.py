@@ -17,7 +17,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from odradek.model import UnavailableError
+from odradek.model import UnavailableError, packages_of
 from odradek.spark.connect import stop_connect
 from odradek.spark.local.java import class_archive_options, find_java
 from odradek.spark.local.worker_python import choose_python, worker_python
@@ -60,11 +60,12 @@ def local_session(
     and runs slower. With `keep_classes` the JVM writes a missing class archive at its exit, which takes about ten
     seconds and speeds up later starts. `log` is a file for the output of the JVM and its Python workers (default: this
     process's stderr). `settings` are Spark keys that override the defaults. Raise `UnavailableError` without Java or
-    if Spark does not start, and `ConfigurationError` for an invalid master or memory.
+    if Spark does not start, and `ConfigurationError` for an invalid master or memory, or without the extra `spark`.
     """
-    from pyspark import SparkConf
-    from pyspark.find_spark_home import _find_spark_home
-    from pyspark.sql import SparkSession
+    with packages_of("spark", "Spark sessions"):
+        from pyspark import SparkConf
+        from pyspark.find_spark_home import _find_spark_home
+        from pyspark.sql import SparkSession
 
     running = SparkSession.getActiveSession()
     if running is not None:

@@ -4,7 +4,7 @@ import sqlite3
 from typing import Final
 
 from odradek.metadata.store import Reader, Store
-from odradek.model import ConfigurationError, StorageError
+from odradek.model import ConfigurationError, StorageError, packages_of
 from odradek.runtime import Runtime
 from odradek.stores.memory import MemoryStore, MemoryTree
 from odradek.stores.sqlite import DEFAULT_SESSION_TIMEOUT_MS, SqliteStore
@@ -71,10 +71,8 @@ def _zookeeper_store(
         raise ConfigurationError(
             f"the metadata URL must be sqlite:///PATH, zookeeper://HOST:PORT[,…]/CHROOT or memory:, not {url!r}"
         )
-    try:
+    with packages_of("zookeeper", "trees in ZooKeeper"):
         from odradek.stores.zookeeper import ZookeeperStore, parse_zookeeper_url
-    except ModuleNotFoundError:
-        raise ConfigurationError("a tree in ZooKeeper needs kazoo: pip install '.[zookeeper]'") from None
     hosts, chroot = parse_zookeeper_url(url)
     return ZookeeperStore(
         hosts,

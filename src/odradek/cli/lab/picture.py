@@ -14,7 +14,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def picture_option(function: F) -> F:
     """Add `--picture`."""
-    return _file_option("--picture", "Also draw a picture; needs pip install '.[lab]'.")(function)
+    return _file_option("--picture", "Also draw a picture; needs pip install 'odradek[lab]'.")(function)
 
 
 def timeline_option(function: F) -> F:

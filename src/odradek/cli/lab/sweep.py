@@ -14,7 +14,7 @@ from odradek.cli.common import Progress, json_option, key_and_value, print_json,
 from odradek.lab.sweep.parsing import load_sweep
 from odradek.lab.sweep.results import Batch, Results
 from odradek.lab.sweep.settings import Sweep
-from odradek.model import OdradekError, UnavailableError
+from odradek.model import OdradekError, install_command, packages_of
 from odradek.runtime import SystemDisk
 
 _MEASURES: Final = {
@@ -114,13 +114,11 @@ def _compute(
     # These loggers report a failed or interrupted call into the JVM at length; the error's one line is enough.
     for name in ("py4j", "SQLQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    try:
+    with packages_of("spark", "sweeps"):
         from odradek.lab.sweep.spark_jobs import compute_batches, sweep_session
         from odradek.spark.session import stop_session
-    except ModuleNotFoundError as error:
-        raise UnavailableError(f"sweeps need {error.name}: pip install '.[spark]'") from error
     if not _has_pictures():
-        click.echo("there will be no heat maps: they need matplotlib (pip install '.[lab]')", err=True)
+        click.echo(f"there will be no heat maps: they need matplotlib ({install_command('lab')})", err=True)
     wanted = count * len(sweep.strategies)
     left = sum(batch.last - batch.first for batch in missing)
     spark = None

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from odradek.cli.common import key_and_value
-from odradek.model import ConfigurationError, OdradekError, UnavailableError
+from odradek.model import ConfigurationError, OdradekError, packages_of
 from odradek.pipelines.config import PipelineFile, load_file
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -80,12 +80,12 @@ class SparkChoice:
 
     @contextmanager
     def session(self) -> Iterator[Any]:
-        """Yield a Spark session and stop it. Raises `UnavailableError` if a package is missing."""
+        """Yield a Spark session and stop it. Raises `ConfigurationError` if a package is missing."""
         logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
         # These loggers report a failed or interrupted call into the JVM at length; the error's one line is enough.
         for name in ("py4j", "SQLQueryContextLogger", "DataFrameQueryContextLogger"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
-        try:
+        with packages_of("spark", "pipelines"):
             # Imported to find missing packages: of all modules of pipelines, this one needs the most.
             from odradek.pipelines import runner  # noqa: F401
             from odradek.spark.connect import remote_session
@@ -104,8 +104,6 @@ class SparkChoice:
                 if not self._debug:
                     # Spark reports the failure of a task many times; the pipeline reports it in one sentence.
                     spark.sparkContext.setLogLevel("FATAL")
-        except ModuleNotFoundError as error:
-            raise UnavailableError(f"pipelines need {error.name}: pip install '.[spark]'") from error
         try:
             yield spark
         finally:

@@ -8,6 +8,7 @@ from typing import Final
 from odradek.lab.case import LabError
 from odradek.lab.pictures.charts import Chart
 from odradek.lab.pictures.views import chart_of
+from odradek.model import install_command
 
 FORMATS: Final = ("svg", "png")
 
@@ -18,7 +19,7 @@ def check_file(name: str) -> str:
     if ending not in FORMATS:
         raise LabError(f"{name} is not a name of a picture: let it end in .svg or .png")
     if not _can_draw():
-        raise LabError("pictures need matplotlib, which is not installed: pip install '.[lab]'")
+        raise LabError("pictures need matplotlib, which is not installed: " + install_command("lab"))
     return ending
 
 
@@ -33,7 +34,7 @@ def picture(chart: Chart, file_format: str) -> bytes:
 def html(result: object) -> str:
     """Return a result for a notebook: its picture, or without matplotlib its text and how to install matplotlib."""
     if not _can_draw():
-        return f"<pre>{escape(repr(result))}</pre><p>A picture needs matplotlib: pip install '.[lab]'</p>"
+        return f"<pre>{escape(repr(result))}</pre><p>A picture needs matplotlib: {install_command('lab')}</p>"
     svg = picture(chart_of(result), "svg").decode()
     return svg[svg.index("<svg") :]
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 import pyarrow as pa
 from msgspec import Struct
 
-from odradek.model import ConfigurationError
+from odradek.model import ConfigurationError, packages_of
 from odradek.spark.values.decoding import without_framing
 
 _PRIMITIVE: Final = {
@@ -71,11 +71,9 @@ class AvroDecoder(Struct, frozen=True, kw_only=True):
 @lru_cache(maxsize=16)
 def _compiled(text: str) -> tuple[Any, pa.StructType]:
     """Return fastavro's schema and the Arrow type."""
-    try:
+    with packages_of("avro", "Avro values"):
         from fastavro import parse_schema
         from fastavro.schema import SchemaParseException, UnknownType
-    except ModuleNotFoundError:
-        raise ConfigurationError("Avro needs the package fastavro: pip install '.[avro]'") from None
     try:
         schema = _without_other_logical_types(json.loads(text))
         parsed, kind = parse_schema(schema), _ArrowTypes().of(schema, ())

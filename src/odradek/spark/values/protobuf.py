@@ -18,7 +18,7 @@ from typing import Any, Final
 import pyarrow as pa
 from msgspec import Struct
 
-from odradek.model import ConfigurationError
+from odradek.model import ConfigurationError, packages_of
 from odradek.spark.values.decoding import without_framing
 
 _Reader = Callable[[Any], Any]
@@ -59,11 +59,9 @@ class ProtobufDecoder(Struct, frozen=True, kw_only=True):
 @lru_cache(maxsize=16)
 def _compiled(descriptors: bytes, name: str) -> tuple[Any, pa.StructType, _Reader]:
     """Return the class of a message, its Arrow type, and a function from a message to its fields."""
-    try:
+    with packages_of("protobuf", "Protobuf values"):
         from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
         from google.protobuf.message import DecodeError
-    except ModuleNotFoundError:
-        raise ConfigurationError("Protobuf needs the package protobuf: pip install '.[protobuf]'") from None
     pool = descriptor_pool.DescriptorPool()
     try:
         files = descriptor_pb2.FileDescriptorSet.FromString(descriptors).file

@@ -1,0 +1,69 @@
+"""Without the packages of an extra, what needs one names it."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+from click.testing import CliRunner
+
+from odradek import cli
+
+PACKAGES: Final = ("fastavro", "google.protobuf", "kazoo", "matplotlib", "numba", "pyarrow", "pyspark")
+PROGRAM: Final = f"""
+import sys
+from functools import partial
+
+sys.modules |= dict.fromkeys({PACKAGES})  # an import of one of these raises ModuleNotFoundError
+
+from odradek.clients.blocking import Consumer, Producer, SimpleConsumer
+from odradek.lab.pictures import picture
+from odradek.model import OdradekError
+from odradek.spark.session import local_session
+from odradek.stores import open_reader
+from odradek.testing import Cluster
+
+with Cluster() as kafka:
+    kafka.create_topic("t")
+    with (
+        Producer(kafka.bootstrap_servers) as producer,
+        SimpleConsumer(kafka.bootstrap_servers) as simple,
+        Consumer("t", bootstrap_servers=kafka.bootstrap_servers) as consumer,
+    ):
+        for call in (
+            partial(producer.send_arrow, {{}}, "t"),
+            partial(simple.read_arrow, ("t", 0), 0),
+            partial(simple.fetch_arrow, ("t", 0), 0),
+            partial(consumer.poll_arrow, 0),
+            local_session,
+            partial(picture, None, "svg"),
+            partial(open_reader, "zookeeper://localhost:1", None),
+        ):
+            try:
+                call()
+            except OdradekError as error:
+                print(error)
+"""
+
+
+def test_a_call_names_the_extra_of_the_package_that_is_missing() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stderr == ""
+    arrow = "Arrow columns need pyarrow, which is not installed: pip install 'odradek[arrow]'"
+    assert done.stdout.splitlines() == [
+        *[arrow] * 4,
+        "Spark sessions need pyspark, which is not installed: pip install 'odradek[spark]'",
+        "pictures need matplotlib, which is not installed: pip install 'odradek[lab]'",
+        "trees in ZooKeeper need kazoo, which is not installed: pip install 'odradek[zookeeper]'",
+    ]
+
+
+def test_an_installed_package_does_not_list_the_benchmarks_of_the_source_tree(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    listed = CliRunner().invoke(cli.main, ["--help"]).output
+    monkeypatch.setattr(cli, "_BENCHMARKS", tmp_path / "commands.py")
+    installed = CliRunner().invoke(cli.main, ["--help"]).output
+    assert "\n  bench " in listed
+    assert listed.replace("\n  bench       Compare Odradek with its peers on this machine.", "") == installed

@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from odradek.clients.admin import Admin, NewTopic
-    from odradek.clients.consumer import Consumer, ConsumerRecord, LogTruncationError, RecordDeserializationError
+    from odradek.clients.consumer import (
+        Consumer,
+        ConsumerRecord,
+        ConsumerState,
+        LogTruncationError,
+        RecordDeserializationError,
+    )
     from odradek.clients.group_offsets import OffsetAndMetadata
     from odradek.clients.producer import Producer, RecordMetadata
     from odradek.clients.simple_consumer import Fetched, PartitionLeader, SimpleConsumer
@@ -26,6 +32,7 @@ _HOMES: Final = {
     "Admin": "odradek.clients.admin",
     "Consumer": "odradek.clients.consumer",
     "ConsumerRecord": "odradek.clients.consumer",
+    "ConsumerState": "odradek.clients.consumer",
     "Fetched": "odradek.clients.simple_consumer",
     "LogTruncationError": "odradek.clients.consumer",
     "NewTopic": "odradek.clients.admin",
@@ -51,6 +58,7 @@ __all__ = [
     "Admin",
     "Consumer",
     "ConsumerRecord",
+    "ConsumerState",
     "Fetched",
     "LogTruncationError",
     "NewTopic",

@@ -8,18 +8,9 @@ import pytest
 from scenarios import create
 
 from odradek.clients import Consumer
-from odradek.clients.consumer.membership.classic_membership_manager import TRANSITIONS, MemberState
 from odradek.testing.world import World
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "consumer.md").read_text()
-STATES = {
-    MemberState.UNSUBSCRIBED: "down",
-    MemberState.FATAL: "down",
-    MemberState.FINDING_COORDINATOR: "discovering",
-    MemberState.STABLE: "member",
-    MemberState.COORDINATOR_UNKNOWN: "rediscovering",
-}
-"""SPEC 6's name of a state; the others are `stopped`."""
 
 
 def example(word: str) -> dict[str, Any]:
@@ -99,21 +90,3 @@ def test_the_interceptor_counts_records_and_keeps_commits(seed: int) -> None:
 def test_the_table_of_metrics_names_all_of_them() -> None:
     names = {name for row in section("Metrics") for name in re.findall(r"`(\w+)`", row[0])}
     assert names == set(Consumer().metrics())
-
-
-def test_the_table_of_states_is_the_state_machine() -> None:
-    """Changes of the member's state within one of SPEC's states are not in the table."""
-    of = {state: STATES.get(state, "stopped") for state in MemberState}
-    made = {
-        (of[state], event, of[following])
-        for state, events in TRANSITIONS.items()
-        for event, following in events.items()
-        if of[state] != of[following]
-    }
-    rows = [
-        (each, event, following)
-        for states, event, following, _ in section("States of a member")
-        for each in states.split(", ")
-    ]
-    assert len(rows) == len(set(rows))
-    assert set(rows) == made

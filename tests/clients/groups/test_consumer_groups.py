@@ -8,7 +8,7 @@ from group_world import GroupWorld
 from scenarios import T0, T1, T2, T3, create, fill, play, poll_all, values
 
 from odradek.assignors import InvalidAssignmentError
-from odradek.clients import Admin, OffsetAndMetadata
+from odradek.clients import Admin, ConsumerState, OffsetAndMetadata
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.testing.world import Member, World, until
 
@@ -412,3 +412,44 @@ def test_a_consumer_without_membership_commits(seed: int, protocol: str) -> None
             assert await consumer.position(T0) == 1
 
     World(seed).play(scenario)
+
+
+def test_a_consumer_says_which_state_it_is_in(world: World) -> None:
+    """M6, SPEC 6: with both protocols; a consumer that has lost its coordinator keeps its partitions."""
+
+    async def scene() -> None:
+        consumer = world.consumer("reader", "t", group_id="g")
+        states = [consumer.state]
+        async with consumer:
+            states.append(consumer.state)
+            await consumer.poll(10_000, 1)
+            states.append(consumer.state)
+            await world.kill()
+            while consumer.state is ConsumerState.MEMBER:
+                await consumer.poll(100, 1)
+            assert len(consumer.assignment()) == 2
+            states.append(consumer.state)
+            await world.start()
+            while consumer.state is not ConsumerState.MEMBER:
+                await consumer.poll(100, 1)
+        assert [*states, consumer.state] == [
+            ConsumerState.DOWN, ConsumerState.DISCOVERING, ConsumerState.MEMBER, ConsumerState.REDISCOVERING,
+            ConsumerState.DOWN,
+        ]  # fmt: skip
+        assert world.consumer("reader", "t").state is None, "without a group"
+
+    play(world, scene, partitions=2, count=10)
+
+
+def test_a_member_that_joins_a_rebalance_is_stopped(world: World) -> None:
+    """SPEC 6: the partitions are lost, and the state shows it until others are assigned."""
+
+    async def scene() -> None:
+        async with world.consumer("reader", "t", group_id="g", max_poll_interval_ms=10_000) as consumer:
+            await consumer.poll(10_000, 1)
+            await asyncio.sleep(11)
+            assert consumer.state is ConsumerState.STOPPED
+            await poll_all(consumer, 9)
+            assert consumer.state is ConsumerState.MEMBER
+
+    play(world, scene, partitions=2, count=10)

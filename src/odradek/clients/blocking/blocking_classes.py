@@ -126,8 +126,14 @@ def blocking_class(asynchronous: type) -> type[BlockingClient]:
     for name, member in inspect.getmembers(asynchronous, inspect.isfunction):
         if not name.startswith("_") and name != "start":
             members[name] = _iterating(name, member) if inspect.isasyncgenfunction(member) else _blocking(name, member)
+    for name, member in inspect.getmembers(asynchronous, lambda each: isinstance(each, property)):
+        members[name] = property(partial(_read, name), doc=member.__doc__)
     base = IteratingBlockingClient if hasattr(asynchronous, "__anext__") else BlockingClient
     return type(asynchronous.__name__, (base,), members)
+
+
+def _read(name: str, client: BlockingClient) -> Any:
+    return client._run(getattr, client._client, name)
 
 
 def _blocking(name: str, function: Callable[..., Any]) -> Callable[..., Any]:

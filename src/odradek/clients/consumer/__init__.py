@@ -11,6 +11,7 @@
 from odradek.clients.consumer.consumer import Consumer
 from odradek.clients.consumer.errors import LogTruncationError, RecordDeserializationError
 from odradek.clients.consumer.interceptors import ConsumerInterceptor
+from odradek.clients.consumer.membership.interface import ConsumerState
 from odradek.clients.consumer.settings import ConsumerSettings
 from odradek.clients.consumer.subscription_state import ConsumerRecord
 
@@ -19,6 +20,7 @@ __all__ = [
     "ConsumerInterceptor",
     "ConsumerRecord",
     "ConsumerSettings",
+    "ConsumerState",
     "LogTruncationError",
     "RecordDeserializationError",
 ]

@@ -28,6 +28,7 @@ from odradek.clients.consumer.fetching.offset_fetcher import OffsetFetcher
 from odradek.clients.consumer.interceptors import ConsumerInterceptor, Interceptors
 from odradek.clients.consumer.membership.classic_requests import create_assignors
 from odradek.clients.consumer.membership.creation import create_group_requests
+from odradek.clients.consumer.membership.interface import ConsumerState
 from odradek.clients.consumer.metrics import ConsumerMetrics
 from odradek.clients.consumer.settings import consumer_settings
 from odradek.clients.consumer.subscription import Callback, Subscription, SubscriptionType, create_subscription
@@ -212,6 +213,11 @@ class Consumer:
     def subscription(self) -> frozenset[str]:
         """Return the subscribed topics, including those that the pattern matches."""
         return self._assignment.subscribed_topics()
+
+    @property
+    def state(self) -> ConsumerState | None:
+        """Return the consumer's state in its group; None without a `group_id`."""
+        return None if self._group is None else self._group.member.consumer_state
 
     async def partitions_for_topic(self, topic: str, *, timeout_ms: int | None = None) -> tuple[int, ...]:
         """Return the topic's partitions. Raises `KafkaError` if the topic does not exist within `timeout_ms`."""

@@ -33,6 +33,7 @@ from odradek.clients.consumer.actions import (
     SyncGroup,
     SyncGroupResponse,
 )
+from odradek.clients.consumer.membership.interface import ConsumerState
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
 
 NO_GENERATION: Final = -1
@@ -72,6 +73,13 @@ TRANSITIONS: Final[Mapping[MemberState, Mapping[str, MemberState]]] = {
     _S.FATAL: {"leave": _S.UNSUBSCRIBED},
 }  # fmt: skip
 
+CONSUMER_STATES: Final[Mapping[MemberState, ConsumerState]] = dict.fromkeys(MemberState, ConsumerState.STOPPED) | {
+    _S.UNSUBSCRIBED: ConsumerState.DOWN,
+    _S.FATAL: ConsumerState.DOWN,
+    _S.FINDING_COORDINATOR: ConsumerState.DISCOVERING,
+    _S.STABLE: ConsumerState.MEMBER,
+    _S.COORDINATOR_UNKNOWN: ConsumerState.REDISCOVERING,
+}
 _HEARTBEATING: Final = {_S.REVOKING, _S.SYNCING, _S.ASSIGNING, _S.STABLE}
 _POLL_REQUIRED: Final = {_S.REVOKING, _S.SYNCING, _S.ASSIGNING, _S.STABLE, _S.COORDINATOR_UNKNOWN}
 """States in which the poll timeout applies."""
@@ -121,6 +129,10 @@ class ClassicMembershipManager:
     @property
     def is_subscribed(self) -> bool:
         return self.state is not MemberState.UNSUBSCRIBED
+
+    @property
+    def consumer_state(self) -> ConsumerState:
+        return CONSUMER_STATES[self.state]
 
     # ---- calls of the application -------------------------------------------------------------------------------
 

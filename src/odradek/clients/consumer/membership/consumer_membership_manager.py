@@ -28,6 +28,7 @@ from odradek.clients.consumer.actions import (
     RebalanceCallback,
     RefreshMetadata,
 )
+from odradek.clients.consumer.membership.interface import ConsumerState
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
 
 JOINING_EPOCH: Final = 0
@@ -62,6 +63,16 @@ TRANSITIONS: Final[Mapping[ConsumerMemberState, Mapping[str, ConsumerMemberState
     _S.FATAL: {"leave": _S.UNSUBSCRIBED},
 }
 
+CONSUMER_STATES: Final[Mapping[ConsumerMemberState, tuple[ConsumerState, ConsumerState]]] = {
+    _S.UNSUBSCRIBED: (ConsumerState.DOWN, ConsumerState.DOWN),
+    _S.JOINING: (ConsumerState.STOPPED, ConsumerState.DISCOVERING),
+    _S.STABLE: (ConsumerState.MEMBER, ConsumerState.REDISCOVERING),
+    _S.RECONCILING: (ConsumerState.MEMBER, ConsumerState.REDISCOVERING),
+    _S.LOST: (ConsumerState.STOPPED, ConsumerState.STOPPED),
+    _S.STALE: (ConsumerState.STOPPED, ConsumerState.STOPPED),
+    _S.FATAL: (ConsumerState.DOWN, ConsumerState.DOWN),
+}
+"""SPEC 6's state of a member with a connection to its coordinator, and of one without."""
 _HEARTBEATING: Final = {_S.JOINING, _S.STABLE, _S.RECONCILING}
 _POLL_REQUIRED: Final = {_S.STABLE, _S.RECONCILING, _S.LOST}
 _COORDINATOR_ERRORS: Final = {ErrorCode.not_coordinator, ErrorCode.coordinator_not_available}
@@ -111,6 +122,11 @@ class ConsumerMembershipManager:
     @property
     def is_subscribed(self) -> bool:
         return self.state is not _S.UNSUBSCRIBED
+
+    @property
+    def consumer_state(self) -> ConsumerState:
+        connected, disconnected = CONSUMER_STATES[self.state]
+        return connected if self._has_coordinator else disconnected
 
     # ---- calls of the application -------------------------------------------------------------------------------
 

@@ -2,11 +2,27 @@
 
 import re
 from collections.abc import Iterable
+from enum import StrEnum
 from typing import Protocol
 
 from odradek.clients.consumer.actions import Action, LeaveGroup, RebalanceCallback
 from odradek.model import ErrorCode, OdradekError
 from odradek.wire.client_connection import ClientConnection
+
+
+class ConsumerState(StrEnum):
+    """The state of a consumer in a group, for both group protocols (SPEC 6; docs/coordinator.md)."""
+
+    DOWN = "down"
+    """It takes no part in the group: not subscribed, closed, or ended by an error that every poll raises."""
+    DISCOVERING = "discovering"
+    """It looks for the coordinator, and has no partitions yet."""
+    MEMBER = "member"
+    """It reads its partitions and sends heartbeats."""
+    REDISCOVERING = "rediscovering"
+    """It has lost the coordinator and looks for it again; it reads on."""
+    STOPPED = "stopped"
+    """It gives partitions up, or joins (again); a cooperative member reads on what it keeps."""
 
 
 class Membership(Protocol):
@@ -27,6 +43,10 @@ class Membership(Protocol):
     @property
     def is_subscribed(self) -> bool:
         """Return whether the consumer has subscribed and not left since."""
+
+    @property
+    def consumer_state(self) -> ConsumerState:
+        """Return SPEC 6's state, which follows from the state of this machine."""
 
     @property
     def pending_callback(self) -> RebalanceCallback | None:

@@ -96,6 +96,12 @@ async def traffic(world: World, client: WireClient) -> None:
     await client.fetch("t", 0)
     client.send_fetch([("t", 0, 2)], max_wait_ms=100)
     await client.fetch_response()
+    committed = {"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}
+    commit = {
+        "group_id": "g", "generation_id_or_member_epoch": -1, "member_id": "",
+        "topics": [{"name": "t", "partitions": [committed]}],
+    }  # fmt: skip
+    await client.ask(ApiKey.OFFSET_COMMIT, commit, 5)
     await client.ask(ApiKey.HEARTBEAT, {"group_id": "g", "generation_id": 1, "member_id": "m"}, 3)
     joining = {
         "group_id": "modern", "member_id": "m", "member_epoch": 0, "rebalance_timeout": 1000,

@@ -6,8 +6,12 @@ from collections import Counter
 from contextlib import suppress
 from typing import Any
 
+import pytest
+from msgspec.structs import replace
+
 from odradek import __version__
 from odradek.broker.lifecycle import Broker
+from odradek.broker.observing import observation
 from odradek.broker.observing.monitor import Monitor
 from odradek.broker.observing.observation import observe
 from odradek.broker.parts import Phase
@@ -15,9 +19,10 @@ from odradek.config import BrokerConfig
 from odradek.metrics import catalog
 from odradek.metrics.catalog import Metric
 from odradek.metrics.counters import Histogram
-from odradek.model import ErrorCode
+from odradek.model import ErrorCode, StorageError
 from odradek.protocol.api import ApiKey
 from odradek.stores import MemoryStore
+from odradek.testing.wire_client import WireClient
 from odradek.testing.world import Play, World
 
 
@@ -102,6 +107,7 @@ def test_records_are_counted_on_their_way_in_and_out(play: Play) -> None:
         assert numbers(catalog.LOG_SIZE, "t", "0") == 2 * len(batch)
         assert numbers(catalog.LOG_SEGMENTS, "t", "1") == 1
         assert (numbers(catalog.PARTITION_COUNT), numbers(catalog.LEADER_COUNT)) == (2, 2)
+        assert (numbers(catalog.TOTAL_PRODUCES, "t"), numbers(catalog.TOTAL_FETCHES, "t")) == (3, 2)
 
     play(scene)
 
@@ -167,8 +173,63 @@ def test_failed_requests_are_counted_on_the_fast_path_and_beside_it(play: Play) 
         assert (await client.fetch(created.topic_id, 9, version=13)).error_code == ErrorCode.kafka_storage_error
         numbers = Numbers(broker)
         assert (numbers(catalog.FAILED_PRODUCES, "t"), numbers(catalog.FAILED_FETCHES, "t")) == (1, 1)
+        assert (numbers(catalog.TOTAL_PRODUCES, "t"), numbers(catalog.TOTAL_FETCHES, "t")) == (2, 1)
         assert (numbers(catalog.FAILED_PRODUCES, ""), numbers(catalog.FAILED_FETCHES, "")) == (1, 1)
         assert numbers(catalog.OFFLINE_REPLICAS) == 1
+
+    play(scene)
+
+
+def test_the_space_of_each_usable_data_directory_is_shown(play: Play) -> None:
+    async def scene(world: World) -> None:
+        world.runtime.disk.capacity_bytes = 1 << 30
+        broker = await world.start(log_dirs=("/data", "/more"))
+        numbers = Numbers(broker)
+        assert numbers(catalog.TOTAL_BYTES, "/more") == 1 << 30
+        assert 0 < numbers(catalog.FREE_BYTES, "/data") < 1 << 30
+        broker.logs.directories.offline["/more"] = StorageError("gone")
+        assert Numbers(broker).families[catalog.FREE_BYTES].keys() == {("/data",)}
+
+    play(scene)
+
+
+def test_partitions_that_their_preferred_replica_does_not_lead_are_counted(play: Play) -> None:
+    async def scene(world: World) -> None:
+        broker = await world.start()
+        await (await world.client()).create_topic("t", partitions=2)
+        assert Numbers(broker)(catalog.PREFERRED_IMBALANCE) == 0
+        topic = broker.image.topics["t"]
+        moved = {**topic.partitions, 1: replace(topic.partitions[1], replicas=(7, 0))}
+        broker.metadata.image = replace(broker.image, topics={"t": replace(topic, partitions=moved)})
+        assert Numbers(broker)(catalog.PREFERRED_IMBALANCE) == 1
+
+    play(scene)
+
+
+def test_committed_offsets_of_groups_with_members_are_shown_first(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    """M1: clients can commit for any number of groups; those are shown that something reads with."""
+    monkeypatch.setattr(observation, "_LOGS_AT_ONCE", 1)
+    monkeypatch.setattr(observation, "_OFFSETS_SHOWN", 2)
+
+    async def commit(client: WireClient, group: str, offset: int) -> None:
+        partitions = [{"partition_index": 0, "committed_offset": offset, "committed_metadata": ""}]
+        topics = [{"name": "t", "partitions": partitions}]
+        body = {"group_id": group, "generation_id_or_member_epoch": -1, "member_id": "", "topics": topics}
+        await client.ask(ApiKey.OFFSET_COMMIT, body, 5)
+
+    async def scene(world: World) -> None:
+        broker = await world.start(offsets_topic_num_partitions=1)
+        client = await world.client()
+        await client.create_topic("t")
+        await client.ask(ApiKey.FIND_COORDINATOR, {"key": "g", "key_type": 0}, 3)
+        await world.pass_time(1)
+        for group in ("idle", "idle2", "read"):
+            await commit(client, group, len(group))
+        member = {"protocol_type": "consumer", "protocols": [{"name": "range", "metadata": b""}]}
+        join = {"group_id": "read", "session_timeout": 10000, "rebalance_timeout": 10000, "member_id": "", **member}
+        await client.ask(ApiKey.JOIN_GROUP, join, 2)
+        shown = Numbers(broker).families[catalog.COMMITTED_OFFSET]
+        assert shown == {("read", "t", "0"): 4, ("idle", "t", "0"): 4}
 
     play(scene)
 

@@ -114,7 +114,8 @@ class ListeningMetadataLoop(MetadataLoop[Controller]):
         self.replicas = more.setdefault("replicas", NoReplicas())
         self.listener = CommandListener(runtime, address, config)
         self.store = store
-        more["new_controller"] = partial(Controller, replicas=self.replicas, runtime=runtime)
+        self.counters = BrokerCounters()
+        more["new_controller"] = partial(Controller, replicas=self.replicas, runtime=runtime, counters=self.counters)
         super().__init__(store, broker_id, lambda: [address], config, runtime, **more)
 
     def __getattr__(self, name: str) -> Any:

@@ -189,6 +189,7 @@ def test_leaders_are_elected_when_an_unclean_election_is_allowed_while_the_contr
         first.update_config(BrokerConfig(unclean_leader_election_enable=True))
         await first.change_configs([])
         assert first.image.topics["t"].partitions[0].leader == 0
+        assert first.counters.unclean_elections == 1
         await first.stop()
 
     play(scenario)

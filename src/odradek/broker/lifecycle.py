@@ -128,7 +128,7 @@ class Broker:
             fence=self.fence,
             on_image=self._on_image,
             replicas=self.partitions,
-            new_controller=partial(Controller, replicas=self.partitions, runtime=runtime),
+            new_controller=partial(Controller, replicas=self.partitions, runtime=runtime, counters=self.counters),
         )
         self.producer_ids = ProducerIds(self.metadata_loop.allocate_producer_ids)
         self.auto_topic_creation_manager = AutoTopicCreationManager(

@@ -10,11 +10,15 @@ from odradek.model import TopicPartition
 
 
 class StateChange(Struct, frozen=True, kw_only=True):
-    """A partition's new state, and the version of the stored state that it replaces."""
+    """A partition's new state, and the version of the stored state that it replaces.
+
+    `is_unclean` is true if the new leader was not in the ISR.
+    """
 
     partition: TopicPartition
     state: PartitionStateNode
     version: int
+    is_unclean: bool = False
 
     def operation(self) -> SetData:
         """Return the write, which fails if the stored state has another version."""
@@ -36,4 +40,4 @@ def new_leadership(
         controller_epoch=controller_epoch,
         leader_recovery_state=RECOVERING if is_unclean else partition.leader_recovery_state,
     )
-    return StateChange(partition=key, state=state, version=partition.state_version)
+    return StateChange(partition=key, state=state, version=partition.state_version, is_unclean=is_unclean)

@@ -93,6 +93,15 @@ REPLICATION_BYTES_OUT: Final = _kafkas(
     f"{_TOPIC}ReplicationBytesOutPerSec", _C, "Bytes of batches that followers fetched from this broker."
 )
 BYTES_REJECTED: Final = _kafkas(f"{_TOPIC}BytesRejectedPerSec", _C, "Bytes of batches that were too large.", "topic")
+TOTAL_PRODUCES: Final = _kafkas(
+    f"{_TOPIC}TotalProduceRequestsPerSec", _C, "Partitions of produce requests, with those that failed.", "topic"
+)
+TOTAL_FETCHES: Final = _kafkas(
+    f"{_TOPIC}TotalFetchRequestsPerSec",
+    _C,
+    "Partitions of consumers' fetch requests that were answered with records or an error.",
+    "topic",
+)
 FAILED_PRODUCES: Final = _kafkas(
     f"{_TOPIC}FailedProduceRequestsPerSec",
     _C,
@@ -213,6 +222,10 @@ OFFLINE_DIRECTORIES: Final = _kafkas(
     _G,
     "Data directories that could not be opened or failed since.",
 )
+FREE_BYTES: Final = _own(
+    "log_directory_free_bytes", _G, "Bytes that the broker may still use on a data directory's volume.", "directory"
+)
+TOTAL_BYTES: Final = _own("log_directory_total_bytes", _G, "The size of a data directory's volume.", "directory")
 FULL_DIRECTORIES: Final = _own(
     "full_log_directories", _G, "Data directories in which writes fail for lack of space, as listed by /healthz."
 )
@@ -233,6 +246,16 @@ GLOBAL_PARTITIONS: Final = _kafkas(
 )
 ACTIVE_BROKERS: Final = _kafkas(
     f"{_CONTROLLER}ActiveBrokerCount", _G, "Live brokers of the cluster; 0 if not the controller."
+)
+PREFERRED_IMBALANCE: Final = _kafkas(
+    f"{_CONTROLLER}PreferredReplicaImbalanceCount",
+    _G,
+    "Partitions of the cluster that another replica than the preferred one leads; 0 if not the controller.",
+)
+UNCLEAN_ELECTIONS: Final = _kafkas(
+    "kafka.controller:type=ControllerStats,name=UncleanLeaderElectionsPerSec",
+    _C,
+    "Elections, by this broker as the controller, of a leader that was not in the ISR: records may be lost.",
 )
 
 FENCED: Final = _own("fenced", _G, "1 while this broker refuses to lead because its metadata session may have expired.")
@@ -286,6 +309,15 @@ CLEANER_REMOVED_RECORDS: Final = _own("cleaner_removed_records", _C, "Records th
 GROUPS: Final = _kafkas(f"{_GROUPS}NumGroups", _G, "Classic groups that this broker coordinates.")
 GROUP_OFFSETS: Final = _kafkas(
     f"{_GROUPS}NumOffsets", _G, "Committed offsets of all groups that this broker coordinates."
+)
+COMMITTED_OFFSET: Final = _define(
+    Metric(
+        mbean=None,
+        name="kafka_consumergroup_current_offset",
+        kind=_G,
+        labels=("consumergroup", "topic", "partition"),
+        help="A group's committed offset; of the 20,000 of groups with members first.",
+    )
 )
 GROUPS_BY_STATE: Final = {
     state: _kafkas(f"{_GROUPS}NumGroups{state}", _G, f"Classic groups in the state {state}.")

@@ -30,9 +30,21 @@ class Histogram:
 
 
 class TopicTraffic:
-    """Counters of one topic on this broker, over all partitions; they survive changes of the leader."""
+    """Counters of one topic on this broker, over all partitions; they survive changes of the leader.
 
-    __slots__ = ("bytes_in", "bytes_out", "bytes_rejected", "failed_fetches", "failed_produces", "messages_in")
+    `produces` and `fetches` are those that have not failed, each once for a partition.
+    """
+
+    __slots__ = (
+        "bytes_in",
+        "bytes_out",
+        "bytes_rejected",
+        "failed_fetches",
+        "failed_produces",
+        "fetches",
+        "messages_in",
+        "produces",
+    )
 
     def __init__(self) -> None:
         self.bytes_in = 0
@@ -40,7 +52,9 @@ class TopicTraffic:
         self.bytes_rejected = 0
         self.failed_fetches = 0
         self.failed_produces = 0
+        self.fetches = 0
         self.messages_in = 0
+        self.produces = 0
 
 
 class BrokerCounters:
@@ -59,6 +73,7 @@ class BrokerCounters:
         "keyless_batches",
         "replication_bytes_in",
         "replication_bytes_out",
+        "unclean_elections",
     )
 
     def __init__(self) -> None:
@@ -70,6 +85,7 @@ class BrokerCounters:
         self.keyless_batches = 0
         self.replication_bytes_in = 0
         self.replication_bytes_out = 0
+        self.unclean_elections = 0
 
     def erred(self, api_key: int, code: int, count: int = 1) -> None:
         """Count an error code that a response has `count` times."""

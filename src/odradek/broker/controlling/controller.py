@@ -36,6 +36,7 @@ from odradek.controller import (
     shut_down,
 )
 from odradek.metadata.image import MetadataDelta
+from odradek.metrics.counters import BrokerCounters
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.runtime import Runtime
 
@@ -59,13 +60,15 @@ TASKS: Final[tuple[type[ControllerTask], ...]] = (
 class Controller:
     """The elected controller, from its election until `close`."""
 
-    def __init__(self, election: Election, *, replicas: LocalReplicas, runtime: Runtime) -> None:
+    def __init__(
+        self, election: Election, *, replicas: LocalReplicas, runtime: Runtime, counters: BrokerCounters
+    ) -> None:
         view = election.view
         context = ControllerContext(wake_tasks=view.wake)
         channels = ControllerChannelManager(
             view, replicas, runtime, epoch=election.epoch, update_replicas=context.update_replicas
         )
-        self.epoch = ControllerEpoch(election, runtime.entropy, context, channels)
+        self.epoch = ControllerEpoch(election, runtime.entropy, context, channels, counters)
         self.view = view
         self._fence = election.fence
         self._run_in_turn = election.run_in_turn

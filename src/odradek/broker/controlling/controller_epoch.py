@@ -30,6 +30,7 @@ from odradek.metadata.image import UNNAMED, ClusterImage, TopicImage
 from odradek.metadata.nodes import TopicNode
 from odradek.metadata.reading import BrokenNodes, read_subtree, read_topics
 from odradek.metadata.store import BadVersion, Check, Create, Delete, NodeExists, NoNode, Operation, SetData
+from odradek.metrics.counters import BrokerCounters
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.runtime import Entropy, new_id
 
@@ -42,7 +43,12 @@ class ControllerEpoch:
     """One controller epoch. The methods raise `ControllerMovedError` after its end, and the store's errors."""
 
     def __init__(
-        self, election: Election, entropy: Entropy, context: ControllerContext, channels: ControllerChannelManager
+        self,
+        election: Election,
+        entropy: Entropy,
+        context: ControllerContext,
+        channels: ControllerChannelManager,
+        counters: BrokerCounters,
     ) -> None:
         self.number = election.epoch
         self.context = context
@@ -50,6 +56,7 @@ class ControllerEpoch:
         """The channels to the other brokers."""
         self._store = election.view.store
         self._entropy = entropy
+        self._counters = counters
         self._fence = Check(path=paths.CONTROLLER_EPOCH, version=election.epoch_version)
 
     def eligible_leaders(self, image: ClusterImage) -> Set[int]:
@@ -110,7 +117,9 @@ class ControllerEpoch:
 
     async def change_states(self, changes: Iterable[StateChange]) -> None:
         """Write state changes. Raises `BadVersion` or `NoNode` if a state was changed or deleted concurrently."""
-        await self._write_steps([change.operation()] for change in changes)
+        decided = list(changes)
+        await self._write_steps([change.operation()] for change in decided)
+        self._counters.unclean_elections += sum(change.is_unclean for change in decided)
 
     async def try_change_states(self, changes: Iterable[StateChange]) -> list[TopicPartition]:
         """Write state changes; skip and return partitions whose states were changed concurrently."""

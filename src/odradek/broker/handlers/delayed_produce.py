@@ -77,5 +77,6 @@ class DelayedProduce(PendingReply, ABC):
 
     def _fail(self, place: Place, partition: Partition, error: KafkaError) -> None:
         count_rejection(self._terms.counters, partition.traffic, error, None)
+        partition.traffic.produces -= 1  # it failed after all
         number = partition.topic_partition.partition
         self.set_response(place, PartitionResponse(number, int(error.code), error_message=str(error)))

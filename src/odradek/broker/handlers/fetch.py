@@ -360,7 +360,9 @@ class _Fetch(PendingReply):
         if self._params.is_from_follower:
             self._broker.counters.replication_bytes_out += size
         else:
-            self._broker.partitions.traffic.setdefault(self._topic_name(key), TopicTraffic()).bytes_out += size
+            traffic = self._broker.partitions.traffic.setdefault(self._topic_name(key), TopicTraffic())
+            traffic.bytes_out += size
+            traffic.fetches += 1
 
     def _endpoints(self, topics: Iterable[list[FetchedPartition]]) -> list[NodeEndpoint]:
         """Return the endpoints of the current leaders that the results in `topics` contain."""

@@ -5,6 +5,8 @@ A broker that has not started has fewer metrics.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
 
 _LOGS_AT_ONCE: Final = 1000
 """Limit of logs read in one iteration of the event loop."""
+_OFFSETS_SHOWN: Final = 20_000
+"""Limit of committed offsets that are shown: clients can create any number of groups."""
 _LATENESS_MS: Final = 300_000
 """Kafka adds this to `transaction.max.timeout.ms` before a transaction counts as late."""
 
@@ -99,10 +103,12 @@ def steps(broker: ObservedBroker) -> Iterator[Family | None]:
     yield from _requests(broker)
     yield from _clients(broker)
     yield from _replicas(broker)
+    yield from _volumes(broker)
     yield from _cluster(broker)
     yield from _logs(broker)
     yield from _cleaner(broker)
     yield from _groups(broker)
+    yield from _committed_offsets(broker)
     yield from consumer_groups(broker)
 
 
@@ -120,6 +126,12 @@ def _traffic(broker: ObservedBroker) -> Iterator[Family]:
     yield Family(catalog.MESSAGES_IN, [((topic,), traffic.messages_in) for topic, traffic in topics])
     yield Family(catalog.BYTES_IN, [((topic,), traffic.bytes_in) for topic, traffic in topics])
     yield Family(catalog.BYTES_OUT, [((topic,), traffic.bytes_out) for topic, traffic in topics])
+    yield Family(
+        catalog.TOTAL_PRODUCES, [((topic,), traffic.produces + traffic.failed_produces) for topic, traffic in topics]
+    )
+    yield Family(
+        catalog.TOTAL_FETCHES, [((topic,), traffic.fetches + traffic.failed_fetches) for topic, traffic in topics]
+    )
     yield _one(catalog.REPLICATION_BYTES_IN, broker.counters.replication_bytes_in)
     yield _one(catalog.REPLICATION_BYTES_OUT, broker.counters.replication_bytes_out)
 
@@ -221,6 +233,18 @@ def _replicas(broker: ObservedBroker) -> Iterator[Family]:
     yield _one(catalog.PRODUCER_IDS, sum(len(log.producers.entries) for log in _logs_of(broker).values()))
 
 
+def _volumes(broker: ObservedBroker) -> Iterator[Family]:
+    """Yield the space of the volumes of the data directories that can be used."""
+    disk, spaces = broker.runtime.disk, {}
+    for directory in broker.logs.directories.paths:
+        if directory not in broker.logs.directories.offline:
+            with suppress(OSError):
+                spaces[directory] = disk.space(directory)
+    named = [((disk.absolute(directory),), space) for directory, space in spaces.items()]
+    yield Family(catalog.FREE_BYTES, [(labels, space.usable_bytes) for labels, space in named])
+    yield Family(catalog.TOTAL_BYTES, [(labels, space.total_bytes) for labels, space in named])
+
+
 def _cluster(broker: ObservedBroker) -> Iterator[Family]:
     """Yield the cluster's metrics. Only the controller counts topics, partitions, brokers, so that sums are right."""
     image = broker.image
@@ -233,6 +257,11 @@ def _cluster(broker: ObservedBroker) -> Iterator[Family]:
     yield _one(catalog.GLOBAL_TOPICS, len(image.topics) if is_controller else 0)
     yield _one(catalog.GLOBAL_PARTITIONS, len(partitions))
     yield _one(catalog.ACTIVE_BROKERS, len(image.brokers) if is_controller else 0)
+    yield _one(
+        catalog.PREFERRED_IMBALANCE,
+        sum(bool(each.replicas) and each.leader != each.replicas[0] for each in partitions),
+    )
+    yield _one(catalog.UNCLEAN_ELECTIONS, broker.counters.unclean_elections)
     yield _one(catalog.FENCED, broker.fence.is_closed)
     yield _one(catalog.FENCINGS, broker.fence.closures)
     yield Family(catalog.TREE_OPERATIONS, [((name,), count) for name, count in sorted(broker.tree.counts.items())])
@@ -300,3 +329,23 @@ def _groups(broker: ObservedBroker) -> Iterator[Family]:
     yield _one(catalog.REBALANCE_TIME, journal.duration_ms / 1000)
     yield _one(catalog.UNOWNED_TIME, journal.unowned_partition_ms / 1000)
     yield _one(catalog.JOURNAL_DROPPED, journal.dropped)
+
+
+def _committed_offsets(broker: ObservedBroker) -> Iterator[Family | None]:
+    """Yield the committed offsets, those of groups with members first."""
+    groups = [
+        (group, machine.offsets.of(group.group_id))
+        for machine in broker.groups.machines(only_loaded=True)
+        for group in machine.groups.by_id.values()
+    ]
+    groups.sort(key=lambda each: each[0].is_empty)
+    offsets = (
+        ((group.group_id, topic, str(number)), committed.offset)
+        for group, of_group in groups
+        for (topic, number), committed in tuple(of_group.items())
+    )
+    samples: list[Sample] = []
+    while len(samples) < _OFFSETS_SHOWN and (some := list(islice(offsets, _LOGS_AT_ONCE))):
+        samples += some
+        yield None
+    yield Family(catalog.COMMITTED_OFFSET, samples)

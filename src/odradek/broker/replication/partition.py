@@ -168,6 +168,7 @@ class Partition:
             raise
         if not info.duplicate:
             self._writer.mark(self)
+        self.traffic.produces += 1
         return info
 
     def append_marker(

@@ -10,13 +10,14 @@ import uuid
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import click
 from msgspec import Struct
 from msgspec.structs import asdict
 
 from odradek.cli.process import until_terminated
+from odradek.cli.tables import table_lines
 from odradek.clients import Admin
 from odradek.clients.cluster import NoBrokerError
 from odradek.clients.settings import ClientSettings, settings_of_properties
@@ -25,7 +26,6 @@ from odradek.model import ConfigurationError, UnavailableError
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -45,6 +45,25 @@ def cluster_options(function: F) -> F:
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+_WIDE: Final = "odradek.wide"
+
+
+def _set_wide(ctx: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click's signature
+    ctx.meta[_WIDE] = value
+
+
+wide_option = click.option(
+    "--wide",
+    is_flag=True,
+    expose_value=False,
+    callback=_set_wide,
+    help="All columns, wider than the terminal if needed.",
+)
+
+
+def table_options(function: F) -> F:
+    """Add `--json` and `--wide`, which every command that prints a table has."""
+    return json_option(wide_option(function))
 
 
 def client_settings(
@@ -107,17 +126,21 @@ def json_line(value: object) -> str:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print aligned columns: numbers to the right, None as a dash. Lines are only cut on a terminal."""
-    if sys.stdout.isatty():
-        console().print(table(columns, rows))
-        return
-    # Rich takes a millisecond for each row, and a file may get a hundred thousand rows.
-    cells = [columns, *(["-" if cell is None else str(cell) for cell in row] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    aligned = [str.rjust if _is_number(rows, index) else str.ljust for index in range(len(columns))]
-    for line in cells:
-        padded = (align(cell, width) for align, cell, width in zip(aligned, line, widths, strict=True))
-        click.echo("  ".join(padded).rstrip())
+    """Print a table, on a terminal as wide as that, unless `--wide` is given (`tables`)."""
+    width = terminal_width()
+    lines, hidden = table_lines(columns, rows, width)
+    click.echo(lines[0] if width is None else click.style(lines[0], bold=True))
+    for line in lines[1:]:
+        click.echo(line)
+    if hidden:
+        click.echo(f"not shown: {', '.join(hidden)} (--wide shows all)", err=True)
+
+
+def terminal_width() -> int | None:
+    """Return the number of characters in a line of standard output; None if it is no terminal, or with `--wide`."""
+    context = click.get_current_context(silent=True)
+    is_wide = context is not None and context.meta.get(_WIDE, False)
+    return None if is_wide or not sys.stdout.isatty() else console().width
 
 
 def console() -> "Console":
@@ -126,23 +149,6 @@ def console() -> "Console":
 
     made = Console(highlight=False)
     return made if made.is_terminal else Console(highlight=False, width=10_000)
-
-
-def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> "Table":
-    """Return a table for a terminal."""
-    from rich.table import Table
-
-    made = Table(box=None, pad_edge=False, header_style="bold")
-    for index, column in enumerate(columns):
-        made.add_column(column, justify="right" if _is_number(rows, index) else "left", no_wrap=True)
-    for row in rows:
-        made.add_row(*("-" if cell is None else str(cell) for cell in row))
-    return made
-
-
-def _is_number(rows: Sequence[Sequence[object]], index: int) -> bool:
-    """Return whether a column has only numbers."""
-    return bool(rows) and all(isinstance(row[index], int | None) for row in rows)
 
 
 class Progress(Protocol):

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import click
 
-from odradek.cli.common import admin, cluster_options, json_option, key_and_value, print_json, print_table, run
+from odradek.cli.common import admin, cluster_options, key_and_value, print_json, print_table, run, table_options
 from odradek.clients.admin.descriptions import ConfigEntry, ConfigResource, ConfigResourceType, ConfigSource
 from odradek.config import Alteration, AlterOperation
 
@@ -32,7 +32,7 @@ def command() -> None:
 
 
 @command.command(name="list")
-@json_option
+@table_options
 @cluster_options
 def list_resources(*, as_json: bool, bootstrap_server: str | None, command_config: str | None) -> None:
     """List the topics and brokers that have a configuration."""
@@ -52,7 +52,7 @@ def list_resources(*, as_json: bool, bootstrap_server: str | None, command_confi
 @command.command()
 @_resource_options
 @click.option("--all", "-a", "show_all", is_flag=True, help="Also keys that have not been changed at runtime.")
-@json_option
+@table_options
 @cluster_options
 def describe(
     *,

@@ -7,11 +7,11 @@ import click
 from odradek.cli.common import (
     admin,
     cluster_options,
-    json_option,
     key_and_value,
     print_json,
     print_table,
     run,
+    table_options,
 )
 from odradek.clients.admin.descriptions import (
     ConfigEntry,
@@ -77,7 +77,7 @@ def create(
 
 @command.command(name="list")
 @click.option("--internal", is_flag=True, help="Also list internal topics.")
-@json_option
+@table_options
 @cluster_options
 def list_topics(*, internal: bool, as_json: bool, bootstrap_server: str | None, command_config: str | None) -> None:
     """List the topics, with their numbers of partitions and replicas."""
@@ -97,7 +97,7 @@ def list_topics(*, internal: bool, as_json: bool, bootstrap_server: str | None, 
 
 @command.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@json_option
+@table_options
 @cluster_options
 def describe(*, names: Sequence[str], as_json: bool, bootstrap_server: str | None, command_config: str | None) -> None:
     """Show the partitions, replicas and configuration of topics."""

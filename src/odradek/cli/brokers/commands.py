@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from odradek.cli.brokers.details import features, log_dirs, versions
 from odradek.cli.brokers.drain import drain
-from odradek.cli.common import admin, cluster_options, json_option, print_json, print_table, run
+from odradek.cli.common import admin, cluster_options, print_json, print_table, run, table_options
 from odradek.clients import Admin
 from odradek.clients.admin.descriptions import BrokerDescription, ClusterDescription
 from odradek.clients.admin.log_dirs import LogDirDescription
@@ -26,7 +26,7 @@ for _other in (drain, features, log_dirs, versions):
 
 
 @command.command(name="list")
-@json_option
+@table_options
 @cluster_options
 def list_brokers(*, as_json: bool, bootstrap_server: str | None, command_config: str | None) -> None:
     """List the registered brokers, and show which one is the controller and which are fenced."""
@@ -46,7 +46,7 @@ def list_brokers(*, as_json: bool, bootstrap_server: str | None, command_config:
 
 @command.command()
 @click.argument("ids", nargs=-1, type=click.IntRange(min=0), metavar="[ID]...")
-@json_option
+@table_options
 @cluster_options
 def describe(*, ids: Sequence[int], as_json: bool, bootstrap_server: str | None, command_config: str | None) -> None:
     """Show the leaders, replicas and data directories of brokers, by default of all."""

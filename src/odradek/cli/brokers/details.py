@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import click
 
-from odradek.cli.common import admin, cluster_options, json_option, print_json, print_table, run
+from odradek.cli.common import admin, cluster_options, print_json, print_table, run, table_options
 from odradek.clients.admin.features import BrokerVersions
 from odradek.clients.admin.log_dirs import LogDirDescription
 from odradek.model import ErrorCode
@@ -15,7 +15,7 @@ from odradek.protocol.api import ApiKey
 @click.command(name="log-dirs")
 @click.argument("ids", nargs=-1, type=click.IntRange(min=0), metavar="[ID]...")
 @click.option("--topic", "-t", "topics", multiple=True, metavar="NAME", help="Only logs of this topic.")
-@json_option
+@table_options
 @cluster_options
 def log_dirs(
     *,
@@ -53,7 +53,7 @@ def log_dirs(
 
 @click.command()
 @click.argument("broker_id", required=False, type=click.IntRange(min=0), metavar="[ID]")
-@json_option
+@table_options
 @cluster_options
 def versions(*, broker_id: int | None, as_json: bool, bootstrap_server: str | None, command_config: str | None) -> None:
     """Show the APIs and their versions that a broker supports, by default any broker."""
@@ -67,7 +67,7 @@ def versions(*, broker_id: int | None, as_json: bool, bootstrap_server: str | No
 
 
 @click.command()
-@json_option
+@table_options
 @cluster_options
 def features(*, as_json: bool, bootstrap_server: str | None, command_config: str | None) -> None:
     """Show the features of the cluster, and the levels that a broker supports (KIP-584)."""

@@ -8,7 +8,7 @@ from typing import Final
 import click
 from msgspec import Struct, field
 
-from odradek.cli.common import admin, cluster_options, json_option, print_json, print_table, progress, run
+from odradek.cli.common import admin, cluster_options, print_json, print_table, progress, run, table_options
 from odradek.cli.partition_lists import Assignment, ids
 from odradek.clients import Admin
 from odradek.clients.admin.results import RefusedPartitionsError
@@ -31,7 +31,7 @@ _MOST_NAMED: Final = 5
     "--at-once", type=click.IntRange(min=1), default=20, show_default=True, help="Limit of partitions in motion."
 )
 @click.option("--dry-run", is_flag=True, help="Only show the plan.")
-@json_option
+@table_options
 @cluster_options
 def drain(
     *,

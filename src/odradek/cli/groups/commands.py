@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import click
 
-from odradek.cli.common import admin, cluster_options, json_option, print_json, print_table, run
+from odradek.cli.common import admin, cluster_options, print_json, print_table, run, table_options
 from odradek.cli.groups.history import history
 from odradek.cli.groups.options import GroupSelection, group_option, groups_options, report
 from odradek.cli.groups.remove import remove_members
@@ -48,7 +48,7 @@ command.add_command(migrate)
 @command.command(name="list")
 @click.option("--state", "states", multiple=True, metavar="STATE[,…]", help="Stable, Empty, …; may be repeated.")
 @click.option("--type", "types", multiple=True, metavar="TYPE[,…]", help="classic, consumer, …; may be repeated.")
-@json_option
+@table_options
 @cluster_options
 def list_groups(
     *,
@@ -93,7 +93,7 @@ def _words(option: str, texts: Sequence[str], known: Sequence[str]) -> list[str]
 @click.option("--members", "view", flag_value="members", help="Only members, as `groups members` shows them.")
 @click.option("--state", "view", flag_value="state", help="Only states, coordinators and assignors.")
 @click.option("--verbose", is_flag=True, help="With --members: the partitions of each member.")
-@json_option
+@table_options
 @cluster_options
 @click.pass_context
 def describe(
@@ -126,7 +126,7 @@ def describe(
 @command.command()
 @groups_options
 @click.option("--verbose", is_flag=True, help="Also the partitions of each member.")
-@json_option
+@table_options
 @cluster_options
 @click.pass_context
 def members(
@@ -146,7 +146,7 @@ def members(
 
 @command.command()
 @groups_options
-@json_option
+@table_options
 @cluster_options
 @click.pass_context
 def offsets(

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from odradek.cli.common import admin, cluster_options, json_option, print_json, print_table, run
+from odradek.cli.common import admin, cluster_options, print_json, print_table, run, table_options
 from odradek.cli.groups.options import group_option
 
 _COLUMNS = (
@@ -16,7 +16,7 @@ _COLUMNS = (
 @click.command()
 @group_option
 @click.option("--limit", default=20, show_default=True, metavar="N", type=click.IntRange(1), help="Show the last N.")
-@json_option
+@table_options
 @cluster_options
 def history(*, group: str, limit: int, as_json: bool, bootstrap_server: str | None, command_config: str | None) -> None:
     """Show the causes of a group's rebalances, the members that joined last, and the time without an owner.

@@ -8,7 +8,7 @@ from typing import IO, Any, Final, NamedTuple
 import click
 from msgspec import Struct, field
 
-from odradek.cli.common import admin, cluster_options, json_option, print_json, print_table, run
+from odradek.cli.common import admin, cluster_options, print_json, print_table, run, table_options
 from odradek.cli.groups.options import GroupSelection, groups_options, report
 from odradek.cli.offset_specs import PlannedOffset, duration_ms, read_plan, time_ms
 from odradek.cli.partition_lists import partitions_of_topics, replicas_of, topic_and_partitions
@@ -100,7 +100,7 @@ class _Reset(Struct):
 @click.option("--execute", is_flag=True, help="Commit the offsets.")
 @click.option("--dry-run", is_flag=True, help="Only show the offsets; the default.")
 @click.option("--export", is_flag=True, help="Print [GROUP,]TOPIC,PARTITION,OFFSET, as CSV.")
-@json_option
+@table_options
 @cluster_options
 @click.pass_context
 def reset(

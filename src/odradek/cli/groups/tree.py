@@ -5,7 +5,7 @@ from typing import Final
 
 import click
 
-from odradek.cli.common import admin, cluster_options, print_json, print_table, run
+from odradek.cli.common import admin, cluster_options, print_json, print_table, run, wide_option
 from odradek.cli.tree_view import look_at_tree, tree_options
 from odradek.clients.admin import Admin
 from odradek.clients.group_offsets import OffsetAndMetadata
@@ -23,6 +23,7 @@ _COLUMNS: Final = ("TOPIC", "PARTITION", "OFFSET", "OWNER")
 @click.command()
 @click.argument("group", required=False)
 @tree_options
+@wide_option
 def tree(*, group: str | None, metadata: str | None, data_dir: str, as_json: bool) -> None:
     """List the groups of ZooKeeper consumers (generation 1), or show the consumers, owners and offsets of one."""
 
@@ -86,6 +87,7 @@ def _shown(node: ConsumerNode) -> str:
 @click.option("--to", "target", type=click.Choice(("kafka", "zookeeper")), required=True, help="Where the offsets go.")
 @click.option("--execute", is_flag=True, help="Copy the offsets; without it, they are only shown.")
 @tree_options
+@wide_option
 @cluster_options
 def migrate(
     *,

@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from odradek.cli.common import admin, cluster_options, json_option, print_json, print_table, run
+from odradek.cli.common import admin, cluster_options, print_json, print_table, run, table_options
 from odradek.cli.groups.options import group_option
 from odradek.cli.groups.views import assignment_text
 from odradek.clients.admin.group_waits import GroupWaits, MemberWaits, PartitionWait
@@ -25,7 +25,7 @@ _STATES: Final = {
 @group_option
 @click.option("--interval", "-i", type=click.FloatRange(min=0.1), metavar="S", help="Show it again every S seconds.")
 @click.option("--count", "-c", type=click.IntRange(min=1), help="With --interval: exit after this number of views.")
-@json_option
+@table_options
 @cluster_options
 def waiting(
     *,

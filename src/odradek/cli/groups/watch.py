@@ -3,15 +3,16 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 from msgspec import Struct
 
-from odradek.cli.common import admin, cluster_options, console, json_option, print_json, run, table
+from odradek.cli.common import admin, cluster_options, console, print_json, run, table_options, terminal_width
 from odradek.cli.groups.options import group_option
 from odradek.cli.groups.views import assignment_text, coordinator_text, described
+from odradek.cli.tables import table_lines
 from odradek.clients import Admin
 from odradek.clients.admin.descriptions import GroupDescription, GroupPartition
 from odradek.clients.admin.group_records import GenerationReader
@@ -27,6 +28,8 @@ _GENERATION_TIMEOUT_S: Final = 2.0
 
 LagChanges = Mapping[tuple[str, int], float]
 """Change of the lag per second, by topic and partition."""
+_Table = tuple[Sequence[str], Sequence[Sequence[object]]]
+"""Headings and rows."""
 
 
 class Sample(Struct, frozen=True, kw_only=True):
@@ -74,7 +77,7 @@ def lag_per_s(changes: LagChanges, partitions: Iterable[GroupPartition]) -> floa
 )
 @click.option("--count", "-c", type=click.IntRange(min=1), help="Exit after this number of views.")
 @click.option("--partitions", "per_partition", is_flag=True, help="A row for each partition, not for each member.")
-@json_option
+@table_options
 @cluster_options
 def watch(
     *,
@@ -186,7 +189,7 @@ async def _redraw(samples: AsyncIterator[View], count: int | None, *, per_partit
 
 
 def render(view: View, *, per_partition: bool) -> "list[RenderableType]":
-    """Return the lines and the table of a view."""
+    """Return the lines of a view, those of its table as wide as the terminal."""
     from rich.text import Text
 
     group, changes = view.now.group, view.lag_changes()
@@ -203,12 +206,16 @@ def render(view: View, *, per_partition: bool) -> "list[RenderableType]":
     ]
     if view.now.error:
         lines.append(Text(view.now.error, style="red"))
-    lines.append(_partition_table(group, changes) if per_partition else _member_table(group, changes))
+    columns, rows = _partition_rows(group, changes) if per_partition else _member_rows(group, changes)
+    (head, *body), hidden = table_lines(columns, rows, terminal_width())
+    lines += [Text(head, style="bold"), *map(Text, body)]
+    if hidden:
+        lines.append(Text(f"not shown: {', '.join(hidden)} (--wide shows all)", style="dim"))
     return lines
 
 
-def _member_table(group: GroupDescription, changes: LagChanges) -> "RenderableType":
-    """Return a table with a row for each member, and one for the partitions without a member."""
+def _member_rows(group: GroupDescription, changes: LagChanges) -> _Table:
+    """Return a row for each member, and one for the partitions without a member."""
     owned: dict[str | None, list[GroupPartition]] = {member.member_id: [] for member in group.members}
     for each in group.partitions:
         owned.setdefault(each.member_id, []).append(each)
@@ -222,11 +229,10 @@ def _member_table(group: GroupDescription, changes: LagChanges) -> "RenderableTy
                 _lag(partitions), _signed(lag_per_s(changes, partitions)), _assignment(partitions),
             )
         )  # fmt: skip
-    columns = ("CONSUMER-ID", "CLIENT-ID", "HOST", "#PARTITIONS", "LAG", "LAG/S", "PARTITIONS")
-    return table(columns, rows)
+    return ("CONSUMER-ID", "CLIENT-ID", "HOST", "#PARTITIONS", "LAG", "LAG/S", "PARTITIONS"), rows
 
 
-def _partition_table(group: GroupDescription, changes: LagChanges) -> "RenderableType":
+def _partition_rows(group: GroupDescription, changes: LagChanges) -> _Table:
     rows = [
         (
             each.topic, each.partition, each.committed_offset, each.end_offset, each.lag,
@@ -234,8 +240,7 @@ def _partition_table(group: GroupDescription, changes: LagChanges) -> "Renderabl
         )
         for each in group.partitions
     ]  # fmt: skip
-    columns = ("TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "LAG/S", "CONSUMER-ID")
-    return table(columns, rows)
+    return ("TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "LAG/S", "CONSUMER-ID"), rows
 
 
 def _assignment(partitions: Iterable[GroupPartition]) -> str | None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from odradek.cli.common import json_option, print_json, print_table
+from odradek.cli.common import json_option, print_json, print_table, table_options
 from odradek.cli.lab.generations import generations
 from odradek.cli.lab.options import Given, case_options, past_pauses, strategy_option
 from odradek.cli.lab.picture import picture_option, write_picture
@@ -51,7 +51,7 @@ command.add_command(sweep)
     "--limit", default=40, show_default=True, metavar="N", type=click.IntRange(1), help="Members that a table shows."
 )
 @picture_option
-@json_option
+@table_options
 def assign(*, given: Given, strategy: str | None, limit: int, picture: str | None, as_json: bool) -> None:
     """Show which member gets which partitions."""
     run = run_strategy(given.case, strategy or given.strategy or "range")
@@ -75,7 +75,7 @@ def assign(*, given: Given, strategy: str | None, limit: int, picture: str | Non
     help="Only this one; may be repeated, and be an import path.  [default: all built-in ones]",
 )
 @picture_option
-@json_option
+@table_options
 def compare(*, given: Given, strategies: tuple[str, ...], picture: str | None, as_json: bool) -> None:
     """Show all strategies side by side on the same case.
 
@@ -131,7 +131,7 @@ def explain(*, partition: str, given: Given, strategy: str | None, as_json: bool
     "--limit", default=40, show_default=True, metavar="N", type=click.IntRange(1), help="Members that a table shows."
 )
 @picture_option
-@json_option
+@table_options
 def what_if(
     *, given: Given, strategy: str | None, limit: int, picture: str | None, as_json: bool, **texts: Any
 ) -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from odradek.cli.common import json_option, print_json, print_table
+from odradek.cli.common import print_json, print_table, table_options
 from odradek.cli.lab.picture import picture_option, timeline_option, write_picture
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ _COLUMNS: Final = (
 @click.option("--seed", default=0, show_default=True, help="Of the simulated network: other delays, other figures.")
 @picture_option
 @timeline_option
-@json_option
+@table_options
 def generations(
     *,
     members: Sequence[int],

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import click
 
-from odradek.cli.common import Progress, json_option, key_and_value, print_json, print_table, progress
+from odradek.cli.common import Progress, key_and_value, print_json, print_table, progress, table_options
 from odradek.lab.sweep.parsing import load_sweep
 from odradek.lab.sweep.results import Batch, Results
 from odradek.lab.sweep.settings import Sweep
@@ -39,7 +39,7 @@ _LINES: Final = 20
     "--by", "by", multiple=True, metavar="AXIS", help="Lines of the table; may be repeated.  [default: strategy]"
 )
 @click.option("--dry-run", is_flag=True, help="Say how many scenarios there are, and compute nothing.")
-@json_option
+@table_options
 def sweep(
     *,
     file: Path,

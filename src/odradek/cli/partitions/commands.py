@@ -5,7 +5,7 @@ from typing import IO
 
 import click
 
-from odradek.cli.common import admin, cluster_options, json_option, print_json, print_table, run
+from odradek.cli.common import admin, cluster_options, print_json, print_table, run, table_options
 from odradek.cli.partition_lists import ids, partitions_of, read_partitions
 from odradek.cli.partitions.producers import abort_transaction, producers
 from odradek.cli.partitions.reassign import reassign
@@ -32,7 +32,7 @@ for _other in (abort_transaction, delete_records, offsets, producers, reassign):
 @click.option("--under-replicated", is_flag=True, help="Only partitions with replicas that are not in sync.")
 @click.option("--unavailable", is_flag=True, help="Only partitions without a leader.")
 @click.option("--reassigning", is_flag=True, help="Only partitions that are being reassigned.")
-@json_option
+@table_options
 @cluster_options
 def describe(
     *,
@@ -96,7 +96,7 @@ def describe(
 @click.option("--file", "-f", "file", type=click.File("rb"), help="Partitions in the JSON of kafka-leader-election.")
 @click.option("--all", "is_all", is_flag=True, help="All partitions that need an election.")
 @click.option("--unclean", is_flag=True, help="Without an in-sync replica, elect any live one: may LOSE RECORDS.")
-@json_option
+@table_options
 @cluster_options
 @click.pass_context
 def elect(

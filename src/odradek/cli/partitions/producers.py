@@ -2,7 +2,7 @@
 
 import click
 
-from odradek.cli.common import admin, cluster_options, json_option, print_json, print_table, run
+from odradek.cli.common import admin, cluster_options, print_json, print_table, run, table_options
 from odradek.cli.partition_lists import topic_and_partitions
 from odradek.clients.admin.transactions import ProducerDescription
 from odradek.model import TopicPartition
@@ -18,7 +18,7 @@ def _partition(text: str) -> TopicPartition:
 
 @click.command()
 @click.argument("partition", type=_partition, metavar="TOPIC:N")
-@json_option
+@table_options
 @cluster_options
 def producers(
     *, partition: TopicPartition, as_json: bool, bootstrap_server: str | None, command_config: str | None

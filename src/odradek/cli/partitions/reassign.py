@@ -7,7 +7,7 @@ from typing import IO, Final
 import click
 from msgspec import Struct
 
-from odradek.cli.common import admin, cluster_options, json_option, print_json, print_table, progress, run
+from odradek.cli.common import admin, cluster_options, print_json, print_table, progress, run, table_options
 from odradek.cli.partition_lists import (
     Assignment,
     assignment_json,
@@ -76,7 +76,7 @@ class _Options(Struct, frozen=True, kw_only=True):
     metavar="ID,ID…",
     help="With --generate: the brokers.  [default: all live ones]",
 )
-@json_option
+@table_options
 @cluster_options
 @click.pass_context
 def reassign(

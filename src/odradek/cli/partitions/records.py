@@ -6,7 +6,7 @@ from typing import IO, Final
 
 import click
 
-from odradek.cli.common import admin, cluster_options, json_option, print_json, print_table, run
+from odradek.cli.common import admin, cluster_options, print_json, print_table, run, table_options
 from odradek.cli.offset_specs import time_ms
 from odradek.cli.partition_lists import partitions_of_topics
 from odradek.clients import Admin
@@ -32,7 +32,7 @@ def _when(text: str) -> int:
     metavar="WHEN",
     help="earliest, latest, max-timestamp, or a time: the first record then or later.  [default: both ends]",
 )
-@json_option
+@table_options
 @cluster_options
 def offsets(
     *,
@@ -68,7 +68,7 @@ def offsets(
 @click.option("--before", type=click.IntRange(min=0), metavar="OFFSET", help="Delete the records before this offset.")
 @click.option("--all", "is_all", is_flag=True, help="Delete all records.")
 @click.option("--file", "-f", type=click.File("rb"), help="Offsets in the JSON of kafka-delete-records; - is stdin.")
-@json_option
+@table_options
 @cluster_options
 @click.pass_context
 def delete_records(

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from odradek.cli.common import json_option, print_json, print_table
+from odradek.cli.common import print_json, print_table, table_options
 from odradek.cli.pipeline.options import SparkChoice, files_argument, load_files, spark_options
 from odradek.cli.pipeline.run import fields
 from odradek.config.toml_table import TomlKeyError
@@ -58,7 +58,7 @@ def _checked(spark: Any, file: PipelineFile) -> str:
 
 @click.command(name="list")
 @files_argument
-@json_option
+@table_options
 def list_pipelines(files: tuple[Path, ...], as_json: bool) -> None:  # noqa: FBT001
     """List pipelines: what each reads and writes. A FILE may be a directory."""
     rows = [
@@ -87,7 +87,7 @@ def _topics_text(topics: Topics) -> str:
 
 @click.command()
 @files_argument
-@json_option
+@table_options
 def status(files: tuple[Path, ...], as_json: bool) -> None:  # noqa: FBT001
     """Show the state, counts, speed, lag and last error of pipelines, whichever process on this machine runs them.
 

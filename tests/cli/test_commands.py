@@ -105,7 +105,18 @@ def test_an_error_is_one_line_that_names_its_cause(shell: Any, arguments: list[s
         ["consume", "t", "--offset", "soon"],
         ["consume", "t", "--from-beginning", "--offset", "3"],
         ["consume", "t", "--group", "g", "--partition", "0"],
+        ["consume", "t:0", "--group", "g"],
+        ["consume", "t:0", "--partition", "1"],
+        ["consume", "t", "-X", "group.id=g", "-o", "end"],
+        ["consume", "t", "-f", "%s", "-K", ":"],
+        ["consume", "t", "--json", "-Z"],
         ["consume", "t", "-f", "%q"],
+        ["produce", "t", "-k", "a", "-K", ":"],
+        ["produce", "t", "--json", "-K", ":"],
+        ["produce", "t", "--keep-partitions"],
+        ["produce", "t", "--json", "--keep-partitions", "-p", "0"],
+        ["produce", "t", "--lines"],
+        ["produce", "t:0,1"],
         ["produce", "t", "-H", "novalue"],
         ["produce", "t", "-D", ""],
         ["topics", "create", "t", "--partitions", "0"],
@@ -159,6 +170,11 @@ def test_consume_starts_at_the_given_offset(shell: Any, topic: Callable[..., str
     assert first("-o", "end") == ""
     assert first("-o", "@99999999999999") == ""
     assert first("-p", "0", "-o", "7") == "7"
+    assert shell.run("consume", f"{name}:0", "-o", "40:42").split() == ["40", "41"]
+    assert shell.run("consume", name, "-o", "-3..99").split() == ["97", "98"]
+    assert shell.run("consume", name, "-o", "@PT1H..end").split() == [str(number) for number in range(100)]
+    assert shell.run("consume", name, "-o", "40..@0") == ""
+    assert f"no offset 500 yet: {name}-0 ends at 100" in shell.run("consume", name, "-o", "500", "-e", code=1)
     assert "no partition 9, only 1" in shell.run("consume", name, "-p", "9", "-e", code=2)
 
 
@@ -176,6 +192,21 @@ def test_json_of_one_topic_is_produced_to_another(shell: Any, topic: Callable[..
     assert len(lines(printed)) == 20
     assert essence(printed) == essence(again)
     assert "is not a record in JSON" in shell.run("produce", target, "--json", stdin=b"{}x\n", code=1)
+
+
+def test_keys_and_values_are_read_and_written_in_a_format(shell: Any, topic: Callable[..., str]) -> None:
+    name = topic(2)
+    text = b'aw==|{"a": 1}\n'
+    shell.run("produce", f"{name}:1", "-K", "|", "--key-format", "base64", "--value-format", "json", stdin=text)
+    shell.run("produce", f"{name}:1", stdin=b"plain\n")
+    (first, second) = lines(shell.run("consume", f"{name}:1", "-o", "..", "-e", "--json", "--value-format", "json"))
+    assert (first["key"], first["value"], first["partition"]) == ("k", {"a": 1}, 1)
+    assert (second["value"], "value_error" in second) == ("plain", True)
+    assert shell.run("consume", name, "-o", "..", "-c", "1", "-K", " ", "--key-format", "base64") == 'aw== {"a": 1}\n'
+    assert "a value is not json: 'plain'" in shell.run(
+        "produce", name, "--value-format", "json", stdin=b"plain\n", code=1
+    )
+    assert "did you mean 'value'" in shell.run("produce", name, "--json", stdin=b'{"vlaue":"v"}\n', code=1)
 
 
 def test_a_group_resumes_at_its_committed_offset_and_shows_its_lag(shell: Any, topic: Callable[..., str]) -> None:

@@ -3,13 +3,15 @@
 import asyncio
 import io
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import click
 import pytest
 
+from odradek.cli import offset_specs
 from odradek.cli.groups.reset import Goal, PartitionOffsets, _execute, _Reset, new_offset
-from odradek.cli.offset_specs import duration_ms, read_plan, time_ms
+from odradek.cli.offset_specs import BEGINNING, END, Position, duration_ms, offset_range, read_plan, time_ms
 from odradek.model import ConfigurationError, ErrorCode, KafkaError, OdradekError, UnavailableError
 
 DAY_MS = 86_400_000
@@ -24,6 +26,7 @@ DAY_MS = 86_400_000
         ("1970-01-02T01:00:00+01:00", DAY_MS),
         ("1970-01-01T23:00:00-0100", DAY_MS),
         ("1970-01-02", DAY_MS),
+        ("86400000", DAY_MS),
     ],
 )
 def test_a_time_without_a_zone_is_utc(text: str, expected: int) -> None:
@@ -42,6 +45,40 @@ def test_a_time_without_a_zone_is_utc(text: str, expected: int) -> None:
 )
 def test_a_duration_is_iso_8601(text: str, expected: int) -> None:
     assert duration_ms(text) == expected
+
+
+def test_a_duration_as_a_time_is_that_long_ago(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SimpleNamespace(clock=SimpleNamespace(now_ms=lambda: 3 * DAY_MS))
+    monkeypatch.setattr(offset_specs, "system_runtime", lambda: clock)
+    assert time_ms("P1D") == 2 * DAY_MS
+    assert time_ms("P9D") == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("earliest", (BEGINNING, None)),
+        ("end", (END, None)),
+        ("7", (Position("offset", 7), None)),
+        ("-7", (Position("last", 7), None)),
+        ("5:10", (Position("offset", 5), Position("offset", 10))),
+        ("5..10", (Position("offset", 5), Position("offset", 10))),
+        ("5:", (Position("offset", 5), None)),
+        (":10", (BEGINNING, Position("offset", 10))),
+        ("-10..end", (Position("last", 10), END)),
+        ("..", (BEGINNING, None)),
+        ("@1970-01-01..1970-01-02T00:00", (Position("time", 0), Position("time", DAY_MS))),
+        ("@0..@86400000", (Position("time", 0), Position("time", DAY_MS))),
+    ],
+)
+def test_a_range_has_two_positions_of_one_notation(text: str, expected: tuple[Position, Position | None]) -> None:
+    assert offset_range(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "soon", "2026-01-01", "5-10", "--5", "10:5", "5:5", "@2..@1", "1..2..3", "a:b"])
+def test_other_ranges_are_refused(text: str) -> None:
+    with pytest.raises(click.BadParameter):
+        offset_range(text)
 
 
 @pytest.mark.parametrize("text", ["", "P", "PT", "P1DT", "1h", "P1M", "P-1D", "PT1H1D", "P1D "])

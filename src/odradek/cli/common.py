@@ -101,6 +101,13 @@ def key_and_value(text: str) -> tuple[str, str]:
     return key.strip(), value
 
 
+def check_together(*pairs: tuple[str, object, str, object]) -> None:
+    """Raise `click.UsageError` for the first (option, its value, option, its value) of which both are given."""
+    for first, first_value, second, second_value in pairs:
+        if all(value is not None and value is not False for value in (first_value, second_value)):
+            raise click.UsageError(f"{first} and {second} exclude each other: give only one of them")
+
+
 def run(work: Coroutine[Any, Any, T]) -> T:
     """Run a command's coroutine on uvloop. Ctrl-C and SIGTERM cancel it, so that it leaves its group and cleans up."""
     import uvloop

@@ -1,33 +1,38 @@
 """`odradek consume`: write records to standard output, as kcat does."""
 
-import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import click
 from msgspec import Struct
 
-from odradek.cli.common import client_settings, cluster_options, progress, run
+from odradek.cli.common import check_together, client_settings, cluster_options, progress, run
 from odradek.cli.formats import Formatter, formatter, json_formatter, unescape
-from odradek.clients import Consumer
+from odradek.cli.offset_specs import BEGINNING, END, Position, offset_range, within
+from odradek.cli.partition_lists import topic_and_partitions
+from odradek.cli.value_formats import FORMATS, Show, Shown, shower
+from odradek.clients import Consumer, ConsumerRecord
 from odradek.clients.consumer import ConsumerSettings
-from odradek.model import KafkaError, TopicPartition, validate_topic_name
+from odradek.model import ErrorCode, KafkaError, TopicPartition, validate_topic_name
 
-_OFFSET = re.compile(r"beginning|earliest|end|latest|-?\d+|@\d+")
 _METADATA_TIMEOUT_MS = 2_000
 """Limit of the wait for a topic's metadata, long enough for a topic that was just created."""
 _POLL_MS = 200
 """Time between two checks whether the end has been reached."""
 
+_MOST_NAMED: Final = 3
+"""Limit of the partitions in one message."""
+
 
 class _Selection(Struct, frozen=True, kw_only=True):
     """The topics, partitions and offsets to read."""
 
-    topics: tuple[str, ...]
-    partitions: tuple[int, ...]
+    topics: Mapping[str, tuple[int, ...] | None]
+    """The partitions of each topic, None for all."""
     group: str | None
-    offset: str
+    start: Position
+    stop: Position | None
     count: int | None
     exit_at_end: bool
 
@@ -40,13 +45,18 @@ Formats:  %s value   %S its length   %k key   %K its length   %h headers
 
 \b
 odradek consume flights --from-beginning -e -f '%p %o %k %s\\n'
-odradek consume flights -o -10 -e              the last ten of each partition
-odradek consume flights -g readers --json
+odradek consume flights:0,3 -o -10 -e          the last ten of two partitions
+odradek consume flights -o @PT1H.. -e --json --value-format json | jq .value
+
+\b
+Positions:  beginning   end   N an offset   -N the last N   @TIME the first record since
+TIME:       2026-01-31T23:59 in UTC, …+01:00, ms since 1970, or PT1H for an hour ago
+Range:      FROM..TO, without the record at TO and with either end missing, or 5:10
 """
 
 
 @click.command(name="consume", help=_HELP)
-@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
+@click.argument("topics", nargs=-1, required=True, metavar="TOPIC[:N,…]...")
 @click.option("--group", "-g", metavar="GROUP", help="Read as a member of this group, and commit.")
 @click.option(
     "--partition",
@@ -59,14 +69,25 @@ odradek consume flights -g readers --json
 @click.option(
     "--from-beginning", is_flag=True, help="Start at the first record; with --group, where no offset is committed."
 )
-@click.option("--offset", "-o", metavar="OFFSET", help="beginning, end, a number, -N (the last N), or @TIME in ms.")
+@click.option(
+    "--offset",
+    "-o",
+    "wanted",
+    type=offset_range,
+    metavar="RANGE",
+    help="Where to start, and to end: beginning, end, N, -N, @TIME, 5:10, @TIME..@TIME; see below.",
+)
 @click.option("--count", "-c", type=click.IntRange(min=1), help="Exit after this number of records.")
 @click.option("--exit-eof", "-e", is_flag=True, help="Exit when everything has been read.")
 @click.option("--format", "-f", "template", metavar="TEXT", help=r"For instance '%t %p %o %k %s\n'; see below.")
 @click.option("--key-delimiter", "-K", metavar="TEXT", help="Print keys, and this text between key and value.")
-@click.option("--delimiter", "-D", metavar="TEXT", default="\\n", help=r"The end of a record.  [default: \n]")
+@click.option("--delimiter", "-D", metavar="TEXT", help=r"The end of a record.  [default: \n]")
 @click.option("--null", "-Z", is_flag=True, help="Print NULL for a key or value that is null.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line; keys and values as base64.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line, which `produce --json` reads.")
+@click.option("--key-format", type=click.Choice(FORMATS), default="text", help="How keys are shown.")
+@click.option("--value-format", type=click.Choice(FORMATS), default="text", help="How values are shown.")
+@click.option("--key-schema", metavar="FILE[:MESSAGE]", help="The schema of keys in Avro or Protobuf.")
+@click.option("--value-schema", metavar="FILE[:MESSAGE]", help="That of values: an .avsc file, or a descriptor file.")
 @click.option(
     "--property", "-X", "properties", multiple=True, metavar="KEY=VALUE", help="One of Kafka's consumer keys."
 )
@@ -77,51 +98,87 @@ def command(
     group: str | None,
     partitions: Sequence[int],
     from_beginning: bool,
-    offset: str | None,
+    wanted: tuple[Position, Position | None] | None,
     count: int | None,
     exit_eof: bool,
     template: str | None,
     key_delimiter: str | None,
-    delimiter: str,
+    delimiter: str | None,
     null: bool,
     as_json: bool,
+    key_format: str,
+    value_format: str,
+    key_schema: str | None,
+    value_schema: str | None,
     properties: Sequence[str],
     bootstrap_server: str | None,
     command_config: str | None,
 ) -> None:
     """Read records. `_HELP` is the help text."""
-    for topic in topics:
-        validate_topic_name(topic)
-    if group is not None and (offset is not None or partitions):
-        raise click.UsageError("--group excludes --partition and --offset, which the group decides")
-    if from_beginning and offset is not None:
-        raise click.UsageError("--from-beginning is the same as --offset beginning: give only one of them")
-    if offset is not None and not _OFFSET.fullmatch(offset):
-        raise click.BadParameter(f"beginning, end, a number, -N or @TIME, not {offset!r}", param_hint="--offset")
-    render = _renderer(template, key_delimiter, delimiter, null=null, as_json=as_json)
+    chosen = _topics(topics, partitions)
+    check_together(
+        ("--from-beginning", from_beginning, "--offset", wanted),
+        ("--json", as_json, "--format", template),
+        ("--json", as_json, "--key-delimiter", key_delimiter),
+        ("--json", as_json, "--delimiter", delimiter),
+        ("--json", as_json, "--null", null),
+        ("--format", template, "--key-delimiter", key_delimiter),
+        ("--format", template, "--delimiter", delimiter),
+    )
+    shows = shower(key_format, key_schema, option="key"), shower(value_format, value_schema, option="value")
+    if as_json:
+        render = json_formatter(*shows)
+    else:
+        render = _renderer(template, key_delimiter, "\\n" if delimiter is None else delimiter, null=null)
+        if (key_format, value_format) != ("text", "text"):
+            render = _converting(render, *shows)
     settings = client_settings(bootstrap_server, command_config, ConsumerSettings, properties)
+    group = group or settings.pop("group_id", None)
+    if group is not None and (wanted is not None or any(chosen.values())):
+        raise click.UsageError("a group decides on partitions and offsets: give no --partition or --offset beside it")
     # With --exit-eof, a short wait reports the end soon, not after a long poll.
     wait_ms = {"fetch_max_wait_ms": 50} if exit_eof else {}
     settings = {"max_poll_records": 10_000, "allow_auto_create_topics": False} | wait_ms | settings
     if from_beginning:
         settings["auto_offset_reset"] = "earliest"
+    start, stop = wanted or (BEGINNING if from_beginning else END, None)
     selection = _Selection(
-        topics=tuple(dict.fromkeys(topics)),
-        partitions=tuple(partitions),
-        group=group or settings.pop("group_id", None),
-        offset="beginning" if from_beginning else offset or "end",
-        count=count,
-        exit_at_end=exit_eof,
-    )
+        topics=chosen, group=group, start=start, stop=stop, count=count, exit_at_end=exit_eof,
+    )  # fmt: skip
     run(_consume(selection, settings, render))
 
 
-def _renderer(
-    template: str | None, key_delimiter: str | None, delimiter: str, *, null: bool, as_json: bool
-) -> Formatter:
+def _topics(texts: Sequence[str], partitions: Sequence[int]) -> dict[str, tuple[int, ...] | None]:
+    """Return the partitions of each topic of `TOPIC[:N,…]`, None for all."""
+    found: dict[str, tuple[int, ...] | None] = {}
+    for topic, numbers in map(topic_and_partitions, texts):
+        validate_topic_name(topic)
+        if numbers is not None and partitions:
+            raise click.UsageError(f"{topic}:{numbers[0]} and --partition: name the partitions in one way")
+        found[topic] = numbers or tuple(dict.fromkeys(partitions)) or None
+    return found
+
+
+def _converting(render: Formatter, show_key: Show, show_value: Show) -> Formatter:
+    """Return a formatter of records whose keys and values are shown; stderr names those that cannot be."""
+
+    def converted(record: ConsumerRecord, what: str, shown: Shown) -> bytes | None:
+        if shown.error is not None:
+            place = f"{record.topic}-{record.partition}, offset {record.offset}"
+            click.echo(f"odradek: {place}: the {what} is shown undecoded: {shown.error}", err=True)
+        content = shown.content
+        return content.encode() if isinstance(content, str) else None if content is None else bytes(content)
+
+    return lambda record: render(
+        record._replace(
+            key=converted(record, "key", show_key(record.key)),
+            value=converted(record, "value", show_value(record.value)),
+        )
+    )
+
+
+def _renderer(template: str | None, key_delimiter: str | None, delimiter: str, *, null: bool) -> Formatter:
     """Return the function that formats a record as bytes."""
-    if as_json:
-        return json_formatter
     nothing = b"NULL" if null else b""
     if template is not None:
         return formatter(template, null=nothing)
@@ -139,12 +196,14 @@ async def _consume(selection: _Selection, settings: dict[str, Any], render: Form
     write = sys.stdout.buffer.write
     left = selection.count
     async with Consumer(group_id=selection.group, **settings) as consumer:
-        total = await _start(consumer, selection)
+        total, stops = await _start(consumer, selection)
         # On a terminal the records themselves are the progress.
         wanted = not sys.stdout.isatty()
         with progress(f"consuming {' '.join(selection.topics)}", total, unit="records", wanted=wanted) as advance:
-            while left is None or left > 0:
-                records = await consumer.poll(_POLL_MS if selection.exit_at_end else None, left)
+            while (left is None or left > 0) and not await _have_stopped(consumer, stops):
+                records = await consumer.poll(_POLL_MS if selection.exit_at_end or stops else None, left)
+                if stops:
+                    records = [each for each in records if each.offset < stops[each.topic, each.partition]]
                 for record in records:
                     write(render(record))
                 if records:
@@ -155,16 +214,26 @@ async def _consume(selection: _Selection, settings: dict[str, Any], render: Form
                     return
 
 
-async def _start(consumer: Consumer, selection: _Selection) -> int | None:
-    """Subscribe or assign, and return the number of records to come, None if it is not known."""
+async def _have_stopped(consumer: Consumer, stops: Mapping[tuple[str, int], int]) -> bool:
+    """Return whether all partitions have been read to the ends in `stops`, and pause those that have been."""
+    for partition in consumer.assignment() - consumer.paused() if stops else ():
+        if await consumer.position(partition) >= stops[partition]:
+            consumer.pause(partition)
+    return bool(stops) and consumer.paused() == consumer.assignment()
+
+
+async def _start(consumer: Consumer, selection: _Selection) -> tuple[int | None, dict[tuple[str, int], int]]:
+    """Subscribe or assign; return the number of records to come, None if it is not known, and the ends of the range."""
     known = {
         topic: await consumer.partitions_for_topic(topic, timeout_ms=_METADATA_TIMEOUT_MS) for topic in selection.topics
     }
     if selection.group is not None:
-        consumer.subscribe(selection.topics)
-        return selection.count
+        consumer.subscribe(list(selection.topics))
+        return selection.count, {}
     partitions = [
-        TopicPartition(topic, number) for topic, numbers in known.items() for number in selection.partitions or numbers
+        TopicPartition(topic, number)
+        for topic, numbers in known.items()
+        for number in selection.topics[topic] or sorted(numbers)
     ]
     for partition in partitions:
         if partition.partition not in known[partition.topic]:
@@ -174,39 +243,37 @@ async def _start(consumer: Consumer, selection: _Selection) -> int | None:
                 param_hint="--partition",
             )
     consumer.assign(partitions)
-    starts = await _seek(consumer, partitions, selection.offset)
-    if not selection.exit_at_end:
-        return selection.count
-    ends = await consumer.end_offsets(partitions)
-    available = sum(max(ends[partition] - starts[partition], 0) for partition in partitions)
-    return available if selection.count is None else min(available, selection.count)
-
-
-async def _seek(consumer: Consumer, partitions: Sequence[TopicPartition], offset: str) -> dict[TopicPartition, int]:
-    """Seek each partition to `--offset`, and return the positions."""
-    beginnings = await consumer.beginning_offsets(partitions)
-    ends = await consumer.end_offsets(partitions)
-    if offset.startswith("@"):
-        found = await consumer.offsets_for_times(dict.fromkeys(partitions, int(offset[1:])))
-        starts = {partition: each.offset if each is not None else ends[partition] for partition, each in found.items()}
-    else:
-        where = _where(offset)
-        starts = {partition: where(beginnings[partition], ends[partition]) for partition in partitions}
+    beginnings, ends = await consumer.beginning_offsets(partitions), await consumer.end_offsets(partitions)
+    starts = await _offsets(consumer, selection.start, beginnings, ends)
+    if selection.start.kind == "offset" and all(starts[each] > ends[each] for each in partitions):
+        known_ends = ", ".join(f"{each} ends at {ends[each]}" for each in partitions[:_MOST_NAMED])
+        raise KafkaError(ErrorCode.offset_out_of_range, f"there is no offset {selection.start.value} yet: {known_ends}")
     for partition, start in starts.items():
-        consumer.seek(partition, start)
-    return starts
+        starts[partition], remark = within(start, beginnings[partition], ends[partition])
+        if remark:
+            click.echo(f"odradek: {partition} {remark}", err=True)
+        consumer.seek(partition, starts[partition])
+    stops: dict[tuple[str, int], int] = {}
+    if selection.stop is not None:
+        stops = dict((await _offsets(consumer, selection.stop, beginnings, ends)).items())
+    elif not selection.exit_at_end:
+        return selection.count, {}
+    available = sum(max(stops.get(each, ends[each]) - starts[each], 0) for each in partitions)
+    return available if selection.count is None else min(available, selection.count), stops
 
 
-def _where(offset: str) -> Callable[[int, int], int]:
-    """Return a function from a partition's beginning and end offsets to the offset to start from."""
-    if offset in {"beginning", "earliest"}:
-        return lambda beginning, _: beginning
-    if offset in {"end", "latest"}:
-        return lambda _, end: end
-    number = int(offset)
-    if number < 0:
-        return lambda beginning, end: max(beginning, end + number)
-    return lambda beginning, end: min(max(beginning, number), end)
+async def _offsets(
+    consumer: Consumer, place: Position, beginnings: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Return the offset of a position in each partition; without a record since its time, the end."""
+    if place.kind == "time":
+        found = await consumer.offsets_for_times(dict.fromkeys(ends, place.value))
+        return {partition: ends[partition] if each is None else each.offset for partition, each in found.items()}
+    if place.kind == "last":
+        return {partition: max(end - place.value, beginnings[partition]) for partition, end in ends.items()}
+    if place.kind == "offset":
+        return dict.fromkeys(ends, place.value)
+    return dict(beginnings if place == BEGINNING else ends)
 
 
 def _is_at_end(consumer: Consumer) -> bool:

@@ -6,19 +6,24 @@ r"""Formats of printed records: kcat's format strings, and JSON lines that `prod
 ```
 """
 
-import base64
-import binascii
-import json
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import click
+import msgspec
 
-from odradek.cli.common import json_line
+from odradek.cli.value_formats import Show, bytes_of_fields, show_text
 from odradek.clients import ConsumerRecord
+from odradek.model.suggestions import similar_names
 
 Formatter = Callable[[ConsumerRecord], bytes]
 _ESCAPES: Final = {"n": b"\n", "r": b"\r", "t": b"\t", "e": b"\x1b", "0": b"\0", "\\": b"\\"}
+
+_LINE: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_HEADER_FIELDS: Final = frozenset({"key", "value", "value_encoding", "value_error"})
+_RECORD_FIELDS: Final = _HEADER_FIELDS | {
+    "topic", "partition", "offset", "timestamp", "key_encoding", "key_error", "headers", "leader_epoch",
+}  # fmt: skip
 
 
 class NewRecord(NamedTuple):
@@ -76,47 +81,65 @@ def formatter(template: str, *, null: bytes = b"") -> Formatter:
     return lambda record: b"".join([piece if isinstance(piece, bytes) else piece(record) for piece in merged])
 
 
-def json_formatter(record: ConsumerRecord) -> bytes:
-    """Format a record as one JSON object: Kafka's names in snake_case, bytes as base64."""
-    fields = {
-        "topic": record.topic,
-        "partition": record.partition,
-        "offset": record.offset,
-        "timestamp": record.timestamp,
-        "key": record.key,
-        "value": record.value,
-        "headers": [{"key": key, "value": value} for key, value in record.headers],
-        "leader_epoch": record.leader_epoch,
-    }
-    return json_line(fields).encode() + b"\n"
+def json_formatter(show_key: Show = show_text, show_value: Show = show_text) -> Formatter:
+    """Return a function that formats a record as one JSON object: Kafka's names in snake_case, see `value_formats`."""
+
+    def render(record: ConsumerRecord) -> bytes:
+        fields = {
+            "topic": record.topic,
+            "partition": record.partition,
+            "offset": record.offset,
+            "timestamp": record.timestamp,
+            **show_key(record.key).fields("key"),
+            **show_value(record.value).fields("value"),
+            "headers": [{"key": key, **show_text(value).fields("value")} for key, value in record.headers],
+            "leader_epoch": record.leader_epoch,
+        }
+        return msgspec.json.encode(fields) + b"\n"
+
+    return render
 
 
-def record_of_json(line: bytes) -> NewRecord:
-    """Return the record of a line of `json_formatter`. Raises `ValueError` with the reason."""
+def record_of_json(line: bytes, key_format: str = "text", value_format: str = "text") -> NewRecord:
+    """Return the record of a line of `json_formatter`; the formats are those of a key and a value without a mark.
+
+    Raises `ValueError` with the reason, also for unknown fields and a record without a value.
+    """
     try:
-        fields = json.loads(line)
-        if not isinstance(fields, dict):
-            raise ValueError("it is not a JSON object")  # noqa: TRY004 - to the caller it is a bad value
+        fields = _LINE.decode(line)
+        _check_names(fields, _RECORD_FIELDS, "value")
+        headers = []
+        for header in (
+            msgspec.json.decode(fields.get("headers", b"null"), type=list[dict[str, msgspec.Raw]] | None) or ()
+        ):
+            _check_names(header, _HEADER_FIELDS, "key")
+            headers.append((msgspec.json.decode(header["key"], type=str), bytes_of_fields(header, "value", "text")))
         return NewRecord(
-            value=_bytes(fields.get("value")),
-            key=_bytes(fields.get("key")),
-            headers=tuple((str(header["key"]), _bytes(header.get("value"))) for header in fields.get("headers") or ()),
+            value=bytes_of_fields(fields, "value", value_format),
+            key=bytes_of_fields(fields, "key", key_format),
+            headers=tuple(headers),
             partition=_whole(fields, "partition"),
             timestamp_ms=_whole(fields, "timestamp"),
         )
-    except (KeyError, TypeError, AttributeError, binascii.Error) as error:
-        raise ValueError(f"a field differs from what `odradek consume --json` prints ({error})") from error
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
 
 
-def _bytes(text: str | None) -> bytes | None:
-    return None if text is None else base64.b64decode(text, validate=True)
+def _check_names(fields: Mapping[str, object], known: frozenset[str], needed: str) -> None:
+    for name in fields:
+        if name not in known:
+            similar = similar_names(name, known)
+            hint = f"; did you mean {similar[0]!r}?" if similar else f", only {', '.join(sorted(known))}"
+            raise ValueError(f"there is no field {name!r}{hint}")
+    if needed not in fields:
+        raise ValueError(f"it has no field {needed!r}; a null is written as null")
 
 
-def _whole(fields: Mapping[str, Any], name: str) -> int | None:
-    value = fields.get(name)
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-        raise ValueError(f"{name} must be an integer, not {value!r}")
-    return value
+def _whole(fields: Mapping[str, msgspec.Raw], name: str) -> int | None:
+    try:
+        return msgspec.json.decode(fields.get(name, b"null"), type=int | None)
+    except msgspec.ValidationError:
+        raise ValueError(f"{name} must be an integer, not {bytes(fields[name]).decode()}") from None
 
 
 def _length(value: bytes | None) -> bytes:

@@ -1,34 +1,46 @@
-"""Parsing of offsets for commands: ISO 8601 times and durations, and plans in the CSV format of Kafka's tool."""
+"""Parsing of offsets for commands: times, positions, ranges, and plans in the CSV format of Kafka's tool.
+
+TIME      2026-01-31T23:59:00.000+01:00 (without a zone: UTC), ms since 1970, or P1DT2H30M, that long ago
+POSITION  beginning or earliest, end or latest, N (an offset), -N (N before the end), @TIME (the first record since)
+RANGE     POSITION, or FROM..TO without the record at TO; either may be missing; FROM:TO for two numbers
+"""
 
 import csv
 import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import IO, Final
+from typing import IO, Final, NamedTuple
 
 import click
 from msgspec import Struct
 
 from odradek.model import ConfigurationError, TopicPartition
+from odradek.runtime import system_runtime
 
 _DURATION: Final = re.compile(
     r"P(?:(?P<days>\d+)D)?(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d{1,9})?)S)?)?", re.I
 )
 _UNIT_MS: Final = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1000}
+_MOST_DIGITS: Final = 15
+"""Digits of a time in ms: until the year 33658."""
+_NUMBERS: Final = re.compile(r"(\d*):(\d*)")
 _MOST_NAMED: Final = 5
 """Limit of invalid lines in one message."""
 _LINE: Final = "each line is TOPIC,PARTITION,OFFSET or GROUP,TOPIC,PARTITION,OFFSET"
 
 
 def time_ms(text: str) -> int:
-    """Parse a time such as `2025-01-31T23:59:00.000+01:00` to ms since 1970, as an option's `type`.
-
-    A time without a zone is UTC, as for Kafka's tools. Raises `click.BadParameter`.
-    """
+    """Parse a TIME to ms since 1970, as an option's `type`. Raises `click.BadParameter`."""
+    if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS:
+        return int(text)
+    if text[:1] in {"P", "p"}:
+        return max(system_runtime().clock.now_ms() - duration_ms(text), 0)
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
-        raise click.BadParameter(f"{text!r} is not a time such as 2025-01-31T23:59:00 (UTC) or …+01:00") from None
+        raise click.BadParameter(
+            f"{text!r} is not a time such as 2025-01-31T23:59:00 (UTC) or …+01:00, PT1H (an hour ago), ms since 1970"
+        ) from None
     return round((time if time.tzinfo is not None else time.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
@@ -39,6 +51,52 @@ def duration_ms(text: str) -> int:
     if not parts or text[-1] in "tT":
         raise click.BadParameter(f"{text!r} is not a duration such as P7D, PT12H or P1DT2H30M")
     return round(sum(float(part) * _UNIT_MS[name] for name, part in parts.items()))
+
+
+class Position(NamedTuple):
+    """A position in a partition: `beginning`, `end`, the offset `value`, `last` `value` records, or a `time` in ms."""
+
+    kind: str
+    value: int = 0
+
+
+BEGINNING: Final = Position("beginning")
+END: Final = Position("end")
+
+
+def position(text: str) -> Position:
+    """Parse a POSITION. Raises `click.BadParameter`."""
+    if text in {"beginning", "earliest"}:
+        return BEGINNING
+    if text in {"end", "latest"}:
+        return END
+    if text.startswith("@"):
+        return Position("time", time_ms(text[1:]))
+    if _is_number(text.removeprefix("-"), 2**63):
+        return Position("last", int(text[1:])) if text.startswith("-") else Position("offset", int(text))
+    raise click.BadParameter(f"{text!r} is not beginning, end, an offset, -N for the last N, or @TIME")
+
+
+def offset_range(text: str) -> tuple[Position, Position | None]:
+    """Parse a RANGE to (from, to), as an option's `type`; `to` is None without an end. Raises `click.BadParameter`."""
+    start, dots, end = text.partition("..")
+    if not dots and (numbers := _NUMBERS.fullmatch(text)):
+        (start, end), dots = numbers.groups(), ":"
+    if start.startswith("@") and end and not end.startswith("@") and "T" in end:
+        end = f"@{end}"
+    found = position(start) if start or not dots else BEGINNING, position(end) if end else None
+    if found[1] is not None and found[0].kind == found[1].kind in {"offset", "time"} and found[0] >= found[1]:
+        raise click.BadParameter(f"the range {text!r} is empty: it ends where it starts, or before")
+    return found
+
+
+def within(wanted: int, first: int, end: int) -> tuple[int, str]:
+    """Return `(offset, remark)`: `wanted` limited to a partition's first and end offset, and why it was, or ""."""
+    if wanted < first:
+        return first, f"starts at {first}, which is used instead of {wanted}"
+    if wanted > end:
+        return end, f"ends at {end}, which is used instead of {wanted}"
+    return wanted, ""
 
 
 class PlannedOffset(Struct, frozen=True, kw_only=True):

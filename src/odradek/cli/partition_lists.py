@@ -94,11 +94,16 @@ def topic_and_partitions(text: str) -> tuple[str, tuple[int, ...] | None]:
     return topic, tuple(map(int, parts))
 
 
-async def partitions_of_topics(client: Admin, texts: Iterable[str]) -> list[TopicPartition]:
-    """Return the partitions of options of the form `TOPIC` or `TOPIC:N,N,…`. Raises `KafkaError` for unknown ones."""
+async def partitions_of_topics(
+    client: Admin, texts: Iterable[str], numbers: Sequence[int] = ()
+) -> list[TopicPartition]:
+    """Return the partitions of options of the form `TOPIC` or `TOPIC:N,N,…`; `numbers` are those of `--partition`.
+
+    Raises `KafkaError` for unknown ones.
+    """
     found: dict[TopicPartition, None] = {}
-    for topic, numbers in map(topic_and_partitions, texts):
-        found |= dict.fromkeys(await partitions_of(client, [topic], numbers or ()))
+    for topic, own in map(topic_and_partitions, texts):
+        found |= dict.fromkeys(await partitions_of(client, [topic], own or numbers))
     return sorted(found)
 
 

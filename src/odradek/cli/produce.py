@@ -9,9 +9,11 @@ from typing import Final
 
 import click
 
-from odradek.cli.common import client_settings, cluster_options, key_and_value, progress, run
+from odradek.cli.common import check_together, client_settings, cluster_options, key_and_value, progress, run
 from odradek.cli.formats import NewRecord, record_of_json, unescape
+from odradek.cli.partition_lists import topic_and_partitions
 from odradek.cli.process import chunks_of_stdin
+from odradek.cli.value_formats import WRITTEN_FORMATS, bytes_of_text
 from odradek.clients import Producer, RecordMetadata
 from odradek.clients.producer import ProducerSettings
 from odradek.model import OdradekError, validate_topic_name
@@ -23,7 +25,7 @@ _CHECKED_EVERY = 1_000
 """Number of records sent between two checks for delivery errors."""
 
 
-_HELP: Final = """Write records to TOPIC, from FILEs or from the lines of standard input.
+_HELP: Final = """Write records to TOPIC, or its partition N, from FILEs or from the lines of standard input.
 
 \b
 odradek produce flights -K : < flights.txt          lines KEY:VALUE
@@ -33,11 +35,11 @@ odradek consume a --json -e | odradek produce b --json
 
 
 @click.command(name="produce", help=_HELP)
-@click.argument("topic")
+@click.argument("topic", metavar="TOPIC[:N]")
 @click.argument("files", nargs=-1, metavar="[FILE]...", type=click.Path(exists=True, dir_okay=False))
 @click.option("--key", "-k", metavar="KEY", help="The key of every record.")
 @click.option("--key-delimiter", "-K", metavar="TEXT", help="Lines are keys and values with this text in between.")
-@click.option("--delimiter", "-D", metavar="TEXT", default="\\n", help=r"The end of a record.  [default: \n]")
+@click.option("--delimiter", "-D", metavar="TEXT", help=r"The end of a record.  [default: \n]")
 @click.option(
     "--header", "-H", "headers", multiple=True, metavar="KEY=VALUE", help="A header of every record; may be repeated."
 )
@@ -48,6 +50,13 @@ odradek consume a --json -e | odradek produce b --json
 @click.option("--lines", "-l", is_flag=True, help="Each line of a FILE is a record, not each FILE.")
 @click.option("--null", "-Z", is_flag=True, help="An empty key or value is null.")
 @click.option("--json", "as_json", is_flag=True, help="Lines are records as `consume --json` prints them.")
+@click.option("--key-format", type=click.Choice(WRITTEN_FORMATS), default="text", help="How keys are written.")
+@click.option(
+    "--value-format",
+    type=click.Choice(WRITTEN_FORMATS),
+    default="text",
+    help="How values are written; with --json, those without value_encoding.",
+)
 @click.option("--keep-partitions", is_flag=True, help="With --json: keep the partitions of the records.")
 @click.option(
     "--property", "-X", "properties", multiple=True, metavar="KEY=VALUE", help="One of Kafka's producer keys."
@@ -59,7 +68,7 @@ def command(
     files: Sequence[str],
     key: str | None,
     key_delimiter: str | None,
-    delimiter: str,
+    delimiter: str | None,
     headers: Sequence[str],
     partition: int | None,
     partitioner: str | None,
@@ -68,13 +77,28 @@ def command(
     lines: bool,
     null: bool,
     as_json: bool,
+    key_format: str,
+    value_format: str,
     keep_partitions: bool,
     properties: Sequence[str],
     bootstrap_server: str | None,
     command_config: str | None,
 ) -> None:
     """Write records. `_HELP` is the help text."""
-    validate_topic_name(topic)
+    topic, partition = _topic_and_partition(topic, partition)
+    check_together(
+        ("--key", key, "--key-delimiter", key_delimiter),
+        ("--json", as_json, "--key-delimiter", key_delimiter),
+        ("--json", as_json, "--delimiter", delimiter),
+        ("--json", as_json, "--null", null),
+        ("--partition", partition, "--keep-partitions", keep_partitions),
+    )
+    if keep_partitions and not as_json:
+        raise click.UsageError("--keep-partitions needs --json: other records have no partition")
+    if lines and not files:
+        raise click.UsageError("--lines is for FILEs: standard input is read by lines anyway")
+    if delimiter is not None and files and not lines:
+        raise click.UsageError("--delimiter needs --lines: without it each FILE is one record")
     settings = client_settings(bootstrap_server, command_config, ProducerSettings, properties)
     settings |= {"compression_type": compression} if compression else {}
     settings |= {"acks": acks} if acks else {}
@@ -87,11 +111,22 @@ def command(
         null=null,
         as_json=as_json,
         keep_partitions=keep_partitions,
+        formats=(key_format, value_format),
     )
-    end = b"\n" if as_json else unescape(delimiter)
+    end = b"\n" if delimiter is None else unescape(delimiter)
     if not end:
         raise click.BadParameter("a delimiter can't be empty", param_hint="--delimiter")
     run(_produce(topic, settings, parse, _records(files, end, lines=lines or as_json)))
+
+
+def _topic_and_partition(text: str, partition: int | None) -> tuple[str, int | None]:
+    topic, numbers = topic_and_partitions(text)
+    validate_topic_name(topic)
+    if numbers is None:
+        return topic, partition
+    if partition is not None or len(numbers) != 1:
+        raise click.UsageError(f"{text!r} and --partition: name one partition, once")
+    return topic, numbers[0]
 
 
 async def _produce(
@@ -139,13 +174,14 @@ def _parser(
     null: bool,
     as_json: bool,
     keep_partitions: bool,
+    formats: tuple[str, str],
 ) -> Callable[[bytes], NewRecord]:
     """Return the function that turns a line, or a file's contents, into a record."""
     fixed_key = key.encode() if key is not None else None
 
     def of_json(line: bytes) -> NewRecord:
         try:
-            record = record_of_json(line)
+            record = record_of_json(line, *formats)
         except ValueError as error:
             raise OdradekError(
                 f"a line is not a record in JSON: {line[:60].decode(errors='replace')!r}: {error}"
@@ -163,9 +199,20 @@ def _parser(
             found, _, value = line.partition(key_delimiter)
         if null:
             found, value = found or None, value or None
+        if formats != ("text", "text"):
+            found, value = _converted("key", formats[0], found), _converted("value", formats[1], value)
         return NewRecord(value=value, key=found, headers=headers, partition=partition)
 
     return of_json if as_json else of_line
+
+
+def _converted(what: str, name: str, data: bytes | None) -> bytes | None:
+    if data is None:
+        return None
+    try:
+        return bytes_of_text(name, data)
+    except (ValueError, RecursionError) as error:
+        raise OdradekError(f"a {what} is not {name}: {data[:60].decode(errors='replace')!r}: {error}") from None
 
 
 async def _records(files: Sequence[str], end: bytes, *, lines: bool) -> AsyncIterator[bytes]:

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from odradek.cli.common import admin, cluster_options, print_json, print_table, run, table_options
 from odradek.cli.groups.options import GroupSelection, groups_options, report
-from odradek.cli.offset_specs import PlannedOffset, duration_ms, read_plan, time_ms
+from odradek.cli.offset_specs import PlannedOffset, duration_ms, read_plan, time_ms, within
 from odradek.cli.partition_lists import partitions_of_topics, replicas_of, topic_and_partitions
 from odradek.clients import Admin, OffsetAndMetadata
 from odradek.clients.admin.descriptions import GroupDescription
@@ -57,11 +57,7 @@ def new_offset(goal: Goal, committed: int | None, partition: PartitionOffsets) -
     if goal.option == "shift_by" and committed is None:
         raise ValueError("has no committed offset that could be shifted")
     wanted = goal.value + (committed or 0) if goal.option == "shift_by" else goal.value
-    if wanted < partition.first:
-        return partition.first, f"starts at {partition.first}, which is used instead of {wanted}"
-    if wanted > partition.end:
-        return partition.end, f"ends at {partition.end}, which is used instead of {wanted}"
-    return wanted, ""
+    return within(wanted, partition.first, partition.end)
 
 
 class _Scope(Struct, frozen=True, kw_only=True):
@@ -92,7 +88,7 @@ class _Reset(Struct):
 @click.option("--to-current", is_flag=True, help="To the committed offset, or the end where there is none.")
 @click.option("--to-offset", type=_OffsetType, metavar="N", help="To this offset.")
 @click.option("--shift-by", type=int, metavar="N", help="Forward, or with -N back, from the committed offset.")
-@click.option("--to-datetime", type=time_ms, metavar="TIME", help="To the first record since YYYY-MM-DDTHH:mm:SS.sss.")
+@click.option("--to-datetime", type=time_ms, metavar="TIME", help="To the first record since then: ISO 8601, or ms.")
 @click.option("--by-duration", type=duration_ms, metavar="PnDTnHnMnS", help="To the first record since that long ago.")
 @click.option(
     "--from-file", type=click.File("rb"), metavar="FILE", help="To the offsets of a CSV file, as of --export."

@@ -6,7 +6,7 @@ from typing import IO
 import click
 
 from odradek.cli.common import admin, cluster_options, print_json, print_table, run, table_options
-from odradek.cli.partition_lists import ids, partitions_of, read_partitions
+from odradek.cli.partition_lists import ids, partitions_of_topics, read_partitions
 from odradek.cli.partitions.producers import abort_transaction, producers
 from odradek.cli.partitions.reassign import reassign
 from odradek.cli.partitions.records import delete_records, offsets
@@ -28,7 +28,7 @@ for _other in (abort_transaction, delete_records, offsets, producers, reassign):
 
 
 @command.command()
-@click.argument("topics", nargs=-1, metavar="[TOPIC]...")
+@click.argument("topics", nargs=-1, metavar="[TOPIC[:N,…]]...")
 @click.option("--under-replicated", is_flag=True, help="Only partitions with replicas that are not in sync.")
 @click.option("--unavailable", is_flag=True, help="Only partitions without a leader.")
 @click.option("--reassigning", is_flag=True, help="Only partitions that are being reassigned.")
@@ -48,15 +48,17 @@ def describe(
 
     async def work() -> tuple[dict[TopicPartition, PartitionMetadata], Reassignments]:
         async with admin(bootstrap_server, command_config) as client:
+            named = await partitions_of_topics(client, topics)
             found = (
-                (await client.describe_topics(topics)).values()
+                (await client.describe_topics(sorted({each.topic for each in named}))).values()
                 if topics
                 else await client.list_topics(include_internal=True)
             )
             described = {
                 TopicPartition(topic.name, number): each for topic in found for number, each in topic.partitions.items()
             }
-            return described, await _reassignments(client)
+            shown = {each: described[each] for each in named} if topics else described
+            return shown, await _reassignments(client)
 
     described, moving = run(work())
     chosen = {
@@ -84,7 +86,9 @@ def describe(
 
 
 @command.command()
-@click.option("--topic", "-t", "topics", multiple=True, help="All partitions of this topic; may be repeated.")
+@click.option(
+    "--topic", "-t", "topics", multiple=True, metavar="TOPIC[:N,…]", help="A topic or some partitions; may be repeated."
+)
 @click.option(
     "--partition",
     "-p",
@@ -114,14 +118,14 @@ def elect(
     """Elect the preferred leader of partitions: the first replica of each. Exits with 1 if one can't be elected."""
     if (bool(topics) + (file is not None) + is_all) != 1:
         raise click.UsageError("no partitions named: give --topic (and --partition), --file, or --all")
-    if numbers and not topics:
-        raise click.UsageError("--partition needs its --topic")
+    if numbers and (not topics or any(":" in topic for topic in topics)):
+        raise click.UsageError("--partition needs its --topic, without partitions of its own")
     named = None if file is None else read_partitions(file)
     kind = ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED
 
     async def work() -> dict[TopicPartition, KafkaError | None]:
         async with admin(bootstrap_server, command_config) as client:
-            wanted = await partitions_of(client, topics, numbers) if topics else named
+            wanted = await partitions_of_topics(client, topics, numbers) if topics else named
             return await client.elect_leaders(kind, wanted)
 
     results = run(work())

@@ -14,8 +14,10 @@ from odradek.cli.partition_lists import (
     broker_list,
     ids,
     partitions_of,
+    partitions_of_topics,
     read_assignment,
     replicas_of,
+    topic_and_partitions,
 )
 from odradek.clients import Admin
 from odradek.clients.admin.reassignments import PartitionReassignment
@@ -44,14 +46,17 @@ class _Options(Struct, frozen=True, kw_only=True):
         """Return the requested replicas. Raises `click.UsageError` if the options do not give any."""
         if self.file is not None:
             return self.file
-        if len(self.topics) != 1 or not self.numbers or self.replicas is None:
-            raise click.UsageError("no partitions named: give --file, or one --topic, --partition and --replicas")
-        return {TopicPartition(self.topics[0], number): self.replicas for number in sorted(set(self.numbers))}
+        topic, own = topic_and_partitions(self.topics[0]) if len(self.topics) == 1 else ("", None)
+        if not (own or self.numbers) or self.replicas is None:
+            raise click.UsageError("no partitions named: give --file, or one --topic TOPIC:N,… and --replicas")
+        return {TopicPartition(topic, number): self.replicas for number in sorted({*(own or self.numbers)})}
 
 
 @click.command()
 @click.option("--file", "-f", type=click.File("rb"), help="Kafka's JSON of partitions and replicas; - is stdin.")
-@click.option("--topic", "-t", "topics", multiple=True, help="Without --file: the topic.")
+@click.option(
+    "--topic", "-t", "topics", multiple=True, metavar="TOPIC[:N,…]", help="Without --file: the topic or partitions."
+)
 @click.option(
     "--partition", "-p", "numbers", multiple=True, type=click.IntRange(min=0), help="Without --file: the partition."
 )
@@ -146,8 +151,8 @@ def _check(
         problem = f"--{modes[0]} and --{modes[1]} exclude each other"
     elif file is not None and (topics or numbers or replicas):
         problem = "--file says it all: no --topic, --partition or --replicas beside it"
-    elif numbers and not topics:
-        problem = "--partition needs its --topic"
+    elif numbers and (not topics or any(":" in topic for topic in topics)):
+        problem = "--partition needs its --topic, without partitions of its own"
     elif replicas is not None and mode not in (None, "verify"):
         problem = f"--replicas has no meaning with --{mode}"
     elif brokers is not None and mode != "generate":
@@ -267,7 +272,7 @@ async def _named(client: Admin, options: _Options) -> list[TopicPartition] | Non
     """Return the partitions that the options name; None for all."""
     if options.file is not None:
         return list(options.file)
-    return await partitions_of(client, options.topics, options.numbers) if options.topics else None
+    return await partitions_of_topics(client, options.topics, options.numbers) if options.topics else None
 
 
 async def _wait(client: Admin, keys: Iterable[TopicPartition], options: _Options) -> None:

@@ -15,12 +15,18 @@ from odradek.clients.admin.results import RefusedPartitionsError
 from odradek.clients.offsets import EARLIEST, LATEST, MAX_TIMESTAMP
 from odradek.model import ConfigurationError, KafkaError, TopicPartition
 
-_NAMES: Final = {"earliest": EARLIEST, "latest": LATEST, "max-timestamp": MAX_TIMESTAMP}
+_NAMES: Final = {
+    "beginning": EARLIEST,
+    "earliest": EARLIEST,
+    "end": LATEST,
+    "latest": LATEST,
+    "max-timestamp": MAX_TIMESTAMP,
+}
 
 
 def _when(text: str) -> int:
     """Parse a name of `_NAMES` or a time, as an option's `type`. Raises `click.BadParameter`."""
-    return _NAMES[text] if text in _NAMES else time_ms(text)
+    return _NAMES[text] if text in _NAMES else time_ms(text.removeprefix("@"))
 
 
 @click.command()
@@ -30,7 +36,7 @@ def _when(text: str) -> int:
     "when",
     type=_when,
     metavar="WHEN",
-    help="earliest, latest, max-timestamp, or a time: the first record then or later.  [default: both ends]",
+    help="beginning, end, max-timestamp, or @TIME: the first record since then.  [default: both ends]",
 )
 @table_options
 @cluster_options

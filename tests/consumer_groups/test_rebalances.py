@@ -269,6 +269,19 @@ def test_members_that_join_together_share_one_computation() -> None:
 
 
 @pytest.mark.usefixtures("as_in_a_large_group")
+def test_a_join_is_answered_when_a_heartbeat_computes_its_target_and_another_begins_the_next_wait() -> None:
+    at = Coordinator({"t": 4})
+    settle(at, [Member("one", ["t"]), Member("two", ["t"])])
+    waiting = object()
+    at.send(Member("three", ["t"]).request(), waiting)
+    at.now_ms += 1_000  # the timer is late: heartbeats come first
+    assert Member("four", ["t"]).heartbeat(at).member_epoch == 4, "it computes the targets"
+    assert Member("five", ["t"]).heartbeat(at) is None, "it waits for the next computation"
+    at.wait(0)
+    assert at.reply(waiting).member_epoch == 4
+
+
+@pytest.mark.usefixtures("as_in_a_large_group")
 def test_a_member_that_leaves_before_its_first_target_is_unknown() -> None:
     at = Coordinator({"t": 4})
     settle(at, [Member("one", ["t"]), Member("other", ["t"])])

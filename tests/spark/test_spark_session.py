@@ -40,15 +40,15 @@ def test_an_interrupt_ends_a_wait_on_an_event_loop_at_once(number: signal.Signal
         await asyncio.sleep(0)
         return "an answer"
 
-    with asyncio.Runner() as runner, deferred_interrupts() as check:
+    with deferred_interrupts() as check:
         with pytest.raises(KeyboardInterrupt):
-            run_interruptible(runner.get_loop(), wait())
+            run_interruptible(wait)
         check()
         # The queries are stopped after an interrupt, which needs the loop again.
-        assert run_interruptible(runner.get_loop(), answer()) == "an answer"
+        assert run_interruptible(answer) == "an answer"
         os.kill(os.getpid(), number)
         with pytest.raises(KeyboardInterrupt):
-            run_interruptible(runner.get_loop(), answer())
+            run_interruptible(answer)
     assert steps == ["cancelled"]
 
 

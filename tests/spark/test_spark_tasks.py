@@ -19,7 +19,7 @@ from odradek.spark.options import Subscribe, parse_read_options, parse_write_opt
 from odradek.spark.reading.lookup import ClusterLookup
 from odradek.spark.reading.planning import DataLossError, OffsetRange
 from odradek.spark.reading.scan import ScanTask, scan
-from odradek.spark.reading.worker_clients import close_worker_clients
+from odradek.spark.reading.worker_clients import close_idle_clients
 from odradek.spark.settings import ScanSettings, client_settings
 from odradek.spark.writing import retention
 from odradek.spark.writing.sink import WriteResult, write
@@ -125,7 +125,7 @@ def test_deleted_records_fail_the_task_unless_losses_are_allowed(
 
 def test_the_next_task_needs_no_bootstrap_server(bootstrap: str, topic: str, produce: Produce) -> None:
     fill(produce, topic, 9)
-    close_worker_clients()
+    close_idle_clients()
     first = replace(task("127.0.0.1:1", topic, 0, 9), brokers=(bootstrap,))
     assert offsets(scan(first)) == list(range(9)), "the driver's brokers answer"
     assert offsets(scan(task("127.0.0.1:1", topic, 3, 5))) == [3, 4], "the connection is still there"
@@ -156,12 +156,14 @@ def absent_broker(tmp_path: Path) -> Iterator[tuple[str, str]]:
             producer.produce("absent", b"%d" % number, partition=0)
         assert producer.flush(30) == 0
         broker.stop()
-        starting: list[threading.Thread] = []
+        is_absent = threading.Event()
+        # The thread of the clients blocks signals, and a process inherits that from the thread that starts it.
+        starting = threading.Thread(target=lambda: is_absent.wait() and broker.start())
+        starting.start()
 
         def start(record: logging.LogRecord) -> bool:
-            if not starting and "trying again" in record.getMessage():
-                starting.append(threading.Thread(target=broker.start))
-                starting[0].start()
+            if "trying again" in record.getMessage():
+                is_absent.set()
             return True
 
         logger = logging.getLogger("odradek.clients")
@@ -170,10 +172,8 @@ def absent_broker(tmp_path: Path) -> Iterator[tuple[str, str]]:
             yield broker.bootstrap_servers, "absent"
         finally:
             logger.removeFilter(start)
-            if starting:
-                starting[0].join()
-            else:
-                broker.start()
+            is_absent.set()
+            starting.join()
 
 
 def test_planning_waits_for_a_broker_that_is_down(absent_broker: tuple[str, str]) -> None:

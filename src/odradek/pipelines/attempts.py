@@ -1,6 +1,5 @@
 """One attempt to run a pipeline: its streaming query, its counts, its offset commits, a mirror's topics and groups."""
 
-import asyncio
 import contextlib
 import logging
 from collections.abc import Mapping
@@ -282,8 +281,7 @@ def _create_dead_letter_topic(pipeline: QueryPipeline, name: str) -> None:
                 if error.code != ErrorCode.topic_already_exists:
                     raise
 
-    with asyncio.Runner() as runner:
-        run_interruptible(runner.get_loop(), create())
+    run_interruptible(create)
 
 
 def _prepare_sink(pipeline: QueryPipeline, runtime: Runtime) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -111,8 +112,7 @@ class PipelineRun:
                 self._attempt.wait(seconds)
         else:
             pause = min(seconds, max(0.0, self._retry_at - self._clock.monotonic()))
-            with asyncio.Runner() as runner:
-                run_interruptible(runner.get_loop(), asyncio.sleep(pause))
+            run_interruptible(partial(asyncio.sleep, pause))
 
     def stop(self) -> None:
         """Stop the query, without its unfinished batch, and commit its progress. Its errors are only logged."""

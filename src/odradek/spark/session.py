@@ -3,7 +3,6 @@
 An existing Spark needs none of this: the data source works in any session whose Python has Odradek installed.
 """
 
-import asyncio
 import logging
 import os
 import signal
@@ -12,11 +11,12 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from odradek.clients.blocking.loop_thread import loop_thread
 from odradek.model import UnavailableError, packages_of
 from odradek.spark.connect import stop_connect
 from odradek.spark.local.java import class_archive_options, find_java
@@ -182,20 +182,21 @@ def _end_jvm(gateway: Any) -> None:
 
 
 class _Interrupts:
-    """The signals that `deferred_interrupts` defers, and the task that they cancel."""
+    """The signals that `deferred_interrupts` defers, except during `run_interruptible`."""
 
     def __init__(self) -> None:
         self.received: list[int] = []
-        self.wait: asyncio.Task[Any] | None = None
+        self.is_call_interruptible = False
 
     def on_signal(self, number: int, frame: object) -> None:
         self.received.append(number)
-        if self.wait is not None:
-            self.wait.get_loop().call_soon_threadsafe(self.wait.cancel)
+        if self.is_call_interruptible:
+            self.check()
 
     def check(self) -> None:
         if self.received:
             self.received.clear()
+            self.is_call_interruptible = False
             raise KeyboardInterrupt
 
 
@@ -225,21 +226,20 @@ def deferred_interrupts() -> Iterator[Callable[[], None]]:
         _interrupts = outer
 
 
-def run_interruptible(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
-    """Run `work` on `loop`. Inside of `deferred_interrupts` a signal cancels it and raises `KeyboardInterrupt`."""
+def run_interruptible(work: Callable[[], Awaitable[T]]) -> T:
+    """Run `work` on the loop of the blocking clients, and return its result.
+
+    Inside of `deferred_interrupts` a signal cancels it and raises `KeyboardInterrupt`.
+    """
     interrupts = _interrupts
     if interrupts is None or threading.current_thread() is not threading.main_thread():
-        return loop.run_until_complete(work)
-    interrupts.wait = task = loop.create_task(work)
+        return loop_thread().run(work)  # type: ignore[no-any-return]
     try:
-        if interrupts.received:
-            task.cancel()
-        return loop.run_until_complete(task)
-    except asyncio.CancelledError:
+        interrupts.is_call_interruptible = True
         interrupts.check()
-        raise
+        return loop_thread().run(work)  # type: ignore[no-any-return]
     finally:
-        interrupts.wait = None
+        interrupts.is_call_interruptible = False
 
 
 def _defaults(threads: int | None, *, is_local: bool) -> dict[str, str]:

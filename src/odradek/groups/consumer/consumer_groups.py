@@ -174,7 +174,7 @@ class ConsumerGroups:
         self._deadlines.set((key, CONSUMER_SESSION, after.member_id), now.ms + session_timeout_ms)
         if update.replaced is not None:
             self.clear_deadlines(key, update.replaced)
-        if update.is_deferred:
+        if update.is_deferred and (key, ASSIGNMENT, "") not in self._deadlines:  # an earlier one answers joins
             self._deadlines.set((key, ASSIGNMENT, ""), group.next_assignment_ms)
         if after.state is not MemberState.UNREVOKED_PARTITIONS:
             self._deadlines.clear((key, REVOCATION, after.member_id))

@@ -4,7 +4,6 @@ A group with members at the target is left alone, and an offset at the target is
 the target continue from their own offsets.
 """
 
-import asyncio
 import logging
 from collections.abc import Mapping
 
@@ -35,8 +34,7 @@ class MirrorGroups:
     def carry(self) -> None:
         """Commit the translated offsets that are ahead of the target's. Errors are logged; the next call retries."""
         try:
-            with asyncio.Runner() as runner:
-                run_interruptible(runner.get_loop(), self._carry())
+            run_interruptible(self._carry)
         except (OdradekError, OSError) as error:
             _log.warning("%s: failed to carry group offsets, will retry: %s", self._pipeline.name, error)
 

@@ -4,8 +4,8 @@ A created topic gets the source's configuration at once, above all its retention
 so they may be older than the default retention. Later changes are copied too; a key that only the target has stays.
 """
 
-import asyncio
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Final
 
 from odradek.clients import Admin, NewTopic
@@ -70,15 +70,13 @@ class MirrorTopics:
             counts[partition.topic] = counts.get(partition.topic, 0) + 1
         new = {topic: count for topic, count in counts.items() if self._known.get(topic) != count}
         if new:
-            with asyncio.Runner() as runner:
-                run_interruptible(runner.get_loop(), self._make(new))
+            run_interruptible(partial(self._make, new))
             self._known.update(new)
 
     def carry_configs(self) -> None:
         """Copy topic configurations that changed at the source to the target. Raise `OdradekError` if that fails."""
         if self._known:
-            with asyncio.Runner() as runner:
-                run_interruptible(runner.get_loop(), self._carry_configs())
+            run_interruptible(self._carry_configs)
 
     async def _carry_configs(self) -> None:
         configs = await self._configs(list(self._known))

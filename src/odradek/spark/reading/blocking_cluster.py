@@ -1,11 +1,10 @@
-"""A Kafka cluster behind blocking calls, for Spark's threads: its event loop runs only during a call."""
+"""A Kafka cluster behind blocking calls, for Spark's threads."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-import uvloop
-
+from odradek.clients.blocking.loop_thread import loop_thread
 from odradek.clients.cluster import Cluster
 from odradek.clients.settings import ClientSettings
 from odradek.model import UnavailableError
@@ -21,7 +20,6 @@ class BlockingCluster:
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._cluster: Cluster | None = None
 
     def run(self, work: Callable[[Cluster], Awaitable[T]], *, timeout_s: float | None = None) -> T:
@@ -30,10 +28,8 @@ class BlockingCluster:
         Raise `UnavailableError` if no broker answers or after `timeout_s`, and `KeyboardInterrupt` for a signal inside
         of `deferred_interrupts`.
         """
-        if self._loop is None:
-            self._loop = uvloop.new_event_loop()
         try:
-            return run_interruptible(self._loop, asyncio.wait_for(self._run(work), timeout_s))
+            return run_interruptible(lambda: asyncio.wait_for(self._run(work), timeout_s))
         except TimeoutError:
             servers = ",".join(self._settings.bootstrap_servers)
             raise UnavailableError(f"no answer from {servers} within {timeout_s} s") from None
@@ -45,11 +41,10 @@ class BlockingCluster:
 
     def close(self) -> None:
         """Close the connections."""
-        if self._loop is not None:
-            if self._cluster is not None:
-                self._loop.run_until_complete(self._cluster.close())
-            self._loop.close()
-        self._loop = self._cluster = None
+        cluster, self._cluster = self._cluster, None
+        if cluster is not None:
+            loop_thread().on_exit(id(cluster), None)
+            loop_thread().run(cluster.close)
 
     async def _run(self, work: Callable[[Cluster], Awaitable[T]]) -> T:
         if self._cluster is None:
@@ -60,4 +55,5 @@ class BlockingCluster:
                 await cluster.close()
                 raise
             self._cluster = cluster
+            loop_thread().on_exit(id(cluster), cluster.close)
         return await work(self._cluster)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from odradek.clients.blocking.loop_thread import loop_thread
 from odradek.clients.cluster import Cluster
 from odradek.clients.offsets import EARLIEST, list_offsets
 from odradek.clients.reader import RangeReader
@@ -22,7 +23,7 @@ from odradek.model import ErrorCode, KafkaError
 from odradek.runtime import system_runtime
 from odradek.spark.options import ReadOptions
 from odradek.spark.reading.planning import DataLossError, OffsetRange
-from odradek.spark.reading.worker_clients import keep_imports_out_of_collections, worker_clients
+from odradek.spark.reading.worker_clients import keep_imports_out_of_collections, lend_client
 from odradek.spark.settings import ScanSettings, client_settings
 
 if TYPE_CHECKING:
@@ -51,15 +52,15 @@ def scan(task: ScanTask) -> Iterator["pa.RecordBatch"]:
     """
     options = task.options
     settings = _settings(options)
-    clients = worker_clients()
-    with clients.lend(settings, lambda: _connect(settings, task)) as cluster:
+    run = loop_thread().run
+    with lend_client(settings, lambda: _connect(settings, task)) as cluster:
         batches = _batches(cluster, task)
         try:
-            while (batch := clients.loop.run_until_complete(anext(batches, None))) is not None:
+            while (batch := run(lambda: anext(batches, None))) is not None:
                 yield batch
         finally:
             # Spark may stop reading before the end, for a query with LIMIT.
-            clients.loop.run_until_complete(batches.aclose())
+            run(batches.aclose)
     keep_imports_out_of_collections()
 
 

@@ -9,12 +9,13 @@ connector.
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import uvloop
 
 from odradek.clients import Producer
+from odradek.clients.blocking.loop_thread import loop_thread
 from odradek.clients.producer import ProducerSettings
 from odradek.config.definition import INT_MAX, definitions
 from odradek.model import ConfigurationError
@@ -41,16 +42,15 @@ def write(batches: Iterator["pa.RecordBatch"], options: WriteOptions) -> WriteRe
 
     Raise `OdradekError` for the first batch that is refused, or not acknowledged within `delivery.timeout.ms`.
     """
-    loop = uvloop.new_event_loop()
+    run = loop_thread().run
     writer = _Writer(options)
     try:
         for batch in batches:
             if batch.num_rows:
-                loop.run_until_complete(writer.write(batch))
-        return loop.run_until_complete(writer.finish())
+                run(partial(writer.write, batch))
+        return run(writer.finish)  # type: ignore[no-any-return]
     finally:
-        loop.run_until_complete(writer.close())
-        loop.close()
+        run(writer.close)
 
 
 class _Writer:

@@ -41,10 +41,6 @@ class Group(Protocol):
     def is_deletable(self) -> bool:
         """Return whether the group has no member and no id was given to one that has yet to join."""
 
-    @property
-    def is_unused(self) -> bool:
-        """Return whether the group is deletable and has no record: it may exist for its offsets."""
-
     def subscribed_topics(self) -> frozenset[str] | None:
         """Return the subscribed topics; None if the protocol type is not `consumer` or a subscription is unreadable."""
 

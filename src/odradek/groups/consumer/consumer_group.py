@@ -75,7 +75,6 @@ class ConsumerGroup:
 
     kind: Final = "consumer"
     protocol_type: Final = PROTOCOL_TYPE
-    is_unused: Final = False
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id

@@ -3,7 +3,7 @@
 import pytest
 
 from odradek.assignors import assign
-from odradek.assignors.zookeeper import java_hash
+from odradek.model.java_hash import java_hash
 
 
 def shares(strategy: str, partitions: int, threads: list[str]) -> list[list[int]]:

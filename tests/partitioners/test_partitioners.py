@@ -1,5 +1,6 @@
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from random import Random
 
 import pytest
@@ -11,12 +12,15 @@ from odradek.partitioners import (
     BatchAware,
     ClassicPartitioner,
     ClusterView,
+    LegacyPartitioner,
     RoundRobinPartitioner,
     StickyPartitioner,
     UniformStickyPartitioner,
     create_partitioner,
     partition_for_key,
 )
+
+create = partial(create_partitioner, monotonic=lambda: 0.0)
 
 
 class Topic:
@@ -41,7 +45,7 @@ class EvenOrOdd:
 @pytest.mark.parametrize("name", ["classic", "sticky", "adaptive"])
 def test_a_key_goes_to_its_partition_in_every_generation(name: str) -> None:
     """M2."""
-    partitioner = create_partitioner(name, entropy=Random(1))
+    partitioner = create(name, entropy=Random(1))
     chosen = [partitioner.partition("t", b"key", b"", Topic(7, [1])) for _ in range(5)]
     assert chosen == [partition_for_key(b"key", 7)] * 5
 
@@ -50,7 +54,7 @@ def test_a_key_goes_to_its_partition_in_every_generation(name: str) -> None:
 def test_two_classes_of_kafka_ignore_keys(name: str) -> None:
     """M2."""
     available = [number for number in range(7) if number != partition_for_key(b"key", 7)]
-    partitioner = create_partitioner(name, entropy=Random(1))
+    partitioner = create(name, entropy=Random(1))
     chosen = [partitioner.partition("t", b"key", b"", Topic(7, available)) for _ in range(20)]
     assert set(chosen) <= set(available)
 
@@ -206,7 +210,7 @@ def test_adaptive_without_adapting_chooses_evenly() -> None:
 
 
 def test_adaptive_avoids_partitions_without_a_leader_and_can_ignore_keys() -> None:
-    partitioner = create_partitioner("adaptive", entropy=Random(5), batch_size=1, ignore_keys=True)
+    partitioner = create("adaptive", entropy=Random(5), batch_size=1, ignore_keys=True)
     assert {partitioner.partition("t", bytes([n]), None, Topic(4, [2])) for n in range(30)} == {2}
 
 
@@ -218,37 +222,51 @@ def test_a_batch_size_of_zero_is_refused() -> None:
 def test_names_and_objects_make_partitioners() -> None:
     """M2."""
     own = EvenOrOdd()
-    assert create_partitioner(own, entropy=Random()) is own
+    assert create(own, entropy=Random()) is own
     assert own.partition("t", None, b"abc", Topic(2)) == 1
     for name in PARTITIONER_NAMES:
-        assert create_partitioner(name, entropy=Random(1)).partition("t", None, b"", Topic(2)) in {0, 1}
-    assert isinstance(create_partitioner("sticky", entropy=Random()), BatchAware)
+        assert create(name, entropy=Random(1)).partition("t", None, b"", Topic(2)) in {0, 1}
+    assert isinstance(create("sticky", entropy=Random()), BatchAware)
     assert not isinstance(own, BatchAware)
 
 
 def test_a_partitioner_comes_by_import_path() -> None:
     """M2."""
     for path in ("odradek.partitioners.counting:RoundRobinPartitioner", "odradek.partitioners.RoundRobinPartitioner"):
-        assert isinstance(create_partitioner(path, entropy=Random()), RoundRobinPartitioner)
+        assert isinstance(create(path, entropy=Random()), RoundRobinPartitioner)
+
+
+@pytest.mark.parametrize(
+    ("kafkas", "made"),
+    [
+        ("org.apache.kafka.clients.producer.internals.DefaultPartitioner", StickyPartitioner),
+        ("org.apache.kafka.clients.producer.RoundRobinPartitioner", RoundRobinPartitioner),
+        ("org.apache.kafka.clients.producer.UniformStickyPartitioner", UniformStickyPartitioner),
+        ("kafka.producer.DefaultPartitioner", LegacyPartitioner),
+    ],
+)
+def test_a_partitioner_comes_by_kafkas_class_name(kafkas: str, made: type) -> None:
+    """M2."""
+    assert type(create(kafkas, entropy=Random())) is made
 
 
 @pytest.mark.parametrize("name", ["fair", "no.such.module.Partitioner", "odradek.partitioners.Nobody", ""])
 def test_an_unknown_name_is_refused_and_the_names_are_listed(name: str) -> None:
-    with pytest.raises(ConfigurationError, match="classic, sticky, adaptive, round_robin, uniform_sticky"):
-        create_partitioner(name, entropy=Random())
+    with pytest.raises(ConfigurationError, match="classic, sticky, adaptive, round_robin, uniform_sticky, legacy"):
+        create(name, entropy=Random())
 
 
 @pytest.mark.parametrize("given", [EvenOrOdd, 5, None])
 def test_a_class_and_other_objects_are_no_partitioners(given: object) -> None:
     with pytest.raises(ConfigurationError, match="not an object with a method partition"):
-        create_partitioner(given, entropy=Random())  # type: ignore[arg-type]
+        create(given, entropy=Random())  # type: ignore[arg-type]
 
 
 def test_a_class_by_import_path_that_needs_arguments_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="cannot be created without arguments"):
-        create_partitioner("odradek.partitioners:StickyPartitioner", entropy=Random())
+        create("odradek.partitioners:StickyPartitioner", entropy=Random())
 
 
 def test_a_class_that_is_no_partitioner_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="not an object with a method partition"):
-        create_partitioner("collections:OrderedDict", entropy=Random())
+        create("collections:OrderedDict", entropy=Random())

@@ -14,11 +14,12 @@ from odradek.assignors.interface import (
     sorted_members,
 )
 from odradek.assignors.range_assignor import RangeAssignor
-from odradek.assignors.registry import ASSIGNOR_NAMES, assign, create_assignor
+from odradek.assignors.registry import ASSIGNOR_NAMES, KAFKA_CLASSES, assign, create_assignor
 from odradek.assignors.roundrobin import RoundRobinAssignor
 
 __all__ = [
     "ASSIGNOR_NAMES",
+    "KAFKA_CLASSES",
     "Assignment",
     "Assignor",
     "GroupSubscription",

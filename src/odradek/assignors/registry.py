@@ -26,10 +26,19 @@ _BUILT_IN: Final = {
 }
 """Import paths by name; only some of these modules import NumPy."""
 ASSIGNOR_NAMES: Final = tuple(_BUILT_IN)
+KAFKA_CLASSES: Final = {
+    "org.apache.kafka.clients.consumer.RangeAssignor": "range",
+    "org.apache.kafka.clients.consumer.RoundRobinAssignor": "roundrobin",
+    "org.apache.kafka.clients.consumer.StickyAssignor": "sticky",
+    "org.apache.kafka.clients.consumer.CooperativeStickyAssignor": "cooperative-sticky",
+    "org.apache.kafka.coordinator.group.assignor.UniformAssignor": "uniform",
+    "org.apache.kafka.coordinator.group.assignor.RangeAssignor": "range",
+}
+"""Kafka's class names of assignors → names."""
 
 
 def create_assignor(strategy: str | Assignor) -> Assignor:
-    """Return a new assignor by name, entry point or import path; an assignor object is also accepted.
+    """Return a new assignor by name, Kafka's class name, entry point or import path; an object is also accepted.
 
     Import paths are `package.module:Class` or `package.module.Class`; the class is called without arguments. The
     `assign` of an assignor that is not built in raises `InvalidAssignmentError` for an invalid assignment. Raises
@@ -37,6 +46,7 @@ def create_assignor(strategy: str | Assignor) -> Assignor:
     """
     if not isinstance(strategy, str):
         return _checked(strategy, type(strategy).__name__)
+    strategy = KAFKA_CLASSES.get(strategy, strategy)
     if strategy in _BUILT_IN:
         return _checked(_imported(_BUILT_IN[strategy])(), strategy)
     found = {each.name: each for each in _entry_points()}.get(strategy)

@@ -3,13 +3,10 @@
 Each consumer runs the assignor on what it has read from the metadata tree, so equal inputs must give equal results.
 """
 
-from typing import Final
-
 from odradek.assignors.interface import Assignment, Assignor, GroupSubscription, subscribers_by_topic
 from odradek.assignors.range_assignor import assign_consecutively, range_share
 from odradek.model import TopicPartition
-
-_INT: Final = 1 << 32
+from odradek.model.java_hash import java_hash
 
 
 class ZookeeperRangeAssignor(Assignor):
@@ -53,15 +50,6 @@ class ZookeeperRoundRobinAssignor(Assignor):
         for turn, place in enumerate(sorted(places, key=_order)):
             assignment[threads[turn % len(threads)]].append(place)
         return assignment
-
-
-def java_hash(text: str) -> int:
-    """Return Java's `String.hashCode`, a signed 32-bit integer."""
-    units = text.encode("utf-16-be")
-    value = 0
-    for high, low in zip(units[::2], units[1::2], strict=True):
-        value = (31 * value + (high << 8) + low) % _INT
-    return value - _INT if value >= _INT // 2 else value
 
 
 def _order(place: TopicPartition) -> tuple[int, str, int]:

@@ -44,7 +44,7 @@ odradek consume a --json -e | odradek produce b --json
     "--header", "-H", "headers", multiple=True, metavar="KEY=VALUE", help="A header of every record; may be repeated."
 )
 @click.option("--partition", "-p", type=click.IntRange(min=0), help="The partition of every record.")
-@click.option("--partitioner", metavar="NAME", help="classic, sticky, adaptive, …, or an import path.")
+@click.option("--partitioner", metavar="NAME", help="classic, sticky, adaptive, legacy, …, or an import path.")
 @click.option("--compression", "-z", metavar="CODEC", help="none, gzip, snappy, lz4 or zstd.")
 @click.option("--acks", metavar="N", help="0, 1 or all.")
 @click.option("--lines", "-l", is_flag=True, help="Each line of a FILE is a record, not each FILE.")
@@ -102,7 +102,7 @@ def command(
     settings = client_settings(bootstrap_server, command_config, ProducerSettings, properties)
     settings |= {"compression_type": compression} if compression else {}
     settings |= {"acks": acks} if acks else {}
-    settings |= {"partitioner": partitioner} if partitioner else {}
+    settings |= {"partitioner_class": partitioner} if partitioner else {}
     parse = _parser(
         key=key,
         key_delimiter=unescape(key_delimiter) if key_delimiter is not None else None,

@@ -16,6 +16,7 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 from msgspec import Struct
 
 from odradek.metadata.image import ClusterImage
+from odradek.model.java_hash import positive_java_hash
 
 NO_PRODUCER: Final = -1
 
@@ -121,16 +122,7 @@ class RecordCodec(Protocol[RecordT]):
 
 def partition_for(key: str, partition_count: int) -> int:
     """Return the partition of the internal topic for `key`: Java's `abs(key.hashCode()) % count`."""
-    return _java_hash(key) % partition_count
+    return _hash_of_key(key) % partition_count
 
 
-@lru_cache(maxsize=4096)
-def _java_hash(key: str) -> int:
-    """Return Java's `abs(key.hashCode())`; 0 for `Integer.MIN_VALUE`, as Kafka does."""
-    utf16 = key.encode("utf-16-be", "surrogatepass")
-    code = 0
-    for high, low in zip(utf16[::2], utf16[1::2], strict=True):
-        code = (code * 31 + (high << 8 | low)) & 0xFFFFFFFF
-    if code >= 0x80000000:
-        code = 0x100000000 - code
-    return 0 if code == 0x80000000 else code
+_hash_of_key = lru_cache(maxsize=4096)(positive_java_hash)

@@ -1,5 +1,6 @@
 """`create_partitioner` creates a partitioner by name or import path."""
 
+from collections.abc import Callable
 from importlib import import_module
 from random import Random
 from typing import Final, cast
@@ -8,28 +9,40 @@ from odradek.model import ConfigurationError
 from odradek.partitioners.adaptive import DEFAULT_BATCH_SIZE, AdaptivePartitioner
 from odradek.partitioners.counting import ClassicPartitioner, RoundRobinPartitioner
 from odradek.partitioners.interface import Partitioner
+from odradek.partitioners.legacy import DEFAULT_REFRESH_MS, LegacyPartitioner
 from odradek.partitioners.sticky import StickyPartitioner, UniformStickyPartitioner
 
-PARTITIONER_NAMES: Final = ("classic", "sticky", "adaptive", "round_robin", "uniform_sticky")
+PARTITIONER_NAMES: Final = ("classic", "sticky", "adaptive", "round_robin", "uniform_sticky", "legacy")
+_KAFKA_CLASSES: Final = {
+    "org.apache.kafka.clients.producer.internals.DefaultPartitioner": "sticky",
+    "org.apache.kafka.clients.producer.RoundRobinPartitioner": "round_robin",
+    "org.apache.kafka.clients.producer.UniformStickyPartitioner": "uniform_sticky",
+    "kafka.producer.DefaultPartitioner": "legacy",
+}
+"""Kafka's class names of partitioners → names. DefaultPartitioner was `classic` until Kafka 2.3."""
 
 
 def create_partitioner(
     partitioner: str | Partitioner,
     *,
     entropy: Random,
+    monotonic: Callable[[], float],
     batch_size: int = DEFAULT_BATCH_SIZE,
     ignore_keys: bool = False,
     adaptive: bool = True,
+    refresh_ms: int = DEFAULT_REFRESH_MS,
 ) -> Partitioner:
-    """Return the partitioner with a name or import path, or `partitioner` itself if it is an object.
+    """Return a partitioner by name, Kafka's class name or import path, or `partitioner` itself if it is an object.
 
     An import path is `package.module:NAME` or `package.module.NAME`; a class is called without arguments.
     `batch_size`, `ignore_keys` (`partitioner.ignore.keys`) and `adaptive` (`partitioner.adaptive.partitioning.enable`)
-    are for the partitioner `adaptive` only. Raises `ConfigurationError` for an unknown name, a class that needs
-    arguments, and an object that is not a partitioner.
+    are for the partitioner `adaptive` only, `monotonic` (seconds) and `refresh_ms`
+    (`topic.metadata.refresh.interval.ms`) for `legacy`. Raises `ConfigurationError` for an unknown name, a class that
+    needs arguments, and an object that is not a partitioner.
     """
     if not isinstance(partitioner, str):
         return _checked(partitioner, repr(partitioner))
+    partitioner = _KAFKA_CLASSES.get(partitioner, partitioner)
     if partitioner == "adaptive":
         return AdaptivePartitioner(entropy=entropy, batch_size=batch_size, ignore_keys=ignore_keys, adaptive=adaptive)
     if partitioner == "classic":
@@ -40,6 +53,8 @@ def create_partitioner(
         return UniformStickyPartitioner(entropy=entropy)
     if partitioner == "round_robin":
         return RoundRobinPartitioner()
+    if partitioner == "legacy":
+        return LegacyPartitioner(entropy=entropy, monotonic=monotonic, refresh_ms=refresh_ms)
     return _imported(partitioner)
 
 

@@ -232,7 +232,8 @@ KAFKA_4: dict[str, Any] = {
 """Kafka's keys that a consumer has, with Kafka's defaults."""
 ABSENT = [
     "auto.include.jmx.reporter", "client.dns.lookup", "config.providers", "connections.max.idle.ms",
-    "enable.metrics.push", "interceptor.classes", "key.deserializer", "metadata.recovery.rebootstrap.trigger.ms",
+    "enable.metrics.push", "heartbeat.frequency",
+    "interceptor.classes", "key.deserializer", "metadata.recovery.rebootstrap.trigger.ms",
     "metadata.recovery.strategy", "metric.reporters", "metrics.num.samples", "metrics.recording.level",
     "metrics.sample.window.ms", "receive.buffer.bytes", "sasl.jaas.config", "sasl.mechanism", "security.providers",
     "send.buffer.bytes", "share.acknowledgement.mode", "socket.connection.setup.timeout.max.ms",

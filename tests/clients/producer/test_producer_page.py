@@ -54,7 +54,7 @@ def test_the_partitioner_keeps_the_first_partition_for_urgent_records(seed: int)
 
 def test_the_partitioner_can_be_chosen_by_its_import_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(odradek.partitioners, "UrgentFirst", example("class UrgentFirst")["UrgentFirst"], raising=False)
-    made = create_partitioner("odradek.partitioners:UrgentFirst", entropy=Random())
+    made = create_partitioner("odradek.partitioners:UrgentFirst", entropy=Random(), monotonic=lambda: 0.0)
     assert type(made).__name__ == "UrgentFirst"
 
 

@@ -54,7 +54,6 @@ ABSENT = [
     "metrics.num.samples",
     "metrics.recording.level",
     "metrics.sample.window.ms",
-    "partitioner.class",
     "receive.buffer.bytes",
     "sasl.jaas.config",
     "sasl.mechanism",
@@ -77,7 +76,9 @@ def test_defaults_are_kafkas() -> None:
         "bootstrap.servers",
         "client.id",
         "default.api.timeout.ms",
+        "partitioner.class",
         "receive.message.max.bytes",
+        "topic.metadata.refresh.interval.ms",
     }
     assert {name: keys[name].default for name in keys.keys() - ours} == KAFKA_DEFAULTS
 
@@ -98,6 +99,7 @@ def test_a_key_of_kafkas_that_is_absent_is_refused_with_the_reason(key: str) -> 
         ({"buffer_memry": 5}, "did you mean buffer_memory"),
         ({"compression_gzip_level": 0}, "compression.gzip.level cannot be 0"),
         ({"compression_zstd_level": 23}, "at most 22"),
+        ({"partitioner": "sticky", "partitioner_class": "sticky"}, "the same: give one of them"),
         ({"partitioner": "roundrobin"}, "unknown partitioner 'roundrobin': use one of classic, sticky, adaptive"),
         ({"security_protocol": "SSL"}, "security.protocol is one of PLAINTEXT"),
     ],

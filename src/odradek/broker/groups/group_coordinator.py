@@ -11,7 +11,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final
 
-from odradek.assignors import ASSIGNOR_NAMES, create_assignor
+from odradek.assignors import ASSIGNOR_NAMES, KAFKA_CLASSES, create_assignor
 from odradek.broker.cooperation import cooperatively
 from odradek.broker.coordinators.coordinator_context import CoordinatorState
 from odradek.broker.coordinators.runtime import CoordinatorKind, CoordinatorRuntime, LeaderPartitions
@@ -51,10 +51,6 @@ _MAX_LOGGED_MEMBERS: Final = 10
 """Limit of member ids in a log line."""
 _MAY_HAVE_NO_GROUP_ID: Final = (CommitRequest, FetchOffsetsRequest, DescribeRequest, DeleteGroupRequest)
 """Requests that Kafka accepts with an empty group id: old clients commit to that group, tools show and delete it."""
-_KAFKAS_ASSIGNORS: Final = {
-    "org.apache.kafka.coordinator.group.assignor.UniformAssignor": "uniform",
-    "org.apache.kafka.coordinator.group.assignor.RangeAssignor": "range",
-}
 _NO_OVERRIDES: Final[Mapping[str, str]] = MappingProxyType({})
 _log = logging.getLogger("odradek.groups")
 
@@ -245,7 +241,7 @@ def _check_assignors(names: Sequence[str]) -> None:
     """Raise `ConfigurationError` if there is no assignor or an unknown one. Built-in ones are not imported yet."""
     try:
         for name in names:
-            if name not in ASSIGNOR_NAMES and name not in _KAFKAS_ASSIGNORS:
+            if name not in ASSIGNOR_NAMES and name not in KAFKA_CLASSES:
                 create_assignor(name)
     except ValueError as error:
         raise ConfigurationError(f"group.consumer.assignors: {error}") from error
@@ -256,8 +252,7 @@ def _check_assignors(names: Sequence[str]) -> None:
 @lru_cache(maxsize=16)
 def _server_assignors(names: tuple[str, ...]) -> Mapping[str, ServerAssignor]:
     """Return the assignors of `group.consumer.assignors`, by their protocol names."""
-    assignors = (create_assignor(_KAFKAS_ASSIGNORS.get(name, name)) for name in names)
-    return {each.name: each for each in assignors}
+    return {each.name: each for each in map(create_assignor, names)}
 
 
 def _settings_of_group(config: BrokerConfig, group_id: str, overrides: Mapping[str, str]) -> ConsumerGroupSettings:

@@ -21,6 +21,7 @@ _SHARE_GROUPS = "there are no share groups"
 _ABSENT_KEYS: Final = {
     "key.deserializer": "pass a function as Consumer(key_deserializer=...)",
     "value.deserializer": "pass a function as Consumer(value_deserializer=...)",
+    "heartbeat.frequency": "its successor is heartbeat.interval.ms, the time between two heartbeats",
     "interceptor.classes": "pass objects as Consumer(interceptors=...)",
     "config.providers": "values are not looked up elsewhere: pass them",
     "share.acknowledgement.mode": _SHARE_GROUPS,

@@ -45,15 +45,16 @@ class Producer:
             print((await delivered).offset)
 
     Settings are Kafka's, with `_` for `.` (`odradek.clients.producer.settings`). `partitioner` is a name, an import
-    path or an object (`odradek.partitioners`). Without serializers, keys and values are bytes. By default the producer
-    is idempotent. Raises `ConfigurationError` for unknown settings and invalid values.
+    path or an object (`odradek.partitioners`); names may also come as `partitioner_class`. Without serializers, keys
+    and values are bytes. By default the producer is idempotent. Raises `ConfigurationError` for unknown settings and
+    invalid values.
     """
 
     def __init__(
         self,
         bootstrap_servers: str | Iterable[str] = "localhost:9092",
         *,
-        partitioner: str | Partitioner = "adaptive",
+        partitioner: str | Partitioner | None = None,
         key_serializer: Serializer | None = None,
         value_serializer: Serializer | None = None,
         interceptors: Sequence[ProducerInterceptor] = (),
@@ -61,14 +62,18 @@ class Producer:
         **settings: object,
     ) -> None:
         self._settings = producer_settings(settings | {"bootstrap_servers": addresses_of(bootstrap_servers)})
+        if partitioner is not None and "partitioner_class" in settings:
+            raise ConfigurationError("partitioner and partitioner_class are the same: give one of them")
         self._runtime = runtime or system_runtime()
         self._placer = RecordPlacer(
             create_partitioner(
-                partitioner,
+                self._settings.partitioner_class if partitioner is None else partitioner,
                 entropy=self._runtime.entropy,
+                monotonic=self._runtime.clock.monotonic,
                 batch_size=max(self._settings.batch_size, 1),
                 ignore_keys=self._settings.partitioner_ignore_keys,
                 adaptive=self._settings.partitioner_adaptive_partitioning_enable,
+                refresh_ms=self._settings.topic_metadata_refresh_interval_ms,
             )
         )
         self._key_serializer = _checked_serializer("key_serializer", key_serializer)

@@ -15,7 +15,6 @@ _TRANSACTIONS = "this producer has no transactions yet"
 _ABSENT_KEYS = {
     "key.serializer": "pass a function as Producer(key_serializer=...)",
     "value.serializer": "pass a function as Producer(value_serializer=...)",
-    "partitioner.class": "pass a name, an import path or an object as Producer(partitioner=...)",
     "interceptor.classes": "pass objects as Producer(interceptors=...)",
     "metadata.max.idle.ms": "topics stay in the metadata until the producer is closed",
     "transactional.id": _TRANSACTIONS,
@@ -64,6 +63,17 @@ class ProducerSettings(ClientSettings):
     max_request_size: int = integer("max.request.size", 1 << 20, "Bytes of a request, and of a record.", minimum=1)
     allow_auto_create_topics: bool = boolean(
         "allow.auto.create.topics", True, "Whether brokers may create a topic at its first use (librdkafka's key)."
+    )
+    partitioner_class: str = text(
+        "partitioner.class",
+        "adaptive",
+        "The rule that chooses partitions: a name, a class of Kafka's, or an import path.",
+    )
+    topic_metadata_refresh_interval_ms: int = integer(
+        "topic.metadata.refresh.interval.ms",
+        600_000,
+        "How long `legacy` keeps the partition of records without a key (Kafka 0.8's key).",
+        minimum=0,
     )
     partitioner_ignore_keys: bool = boolean("partitioner.ignore.keys", False, "Whether `adaptive` ignores keys.")
     partitioner_adaptive_partitioning_enable: bool = boolean(

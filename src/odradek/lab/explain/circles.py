@@ -2,11 +2,11 @@
 
 from odradek.assignors import GroupSubscription, sorted_members
 from odradek.assignors.interface import subscribers_by_topic
-from odradek.assignors.zookeeper import java_hash
 from odradek.lab.case import Case
 from odradek.lab.explain.explanation import Explanation, names
 from odradek.lab.runs import Run, subscriptions, thread_subscriptions
 from odradek.model import TopicPartition
+from odradek.model.java_hash import java_hash
 
 
 def explain_roundrobin(case: Case, run: Run, partition: TopicPartition) -> Explanation:

@@ -306,6 +306,16 @@ def test_clients_that_were_not_closed_end_with_the_interpreter_without_a_warning
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "end\n", "")
 
 
+def test_a_blocking_producer_that_was_not_closed_flushes_when_the_interpreter_ends(kafka: Any, topic: str) -> None:
+    script = (
+        "p = Producer(servers, linger_ms=3_600_000, delivery_timeout_ms=7_200_000).start(); p.send(sys.argv[2], b'v')"
+    )
+    ended = python(script, kafka.bootstrap_servers, topic, options=("-W", "error"))
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+    with kafka.simple_consumer() as consumer:
+        assert sum(consumer.end_offsets([(topic, 0), (topic, 1)]).values()) == 1
+
+
 def test_a_client_is_refused_after_a_fork_and_the_fork_may_have_its_own(kafka: Any, topic: str) -> None:
     """M12: the thread of the loop is not in the new process."""
     script = """

@@ -23,6 +23,11 @@ def test_refused_calls_explain_themselves(seed: int) -> None:
         consumer.seek(T0, 0)
     with pytest.raises(ConfigurationError, match="unknown assignor"):
         world.consumer("reader", partition_assignment_strategy="unfair")
+    for address in ("localhost:9092", "[::1]:9092,b:9092"):
+        with pytest.raises(
+            ConfigurationError, match=r"is an address, but the arguments are topics: Consumer\('topic', boot"
+        ):
+            world.consumer("reader", address)
     with pytest.raises(ConfigurationError, match="heartbeat_interval_ms"):
         world.consumer("reader", heartbeat_interval_ms=5, session_timeout_ms=5)
 

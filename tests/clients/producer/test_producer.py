@@ -335,8 +335,8 @@ def test_flush_waits_for_everything_that_was_sent_so_far(simulation: Simulation,
     play(simulation, broker, log, scene, linger_ms=60_000, delivery_timeout_ms=200_000)
 
 
-def test_after_an_error_in_its_block_a_producer_closes_without_waiting(
-    simulation: Simulation, broker: Any, new_log: Any
+def test_after_an_error_in_its_block_a_producer_closes_without_waiting_and_logs_what_is_lost(
+    simulation: Simulation, broker: Any, new_log: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> None:
         broker.topics["t"] = {0: 0}
@@ -349,6 +349,25 @@ def test_after_an_error_in_its_block_a_producer_closes_without_waiting(
     with pytest.raises(ValueError, match="the application"):
         simulation.run(main())
     assert simulation.clock.elapsed_s < 5.0
+    assert caplog.messages == ["The producer was closed with undelivered records: 1, of topics t"]
+
+
+def test_a_producer_that_is_dropped_with_undelivered_records_warns(
+    simulation: Simulation, broker: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        broker.topics["t"] = {0: 0}
+        broker.topics["u"] = {0: 0}
+        await broker.start()
+        producer = await Producer(broker.address, runtime=simulation.runtime("client")).start()
+        for topic in ("u", "t", "t"):
+            await producer.send(topic, b"v")
+        with pytest.warns(ResourceWarning, match=r"not closed: use it in .* Undelivered records: 3, of topics t, u$"):
+            del producer
+
+    simulation.run(main())
+    (line,) = caplog.messages
+    assert line.endswith("Undelivered records: 3, of topics t, u")
 
 
 def test_a_topic_that_is_not_created_in_time_is_an_error(simulation: Simulation, broker: Any, new_log: Any) -> None:

@@ -36,8 +36,8 @@ from odradek.clients.consumer.subscription_state import ConsumerRecord
 from odradek.clients.group_offsets import OffsetAndMetadata
 from odradek.clients.offsets import OffsetAndTimestamp
 from odradek.clients.producer.interceptors import ProducerInterceptor
-from odradek.clients.producer.producer import Serializer
 from odradek.clients.producer.producer_batch import RecordMetadata
+from odradek.clients.producer.serializers import Serializer
 from odradek.clients.simple_consumer import Fetched, Partition, PartitionLeader
 from odradek.config.altering import Alteration
 from odradek.model.errors import KafkaError
@@ -206,7 +206,7 @@ class Producer:
         self,
         bootstrap_servers: str | Iterable[str] = "localhost:9092",
         *,
-        partitioner: str | Partitioner = "adaptive",
+        partitioner: str | Partitioner | None = None,
         key_serializer: Serializer | None = None,
         value_serializer: Serializer | None = None,
         interceptors: Sequence[ProducerInterceptor] = ...,

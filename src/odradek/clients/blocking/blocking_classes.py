@@ -47,9 +47,8 @@ class BlockingClient:
 
     def start(self) -> Self:
         """Connect to the cluster; `with` calls this."""
-        # At the interpreter's exit, close as after an error, which does not wait for a flush.
-        closing = partial(self._on_loop, self._client.__aexit__, SystemExit, SystemExit(), None)
-        self._thread.on_exit(id(self._client), closing)
+        # At the interpreter's exit, a producer flushes and a consumer leaves its group.
+        self._thread.on_exit(id(self._client), partial(self._on_loop, self._client.__aexit__, None, None, None))
         self._run(self._client.start)
         return self
 

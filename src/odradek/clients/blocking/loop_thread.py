@@ -22,7 +22,7 @@ import uvloop
 T = TypeVar("T")
 
 _EXIT_TIMEOUT_S: Final = 5.0
-"""The time limit for closing open clients at the interpreter's exit, for instance to leave their groups."""
+"""The time limit for closing open clients at the interpreter's exit, to flush and to leave their groups."""
 
 _SIGNAL_CHECK_S: Final = 0.25
 """The longest single wait: a signal that arrives just before a wait does not interrupt that wait."""

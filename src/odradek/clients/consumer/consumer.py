@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 from types import TracebackType
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("odradek.clients")
 T = TypeVar("T")
+_ADDRESS = re.compile(r":\d+(,|$)")
 _NOT_STARTED = "the consumer is not started: use it in an `async with` block (`with`, if it is a blocking one)"
 _CLOSED = "the consumer was closed: create another one"
 _NO_GROUP = "offsets are kept in a group: start the consumer with a group_id"
@@ -74,6 +76,12 @@ class Consumer:
         runtime: Runtime | None = None,
         **settings: object,
     ) -> None:
+        for topic in topics:
+            if isinstance(topic, str) and _ADDRESS.search(topic):
+                raise ConfigurationError(
+                    f"{topic!r} is an address, but the arguments are topics: Consumer('topic', "
+                    f"bootstrap_servers={topic!r})"
+                )
         given = settings | {"bootstrap_servers": addresses_of(bootstrap_servers), "group_id": group_id}
         self._settings = consumer_settings(given)
         self._runtime = runtime or system_runtime()

@@ -1,7 +1,9 @@
 """`Producer`, the public class: send, flush and close."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import logging
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -14,6 +16,7 @@ from odradek.clients.producer.placement import RecordPlacer
 from odradek.clients.producer.producer_batch import ProducerBatch, RecordMetadata
 from odradek.clients.producer.record_accumulator import RecordAccumulator
 from odradek.clients.producer.sender import Sender
+from odradek.clients.producer.serializers import Serializer, checked_serializer, serialized
 from odradek.clients.producer.settings import producer_settings
 from odradek.model import (
     ConfigurationError,
@@ -31,8 +34,7 @@ from odradek.runtime import Runtime, system_runtime
 if TYPE_CHECKING:
     from odradek.clients.producer.arrow import ArrowRows, SentRows
 
-Serializer = Callable[[Any], bytes | None]
-"""Returns the bytes of a key or value; it is not called for None, which is sent as null."""
+_log = logging.getLogger("odradek.clients")
 _BYTES: Final[tuple[type[Any], ...]] = (bytes, bytearray, memoryview)
 _LATEST_MS: Final = (1 << 63) - 1
 
@@ -76,8 +78,8 @@ class Producer:
                 refresh_ms=self._settings.topic_metadata_refresh_interval_ms,
             )
         )
-        self._key_serializer = _checked_serializer("key_serializer", key_serializer)
-        self._value_serializer = _checked_serializer("value_serializer", value_serializer)
+        self._key_serializer = checked_serializer("key_serializer", key_serializer)
+        self._value_serializer = checked_serializer("value_serializer", value_serializer)
         self._interceptors = Interceptors(interceptors) if interceptors else None
         self._cluster = self._new_cluster()
         self._metrics = ProducerMetrics()
@@ -113,6 +115,14 @@ class Producer:
                 self._cluster, self._settings, self._accumulator, self._placer, self._metrics, self._estimator
             )
         return self
+
+    def __del__(self) -> None:
+        # After an invalid setting, there is no sender yet.
+        if getattr(self, "_sender", None) is not None and (undelivered := self._accumulator.undelivered()):
+            advice = "use it in an `async with` block, or await its close()"
+            message = f"A producer was not closed: {advice}. Undelivered records: {undelivered}"
+            _log.warning(message)
+            warnings.warn(message, ResourceWarning, stacklevel=1, source=self)
 
     async def send(
         self,
@@ -278,9 +288,9 @@ class Producer:
             blocked_until = self._block_deadline()
             await self._wait_on_metadata(topic, partition, blocked_until)
         if self._key_serializer is not None and key is not None:
-            key = _serialized("key_serializer", self._key_serializer, topic, key)
+            key = serialized("key_serializer", self._key_serializer, topic, key)
         if self._value_serializer is not None and value is not None:
-            value = _serialized("value_serializer", self._value_serializer, topic, value)
+            value = serialized("value_serializer", self._value_serializer, topic, value)
         size = self._ensure_valid_record_size(topic, key, value, headers)
         timestamp = self._runtime.clock.now_ms() if timestamp_ms is None else _valid_timestamp(timestamp_ms)
         if not self._accumulator.has_memory(size):
@@ -456,22 +466,6 @@ def _on_open_loop(sender: Sender) -> Sender:
 
 def _closed() -> UnavailableError:
     return UnavailableError("the producer was closed before the record was delivered")
-
-
-def _checked_serializer(name: str, serializer: Serializer | None) -> Serializer | None:
-    if serializer is not None and not callable(serializer):
-        raise ConfigurationError(f"{name} is a function that returns bytes, not {serializer!r}")
-    return serializer
-
-
-def _serialized(name: str, serializer: Serializer, topic: str, content: Any) -> bytes | None:
-    try:
-        return serializer(content)
-    except Exception as error:
-        raise KafkaError(
-            ErrorCode.invalid_record,
-            f"{name} failed for a record of topic {topic!r}: {type(error).__name__}: {error}",
-        ) from error
 
 
 def _valid_timestamp(timestamp_ms: int) -> int:

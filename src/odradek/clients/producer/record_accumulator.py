@@ -21,6 +21,8 @@ from odradek.protocol.batches.records import BatchBuilder, Headers
 
 TIMER_SLACK_S: Final = 0.001
 """The resolution of the event loop's timers (uvloop): batches that are due within this time are sent now."""
+_MAX_NAMED_TOPICS: Final = 10
+"""Limit of topics in a log line."""
 
 
 class PartitionQueue:
@@ -81,6 +83,15 @@ class RecordAccumulator:
         self._estimator = estimator
         self._on_acknowledgement = on_acknowledgement
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    def undelivered(self) -> str:
+        """Describe the records that are not delivered, such as `3, of topics a, b`; empty if there are none."""
+        topics = sorted({batch.partition.topic for batch in self.incomplete})
+        if not topics:
+            return ""
+        more = f" and {len(topics) - _MAX_NAMED_TOPICS} more" if len(topics) > _MAX_NAMED_TOPICS else ""
+        count = sum(batch.count for batch in self.incomplete)
+        return f"{count:,}, of topics {', '.join(topics[:_MAX_NAMED_TOPICS])}{more}"
 
     # ---- memory -------------------------------------------------------------------------------------------------
 

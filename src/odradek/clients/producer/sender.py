@@ -78,8 +78,10 @@ class Sender:
             self._scheduled = self.loop.call_soon(self._run_once)
 
     def close(self, error: OdradekError) -> None:
-        """Stop, and fail all batches."""
+        """Stop, and fail all batches, whose number is logged."""
         self._closed = True
+        if undelivered := self._accumulator.undelivered():
+            _log.warning("The producer was closed with undelivered records: %s", undelivered)
         for handle in (self._scheduled, self._timer):
             if handle is not None:
                 handle.cancel()

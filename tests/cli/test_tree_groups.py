@@ -117,11 +117,11 @@ def test_a_group_is_shown_with_its_consumers_owners_and_offsets(at: tuple[str, .
     with living(zookeeper_member(at[1])):
         shown = odradek("tree", "living", *at[:2])
         assert "owned × 2" in shown.stdout
-        assert [line.split()[-1] for line in shown.stdout.splitlines()[-2:]] == ["c1-0", "c1-1"]
+        assert [line.split()[-1] for line in shown.stdout.splitlines()[-2:]] == ["living_c1-0", "living_c1-1"]
         found = json.loads(odradek("tree", "living", *at[:2], "--json").stdout)
-        assert found["members"] == [{"consumer_id": "c1", "subscription": {"owned": 2}, "pattern": "static"}]
+        assert found["members"] == [{"consumer_id": "living_c1", "subscription": {"owned": 2}, "pattern": "static"}]
         refused = odradek("migrate", "living", "--to", "kafka", *at, fails=1)
-        assert "has consumers in the tree: c1" in refused.output
+        assert "has consumers in the tree: living_c1" in refused.output
 
 
 def test_offsets_move_to_kafka_and_back(at: tuple[str, ...], group: str) -> None:

@@ -21,6 +21,8 @@ CLASSES: Final = {
     "Consumer": "odradek.clients.consumer.consumer",
     "Producer": "odradek.clients.producer.producer",
     "SimpleConsumer": "odradek.clients.simple_consumer",
+    "KafkaStream": "odradek.clients.zookeeper_consumer.streams",
+    "ZookeeperConsumer": "odradek.clients.zookeeper_consumer.consumer",
 }
 VALUES: Final = {"SentRows": "odradek.clients.producer.arrow"}
 """Named tuples with futures."""
@@ -61,7 +63,7 @@ def stub() -> str:
     """Return the file's text."""
     imports: dict[str, str] = {}
     bodies = [_class(name, module, imports) for name, module in (VALUES | CLASSES).items()]
-    names = sorted(set(CLASSES) - {"GenerationReader"})
+    names = sorted(set(CLASSES) - {"GenerationReader", "KafkaStream"})
     text = "\n".join([_HEAD, *sorted(set(imports.values())), "", *bodies, f"__all__ = {names!r}"])
     for arguments in (["check", "--select", "I,F401", "--fix", "--quiet"], ["format", "--quiet"]):
         ruff = [str(Path(sys.executable).with_name("ruff")), *arguments, "--stdin-filename", str(PATH), "-"]

@@ -38,12 +38,14 @@ def test_the_types_are_those_of_the_asynchronous_clients() -> None:
     assert stub() == PATH.read_text(), "the clients have changed: run `python tests/clients/blocking_stubs.py`"
 
 
-@pytest.mark.parametrize("name", sorted(set(CLASSES) - {"GenerationReader"}))
+@pytest.mark.parametrize("name", sorted(set(CLASSES) - {"GenerationReader", "KafkaStream"}))
 def test_each_public_method_is_there_with_its_signature_and_docstring(name: str) -> None:
     asynchronous, made = getattr(clients, name), getattr(blocking, name)
     assert made.__name__ == name
     assert "async with" not in made.__doc__
-    for method in (each for each in dir(asynchronous) if not each.startswith("_")):
+    for method, _ in inspect.getmembers(asynchronous, inspect.isfunction):
+        if method.startswith("_"):
+            continue
         original, blocks = getattr(asynchronous, method), getattr(made, method)
         if isinstance(original, property):
             assert (blocks.__doc__, type(blocks)) == (original.__doc__, property)

@@ -141,12 +141,12 @@ def test_the_tree_shows_owners_and_offsets_and_a_consumer_that_is_interrupted_le
     sent = produce(broker, 0, 5)
     eventually(lambda: values(*readers) == sent)
     shown = odradek("metadata", "ls", "-r", f"/consumers/{GROUP}", "--metadata", url)
-    for path in ("ids/c1", "owners/t/3", "offsets/t/3"):
+    for path in ("ids/readers_c1", "owners/t/3", "offsets/t/3"):
         assert f"/consumers/{GROUP}/{path}" in shown
-    assert "c1-0" in odradek("metadata", "get", f"/consumers/{GROUP}/owners/t/3", "--metadata", url)
+    assert "readers_c1-0" in odradek("metadata", "get", f"/consumers/{GROUP}/owners/t/3", "--metadata", url)
     readers[0].end(signal.SIGINT)
     left = odradek("metadata", "ls", "-r", f"/consumers/{GROUP}", "--metadata", url)
-    assert "ids/c1" not in left, "it has left at once"
+    assert "ids/readers_c1" not in left, "it has left at once"
     assert "owners/t/" not in left
     assert "offsets/t/3" in left
 
@@ -161,11 +161,11 @@ def test_zkcli_shows_the_published_nodes(
     sent = produce(broker, 0, 5)
     eventually(lambda: values(*readers) == sent)
     chroot = "/" + url.rpartition("/")[2]
-    registration = zkcli(zookeeper, f"get -s {chroot}/consumers/{GROUP}/ids/c1")
+    registration = zkcli(zookeeper, f"get -s {chroot}/consumers/{GROUP}/ids/readers_c1")
     (found,) = [json.loads(line) for line in registration.splitlines() if line.startswith("{")]
     assert (found["version"], found["subscription"], found["pattern"]) == (1, {"t": 1}, "static")
     claim = zkcli(zookeeper, f"get -s {chroot}/consumers/{GROUP}/owners/t/3")
-    assert "c1-0" in claim.splitlines()
+    assert "readers_c1-0" in claim.splitlines()
     sessions = {re.search(r"ephemeralOwner = (0x[0-9a-f]+)", each)[1] for each in (registration, claim)}  # type: ignore[index]
     assert len(sessions) == 1
     assert sessions != {"0x0"}, "both are the consumer's, and end with its session"
@@ -200,7 +200,7 @@ def test_a_rebalance_goes_on_when_zookeeper_has_died_and_is_back(
         eventually(lambda: values(*readers) == sent, within_s=60)
         eventually(lambda: len(znodes.get_children(f"/consumers/{GROUP}/owners/t")) == PARTITIONS)
         # A session that ended meanwhile costs another rebalance, in which a partition may have no owner.
-        eventually(lambda: owners(znodes) == [b"c1-0", b"c1-0", b"c2-0", b"c2-0"], within_s=60)
+        eventually(lambda: owners(znodes) == [b"readers_c1-0"] * 2 + [b"readers_c2-0"] * 2, within_s=60)
     finally:
         znodes.stop()
         znodes.close()

@@ -8,7 +8,7 @@ import pytest
 from zookeeper_world import Scenario
 
 from odradek.clients.zookeeper_consumer import TopicFilter, ZookeeperConsumer
-from odradek.groups.zookeeper.registration import ThreadCounts, new_consumer_id, thread_id
+from odradek.groups.zookeeper.registration import ThreadCounts, thread_id, unique_name
 from odradek.model import ConfigurationError, OdradekError
 from odradek.stores import MemoryStore
 from odradek.testing.world import World
@@ -109,6 +109,8 @@ def test_wrong_settings_are_refused_before_anything_starts(settings: dict[str, A
 
 def test_an_id_is_as_kafka_0_8_made_it() -> None:
     """SPEC 4: group, host, time, and the first eight hexadecimal digits of a UUID; a thread's number follows."""
-    made = new_consumer_id("readers", "host", 1_700_000_000_000, UUID("0123abcd-4567-89ab-cdef-0123456789ab"))
-    assert made == "readers_host-1700000000000-0123abcd"
-    assert thread_id(made, 1) == "readers_host-1700000000000-0123abcd-1"
+    made = unique_name("host", 1_700_000_000_000, UUID("0123abcd-4567-89ab-cdef-0123456789ab"))
+    assert made == "host-1700000000000-0123abcd"
+    assert ZookeeperConsumer(group_id="readers").consumer_id.startswith("readers_")
+    assert ZookeeperConsumer(group_id="readers", consumer_id="alpha").consumer_id == "readers_alpha"
+    assert thread_id("readers_alpha", 1) == "readers_alpha-1"

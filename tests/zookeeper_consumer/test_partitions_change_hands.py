@@ -254,7 +254,7 @@ def test_a_consumer_whose_rebalance_crashes_leaves_its_group(play: Play, monkeyp
             third = await Reader(world, "c3", {"t": 1}).start()
             await expect(lambda: first.consumer.state is State.CLOSED)
         await expect(lambda: second.owned == {0})
-        assert await MemoryStore(world.tree).children(f"/consumers/{GROUP}/ids") == ["c2", "c3"]
+        assert await MemoryStore(world.tree).children(f"/consumers/{GROUP}/ids") == ["readers_c2", "readers_c3"]
         with pytest.raises(RuntimeError, match="a fault of the program"):
             await anext(first.streams[0])
         for reader in (first, second, third):

@@ -58,14 +58,14 @@ def test_the_tree_shows_ids_owners_and_offsets_as_published(play: Play) -> None:
         await world.create_topic("t", 2)
         reader = await Reader(world, "c1", {"t": 2}).start()
         tree = MemoryStore(world.tree)
-        ids = f"/consumers/{GROUP}/ids/c1"
+        ids = f"/consumers/{GROUP}/ids/{GROUP}_c1"
         node = await tree.get(ids)
         assert node is not None
         assert node.owner == reader.store.session_id, "it is ephemeral"
         known = ConsumerNode.decode(ids, node.data)
         assert (known.subscription, known.pattern) == ({"t": 2}, "static")
         owners_of = [await tree.get(f"/consumers/{GROUP}/owners/t/{number}") for number in range(2)]
-        assert [each and each.data for each in owners_of] == [b"c1-0", b"c1-1"]
+        assert [each and each.data for each in owners_of] == [b"readers_c1-0", b"readers_c1-1"]
         await produce(world, "t", (0, b"a"), (0, b"b"), (1, b"c"))
         await expect(lambda: len(reader.read) == 3)
         await reader.consumer.commit_offsets()
@@ -188,7 +188,7 @@ def test_roundrobin_of_unequal_streams_is_refused(play: Play) -> None:
         reader = Reader(
             world, "c", {"a": 1, "b": 2}, partition_assignment_strategy="zookeeper-roundrobin", rebalance_backoff_ms=1
         )
-        with pytest.raises(RebalanceFailedError, match="a has c-0, but b has c-0, c-1"):
+        with pytest.raises(RebalanceFailedError, match="a has readers_c-0, but b has readers_c-0, readers_c-1"):
             await reader.start()
         await reader.stop()
 
@@ -205,7 +205,7 @@ def test_a_second_consumer_with_the_same_id_is_refused(play: Play) -> None:
         await world.create_topic("t")
         first = await Reader(world, "c", {"t": 1}).start()
         second = Reader(world, "c", {"t": 1}, rebalance_backoff_ms=1)
-        with pytest.raises(RebalanceFailedError, match="has another consumer c: choose another"):
+        with pytest.raises(RebalanceFailedError, match="has another consumer readers_c: choose another"):
             await second.start()
         await second.stop()
         assert first.owned == {0}

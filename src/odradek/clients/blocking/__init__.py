@@ -15,7 +15,7 @@ from typing import Any
 
 from odradek.clients.blocking.blocking_classes import blocking_class
 
-_NAMES = ("Admin", "Consumer", "Producer", "SimpleConsumer")
+_NAMES = ("Admin", "Consumer", "Producer", "SimpleConsumer", "ZookeeperConsumer")
 
 
 def __getattr__(name: str) -> Any:
@@ -27,4 +27,4 @@ def __getattr__(name: str) -> Any:
     return value
 
 
-__all__ = ["Admin", "Consumer", "Producer", "SimpleConsumer"]
+__all__ = ["Admin", "Consumer", "Producer", "SimpleConsumer", "ZookeeperConsumer"]

@@ -2,7 +2,7 @@
 
 import concurrent.futures
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -39,7 +39,12 @@ from odradek.clients.producer.interceptors import ProducerInterceptor
 from odradek.clients.producer.producer_batch import RecordMetadata
 from odradek.clients.producer.serializers import Serializer
 from odradek.clients.simple_consumer import Fetched, Partition, PartitionLeader
+from odradek.clients.zookeeper_consumer.rebalance_listener import RebalanceCallback
 from odradek.config.altering import Alteration
+from odradek.groups.zookeeper.membership import State
+from odradek.groups.zookeeper.registration import TopicFilter
+from odradek.groups.zookeeper.view import Ownership
+from odradek.metadata.store import Store
 from odradek.model.errors import KafkaError
 from odradek.model.names import TopicPartition
 from odradek.partitioners.interface import Partitioner
@@ -305,4 +310,58 @@ class SimpleConsumer:
         self, timestamps_ms: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]: ...
 
-__all__ = ["Admin", "Consumer", "Producer", "SimpleConsumer"]
+class KafkaStream:
+    def __init__(
+        self, thread_id: str, new_consumer: Callable[[], Awaitable[Consumer]], *, timeout_ms: int | None
+    ) -> None: ...
+    thread_id: str
+
+    @property
+    def partitions(self) -> frozenset[TopicPartition]: ...
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> ConsumerRecord: ...
+    def mark_consumed(self) -> None: ...
+    @property
+    def consumed(self) -> Mapping[TopicPartition, int]: ...
+    def start_fetching(self, offsets: Mapping[TopicPartition, int | None]) -> None: ...
+    def stop_fetching(self) -> None: ...
+    def forget_consumed(self) -> None: ...
+    def close(self, error: BaseException | None = None) -> None: ...
+    def drop_client(self) -> None: ...
+
+class ZookeeperConsumer:
+    def __init__(
+        self,
+        zookeeper_connect: str = "zookeeper://localhost:2181",
+        *,
+        partition_assignment_strategy: str | Assignor = "zookeeper-range",
+        runtime: Runtime | None = None,
+        store: Store | None = None,
+        **settings: object,
+    ) -> None: ...
+    consumer_id: str
+
+    def start(self) -> Self: ...
+    def set_consumer_rebalance_listener(
+        self,
+        *,
+        before_releasing_partitions: RebalanceCallback | None = None,
+        before_starting_fetchers: RebalanceCallback | None = None,
+    ) -> None: ...
+    def create_message_streams(self, topic_counts: Mapping[str, int]) -> dict[str, list[KafkaStream]]: ...
+    def create_message_streams_by_filter(
+        self, topic_filter: TopicFilter, num_streams: int = 1
+    ) -> list[KafkaStream]: ...
+    @property
+    def state(self) -> State: ...
+    @property
+    def rebalances(self) -> int: ...
+    def owned(self) -> Ownership: ...
+    def commit_offsets(self) -> None: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None: ...
+
+__all__ = ["Admin", "Consumer", "Producer", "SimpleConsumer", "ZookeeperConsumer"]

@@ -23,14 +23,17 @@ class BlockingClient:
     _asynchronous: type
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._thread = loop_thread()
-        self._client = self._thread.run(partial(self._asynchronous, *args, **kwargs))
+        thread = loop_thread()
+        self._attach(thread.run(partial(self._asynchronous, *args, **kwargs)), thread)
+
+    def _attach(self, client: Any, thread: LoopThread) -> None:
+        self._thread, self._client = thread, client
 
     @classmethod
     def of(cls, client: object, thread: LoopThread) -> Self:
         """Return a blocking client for an existing asynchronous one."""
         made = cls.__new__(cls)
-        made._thread, made._client = thread, client
+        made._attach(client, thread)
         return made
 
     def __enter__(self) -> Self:
@@ -75,8 +78,8 @@ class IteratingBlockingClient(BlockingClient):
     application took.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def _attach(self, client: Any, thread: LoopThread) -> None:
+        super()._attach(client, thread)
         self._run_left: deque[Any] = deque()
         self._run_count = 0
         """The number of records that `_take_run` returned; only the loop's thread changes it."""
@@ -89,7 +92,10 @@ class IteratingBlockingClient(BlockingClient):
         while True:
             with contextlib.suppress(IndexError):
                 return self._run_left.popleft()
-            self._run(self._begin_run)
+            try:
+                self._run(self._begin_run)
+            except StopAsyncIteration:
+                raise StopIteration from None
 
     async def _begin_run(self) -> None:
         async with self._one_at_a_time:
@@ -183,12 +189,19 @@ def _converted(client: BlockingClient, result: Any) -> Any:
         return _thread_future(result)
     if isinstance(result, list) and result and isinstance(result[0], tuple) and any(map(asyncio.isfuture, result[0])):
         return [type(each)(*(_converted(client, value) for value in each)) for each in result]
+    if isinstance(result, list) and result and _converted(client, result[0]) is not result[0]:
+        return [_converted(client, each) for each in result]
+    if isinstance(result, dict):
+        return {key: _converted(client, value) if isinstance(value, list) else value for key, value in result.items()}
     if result is client._client:
         return client
     kind: Any = type(result)
-    if kind.__module__.startswith(_PACKAGE) and any(map(inspect.iscoroutinefunction, vars(kind).values())):
-        return blocking_class(kind).of(result, client._thread)
-    return result
+    return blocking_class(kind).of(result, client._thread) if _has_coroutines(kind) else result
+
+
+@cache
+def _has_coroutines(kind: Any) -> bool:
+    return kind.__module__.startswith(_PACKAGE) and any(map(inspect.iscoroutinefunction, vars(kind).values()))
 
 
 def _thread_future(future: "asyncio.Future[Any]") -> "concurrent.futures.Future[Any]":

@@ -117,6 +117,8 @@ class _Call:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, work: Callable[[], Any]) -> None:
         self.is_over = False
+        self.has_ended = False
+        """Whether the loop has sent the message of the end, after which the caller's thread reads no other."""
         self._loop = loop
         self._work = work
         self._messages: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -152,6 +154,7 @@ class _Call:
         self._end()
 
     def _end(self) -> None:
+        self.has_ended = True
         self._messages.put(None)
 
     async def ask(self, callback: Callable[[], T]) -> T:
@@ -199,7 +202,7 @@ def in_callers_thread(callback: Callable[..., Any]) -> Callable[..., Coroutine[A
 
     async def run(*args: Any) -> Any:
         call = _current.get()
-        if call is None or call.is_over:
+        if call is None or call.has_ended:
             result = await asyncio.to_thread(callback, *args)
         else:
             result = await call.ask(lambda: callback(*args))

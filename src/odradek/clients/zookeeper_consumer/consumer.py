@@ -5,11 +5,12 @@ from types import TracebackType
 from typing import Self
 
 from odradek.assignors import Assignor, create_assignor
+from odradek.clients.zookeeper_consumer.rebalance_listener import RebalanceCallback, RebalanceListener
 from odradek.clients.zookeeper_consumer.rebalancer import ANY_TOPIC, Rebalancer
 from odradek.clients.zookeeper_consumer.settings import zookeeper_consumer_settings
 from odradek.clients.zookeeper_consumer.streams import KafkaStream
 from odradek.groups.zookeeper.membership import State
-from odradek.groups.zookeeper.registration import ThreadCounts, TopicFilter, new_consumer_id, thread_id
+from odradek.groups.zookeeper.registration import ThreadCounts, TopicFilter, thread_id, unique_name
 from odradek.groups.zookeeper.view import Ownership
 from odradek.metadata.store import Store
 from odradek.model import ConfigurationError, UnavailableError
@@ -51,12 +52,12 @@ class ZookeeperConsumer:
         self._given_store = store
         self._store: Store | None = None
         self._rebalancer: Rebalancer | None = None
-        self.consumer_id = self._settings.consumer_id or new_consumer_id(
-            self._settings.group_id,
-            self._runtime.network.host_name,
-            self._runtime.clock.now_ms(),
-            uuid4(self._runtime.entropy),
+        self._listener = RebalanceListener()
+        clock, entropy = self._runtime.clock, self._runtime.entropy
+        name = self._settings.consumer_id or unique_name(
+            self._runtime.network.host_name, clock.now_ms(), uuid4(entropy)
         )
+        self.consumer_id: str = f"{self._settings.group_id}_{name}"
 
     async def start(self) -> Self:
         """Open a session with the tree; `async with` calls this.
@@ -71,6 +72,24 @@ class ZookeeperConsumer:
                 connection_timeout_ms=self._settings.zookeeper_connection_timeout_ms,
             )
         return self
+
+    def set_consumer_rebalance_listener(
+        self,
+        *,
+        before_releasing_partitions: RebalanceCallback | None = None,
+        before_starting_fetchers: RebalanceCallback | None = None,
+    ) -> None:
+        """Have the application called in each rebalance; to be set before the streams are created.
+
+        The first callback gets the partitions that the consumer reads no more and is about to release: it may call
+        `commit_offsets`. The second one gets those that it has claimed and is about to read, none included. An
+        `OdradekError` fails the attempt of the rebalance; another exception ends the streams, and the consumer leaves.
+        """
+        if self._rebalancer is not None:
+            raise ConfigurationError("the consumer has its streams: set the rebalance listener before")
+        self._listener = RebalanceListener(
+            before_releasing_partitions=before_releasing_partitions, before_starting_fetchers=before_starting_fetchers
+        )
 
     async def create_message_streams(self, topic_counts: Mapping[str, int]) -> dict[str, list[KafkaStream]]:
         """Join the group and return streams for each topic; `topic_counts` has the number of streams by topic.
@@ -150,7 +169,9 @@ class ZookeeperConsumer:
             topic: [thread_id(self.consumer_id, each) for each in range(number)] for topic, number in threads.items()
         }
         timeout_ms = None if settings.consumer_timeout_ms < 0 else settings.consumer_timeout_ms
-        rebalancer = Rebalancer(self.consumer_id, settings, self._assignor, store, counts, self._runtime)
+        rebalancer = Rebalancer(
+            self.consumer_id, settings, self._assignor, store, counts, self._listener, self._runtime
+        )
         self._rebalancer = rebalancer
         for topic, threads_of_topic in names.items():
             for name in threads_of_topic:

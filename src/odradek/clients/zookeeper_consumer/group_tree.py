@@ -108,7 +108,7 @@ class GroupTree:
                     ]
                 )
             except NodeExists as error:
-                _log.info("%s: %s is claimed by another consumer", self._consumer_id, error.path)
+                _log.info("%s is waiting for the partition ownership to be deleted: %s", self._consumer_id, error.path)
                 await self.release(wanted)
                 return False
         return True

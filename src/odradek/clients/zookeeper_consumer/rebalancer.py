@@ -17,6 +17,7 @@ from odradek.clients.zookeeper_consumer.offset_storage import (
     SessionOverError,
     ZookeeperOffsets,
 )
+from odradek.clients.zookeeper_consumer.rebalance_listener import RebalanceListener, log_claims
 from odradek.clients.zookeeper_consumer.settings import ZookeeperConsumerSettings
 from odradek.clients.zookeeper_consumer.streams import KafkaStream
 from odradek.groups.zookeeper.membership import (
@@ -30,10 +31,11 @@ from odradek.groups.zookeeper.membership import (
     Register,
     Release,
     Start,
+    State,
     Wait,
 )
 from odradek.groups.zookeeper.registration import ThreadCounts
-from odradek.groups.zookeeper.view import Ownership
+from odradek.groups.zookeeper.view import GroupView, Ownership
 from odradek.metadata.store import SessionExpired, Store
 from odradek.model import OdradekError, TopicPartition, UnavailableError
 from odradek.runtime import Runtime
@@ -53,6 +55,7 @@ class Rebalancer:
         assignor: Assignor,
         store: Store,
         counts: ThreadCounts,
+        listener: RebalanceListener,
         runtime: Runtime,
     ) -> None:
         rules = MembershipSettings(
@@ -65,11 +68,14 @@ class Rebalancer:
         self._consumer_id = consumer_id
         self._settings = settings
         self._store = store
+        self._listener = listener
         self._runtime = runtime
         self._has_filter = counts.filter is not None
         self._tree = GroupTree(
             store, settings.group_id, consumer_id, counts, self._on_change, exclude_internal=rules.exclude_internal
         )
+        self._view: GroupView | None = None
+        """The last view of the group, for log lines."""
         self._session_id = 0
         """The id of the session in which the partitions were claimed."""
         self._clusters = contextlib.AsyncExitStack()
@@ -149,6 +155,7 @@ class Rebalancer:
             for stream in self.streams.values():
                 await stream.close(error)
             self.membership.close()
+            self._listener = RebalanceListener()  # a callback that has failed is not called again
             await self._perform_actions()
             raise
         finally:
@@ -158,7 +165,11 @@ class Rebalancer:
         action = self.membership.woken()
         while action is not None or not self.membership.is_closed:
             if action is not None:
-                action = self.membership.done(action, await self._outcome(action))
+                outcome = await self._outcome(action)
+                state, attempt = self.membership.state, self.membership.attempts
+                action = self.membership.done(action, outcome)
+                if state is State.REBALANCING is not self.membership.state:
+                    _log.info("end rebalancing consumer %s try #%d", self._consumer_id, attempt)
             if action is None or self.membership.error is not None:
                 self._settled.set()
             if action is None and not self.membership.is_closed:
@@ -178,13 +189,20 @@ class Rebalancer:
             case Register():
                 await self._tree.register(self._runtime.clock.now_ms())
             case Release():
+                if self.membership.state is State.REBALANCING:
+                    _log.info("begin rebalancing consumer %s try #%d", self._consumer_id, self.membership.attempts)
                 await self._release(action.owned)
             case ReadTree():
-                return await self._tree.read()
+                self._view = await self._tree.read()
+                return self._view
             case Claim():
+                assert self._view is not None
+                exclude_internal = self._settings.exclude_internal_topics
+                log_claims(self._consumer_id, self._view, action.wanted, exclude_internal=exclude_internal)
                 self._session_id = self._store.session_id
                 return await self._tree.claim(action.wanted)
             case Start():
+                await self._listener.starting(action.owned)
                 await self._perform_until(lambda: self.membership.is_outdated, self._start_fetching(action.owned))
             case Wait():
                 if self.membership.error is not None:
@@ -217,13 +235,19 @@ class Rebalancer:
     def _stop_fetching(self) -> None:
         for stream in self.streams.values():
             stream.stop_fetching()
+            stream.forget_consumed()
 
     async def _release(self, owned: Ownership) -> None:
-        async with self._committing:  # a commit in flight must not set back the next owner's offsets
+        async with self._committing:
             consumed = self._consumed()
-            self._stop_fetching()
+            for stream in self.streams.values():
+                stream.stop_fetching()
             if self._settings.auto_commit_enable:
                 await self._try_to_commit(consumed)
+        if owned:
+            await self._listener.releasing(owned)  # which may commit
+        async with self._committing:  # a commit in flight must not set back the next owner's offsets
+            self._stop_fetching()
             await self._tree.release(owned)
 
     async def _start_fetching(self, owned: Ownership) -> None:

@@ -18,7 +18,7 @@ class ZookeeperConsumerSettings(ClientSettings):
 
     group_id: str = text("group.id", "default", "The group, which shares its topics' partitions.")
     consumer_id: str | None = text(
-        "consumer.id", None, "The name of this consumer in its group; made from host and time.", nullable=True
+        "consumer.id", None, "The consumer's name; its id is GROUP_NAME. Made from host and time.", nullable=True
     )
     zookeeper_session_timeout_ms: int = integer(
         "zookeeper.session.timeout.ms", 6_000, "How long a silent consumer keeps its partitions.", minimum=1

@@ -26,7 +26,7 @@ class KafkaStream:
     def __init__(
         self, thread_id: str, new_consumer: Callable[[], Awaitable[Consumer]], *, timeout_ms: int | None
     ) -> None:
-        self.thread_id = thread_id
+        self.thread_id: str = thread_id
         self._new_consumer = new_consumer
         self._timeout_ms = timeout_ms
         self._consumer: Consumer | None = None
@@ -35,8 +35,8 @@ class KafkaStream:
         """Wakes a waiting `__anext__` when the stream closes its client; then replaced by a new event."""
         self._waiting: deque[ConsumerRecord] = deque()
         self._consumed: dict[TopicPartition, int] = {}
-        self._returned: tuple[TopicPartition, int] | None = None
-        """The partition of the last returned record, and the offset after it; None once it counts as consumed."""
+        self._last: ConsumerRecord | None = None
+        """The last returned record; None once it counts as consumed."""
         self._failure: BaseException | None = None
 
     @property
@@ -54,9 +54,18 @@ class KafkaStream:
             if self._failure is not None:
                 raise self._failure
             await self._fill()
-        record = self._waiting.popleft()
-        self._returned = TopicPartition(record.topic, record.partition), record.offset + 1
-        return record
+        self._last = self._waiting.popleft()
+        return self._last
+
+    async def _take_run(self) -> list[ConsumerRecord]:
+        """Return one record, for blocking iteration: a rebalance could not take more back."""
+        return [await anext(self)]
+
+    def _returned(self, count: int) -> None:
+        """If `count` is 0, take back the record of the last `_take_run`, which the application has not got."""
+        if not count and self._last is not None:
+            self._waiting.appendleft(self._last)
+            self._last = None
 
     async def _fill(self) -> None:
         interrupted = asyncio.ensure_future(self._interrupted.wait())
@@ -83,9 +92,9 @@ class KafkaStream:
 
     def mark_consumed(self) -> None:
         """Count the last returned record as consumed."""
-        if self._returned is not None:
-            place, offset = self._returned
-            self._consumed[place], self._returned = offset, None
+        if self._last is not None:
+            record, self._last = self._last, None
+            self._consumed[TopicPartition(record.topic, record.partition)] = record.offset + 1
 
     @property
     def consumed(self) -> Mapping[TopicPartition, int]:
@@ -119,12 +128,15 @@ class KafkaStream:
         consumer.resume(*missing)
 
     def stop_fetching(self) -> None:
-        """Stop reading; drop the records that were not returned and the consumed offsets."""
+        """Stop reading; drop the records that were not returned."""
         self._waiting.clear()
-        self._consumed.clear()
-        self._returned = None
         if self._consumer is not None:
             self._consumer.assign(())
+
+    def forget_consumed(self) -> None:
+        """Drop the consumed offsets, which belong to other owners from now on."""
+        self._consumed.clear()
+        self._last = None
 
     async def close(self, error: BaseException | None = None) -> None:
         """Close the client and end the iteration, with `error` if it is given."""

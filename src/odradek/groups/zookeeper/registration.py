@@ -134,9 +134,9 @@ def _can_be_a_topic(name: str) -> bool:
     return True
 
 
-def new_consumer_id(group: str, host: str, now_ms: int, unique: UUID) -> str:
-    """Return a consumer id in the format of Kafka 0.8: group, host, time, and eight hexadecimal digits of a UUID."""
-    return f"{group}_{host}-{now_ms}-{unique.hex[:8]}"
+def unique_name(host: str, now_ms: int, unique: UUID) -> str:
+    """Return a consumer's name in the format of Kafka 0.8: host, time, and eight hexadecimal digits of a UUID."""
+    return f"{host}-{now_ms}-{unique.hex[:8]}"
 
 
 def thread_id(consumer_id: str, number: int) -> str:

@@ -20,6 +20,15 @@ class GroupView(Struct, frozen=True, kw_only=True):
     """The names of all topics; empty unless a consumer has a filter."""
     has_brokers: bool = True
 
+    def topics_by_thread(self, consumer_id: str, *, exclude_internal: bool) -> dict[str, list[str]]:
+        """Return the topics of each thread of a consumer."""
+        found: dict[str, list[str]] = {}
+        counts = self.consumers[consumer_id].threads_of(self.topics, exclude_internal=exclude_internal)
+        for topic, number in counts.items():
+            for each in range(number):
+                found.setdefault(thread_id(consumer_id, each), []).append(topic)
+        return found
+
 
 Ownership = Mapping[TopicPartition, str]
 """Thread ids by partition."""
@@ -27,20 +36,15 @@ Ownership = Mapping[TopicPartition, str]
 
 def decide(view: GroupView, consumer_id: str, assignor: Assignor, *, exclude_internal: bool) -> Ownership:
     """Return the partitions that `assignor` gives to a consumer's threads. Raises `ValueError` if it refuses."""
-    topics_of: dict[str, list[str]] = {}
-    own: set[str] = set()
-    for name, counts in view.consumers.items():
-        for topic, number in counts.threads_of(view.topics, exclude_internal=exclude_internal).items():
-            for each in range(number):
-                thread = thread_id(name, each)
-                topics_of.setdefault(thread, []).append(topic)
-                if name == consumer_id:
-                    own.add(thread)
-    members = {thread: MemberSubscription(topics=topics) for thread, topics in topics_of.items()}
+    members = {
+        thread: MemberSubscription(topics=topics)
+        for name in view.consumers
+        for thread, topics in view.topics_by_thread(name, exclude_internal=exclude_internal).items()
+    }
     counts_of = {topic: len(numbers) for topic, numbers in view.partitions.items()}
     assignment = assignor.assign(GroupSubscription(partitions=counts_of, members=members))
     return {
         TopicPartition(topic, view.partitions[topic][position]): thread
-        for thread in sorted(own)
+        for thread in sorted(view.topics_by_thread(consumer_id, exclude_internal=exclude_internal))
         for topic, position in assignment[thread]
     }

@@ -319,3 +319,28 @@ def test_an_error_of_the_system_without_a_text_is_named_by_its_class(monkeypatch
 
     monkeypatch.setattr(cli.LazyGroup, "get_command", lambda *_: failing)
     assert CliRunner().invoke(cli.main, ["topics"]).stderr == "odradek: TimeoutError\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("t", "--threads", "2"), "need --zookeeper"),
+        (("t", "--whitelist", "t", "--zookeeper", "sqlite:///x"), "only one of them"),
+        (("--zookeeper", "sqlite:///x"), "Missing argument 'TOPIC...'"),
+        (("t", "--zookeeper", "sqlite:///x", "-e"), "--zookeeper and --exit-eof exclude"),
+        (("t:0", "--zookeeper", "sqlite:///x"), "a group decides on partitions"),
+    ],
+)
+def test_options_of_generation_1_that_contradict_are_usage_errors(arguments: tuple[str, ...], words: str) -> None:
+    result = CliRunner().invoke(cli.main, ["consume", *arguments])
+    assert (result.exit_code, words in result.output) == (2, True), result.output
+
+
+def test_a_consumer_of_generation_1_creates_no_tree(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/metadata.sqlite"
+    result = CliRunner().invoke(cli.main, ["consume", "t", "--zookeeper", url])
+    assert (result.exit_code, "there is no metadata database" in result.output) == (1, True)
+    result = CliRunner().invoke(
+        cli.main, ["consume", "t", "--zookeeper", url, "-X", "partition.assignment.strategy=foo"]
+    )
+    assert (result.exit_code, list(tmp_path.iterdir())) == (1, [])

@@ -16,7 +16,7 @@ from odradek.testing.world import World
 Play = Callable[[Scenario], str]
 
 
-def test_a_rebalance_tells_what_is_released_and_what_is_claimed(play: Play) -> None:
+def test_a_rebalance_passes_released_and_claimed_partitions_to_the_application(play: Play) -> None:
     """A commit in the first callback counts: the next owner repeats no record."""
 
     async def scenario(world: World) -> None:

@@ -8,6 +8,7 @@ import click
 from msgspec import Struct
 
 from odradek.cli.common import check_together, client_settings, cluster_options, progress, run
+from odradek.cli.consume_from_tree import TreeSelection, consume_from_tree, tree_selection_options, tree_settings
 from odradek.cli.formats import Formatter, formatter, json_formatter, unescape
 from odradek.cli.offset_specs import BEGINNING, END, Position, offset_range, within
 from odradek.cli.partition_lists import topic_and_partitions
@@ -56,7 +57,7 @@ Range:      FROM..TO, without the record at TO and with either end missing, or 5
 
 
 @click.command(name="consume", help=_HELP)
-@click.argument("topics", nargs=-1, required=True, metavar="TOPIC[:N,…]...")
+@click.argument("topics", nargs=-1, metavar="TOPIC[:N,…]...")
 @click.option("--group", "-g", metavar="GROUP", help="Read as a member of this group, and commit.")
 @click.option(
     "--partition",
@@ -91,6 +92,7 @@ Range:      FROM..TO, without the record at TO and with either end missing, or 5
 @click.option(
     "--property", "-X", "properties", multiple=True, metavar="KEY=VALUE", help="One of Kafka's consumer keys."
 )
+@tree_selection_options
 @cluster_options
 def command(
     *,
@@ -113,10 +115,15 @@ def command(
     properties: Sequence[str],
     bootstrap_server: str | None,
     command_config: str | None,
+    **of_the_tree: Any,
 ) -> None:
     """Read records. `_HELP` is the help text."""
+    tree = TreeSelection(**of_the_tree)
+    _check_topics(topics, tree)
     chosen = _topics(topics, partitions)
     check_together(
+        ("--zookeeper", tree.zookeeper, "--bootstrap-server", bootstrap_server),
+        ("--zookeeper", tree.zookeeper, "--exit-eof", exit_eof),
         ("--from-beginning", from_beginning, "--offset", wanted),
         ("--json", as_json, "--format", template),
         ("--json", as_json, "--key-delimiter", key_delimiter),
@@ -132,10 +139,16 @@ def command(
         render = _renderer(template, key_delimiter, "\\n" if delimiter is None else delimiter, null=null)
         if (key_format, value_format) != ("text", "text"):
             render = _converting(render, *shows)
-    settings = client_settings(bootstrap_server, command_config, ConsumerSettings, properties)
-    group = group or settings.pop("group_id", None)
-    if group is not None and (wanted is not None or any(chosen.values())):
+    if tree.zookeeper is None:
+        settings = client_settings(bootstrap_server, command_config, ConsumerSettings, properties)
+        group = group or settings.pop("group_id", None)
+    else:
+        settings = tree_settings(command_config, properties, group=group, from_beginning=from_beginning)
+    if (group is not None or tree.zookeeper is not None) and (wanted or partitions or any(chosen.values())):
         raise click.UsageError("a group decides on partitions and offsets: give no --partition or --offset beside it")
+    if tree.zookeeper is not None:
+        run(consume_from_tree(tree, list(chosen), settings, render, count))
+        return
     # With --exit-eof, a short wait reports the end soon, not after a long poll.
     wait_ms = {"fetch_max_wait_ms": 50} if exit_eof else {}
     settings = {"max_poll_records": 10_000, "allow_auto_create_topics": False} | wait_ms | settings
@@ -146,6 +159,17 @@ def command(
         topics=chosen, group=group, start=start, stop=stop, count=count, exit_at_end=exit_eof,
     )  # fmt: skip
     run(_consume(selection, settings, render))
+
+
+def _check_topics(topics: Sequence[str], tree: TreeSelection) -> None:
+    """Raise `click.UsageError` for no topics, for topics and a filter, and for options that need `--zookeeper`."""
+    filters = [each for each in (tree.whitelist, tree.blacklist) if each is not None]
+    if tree.zookeeper is None and (filters or tree.threads is not None or tree.verbose):
+        raise click.UsageError("--threads, --whitelist, --blacklist and --verbose need --zookeeper")
+    if not topics and not filters:
+        raise click.UsageError("Missing argument 'TOPIC...'.")
+    if len(filters) + bool(topics) > 1:
+        raise click.UsageError("give TOPICs, --whitelist or --blacklist, only one of them")
 
 
 def _topics(texts: Sequence[str], partitions: Sequence[int]) -> dict[str, tuple[int, ...] | None]:

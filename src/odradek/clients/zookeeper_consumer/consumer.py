@@ -7,7 +7,7 @@ from typing import Self
 from odradek.assignors import Assignor, create_assignor
 from odradek.clients.zookeeper_consumer.rebalance_listener import RebalanceCallback, RebalanceListener
 from odradek.clients.zookeeper_consumer.rebalancer import ANY_TOPIC, Rebalancer
-from odradek.clients.zookeeper_consumer.settings import zookeeper_consumer_settings
+from odradek.clients.zookeeper_consumer.settings import tree_url, zookeeper_consumer_settings
 from odradek.clients.zookeeper_consumer.streams import KafkaStream
 from odradek.groups.zookeeper.membership import State
 from odradek.groups.zookeeper.registration import ThreadCounts, TopicFilter, thread_id, unique_name
@@ -44,11 +44,12 @@ class ZookeeperConsumer:
         **settings: object,
     ) -> None:
         self._settings = zookeeper_consumer_settings(settings)
-        if not isinstance(zookeeper_connect, str):
-            raise ConfigurationError(f"zookeeper_connect is the URL of a tree in a string, not {zookeeper_connect!r}")
-        self._url = zookeeper_connect if ":/" in zookeeper_connect else f"zookeeper://{zookeeper_connect}"
+        self._url = tree_url(zookeeper_connect)
         self._runtime = runtime or system_runtime()
-        self._assignor = create_assignor(partition_assignment_strategy)
+        try:
+            self._assignor = create_assignor(partition_assignment_strategy)
+        except ValueError as error:
+            raise ConfigurationError(str(error)) from None
         self._given_store = store
         self._store: Store | None = None
         self._rebalancer: Rebalancer | None = None

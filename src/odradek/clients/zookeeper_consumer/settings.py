@@ -20,6 +20,9 @@ class ZookeeperConsumerSettings(ClientSettings):
     consumer_id: str | None = text(
         "consumer.id", None, "The consumer's name; its id is GROUP_NAME. Made from host and time.", nullable=True
     )
+    partition_assignment_strategy: str = text(
+        "partition.assignment.strategy", "zookeeper-range", "The assignor, the same for all consumers of a group."
+    )
     zookeeper_session_timeout_ms: int = integer(
         "zookeeper.session.timeout.ms", 6_000, "How long a silent consumer keeps its partitions.", minimum=1
     )
@@ -72,6 +75,13 @@ class ZookeeperConsumerSettings(ClientSettings):
     def reset(self) -> str:
         """Return `auto_offset_reset` as `earliest` or `latest`."""
         return _RESETS[self.auto_offset_reset]
+
+
+def tree_url(zookeeper_connect: object) -> str:
+    """Return the URL of a tree; `HOST:PORT[,…]/CHROOT` is one of ZooKeeper. Raises `ConfigurationError`."""
+    if not isinstance(zookeeper_connect, str):
+        raise ConfigurationError(f"zookeeper_connect is the URL of a tree in a string, not {zookeeper_connect!r}")
+    return zookeeper_connect if ":/" in zookeeper_connect else f"zookeeper://{zookeeper_connect}"
 
 
 def zookeeper_consumer_settings(values: Mapping[str, object]) -> ZookeeperConsumerSettings:

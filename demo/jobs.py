@@ -49,6 +49,7 @@ checkpoint = "state/archive"
 sql = "SELECT * FROM flights WHERE carrier IS NOT NULL"
 [source]
 bootstrap_servers = "{source}"
+consume_mode = "group"
 [streams.flights]
 topics = ["{flights}"]
 value = """month INT, day INT, carrier STRING, flight INT, tailnum STRING, origin STRING, dest STRING,

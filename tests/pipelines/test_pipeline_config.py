@@ -154,6 +154,12 @@ def test_values_of_kafkas_keys_become_texts() -> None:
         ('path = "out"', 'path = "out"\npartitioned_by = ["x"]', "did you mean partition_by?"),
         ('servers = "localhost:9092"', 'servers = "l:1"\nmin_partitions = 0', "source.min_partitions is at least 1"),
         ('servers = "localhost:9092"', 'servers = "l:1"\nfail_on_data_loss = 1', "must be true or false"),
+        ('servers = "localhost:9092"', 'servers = "l:1"\nconsume_mode = "x"', "is one of direct, group, not 'x'"),
+        (
+            'bootstrap_servers = "localhost:9092"',
+            'bootstrap_servers = "l:1"\nconsume_mode = "group"\n[streams.other]\ntopics = ["other"]',
+            'source.consume_mode = "group" is for one stream',
+        ),
         ('servers = "localhost:9092"', 'servers = "l:1"\nkafka.isolation.level = "x"', "are its dots in quotes?"),
     ],
 )
@@ -163,6 +169,22 @@ def test_an_error_is_one_line_that_names_the_key(old: str, new: str, sentence: s
         parse(REAL_TIME.replace(old, new))
     assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_member_of_a_group_keeps_no_state_and_goes_on_where_its_group_was() -> None:
+    text = REAL_TIME.replace("[streams", 'consume_mode = "group"\n[streams')
+    assert parse(text).source.group == parse(text).group == "delays"
+    assert parse(REAL_TIME).source.group is None
+    with pytest.raises(ConfigurationError, match=r"streams\.flights\.watermark is for state, which does not move"):
+        parse(text.replace("[sink]", 'watermark = "1 hour"\n[sink]'))
+    sink = 'format = "console"\noutput_mode = "complete"'
+    with pytest.raises(ConfigurationError, match=r"sink\.output_mode is append with .*, not complete"):
+        parse(text.replace('path = "out"', sink))
+    since = text.replace("real_time", "offline").replace("[streams", "since = 2024-03-01T00:00:00Z\n[streams")
+    with pytest.raises(ConfigurationError, match=r'source\.since is for source\.consume_mode = "direct"'):
+        parse(since)
+    with pytest.raises(ConfigurationError, match=r"there is no key source\.consume_mode"):
+        parse(MIRROR.replace("[target]", 'consume_mode = "group"\n[target]'))
 
 
 def test_a_pattern_that_selects_the_sink_or_the_dead_letters_is_refused() -> None:

@@ -291,6 +291,34 @@ def test_a_continuous_pipeline_runs_until_it_is_stopped(
     assert lag(admin, f"{topic}.hours", topic) == 0
 
 
+def test_a_pipeline_in_a_group_leaves_it_when_it_is_stopped_and_another_goes_on(
+    spark: Any, source: ServedBroker, admin: Any, topic: str, publish: Publish, tmp_path: Path
+) -> None:
+    """M11. The other one has a checkpoint of its own: the offsets are the group's."""
+
+    def members() -> int:
+        return len(admin.describe_consumer_groups([group])[group].result(30).members)
+
+    group, address = f"{topic}.archive", source.bootstrap_servers
+    text = OFFLINE.replace("[streams", 'consume_mode = "group"\nkafka = {{ "client.rack" = "r" }}\n[streams')
+    text = text.replace("offline", "real_time")
+    publish(topic, 0, 9)
+    run = PipelineRun(spark, pipeline(tmp_path, text, topic=topic, source=address), system_runtime())
+    try:
+        eventually(lambda: run.poll().figures.records_in == 9, within_s=120, what="nine records")
+        eventually(lambda: committed(admin, group, topic) == 9, within_s=60, what="the commit")
+        assert members() == 1
+    finally:
+        run.stop()
+    eventually(lambda: members() == 0, within_s=20, what="the end of the membership, before its session times out")
+    publish(topic, 9, 3)
+    text = text.replace("real_time", "offline")
+    (status,) = run_pipelines(spark, [pipeline(tmp_path / "other", text, topic=topic, source=address)])
+    assert status.figures.records_in == 3
+    assert lag(admin, group, topic) == 0
+    assert members() == 0
+
+
 @pytest.mark.parametrize(
     ("text", "old", "new", "sentence"),
     [

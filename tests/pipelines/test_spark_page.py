@@ -1,4 +1,4 @@
-"""docs/spark.md: its examples run as they are printed, and its tables have every key."""
+"""docs/spark.md and docs/consumption.md: their examples run as they are printed, and the tables have every key."""
 
 import json
 import re
@@ -16,12 +16,13 @@ from odradek.testing.servers.odradek_process import ServedBroker
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = (ROOT / "docs" / "spark.md").read_text()
+CONSUMPTION: Final = (ROOT / "docs" / "consumption.md").read_text()
 
 pytestmark = [pytest.mark.timeout(300)]
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+def blocks(language: str, page: str = PAGE) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)
 
 
 def test_the_tables_have_every_key_of_a_file():
@@ -34,7 +35,7 @@ def test_the_tables_have_every_key_of_a_file():
 
 
 @pytest.mark.needs("java")
-@pytest.mark.parametrize("text", blocks("toml"), ids=lambda text: tomllib.loads(text)["checkpoint"])
+@pytest.mark.parametrize("text", blocks("toml", PAGE + CONSUMPTION), ids=lambda text: tomllib.loads(text)["checkpoint"])
 def test_spark_accepts_every_example(spark: Any, tmp_path: Path, text: str):
     (tmp_path / "alerts.py").write_text(blocks("python")[1])
     parcel = {"type": "record", "name": "Parcel", "fields": [{"name": "city", "type": "string"}]}

@@ -93,7 +93,10 @@ class QueryAttempt:
         self._topics_at = self._configs_at = self._clock.monotonic()
         self._groups = MirrorGroups(pipeline, runtime.disk) if isinstance(pipeline, MirrorPipeline) else None
         self._backfill: Backfill | None = None
-        self._progress = GroupProgress(pipeline.source.bootstrap_servers, pipeline.source.kafka, pipeline.group)
+        self._progress: GroupProgress | None = None
+        """None for a member of a group, which commits by itself."""
+        if pipeline.source.group is None:
+            self._progress = GroupProgress(pipeline.source.bootstrap_servers, pipeline.source.kafka, pipeline.group)
         expected: tuple[type[Exception], ...] = (OdradekError, OSError, *spark_errors())
         try:
             if isinstance(pipeline, MirrorPipeline):
@@ -134,7 +137,8 @@ class QueryAttempt:
             _log.warning("%s: %s", self._pipeline.name, _bad_rows_text(self._pipeline, self._figures))
         if reports:
             offsets = offsets_of(reports[-1])
-            self._progress.commit(offsets)
+            if self._progress is not None:
+                self._progress.commit(offsets)
             if active and self._backfill is not None and self._backfill.is_complete(offsets):
                 self._query.stop()
                 active = False
@@ -221,7 +225,8 @@ class QueryAttempt:
 
     def _close(self) -> None:
         self._is_open = False
-        self._progress.close()
+        if self._progress is not None:
+            self._progress.close()
         if self._topics is not None:
             self._topics.close()
 

@@ -28,7 +28,7 @@ from odradek.spark.connect import copy_session
 from odradek.spark.local.worker_python import restore_worker_python
 from odradek.spark.options import parse_read_options, parse_write_options
 from odradek.spark.session import CHECKPOINT_FILES, CHECKPOINT_FILES_OF_A_DISK
-from odradek.spark.settings import ScanSettings, SinkSettings, client_settings
+from odradek.spark.settings import ScanSettings, SinkSettings, client_settings, member_keywords
 from odradek.spark.writing.dead_letters import Destination, LettersDirectory, LettersTopic, RefusedLetters
 
 _BACKFILL_OFFSETS: Final = 1_000_000
@@ -165,6 +165,8 @@ def records_of(session: Any, source: Source, topics: Topics, *, headers: bool) -
     else:
         # A partition without a record at or after `since` is read from its end.
         options |= {"startingTimestamp": str(source.since_ms), "startingOffsetsByTimestampStrategy": "latest"}
+    if source.group is not None:
+        options |= {"consumeMode": "group", "kafka.group.id": source.group}
     if topics.names:
         options["subscribe"] = ",".join(topics.names)
     else:
@@ -177,9 +179,11 @@ def records_of(session: Any, source: Source, topics: Topics, *, headers: bool) -
         options["minPartitions"] = str(source.min_partitions)
     with errors_about("source"):
         # Spark checks these again, in a Python process, and does not know the keys of the file.
-        parse_read_options(options, streaming=True)
+        parsed = parse_read_options(options, streaming=True)
     with errors_about("source.kafka"):
-        client_settings(ScanSettings, source.bootstrap_servers, source.kafka)
+        client_settings(ScanSettings, source.bootstrap_servers, parsed.client)
+        if parsed.group is not None:
+            member_keywords(source.bootstrap_servers, parsed.client, parsed.group)
     return session.readStream.format("odradek").options(**options).load()
 
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any, Final
 
+from odradek.config.definition import definitions
 from odradek.model import ConfigurationError
 from odradek.pipelines.config import (
     DIRECTORY_FORMATS,
@@ -88,7 +89,9 @@ def check_directories(disk: Disk, pipeline: AnyPipeline) -> None:
 def check_topics(pipeline: AnyPipeline) -> None:
     """Raise `TomlKeyError` if a topic that is read does not exist, `UnavailableError` if no broker answers soon."""
     source = pipeline.source
-    kafka = dict(source.kafka) | {"default.api.timeout.ms": str(_TOPICS_MS), "request.timeout.ms": str(_TOPICS_MS)}
+    known = definitions(ScanSettings)  # others, such as those of a group's member, are checked with the query
+    kafka = {key: value for key, value in source.kafka.items() if key in known}
+    kafka |= {"default.api.timeout.ms": str(_TOPICS_MS), "request.timeout.ms": str(_TOPICS_MS)}
     if isinstance(pipeline, MirrorPipeline):
         places = {"source.topics": pipeline.topics}
     else:

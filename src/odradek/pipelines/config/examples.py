@@ -54,6 +54,7 @@ sql = "SELECT *, date(timestamp) AS day FROM flights"
 
 [source]
 bootstrap_servers = "localhost:9092"
+consume_mode = "direct"               # or "group": pipelines of one group share the topics
 
 [streams.flights]
 topics = ["flights"]

@@ -101,7 +101,7 @@ def parse_pipeline(values: Mapping[str, Any], *, directory: Path, default_name: 
 
 def _mirror(top: TomlTable, source_table: TomlTable, common: dict[str, Any]) -> MirrorPipeline:
     topics = _topics(source_table)
-    source, target = _source(source_table, "mirror"), _target(top.table("target"))
+    source, target = _source(source_table, "mirror", common["group"]), _target(top.table("target"))
     if source.bootstrap_servers == target.bootstrap_servers and not target.topic_prefix:
         # A mirror that writes to the topic it reads never ends.
         raise TomlKeyError("target", "source and target are the same cluster: give target.topic_prefix")
@@ -162,7 +162,7 @@ def _query(top: TomlTable, source_table: TomlTable, common: dict[str, Any], dire
     pipeline = QueryPipeline(
         **common,
         directory=directory,
-        source=_source(source_table, kind),
+        source=_source(source_table, kind, common["group"]),
         streams=streams,
         sql=sql,
         function=function,
@@ -174,6 +174,7 @@ def _query(top: TomlTable, source_table: TomlTable, common: dict[str, Any], dire
         **created,
     )
     _check_ends(pipeline)
+    _check_group(pipeline)
     return pipeline
 
 
@@ -199,6 +200,22 @@ def _check_ends(pipeline: QueryPipeline) -> None:
             raise TomlKeyError("sink.topic", f"sink.topic is {topic}, which streams.{stream.name} reads")
 
 
+def _check_group(pipeline: QueryPipeline) -> None:
+    """Raise `TomlKeyError` for a member of a group that keeps state: a partition that moves leaves its state behind."""
+    stream, *others = pipeline.streams
+    if pipeline.source.group is None:
+        return
+    mode = 'source.consume_mode = "group"'
+    if others:
+        raise TomlKeyError("source.consume_mode", f"{mode} is for one stream: both sides of a join may move apart")
+    if stream.watermark is not None:
+        key = f"streams.{stream.name}.watermark"
+        raise TomlKeyError(key, f"{key} is for state, which does not move with a partition: leave out {mode}")
+    if pipeline.sink.output_mode != "append":
+        key = "sink.output_mode"
+        raise TomlKeyError(key, f"{key} is append with {mode}, not {pipeline.sink.output_mode}: state does not move")
+
+
 def _bad_row_limit(top: TomlTable) -> BadRowLimit:
     text = top.text("max_bad_rows", "50%")
     if not (found := re.fullmatch(r"(\d+)|(\d+(?:\.\d+)?)%", text)) or float(found[2] or 0) > 100:
@@ -213,7 +230,8 @@ def _function(table: TomlTable, key: str) -> str | None:
     return function
 
 
-def _source(table: TomlTable, kind: str) -> Source:
+def _source(table: TomlTable, kind: str, group: str) -> Source:
+    mode = "direct" if kind == "mirror" else table.choice("consume_mode", ("direct", "group"), "direct")
     source = Source(
         bootstrap_servers=table.text("bootstrap_servers"),
         starting_offsets=table.choice("starting_offsets", ("earliest", "latest"), "earliest"),
@@ -221,6 +239,7 @@ def _source(table: TomlTable, kind: str) -> Source:
         min_partitions=None if kind == "mirror" else table.number("min_partitions", at_least=1),
         fail_on_data_loss=table.flag("fail_on_data_loss", default=True),
         kafka=table.mapping("kafka"),
+        group=group if mode == "group" else None,
         since_ms=table.moment_ms("since") if kind == "offline" else None,
         until_ms=table.moment_ms("until") if kind == "offline" else None,
     )
@@ -228,6 +247,9 @@ def _source(table: TomlTable, kind: str) -> Source:
         raise table.error("since", "and starting_offsets exclude each other")
     if source.since_ms is not None and source.until_ms is not None and source.since_ms >= source.until_ms:
         raise table.error("until", "is not later than since")
+    for key, limit in (("since", source.since_ms), ("until", source.until_ms)):
+        if source.group is not None and limit is not None:
+            raise table.error(key, 'is for source.consume_mode = "direct": a group goes on where it was')
     table.done()
     return source
 

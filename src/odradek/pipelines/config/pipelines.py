@@ -43,6 +43,8 @@ class Source(Struct, frozen=True, kw_only=True):
     min_partitions: int | None
     fail_on_data_loss: bool
     kafka: Mapping[str, str]
+    group: str | None = None
+    """The consumer group that the query is a member of (`consume_mode = "group"`); None if it reads directly."""
     since_ms: int | None = None
     until_ms: int | None = None
     """The record timestamps that an offline pipeline reads, `until_ms` excluded; None means no limit."""

@@ -38,7 +38,7 @@ check: .venv/installed
 	$(BIN)/python -m pytest tests/test_tidy.py tests/test_specification.py
 
 docs: .venv/installed
-	$(BIN)/python tests/lab/pages.py
+	PYTHONPATH=tests/docs $(BIN)/python tests/lab/pages.py
 
 bench: .venv/installed
 	$(BIN)/odradek bench $(ARGS)

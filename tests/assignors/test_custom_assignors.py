@@ -1,11 +1,11 @@
 import importlib.metadata
-import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from fenced_blocks import blocks
 
 from odradek.assignors import (
     Assignment,
@@ -26,8 +26,7 @@ Partitions = Mapping[str, Sequence[tuple[str, int]]]
 @pytest.fixture
 def example(monkeypatch: pytest.MonkeyPatch) -> str:
     """The docs' example, in a module outside the package."""
-    blocks: list[str] = re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
-    source = next(block for block in blocks if "class RandomAssignor" in block)
+    source = next(block for block in blocks("assignors.md", "python") if "class RandomAssignor" in block)
     assert len(source.splitlines()) < 20
     module = ModuleType("example_assignors")
     exec(source, vars(module))

@@ -9,9 +9,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
+from fenced_blocks import examples, shell_steps
+
 ROOT: Final = Path(__file__).parents[2]
 DOCS: Final = ROOT / "docs"
-_BLOCK: Final = re.compile(r"```(\w*)\n(.*?)```", re.DOTALL)
 
 
 def pictures_of(page: str) -> set[str]:
@@ -21,9 +22,9 @@ def pictures_of(page: str) -> set[str]:
 
 def commands_of(page: str) -> list[list[str]]:
     """Return the commands of a page that need no running cluster, without the word odradek."""
-    lines = [line for _, block in _BLOCK.findall((DOCS / page).read_text()) for line in block.splitlines()]
-    named = [line.removeprefix("$ ") for line in lines if re.match(r"(\$ )?odradek lab ", line)]
-    return [shlex.split(line)[1:] for line in named if "localhost" not in line]
+    shell = [example for example in examples(DOCS / page) if example.language in ("sh", "console")]
+    commands = [command for example in shell for command, _ in shell_steps(example)]
+    return [shlex.split(each)[1:] for each in commands if each.startswith("odradek lab ") and "localhost" not in each]
 
 
 def made_by(command: list[str]) -> list[str]:
@@ -31,23 +32,19 @@ def made_by(command: list[str]) -> list[str]:
     return [file for option, file in pairwise(command) if option in ("--picture", "--timeline")]
 
 
-def toml_of(page: str) -> str:
-    """Return the file group.toml of a page."""
-    return next((block for kind, block in _BLOCK.findall((DOCS / page).read_text()) if kind == "toml"), "")
-
-
 def rerun(page: str, folder: Path) -> None:
     """Run a page's commands in a folder, and replace the output below those of its console blocks."""
-    (folder / "group.toml").write_text(toml_of(page))
+    for example in examples(DOCS / page, "toml"):
+        (folder / example.title).write_text(example.text)
     printed = {shlex.join(command): _output(command, folder) for command in commands_of(page)}
 
     def renewed(block: re.Match[str]) -> str:
-        examples = [example.partition("\n")[0] for example in re.split(r"\n(?=\$ )", block[2])]
-        texts = [f"{line}\n{printed[shlex.join(shlex.split(line)[2:])].rstrip()}\n" for line in examples]
+        lines = [example.partition("\n")[0] for example in re.split(r"\n(?=\$ )", block[1])]
+        texts = [f"{line}\n{printed[shlex.join(shlex.split(line)[2:])].rstrip()}\n" for line in lines]
         return f"```console\n{chr(10).join(texts)}```"
 
     path = DOCS / page
-    path.write_text(re.sub(r"```(console)\n(.*?)```", renewed, path.read_text(), flags=re.DOTALL))
+    path.write_text(re.sub(r"```console\n(.*?)```", renewed, path.read_text(), flags=re.DOTALL))
 
 
 def _output(command: list[str], folder: Path) -> str:
@@ -59,12 +56,11 @@ def _output(command: list[str], folder: Path) -> str:
 
 
 def main() -> None:
-    """Run the commands of all pages; pictures of docs/pictures are written there."""
+    """Run the commands of all pages; the pictures that pages show are written to docs/pictures."""
+    for page in ("rebalancing.md", "performance.md"):
+        rerun(page, DOCS / "pictures")
     with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        (folder / "docs").symlink_to(DOCS)
-        for page in ("rebalancing.md", "performance.md", "lab.md"):
-            rerun(page, folder)
+        rerun("lab.md", Path(scratch))
 
 
 if __name__ == "__main__":

@@ -12,11 +12,14 @@ from odradek.testing import eventually
 
 
 @contextmanager
-def living_group(servers: str, group: str, members: int = 2, **settings: str) -> Iterator[None]:
-    """A group whose members have shared the four partitions of a topic of the group's name."""
+def living_group(
+    servers: str, group: str, members: int = 2, *, topic: str | None = None, **settings: str
+) -> Iterator[None]:
+    """A group whose members have shared the four partitions of a topic, by default of the group's name."""
+    topic = topic or group
     client = {"bootstrap.servers": servers}
     admin = AdminClient(client)
-    admin.create_topics([NewTopic(group, 4, 1)])[group].result(30)
+    admin.create_topics([NewTopic(topic, 4, 1)])[topic].result(30)
     named = {key.replace("_", "."): value for key, value in settings.items()}
     consumers = [confluent_kafka.Consumer(client | {"group.id": group} | named) for _ in range(members)]
 
@@ -27,7 +30,7 @@ def living_group(servers: str, group: str, members: int = 2, **settings: str) ->
 
     try:
         for consumer in consumers:
-            consumer.subscribe([group])
+            consumer.subscribe([topic])
         assert eventually(is_at_rest, what="the members share the partitions")
         yield
     finally:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from fenced_blocks import examples
 from lab_commands import lab
 from sweeps import compute_here
 
@@ -14,7 +15,7 @@ EXAMPLES: Final = re.findall(r"\n```\n\$ odradek lab (sweep .*)\n((?:.*\n)*?)```
 
 
 def test_the_tables_of_the_page_are_those_of_the_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = PAGE[PAGE.index("\n## sweep: ") :].partition("```toml\n")[2].partition("```")[0]
+    (text,) = (each.text for each in examples("lab.md", "toml") if each.title == "sweep.toml")
     compute_here(tmp_path, text)
     monkeypatch.chdir(tmp_path)
     assert len(EXAMPLES) == 2

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from fenced_blocks import blocks
 
 from odradek.pipelines.config import MirrorPipeline, parse_pipeline
 from odradek.pipelines.queries import check_pipeline
@@ -16,13 +17,8 @@ from odradek.testing.servers.odradek_process import ServedBroker
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = (ROOT / "docs" / "spark.md").read_text()
-CONSUMPTION: Final = (ROOT / "docs" / "consumption.md").read_text()
 
 pytestmark = [pytest.mark.timeout(300)]
-
-
-def blocks(language: str, page: str = PAGE) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)
 
 
 def test_the_tables_have_every_key_of_a_file():
@@ -35,9 +31,13 @@ def test_the_tables_have_every_key_of_a_file():
 
 
 @pytest.mark.needs("java")
-@pytest.mark.parametrize("text", blocks("toml", PAGE + CONSUMPTION), ids=lambda text: tomllib.loads(text)["checkpoint"])
+@pytest.mark.parametrize(
+    "text",
+    [*blocks("spark.md", "toml"), *blocks("consumption.md", "toml")],
+    ids=lambda text: tomllib.loads(text)["checkpoint"],
+)
 def test_spark_accepts_every_example(spark: Any, tmp_path: Path, text: str):
-    (tmp_path / "alerts.py").write_text(blocks("python")[1])
+    (tmp_path / "alerts.py").write_text(blocks("spark.md", "python")[1])
     parcel = {"type": "record", "name": "Parcel", "fields": [{"name": "city", "type": "string"}]}
     (tmp_path / "parcel.avsc").write_text(json.dumps(parcel))
     values = tomllib.loads(text)
@@ -50,11 +50,11 @@ def test_spark_accepts_every_example(spark: Any, tmp_path: Path, text: str):
 def test_the_first_example_and_the_first_pipeline_run(
     spark: Any, source: ServedBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    example, address = blocks("python")[0], source.bootstrap_servers
+    example, address = blocks("spark.md", "python")[0], source.bootstrap_servers
     assert len(example.strip().splitlines()) <= 12
     exec(compile(example.replace("localhost:9092", address), "docs/spark.md", "exec"), {})
     assert re.search(r"\|Bonn\| +7\|", capsys.readouterr().out)
-    text = blocks("toml")[0].replace("localhost:9092", address)
+    text = blocks("spark.md", "toml")[0].replace("localhost:9092", address)
     values = tomllib.loads(text) | {"trigger": {"available_now": True}}
     pipeline = parse_pipeline(values, directory=tmp_path, default_name="prices")
     assert not isinstance(pipeline, MirrorPipeline)

@@ -1,11 +1,11 @@
 """The examples of docs/spark-options.md, as they are printed, and its table against the parser."""
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from fenced_blocks import blocks
 
 from odradek.clients.blocking import Admin
 from odradek.spark import options
@@ -18,7 +18,7 @@ Produce = Callable[..., None]
 @pytest.fixture
 def examples() -> dict[str, Any]:
     names: dict[str, Any] = {}
-    for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
+    for block in blocks("spark-options.md", "python"):
         exec(compile(block, "docs/spark-options.md", "exec"), names)
     return names
 

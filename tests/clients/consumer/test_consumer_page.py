@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fenced_blocks import blocks
 from scenarios import create
 
 from odradek.clients import Consumer
@@ -15,7 +16,7 @@ PAGE = (Path(__file__).resolve().parents[3] / "docs" / "consumer.md").read_text(
 
 def example(word: str) -> dict[str, Any]:
     """The names that the example with this word defines."""
-    (code,) = (block for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if word in block)
+    (code,) = (block for block in blocks("consumer.md", "python") if word in block)
     names: dict[str, Any] = {}
     exec(compile(code, "docs/consumer.md", "exec"), names)
     return names

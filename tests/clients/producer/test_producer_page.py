@@ -6,6 +6,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from fenced_blocks import blocks
 
 import odradek.partitioners
 from odradek.clients import Producer
@@ -17,7 +18,7 @@ PAGE = (Path(__file__).resolve().parents[3] / "docs" / "producer.md").read_text(
 
 def example(word: str) -> dict[str, Any]:
     """The names that the example with this word defines."""
-    (code,) = (block for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if word in block)
+    (code,) = (block for block in blocks("producer.md", "python") if word in block)
     names: dict[str, Any] = {}
     exec(compile(code, "docs/producer.md", "exec"), names)
     return names

@@ -1,0 +1,91 @@
+"""Every example of README.md and docs runs as a reader runs it, page by page, with a broker of the page's own.
+
+The tests of Spark run the blocks that need it (`tests/spark`, `tests/pipelines`), `tests/lab` those that take minutes.
+"""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Final
+
+import pytest
+from fenced_blocks import LANGUAGES, NOT_RUN, PAGES, Example, examples, run_python, run_shell
+from test_lab_live import living_group
+
+from odradek.clients.admin import NewTopic
+from odradek.clients.blocking import Admin, Consumer, Producer
+from odradek.testing.servers.odradek_process import ServedBroker
+
+FILES: Final = frozenset({"toml", "json"})
+OPTIONS: Final = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "1"}
+
+
+@contextmanager
+def idle_group(servers: str) -> Iterator[None]:
+    """A group that has read two partitions and has no members now."""
+    with Admin(servers) as admin, Producer(servers) as producer:
+        admin.create_topics([NewTopic(name="flights", partitions=2)])
+        producer.send("flights", b"{}", partition=0).result()
+    with Consumer("flights", bootstrap_servers=servers, group_id="readers", auto_offset_reset="earliest") as consumer:
+        consumer.poll()
+    yield
+
+
+PREPARED: Final[dict[str, Callable[[str], AbstractContextManager[None]]]] = {
+    "groups.md": idle_group,
+    "zookeeper-consumer.md": idle_group,
+    "lab.md": lambda servers: living_group(servers, "readers", topic="flights"),
+}
+"""A page's commands find these groups in the cluster."""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+def test_the_examples_of_a_page_run(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = [example for example in examples(page) if example.is_run]
+    for example in run:
+        if example.language in FILES and example.title:
+            (tmp_path / example.title).write_text(example.text)
+    live = [each for each in run if each.language in ("python", "sh", "console") and not each.is_test]
+    live = [each for each in live if not each.needs_spark]
+    if not live:
+        return
+    with ServedBroker(tmp_path / "odradek-data", options=OPTIONS) as broker:
+        servers = broker.bootstrap_servers
+        with PREPARED.get(page.name, lambda _: nullcontext())(servers):
+            for example in live:
+                (run_python if example.language == "python" else run_shell)(example, servers)
+                # Those of the README print the record that its first one writes.
+                assert page.name != "README.md" or example.language == "sh" or "b'hello'" in capsys.readouterr().out
+
+
+def test_the_examples_that_are_tests_pass(tmp_path: Path) -> None:
+    """With the fixtures that the package brings."""
+    tests = [each for page in PAGES for each in examples(page) if each.is_test and each.is_run and not each.needs_spark]
+    for number, example in enumerate(tests):
+        (tmp_path / f"test_example_{number}.py").write_text(example.text)
+    arguments = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "asyncio_default_fixture_loop_scope=function"]
+    done = subprocess.run(
+        [sys.executable, *arguments, str(tmp_path)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    written = sum(example.text.count("\ndef test_") + example.text.count("\nasync def test_") for example in tests)
+    assert f"{written} passed" in done.stdout
+    assert written >= 8
+
+
+def test_every_block_has_a_known_language_and_few_are_not_run() -> None:
+    found: list[Example] = [example for page in PAGES for example in examples(page)]
+    assert [str(each) for each in found if each.language not in LANGUAGES] == []
+    reasons = [each.title.removeprefix(NOT_RUN) for each in found if not each.is_run]
+    assert all(len(reason) > 10 for reason in reasons)
+    assert len(reasons) <= len(found) / 8

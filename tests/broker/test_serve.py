@@ -114,11 +114,15 @@ def test_a_listener_beyond_the_machine_needs_an_explicit_option(tmp_path: Path) 
         assert address == "127.0.0.1:1"
 
 
-def test_flags_beat_options_which_beat_the_file(tmp_path: Path) -> None:
+def test_flags_beat_options_which_beat_the_environment_which_beats_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "server.properties"
     file.write_text("listeners=PLAINTEXT://127.0.0.1:1\nbroker.id=5\nlog.dirs=/nowhere\nnum.partitions=2\n")
     arguments = ["--config", str(file), "-o", "listeners=PLAINTEXT://127.0.0.1:0", "-o", "broker.id=6"]
-    with serving(*arguments, "--broker-id", "7", "--data-dir", str(tmp_path / "data")):
+    monkeypatch.setenv("KAFKA_LISTENERS", "PLAINTEXT://127.0.0.1:1")
+    monkeypatch.setenv("KAFKA_LOG_DIRS", str(tmp_path / "data"))
+    with serving(*arguments, "--broker-id", "7"):
         assert "node.id=7" in (tmp_path / "data" / "meta.properties").read_text()
 
 

@@ -24,7 +24,7 @@ import click
 
 from odradek.broker.lifecycle import Broker
 from odradek.cli import log_lines
-from odradek.config import BrokerConfig, load, parse_host_port, parse_listener
+from odradek.config import BrokerConfig, load, parse_host_port, parse_listener, read_environment
 from odradek.log.segments.open_files import DEFAULT_OPEN_FILES
 from odradek.model import ConfigurationError, OdradekError, StorageError
 from odradek.runtime import SystemClock, SystemDisk, SystemNetwork, system_entropy
@@ -75,23 +75,29 @@ def command(
     stop_with_stdin: bool,
     allow_anonymous_network: bool,
 ) -> None:
-    """Run one broker until SIGTERM or SIGINT. A flag beats -o, which beats the file."""
+    """Run one broker until SIGTERM or SIGINT.
+
+    A flag beats -o, which beats environment variables (KAFKA_LOG_DIRS is log.dirs), which beat the file.
+    """
     log_lines.configure(log_format, log_level)
-    overrides = dict(map(_key_and_value, options))
-    if listen is not None:
-        overrides["listeners"] = f"PLAINTEXT://{_address(listen)}"
-    if advertise is not None:
-        overrides["advertised.listeners"] = f"PLAINTEXT://{_address(advertise)}"
-    if data_dir is not None:
-        overrides["log.dirs"] = data_dir
-    if broker_id is not None:
-        overrides["broker.id"] = str(broker_id)
     try:
+        environment = read_environment(os.environ, metadata=metadata)
+        for note in environment.notes:
+            _log.info("%s", note)
+        overrides = {**environment.properties, **dict(map(_key_and_value, options))}
+        if listen is not None:
+            overrides["listeners"] = f"PLAINTEXT://{_address(listen)}"
+        if advertise is not None:
+            overrides["advertised.listeners"] = f"PLAINTEXT://{_address(advertise)}"
+        if data_dir is not None:
+            overrides["log.dirs"] = data_dir
+        if broker_id is not None:
+            overrides["broker.id"] = str(broker_id)
         loaded = load(config, overrides)
         metrics = None if metrics_listen is None else parse_host_port(metrics_listen)
         if not allow_anonymous_network:
             _check_exposure(loaded, metrics)
-        url = metadata or f"sqlite:///{loaded.log_dirs[0]}/metadata.sqlite"
+        url = environment.metadata or f"sqlite:///{loaded.log_dirs[0]}/metadata.sqlite"
         most_connections = _connection_limit()
         with _new_runner() as runner:
             runner.run(_serve(loaded, url, metrics, most_connections, stop_with_stdin=stop_with_stdin))

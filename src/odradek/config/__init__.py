@@ -9,8 +9,8 @@ tree. If logs use it, add a field to `log.log_config`.
 
 `unimplemented_keys` has Kafka's keys without effect here, and `replaced_keys` those that are refused with a
 replacement. `consistency` checks keys against each other. `altering` and `describe` serve AlterConfigs and
-DescribeConfigs. `load` reads a file with `properties`, and `listeners` parses addresses. `toml_table` reads the TOML
-files of pipelines and of the lab.
+DescribeConfigs. `load` reads a file with `properties`, `environment` the variables of a container, and `listeners`
+parses addresses. `toml_table` reads the TOML files of pipelines and of the lab.
 """
 
 from odradek.config.altering import Alteration, AlterOperation, altered, check_alterations
@@ -25,6 +25,7 @@ from odradek.config.describe import (
     describe_topic,
 )
 from odradek.config.dynamic import DYNAMIC, broker_config_in_force, dynamic_definitions, validate_broker_overrides
+from odradek.config.environment import EnvironmentSettings, read_environment
 from odradek.config.group import GroupConfig, group_config
 from odradek.config.listeners import ListenerAddress, parse_host_port, parse_ip_counts, parse_listener
 from odradek.config.load import load
@@ -42,6 +43,7 @@ __all__ = [
     "ConfigSynonym",
     "ConfigType",
     "Definition",
+    "EnvironmentSettings",
     "GroupConfig",
     "ListenerAddress",
     "TopicConfig",
@@ -60,6 +62,7 @@ __all__ = [
     "parse_ip_counts",
     "parse_listener",
     "parse_properties",
+    "read_environment",
     "topic_config",
     "validate_broker_overrides",
     "validate_topic_overrides",

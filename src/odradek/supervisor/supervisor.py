@@ -8,6 +8,7 @@ starting ──ready──► running ──ends──► waiting ──► star
 
 import asyncio
 import logging
+import os
 import signal
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Sequence
@@ -140,8 +141,10 @@ class _Broker:
         self._restarts.started(self._clock.monotonic())
         with self._command.log_file.open("ab") as log:
             self._log_start = log.tell()
+            # `odradek serve` would take KAFKA_ variables as the keys of each broker, though `up` does not.
+            variables = {name: text for name, text in os.environ.items() if not name.startswith("KAFKA_")}
             self._process = await asyncio.create_subprocess_exec(
-                *self._command.arguments, stdin=PIPE, stdout=PIPE, stderr=log, start_new_session=True
+                *self._command.arguments, stdin=PIPE, stdout=PIPE, stderr=log, env=variables, start_new_session=True
             )
         assert self._process.stdout is not None, "its output is a pipe"
         line = (await self._process.stdout.readline()).decode(errors="replace")

@@ -1,0 +1,90 @@
+"""Environment variables of Kafka's container images: which keys they are, and what becomes of those of KRaft."""
+
+from typing import Any
+
+import pytest
+
+from odradek.config import BrokerConfig, read_environment
+from odradek.model import ConfigurationError
+
+KAFKAS_EXAMPLE = {
+    "KAFKA_NODE_ID": "1",
+    "KAFKA_PROCESS_ROLES": "broker,controller",
+    "KAFKA_LISTENERS": "PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093",
+    "KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://localhost:9092",
+    "KAFKA_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
+    "KAFKA_CONTROLLER_QUORUM_VOTERS": "1@localhost:9093",
+    "KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR": "1",
+    "KAFKA_TRANSACTION_STATE_LOG_MIN_ISR": "1",
+    "KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
+    "KAFKA_HEAP_OPTS": "-Xmx1g",
+    "CLUSTER_ID": "4L6g3nShT-eMCtK--X86sw",
+    "PATH": "/bin",
+}
+"""The variables of a single broker in the documentation of Kafka's image."""
+
+
+def test_the_variables_of_kafkas_example_make_a_broker_and_say_what_has_no_effect() -> None:
+    settings = read_environment(KAFKAS_EXAMPLE)
+    config = BrokerConfig.parse(settings.properties)
+    assert (config.broker_id, config.listeners) == (1, ("PLAINTEXT://localhost:9092",))
+    assert (config.offsets_topic_replication_factor, config.group_initial_rebalance_delay_ms) == (1, 0)
+    assert settings.metadata is None
+    notes = "\n".join(settings.notes)
+    for name in ("CLUSTER_ID", "controller.quorum.voters", "node.id", "without CONTROLLER", "KAFKA_HEAP_OPTS"):
+        assert name in notes
+    assert "PATH" not in notes
+
+
+@pytest.mark.parametrize(
+    ("variables", "properties"),
+    [
+        ({"KAFKA_LOG_RETENTION_MS": "5"}, {"log.retention.ms": "5"}),
+        ({"KAFKA_CFG_LOG_RETENTION_MS": "5"}, {"log.retention.ms": "5"}),
+        ({"KAFKA_LOG_DIR": "/data"}, {"log.dirs": "/data"}),
+        ({"KAFKA_LOG_DIR": "/data", "KAFKA_LOG_DIRS": "/more"}, {"log.dirs": "/more"}),
+        ({"KAFKA_LOG_RETENTION_MS": " "}, {}),
+        ({"KAFKA_LISTENER_NAME_A__B___C_X": "y"}, {"listener.name.a_b-c.x": "y"}),
+        ({"kafka_log_retention_ms": "5", "HOME": "/root"}, {}),
+        ({"KAFKA_BROKER_ID": "3", "KAFKA_NODE_ID": "3"}, {"broker.id": "3"}),
+        ({"KAFKA_NUM_IO_THREADS": "8"}, {"num.io.threads": "8"}),
+        (
+            {"KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://broker:9092,HOST://localhost:29092"},
+            {
+                "advertised.listeners": "PLAINTEXT://broker:9092,HOST://localhost:29092",
+                "listeners": "PLAINTEXT://:9092,HOST://:29092",
+            },
+        ),
+    ],
+)
+def test_a_variable_is_a_key_by_the_rules_of_the_images(variables: Any, properties: Any) -> None:
+    assert read_environment(variables).properties == properties
+
+
+def test_a_quorum_of_several_needs_a_tree_that_they_share() -> None:
+    voters = {"KAFKA_CONTROLLER_QUORUM_VOTERS": "1@a:9093,2@b:9093"}
+    with pytest.raises(ConfigurationError, match=r"has 2 members.*KAFKA_ZOOKEEPER_CONNECT"):
+        read_environment(voters)
+    assert read_environment(voters, metadata="sqlite:////shared/tree").metadata == "sqlite:////shared/tree"
+    servers = {"KAFKA_ZOOKEEPER_CONNECT": "z1:2181,z2:2181/kafka"}
+    assert read_environment(voters | servers).metadata == "zookeeper://z1:2181,z2:2181/kafka"
+    assert read_environment(servers, metadata="memory:").metadata == "memory:"
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({"KAFKA_PROCESS_ROLES": "controller"}, "remove this container"),
+        ({"KAFKA_NODE_ID": "1", "KAFKA_BROKER_ID": "2"}, "set one"),
+        ({"KAFKA_LOG_DIRS": "a", "KAFKA_CFG_LOG_DIRS": "b"}, "KAFKA_CFG_LOG_DIRS and KAFKA_LOG_DIRS"),
+    ],
+)
+def test_contradictions_and_separate_controllers_are_refused(variables: Any, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        read_environment(variables)
+
+
+def test_what_protects_a_cluster_is_refused_as_in_a_file_and_not_ignored() -> None:
+    for name in ("KAFKA_AUTHORIZER_CLASS_NAME", "KAFKA_LISTENER_NAME_INTERNAL_SASL_ENABLED_MECHANISMS"):
+        with pytest.raises(ConfigurationError):
+            BrokerConfig.parse(read_environment({name: "x"}).properties)

@@ -84,7 +84,7 @@ def test_contradictions_and_separate_controllers_are_refused(variables: Any, mes
         read_environment(variables)
 
 
-def test_what_protects_a_cluster_is_refused_as_in_a_file_and_not_ignored() -> None:
+def test_a_key_that_would_protect_the_cluster_is_refused_as_in_a_file() -> None:
     for name in ("KAFKA_AUTHORIZER_CLASS_NAME", "KAFKA_LISTENER_NAME_INTERNAL_SASL_ENABLED_MECHANISMS"):
         with pytest.raises(ConfigurationError):
             BrokerConfig.parse(read_environment({name: "x"}).properties)

@@ -43,7 +43,7 @@ def test_examples_stand_on_lines_of_their_own(lonely_shell: Any, command: str) -
 
 
 def test_a_wrong_command_or_option_is_a_usage_error(lonely_shell: Any) -> None:
-    assert "No such command 'topic'" in lonely_shell.run("topic", code=2)
+    assert "No such command 'topik'" in lonely_shell.run("topik", code=2)
     assert "No such option" in lonely_shell.run("topics", "list", "--nope", code=2)
     assert "Missing argument" in lonely_shell.run("consume", code=2)
 

@@ -45,8 +45,37 @@ class _OneLineError(click.ClickException):
         click.echo(f"odradek: {' '.join(self.message.split())}", file=file or sys.stderr)
 
 
-class LazyGroup(click.Group):
-    """A group whose commands are modules of this package."""
+_CLUSTER_OPTIONS: Final = ("--bootstrap-server", "-b", "--command-config", "--profile", "--timeout")
+
+
+class CommandGroup(click.Group):
+    """A group that takes the options for the cluster before the command's name, too, and suggests similar names."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the group's own options; hand leading options for the cluster on to the command."""
+        moved: list[str] = []
+        while args and (args[0].startswith("-b") or args[0].partition("=")[0] in _CLUSTER_OPTIONS):
+            words = 2 if args[0] in _CLUSTER_OPTIONS else 1
+            moved, args = [*moved, *args[:words]], args[words:]
+        if args and not args[0].startswith("-"):
+            args = [args[0], *moved, *args[1:]]
+        return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command of that name. Fail with similar names if there is none."""
+        if not ctx.resilient_parsing and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+            from difflib import get_close_matches
+
+            similar = get_close_matches(args[0], self.list_commands(ctx))
+            hint = f" Did you mean {' or '.join(map(repr, similar))}?" if similar else ""
+            ctx.fail(f"No such command {args[0]!r}.{hint}")
+        return super().resolve_command(ctx, args)
+
+
+class LazyGroup(CommandGroup):
+    """A group whose commands are modules of this package. `topic` and `topics` are the same command."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of `COMMANDS`, without `bench` in an installed package."""
@@ -54,8 +83,10 @@ class LazyGroup(click.Group):
         return [name for name in COMMANDS if name != "bench" or _BENCHMARKS.is_file()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the module of `cmd_name`; return None if there is no such command."""
-        if cmd_name not in COMMANDS:
+        """Import the module of `cmd_name`, in singular or plural; return None if there is no such command."""
+        forms = (cmd_name, f"{cmd_name}s", cmd_name.removesuffix("s"))
+        cmd_name = next((form for form in forms if form in COMMANDS), "")
+        if not cmd_name:
             return None
         # Garbage collections during imports find nothing, and take a tenth of the time.
         gc.disable()
@@ -122,7 +153,8 @@ def _os_error(error: OSError) -> str:
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
-    epilog="--bootstrap-server HOST:PORT[,HOST:PORT...] may be any cluster with Kafka's protocol, without TLS or SASL.",
+    epilog="Commands for a cluster take -b HOST:PORT[,HOST:PORT...], --profile, --command-config and --timeout, also "
+    "before the command's name. The cluster may be any with Kafka's protocol, without TLS or SASL.",
 )
 @click.version_option(__version__, "--version", prog_name="odradek", message="%(prog)s %(version)s")
 def main() -> None:

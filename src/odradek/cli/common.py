@@ -17,6 +17,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from odradek.cli.process import until_terminated
+from odradek.cli.profiles import properties_of_profile, timeout_of_environment
 from odradek.cli.tables import table_lines
 from odradek.clients import Admin
 from odradek.clients.cluster import NoBrokerError
@@ -31,32 +32,45 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+_PROFILE: Final = "odradek.profile"
+_TIMEOUT: Final = "odradek.timeout"
+_DEFAULT_TIMEOUT_S: Final = 10.0
+_MOST_CONNECTING_S: Final = 10.0
+"""Kafka's `socket.connection.setup.timeout.ms`."""
+
+
+def _remember(key: str) -> Callable[[click.Context, click.Parameter, Any], None]:
+    """Return an option's callback that keeps the value for this command as `key`."""
+    return lambda ctx, _, value: ctx.meta.__setitem__(key, value)
+
+
 def cluster_options(function: F) -> F:
-    """Add `--bootstrap-server` and `--command-config`, which every command for a cluster has."""
-    function = click.option("--command-config", metavar="FILE", help="Client settings: Java properties, Kafka's keys.")(
-        function
-    )
-    return click.option(
-        "--bootstrap-server",
-        "-b",
-        metavar="HOST:PORT[,…]",
-        help="Brokers to ask first.  [default: localhost:9092]",
-    )(function)
+    """Add `--bootstrap-server`, `--command-config`, `--profile` and `--timeout`, for commands that use a cluster."""
+    for option in (
+        click.option(
+            "--timeout", type=click.FloatRange(min=0.1), metavar="SECONDS", expose_value=False,
+            callback=_remember(_TIMEOUT), help="How long to wait for brokers.  [default: 10]",
+        ),
+        click.option(
+            "--profile", metavar="NAME", expose_value=False, callback=_remember(_PROFILE),
+            help="Settings in ~/.config/odradek/config.toml.  [default: default, if it exists]",
+        ),
+        click.option("--command-config", metavar="FILE", help="Client settings: Java properties, Kafka's keys."),
+        click.option(
+            "--bootstrap-server", "-b", metavar="HOST:PORT[,…]", help="Brokers to ask first.  [default: localhost:9092]"
+        ),
+    ):  # fmt: skip
+        function = option(function)
+    return function
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 _WIDE: Final = "odradek.wide"
-
-
-def _set_wide(ctx: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click's signature
-    ctx.meta[_WIDE] = value
-
-
 wide_option = click.option(
     "--wide",
     is_flag=True,
     expose_value=False,
-    callback=_set_wide,
+    callback=_remember(_WIDE),
     help="All columns, wider than the terminal if needed.",
 )
 
@@ -74,18 +88,47 @@ def client_settings(
 ) -> dict[str, Any]:
     """Return keyword arguments for a client with the settings `cls`.
 
-    `bootstrap_server` overrides `properties` (`KEY=VALUE`), which override the file `command_config`. Raises
-    `ConfigurationError` for an unreadable file, a key of the file that no client has, and a property that `cls` lacks.
+    `bootstrap_server` overrides `properties` (`KEY=VALUE`), which override the file `command_config`, which overrides
+    environment and profile. Raises `ConfigurationError` for an unreadable file, a key of a file that no client has, and
+    a property that `cls` lacks.
     """
     from odradek.clients.consumer.settings import ConsumerSettings
     from odradek.clients.producer.settings import ProducerSettings
 
     every = (cls, ClientSettings, ProducerSettings, ConsumerSettings)
-    found: dict[str, Any] = dict(settings_of_properties(_read(command_config), *every))
+    place, profile = properties_of_profile(_chosen(_PROFILE))
+    try:
+        found: dict[str, Any] = dict(settings_of_properties(profile, *every))
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{place}: {error}") from None
+    found |= settings_of_properties(_read(command_config), *every)
     found |= settings_of_properties(dict(map(key_and_value, properties)), cls)
     if bootstrap_server is not None:
         found["bootstrap_servers"] = bootstrap_server
-    return found
+    return _limits(found, is_admin=cls is ClientSettings) | found
+
+
+def _limits(found: dict[str, Any], *, is_admin: bool) -> dict[str, Any]:
+    """Return the limits of waiting that `found` leaves open; set the one of `--timeout` in `found`.
+
+    Each of several addresses gets its share of the time. A request of an admin client is not waited for any longer.
+    """
+    timeout_s = _chosen(_TIMEOUT) or timeout_of_environment()
+    if timeout_s is not None:
+        found["default_api_timeout_ms"] = round(timeout_s * 1000)
+    elif "default_api_timeout_ms" in found:
+        return {}
+    limit_ms = round((timeout_s or _DEFAULT_TIMEOUT_S) * 1000)
+    addresses = str(found.get("bootstrap_servers", "")).count(",") + 1
+    connecting_ms = max(1, round(min(_MOST_CONNECTING_S * 1000, limit_ms) / addresses))
+    limits = {"default_api_timeout_ms": limit_ms, "socket_connection_setup_timeout_ms": connecting_ms}
+    return limits | ({"request_timeout_ms": limit_ms} if is_admin else {})
+
+
+def _chosen(key: str) -> Any:
+    """Return the value that `_remember` has kept; None outside of a command."""
+    context = click.get_current_context(silent=True)
+    return None if context is None else context.meta.get(key)
 
 
 def admin(bootstrap_server: str | None, command_config: str | None) -> Admin:
@@ -113,6 +156,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     import uvloop
 
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="odradek: %(message)s")
+    logging.getLogger("odradek.clients.waiting").setLevel(logging.INFO)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(until_terminated(work))
@@ -145,9 +189,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Non
 
 def terminal_width() -> int | None:
     """Return the number of characters in a line of standard output; None if it is no terminal, or with `--wide`."""
-    context = click.get_current_context(silent=True)
-    is_wide = context is not None and context.meta.get(_WIDE, False)
-    return None if is_wide or not sys.stdout.isatty() else console().width
+    return None if _chosen(_WIDE) or not sys.stdout.isatty() else console().width
 
 
 def console() -> "Console":

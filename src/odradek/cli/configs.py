@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 import click
 
+from odradek.cli import CommandGroup
 from odradek.cli.common import admin, cluster_options, key_and_value, print_json, print_table, run, table_options
 from odradek.clients.admin.descriptions import ConfigEntry, ConfigResource, ConfigResourceType, ConfigSource
 from odradek.config import Alteration, AlterOperation
@@ -26,7 +27,7 @@ def _resource_options(function: F) -> F:
     return function
 
 
-@click.group(name="configs")
+@click.group(name="configs", cls=CommandGroup)
 def command() -> None:
     """Show and change the configuration of topics, consumer groups and brokers."""
 

@@ -11,7 +11,7 @@ import click
 
 from odradek.broker.adoption import AdoptedTopic, Adoption, adopt
 from odradek.broker.cluster.registration.directories import accept_losses, forget_directories
-from odradek.cli import tree_view
+from odradek.cli import CommandGroup, tree_view
 from odradek.cli.common import json_line, json_option
 from odradek.log.names import parse_folder
 from odradek.metadata.nodes import encode_topic_id
@@ -24,7 +24,7 @@ from odradek.stores import open_store
 T = TypeVar("T")
 
 
-@click.group(name="metadata")
+@click.group(name="metadata", cls=CommandGroup)
 def command() -> None:
     """Work on a metadata tree, which holds the topics, their partitions and their leaders."""
 

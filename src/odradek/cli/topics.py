@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import click
 
+from odradek.cli import CommandGroup
 from odradek.cli.common import (
     admin,
     cluster_options,
@@ -25,7 +26,7 @@ from odradek.metadata.nodes import encode_topic_id
 from odradek.model import ErrorCode, KafkaError, validate_topic_name
 
 
-@click.group(name="topics")
+@click.group(name="topics", cls=CommandGroup)
 def command() -> None:
     """Create, list, describe, alter and delete topics."""
 

@@ -24,7 +24,7 @@ from odradek.config import parse_host_port
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition, UnavailableError
 from odradek.protocol.api import ApiKey
 from odradek.runtime import Runtime, system_runtime
-from odradek.wire.client_connection import LATE_MS, ClientConnection, address_text, open_connection
+from odradek.wire.client_connection import LATE_MS, ClientConnection, address_text, log_waiting, open_connection
 
 _log = logging.getLogger("odradek.clients")
 
@@ -201,7 +201,8 @@ class Cluster:
         backoff = self.backoff()
         while True:
             try:
-                return await self._refresh_once(create=create)
+                with log_waiting(", ".join(self.settings.bootstrap_servers), wanted=backoff.failures == 0):
+                    return await self._refresh_once(create=create)
             except UnavailableError as error:
                 is_first = backoff.failures == 0
                 pause = backoff.failed()

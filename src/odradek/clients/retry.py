@@ -7,6 +7,7 @@ from typing import Final, TypeVar
 
 from odradek.clients.cluster import Cluster
 from odradek.model import ErrorCode, KafkaError, UnavailableError
+from odradek.wire.client_connection import WAITING_LOG_S, waiting_log
 
 T = TypeVar("T")
 
@@ -38,7 +39,8 @@ async def retrying(
     Raises the last error if it is not retriable, or after `timeout_ms`.
     """
     clock = cluster.runtime.clock
-    deadline = clock.monotonic() + timeout_ms / 1000
+    started, is_logged = clock.monotonic(), False
+    deadline = started + timeout_ms / 1000
     backoff = cluster.backoff()
     while True:
         try:
@@ -47,6 +49,9 @@ async def retrying(
             pause = backoff.failed()
             if not error.retriable or clock.monotonic() + pause >= deadline:
                 raise
+            if not is_logged and clock.monotonic() >= started + WAITING_LOG_S:
+                is_logged = True
+                waiting_log.info("%s; trying again for %.0f s", error, deadline - clock.monotonic())
             await asyncio.sleep(pause)
             if isinstance(error, UnavailableError) or error.code in INVALID_METADATA_ERRORS:
                 # If no broker responds, the next attempt raises that error.

@@ -9,9 +9,10 @@ flight fail with `UnavailableError` and the connection is closed; whether the br
 """
 
 import asyncio
+import contextlib
 import logging
 import struct
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Final, NamedTuple, cast
 
 from msgspec import Struct
@@ -27,6 +28,10 @@ from odradek.runtime.shortages import is_out_of_descriptors
 from odradek.wire.connection_group import limit_unsent
 
 _log = logging.getLogger("odradek.clients")
+waiting_log = logging.getLogger("odradek.clients.waiting")
+"""The logger of what a client waits for; commands set its level to INFO."""
+WAITING_LOG_S: Final = 2.0
+"""The wait after which `waiting_log` gets a line."""
 _LENGTH: Final = struct.Struct(">i")
 _UNSUPPORTED_VERSION: Final = struct.pack(">h", ErrorCode.unsupported_version.value)
 LATE_MS: Final = 1_000
@@ -316,6 +321,9 @@ class ClientConnection(asyncio.BufferedProtocol):
             more_ms / 1000, self._overdue, correlation_id, waited_ms + more_ms, limit_ms
         )
         self.is_late = True
+        late_ms = waited_ms - max(limit_ms - self._request_timeout_ms, 0)
+        if 0 <= late_ms - WAITING_LOG_S * 1000 < LATE_MS:
+            waiting_log.info("broker %s has not answered %s yet", self.address, pending.api_key.name)
         if self._when_late is not None:
             self._when_late()
 
@@ -383,6 +391,18 @@ async def open_connection(
             connection.close()
         raise
     return connection
+
+
+@contextlib.contextmanager
+def log_waiting(what: str, *, wanted: bool) -> Iterator[None]:
+    """Write to `waiting_log`, if `wanted`, what is waited for, if the block takes longer than `WAITING_LOG_S`."""
+    timer = asyncio.get_running_loop().call_later(WAITING_LOG_S, waiting_log.info, "waiting for an answer of %s", what)
+    if not wanted:
+        timer.cancel()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def address_text(host: str, port: int) -> str:

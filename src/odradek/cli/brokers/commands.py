@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import click
 from msgspec import Struct
 
+from odradek.cli import CommandGroup
 from odradek.cli.brokers.details import features, log_dirs, versions
 from odradek.cli.brokers.drain import drain
 from odradek.cli.common import admin, cluster_options, print_json, print_table, run, table_options
@@ -16,7 +17,7 @@ from odradek.clients.admin.log_dirs import LogDirDescription
 from odradek.model import ErrorCode, KafkaError
 
 
-@click.group(name="brokers")
+@click.group(name="brokers", cls=CommandGroup)
 def command() -> None:
     """List and describe brokers, move replicas off one, and unregister one."""
 

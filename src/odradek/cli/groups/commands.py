@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import click
 
+from odradek.cli import CommandGroup
 from odradek.cli.common import admin, cluster_options, print_json, print_table, run, table_options
 from odradek.cli.groups.history import history
 from odradek.cli.groups.options import GroupSelection, group_option, groups_options, report
@@ -31,7 +32,7 @@ _STATES = ("PreparingRebalance", "CompletingRebalance", "Stable", "Empty", "Dead
 _TYPES = ("classic", "consumer", "share", "streams")
 
 
-@click.group(name="groups")
+@click.group(name="groups", cls=CommandGroup)
 def command() -> None:
     """List, describe, watch and delete groups, and reset their offsets."""
 

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -99,21 +99,29 @@ def watch(
     async def work() -> None:
         async with admin(bootstrap_server, command_config) as client:
             samples = views(client, group, interval)
-            if as_json:
-                await _print(samples, count, as_json=True, per_partition=per_partition)
-            elif (screen := console()).is_terminal and not screen.is_dumb_terminal:
-                await _redraw(samples, count, per_partition=per_partition)
-            else:
-                await _print(samples, count, as_json=False, per_partition=per_partition)
+            with _quiet_clients():
+                if as_json:
+                    await _print(samples, count, as_json=True, per_partition=per_partition)
+                elif (screen := console()).is_terminal and not screen.is_dumb_terminal:
+                    await _redraw(samples, count, per_partition=per_partition)
+                else:
+                    await _print(samples, count, as_json=False, per_partition=per_partition)
 
-    # The view shows connection errors itself; log lines would disturb a terminal that is redrawn.
-    logger = logging.getLogger("odradek.clients")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    run(work())
+
+
+@contextlib.contextmanager
+def _quiet_clients() -> Iterator[None]:
+    """Log no connection errors: the view shows them, and log lines would disturb a terminal that is redrawn."""
+    loggers = [logging.getLogger(name) for name in ("odradek.clients", "odradek.clients.waiting")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
     try:
-        run(work())
+        yield
     finally:
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 # ---- samples --------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from odradek.cli import CommandGroup
 from odradek.cli.common import json_option, print_json, print_table, table_options
 from odradek.cli.lab.generations import generations
 from odradek.cli.lab.options import Given, case_options, past_pauses, strategy_option
@@ -29,7 +30,7 @@ from odradek.lab.what_if import Change
 from odradek.lab.what_if import what_if as compute_what_if
 
 
-@click.group(name="lab")
+@click.group(name="lab", cls=CommandGroup)
 def command() -> None:
     """Explain and simulate the assignment of partitions to members, and what a change of them costs.
 

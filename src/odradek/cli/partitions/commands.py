@@ -5,6 +5,7 @@ from typing import IO
 
 import click
 
+from odradek.cli import CommandGroup
 from odradek.cli.common import admin, cluster_options, print_json, print_table, run, table_options
 from odradek.cli.partition_lists import ids, partitions_of_topics, read_partitions
 from odradek.cli.partitions.producers import abort_transaction, producers
@@ -18,7 +19,7 @@ from odradek.model import ErrorCode, KafkaError, TopicPartition
 Reassignments = dict[TopicPartition, PartitionReassignment]
 
 
-@click.group(name="partitions")
+@click.group(name="partitions", cls=CommandGroup)
 def command() -> None:
     """Describe and reassign partitions, elect their leaders, and delete their records."""
 

@@ -2,11 +2,12 @@
 
 import click
 
+from odradek.cli import CommandGroup
 from odradek.cli.pipeline.run import run
 from odradek.cli.pipeline.views import check, example, list_pipelines, status
 
 
-@click.group(name="pipeline")
+@click.group(name="pipeline", cls=CommandGroup)
 def command() -> None:
     """Run Spark pipelines from TOML files."""
 

@@ -98,13 +98,15 @@ class Producer:
     async def start(self) -> Self:
         """Connect to the cluster; `async with` calls this. After a failure it may be called again.
 
-        Raises `UnavailableError` if no broker answers within `max_block_ms`, and after `close`.
+        Raises `UnavailableError` if no broker answers within `max_block_ms` or `default_api_timeout_ms`, and after
+        `close`.
         """
         if self._is_closed:
             raise UnavailableError("the producer is closed: create another one")
         if self._sender is None:
             try:
-                await self._cluster.start(timeout_ms=self._settings.max_block_ms)
+                settings = self._settings
+                await self._cluster.start(timeout_ms=min(settings.max_block_ms, settings.default_api_timeout_ms))
             except BaseException:
                 await self._cluster.close()
                 self._cluster = self._new_cluster()

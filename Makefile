@@ -34,6 +34,7 @@ check: .venv/installed
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy --no-error-summary
+	$(BIN)/basedpyright --level error
 	$(BIN)/lint-imports --cache-dir .import_linter_cache --no-logo
 	$(BIN)/python -m pytest tests/test_tidy.py tests/test_specification.py
 

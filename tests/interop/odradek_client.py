@@ -19,7 +19,7 @@ class Odradek(Client):
         asyncio.run(self._write(servers, topic, messages, codec))
 
     async def _write(self, servers: str, topic: str, messages: Sequence[Message], codec: str) -> None:
-        async with Producer(servers, compression_type=codec, linger_ms=20) as producer:
+        async with Producer(servers, compression_type=codec, linger_ms=20) as producer:  # type: ignore[arg-type]
             futures = [
                 await producer.send(
                     topic,

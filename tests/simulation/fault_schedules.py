@@ -14,6 +14,7 @@ from typing import Any, Final
 from agreement import agreed
 
 from odradek.clients import Admin, Consumer, Producer
+from odradek.clients.setting_types import ClientConfig
 from odradek.metadata import paths
 from odradek.metadata.nodes import PartitionStateNode
 from odradek.metadata.store import NoNode
@@ -41,7 +42,7 @@ CONFIG: Final = {
 }
 WAYS_TO_THE_TREE_S: Final = (0.0, 0.0, 0.005, 0.05)
 """How long they take, by the seed."""
-CLIENTS: Final = {"request_timeout_ms": 4_000, "metadata_max_age_ms": 10_000}
+CLIENTS: Final[ClientConfig] = {"request_timeout_ms": 4_000, "metadata_max_age_ms": 10_000}
 
 
 class Schedule:

@@ -7,28 +7,31 @@ from typing import Any, SupportsIndex, TypeVar
 from odradek.model import ConfigurationError, TopicPartition
 
 T = TypeVar("T")
+Partition = TopicPartition | tuple[str, int]
+PartitionT = TypeVar("PartitionT", bound=tuple[str, int])
+"""The keys of a mapping: for type checkers, a `dict[TopicPartition, int]` is no `Mapping[Partition, int]`."""
 
 
-def partition_of(partition: TopicPartition | tuple[str, int]) -> TopicPartition:
+def partition_of(partition: Partition) -> TopicPartition:
     """Convert a `(topic, number)` pair. Raises `TypeError` for anything else."""
     if isinstance(partition, tuple | list) and len(partition) == 2 and isinstance(partition[0], str):
         return TopicPartition(partition[0], whole_number("a partition", partition[1]))
     raise TypeError(f"a partition is a topic and a number, such as ('flights', 0), not {partition!r}")
 
 
-def partitions_of(partitions: Iterable[TopicPartition | tuple[str, int]]) -> list[TopicPartition]:
+def partitions_of(partitions: Iterable[Partition]) -> list[TopicPartition]:
     """Convert `(topic, number)` pairs. Raises `TypeError` for anything else."""
     return [partition_of(each) for each in _listed(partitions)]
 
 
-def by_partition(values: Mapping[Any, T]) -> dict[TopicPartition, T]:
+def by_partition(values: Mapping[PartitionT, T]) -> dict[TopicPartition, T]:
     """Convert the keys of `values` from `(topic, number)` pairs. Raises `TypeError` for other keys."""
     if not isinstance(values, Mapping):
         raise TypeError(f"values are given by partition, such as {{('flights', 0): 5}}, not as {values!r}")
     return {partition_of(partition): value for partition, value in values.items()}
 
 
-def numbers_by_partition(what: str, values: Mapping[Any, SupportsIndex]) -> dict[TopicPartition, int]:
+def numbers_by_partition(what: str, values: Mapping[PartitionT, SupportsIndex]) -> dict[TopicPartition, int]:
     """Convert keys to partitions and values to ints. Raises `TypeError` for others, with `what` as their name."""
     return {partition: whole_number(what, value) for partition, value in by_partition(values).items()}
 

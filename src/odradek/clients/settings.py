@@ -38,9 +38,14 @@ class ClientSettings:
     """The configuration keys of all clients."""
 
     bootstrap_servers: tuple[str, ...] = names(
-        "bootstrap.servers", ("localhost:9092",), "HOST:PORT of brokers to ask first; one that answers is enough."
+        "bootstrap.servers",
+        ("localhost:9092",),
+        "HOST:PORT of brokers to ask first; one that answers is enough.",
+        kafka="no default",
     )
-    client_id: str = text("client.id", "odradek", "The name that brokers write into their logs.")
+    client_id: str = text(
+        "client.id", "odradek", "The name that brokers write into their logs.", kafka="empty by default"
+    )
     security_protocol: str = text(
         "security.protocol", "PLAINTEXT", "How connections are secured.", choices=("PLAINTEXT",)
     )
@@ -51,7 +56,10 @@ class ClientSettings:
         minimum=1,
     )
     socket_connection_setup_timeout_ms: int = integer(
-        "socket.connection.setup.timeout.ms", 10_000, "How long connecting may take.", minimum=1
+        "socket.connection.setup.timeout.ms",
+        10_000,
+        "How long connecting may take.",
+        minimum=1,
     )
     reconnect_backoff_ms: int = integer(
         "reconnect.backoff.ms", 50, "The first pause before a broker is connected to again; it doubles.", minimum=0
@@ -69,11 +77,15 @@ class ClientSettings:
         "metadata.max.age.ms", 300_000, "The age at which metadata is refreshed without an error.", minimum=1
     )
     default_api_timeout_ms: int = integer(
-        "default.api.timeout.ms", 60_000, "How long calls without a timeout of their own are retried.", minimum=1
+        "default.api.timeout.ms",
+        60_000,
+        "How long calls without a timeout of their own are retried.",
+        minimum=1,
+        kafka="not a key of the producer",
     )
     receive_message_max_bytes: int = integer(
-        "receive.message.max.bytes", 256 << 20, "The largest response that is accepted (librdkafka's key).",
-        minimum=1024,
+        "receive.message.max.bytes", 256 << 20, "The largest response that is accepted.",
+        minimum=1024, kafka="a key of librdkafka",
     )  # fmt: skip
 
     @classmethod

@@ -4,11 +4,18 @@ import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import aclosing
 from types import TracebackType
-from typing import TYPE_CHECKING, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, Self, TypeVar, Unpack
 
 from msgspec import Struct
 
-from odradek.clients.arguments import addresses_of, by_partition, numbers_by_partition, partition_of, partitions_of
+from odradek.clients.arguments import (
+    Partition,
+    PartitionT,
+    addresses_of,
+    numbers_by_partition,
+    partition_of,
+    partitions_of,
+)
 from odradek.clients.cluster import Cluster, ConnectionPurpose
 from odradek.clients.consumer import ConsumerRecord
 from odradek.clients.fetch import FetchLimits, FetchPosition, readable_runs
@@ -17,6 +24,7 @@ from odradek.clients.metadata import Node
 from odradek.clients.offsets import EARLIEST, LATEST, OffsetAndTimestamp, list_offsets
 from odradek.clients.reader import PartitionReader
 from odradek.clients.retry import retrying
+from odradek.clients.setting_types import FetchConfig
 from odradek.clients.settings import FetchSettings, make_settings
 from odradek.model import KafkaError, TopicPartition, UnavailableError
 from odradek.protocol.batches.record_batch import iterate_batches
@@ -28,7 +36,6 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 _MAX_OFFSET = 2**63 - 1
-Partition = TopicPartition | tuple[str, int]
 
 
 class Fetched(Struct, Generic[R], frozen=True, kw_only=True):
@@ -76,9 +83,11 @@ class SimpleConsumer:
         bootstrap_servers: str | Iterable[str] = "localhost:9092",
         *,
         runtime: Runtime | None = None,
-        **settings: object,
+        **settings: Unpack[FetchConfig],
     ) -> None:
-        self._settings = make_settings(FetchSettings, settings | {"bootstrap_servers": addresses_of(bootstrap_servers)})
+        self._settings = make_settings(
+            FetchSettings, {**settings, "bootstrap_servers": addresses_of(bootstrap_servers)}
+        )
         self._cluster = Cluster(self._settings, runtime or system_runtime())
         self._topic_ids: dict[str, uuid.UUID | None] = {}
         self._is_started = self._is_closed = False
@@ -131,7 +140,7 @@ class SimpleConsumer:
 
     async def fetch_many(
         self,
-        offsets: Mapping[TopicPartition, int],
+        offsets: Mapping[PartitionT, int],
         *,
         max_bytes: int | None = None,
         max_wait_ms: int | None = None,
@@ -142,10 +151,9 @@ class SimpleConsumer:
         Raises the error of one partition that cannot be fetched.
         """
         limits = self._limits(max_wait_ms, min_bytes)
-        answers = await self._fetch(offsets, limits, max_bytes, self._topic_ids)
-        return {
-            partition: self._decoded(partition, offsets[partition], answer) for partition, answer in answers.items()
-        }
+        wanted = numbers_by_partition("an offset", offsets)
+        answers = await self._fetch(wanted, limits, max_bytes, self._topic_ids)
+        return {partition: self._decoded(partition, wanted[partition], answer) for partition, answer in answers.items()}
 
     async def fetch_arrow(
         self,
@@ -242,7 +250,7 @@ class SimpleConsumer:
         return {partition: each.offset for partition, each in found.items()}
 
     async def offsets_for_times(
-        self, timestamps_ms: Mapping[TopicPartition, int]
+        self, timestamps_ms: Mapping[PartitionT, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Return, by partition, the first offset at or after its timestamp; None if all records are earlier."""
         found = await self._list_offsets(numbers_by_partition("a time in ms", timestamps_ms))
@@ -294,7 +302,7 @@ class SimpleConsumer:
         most = self._settings.max_partition_fetch_bytes if max_bytes is None else max_bytes
         answers = await fetch_from_leaders(
             self._cluster,
-            {partition: FetchPosition(offset, most) for partition, offset in by_partition(offsets).items()},
+            {partition: FetchPosition(offset, most) for partition, offset in offsets.items()},
             limits,
             topic_ids=topic_ids,
             purpose=ConnectionPurpose.FETCH,

@@ -54,7 +54,7 @@ class Definition:
     """One key. `synonyms` are the broker keys that a topic's or group's key falls back to, strongest first.
 
     Each synonym has the factor that converts its value to the key's unit. `honoured`, unless empty, has the only values
-    that this broker supports; `reason` says why, and what to do instead.
+    that this broker supports; `reason` says why, and what to do instead. `kafka` says what differs in Kafka, if at all.
     """
 
     name: str
@@ -70,6 +70,7 @@ class Definition:
     honoured: tuple[Value, ...] = ()
     reason: str = ""
     synonyms: tuple[tuple[str, int], ...] = ()
+    kafka: str = ""
 
     @property
     def attribute(self) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar, Unpack
 
 from odradek.clients.admin.configs import alter_configs, describe_configs, list_config_resources
 from odradek.clients.admin.descriptions import (
@@ -48,6 +48,8 @@ from odradek.clients.admin.topics import (
 )
 from odradek.clients.admin.transactions import ProducerDescription, abort_transaction, describe_producers
 from odradek.clients.arguments import (
+    Partition,
+    PartitionT,
     addresses_of,
     by_partition,
     instances_of,
@@ -59,6 +61,7 @@ from odradek.clients.arguments import (
 from odradek.clients.cluster import Cluster
 from odradek.clients.group_offsets import OffsetAndMetadata
 from odradek.clients.offsets import OffsetAndTimestamp, list_offsets
+from odradek.clients.setting_types import ClientConfig
 from odradek.clients.settings import ClientSettings, make_settings
 from odradek.config import Alteration
 from odradek.model import KafkaError, TopicPartition
@@ -86,9 +89,9 @@ class Admin:
         *,
         runtime: Runtime | None = None,
         timeout_ms: int | None = None,
-        **settings: object,
+        **settings: Unpack[ClientConfig],
     ) -> None:
-        made = make_settings(ClientSettings, settings | {"bootstrap_servers": addresses_of(bootstrap_servers)})
+        made = make_settings(ClientSettings, {**settings, "bootstrap_servers": addresses_of(bootstrap_servers)})
         self._cluster = Cluster(made, runtime or system_runtime())
         self._timeout_ms = made.default_api_timeout_ms if timeout_ms is None else timeout_ms
 
@@ -178,7 +181,7 @@ class Admin:
         return await describe_topics(self._cluster, names_of(names), timeout_ms=self._timeout_ms)
 
     async def list_offsets(
-        self, wanted: Mapping[TopicPartition, int], *, isolation_level: str = "read_uncommitted"
+        self, wanted: Mapping[PartitionT, int], *, isolation_level: str = "read_uncommitted"
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
         """Return the offset of each partition in `wanted`: for `EARLIEST`, `LATEST`, or a time in ms.
 
@@ -191,7 +194,7 @@ class Admin:
             timeout_ms=self._timeout_ms,
         )
 
-    async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    async def delete_records(self, before: Mapping[PartitionT, int]) -> dict[TopicPartition, int]:
         """Delete each partition's records before an offset; -1 means the high watermark (KIP-107).
 
         Returns the new first offset of each partition. Raises `RefusedPartitionsError` (OFFSET_OUT_OF_RANGE,
@@ -205,7 +208,7 @@ class Admin:
 
     async def alter_partition_reassignments(
         self,
-        targets: Mapping[TopicPartition, Collection[int] | None],
+        targets: Mapping[PartitionT, Collection[int] | None],
         *,
         allow_replication_factor_change: bool = True,
     ) -> None:
@@ -222,14 +225,14 @@ class Admin:
         )
 
     async def list_partition_reassignments(
-        self, partitions: Iterable[TopicPartition] | None = None
+        self, partitions: Iterable[Partition] | None = None
     ) -> dict[TopicPartition, PartitionReassignment]:
         """Return the reassignments in progress, of `partitions` or of all, sorted by partition."""
         chosen = None if partitions is None else partitions_of(partitions)
         return await list_partition_reassignments(self._cluster, chosen, timeout_ms=self._timeout_ms)
 
     async def elect_leaders(
-        self, election_type: ElectionType, partitions: Iterable[TopicPartition] | None = None
+        self, election_type: ElectionType, partitions: Iterable[Partition] | None = None
     ) -> dict[TopicPartition, KafkaError | None]:
         """Elect leaders of `partitions`, or of all that need an election; return None or an error for each.
 
@@ -294,9 +297,7 @@ class Admin:
             self._cluster, names_of(group_ids), require_stable=require_stable, timeout_ms=self._timeout_ms
         )
 
-    async def alter_group_offsets(
-        self, group_id: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]
-    ) -> None:
+    async def alter_group_offsets(self, group_id: str, offsets: Mapping[PartitionT, int | OffsetAndMetadata]) -> None:
         """Commit offsets for a group without members; an unknown group is created.
 
         Raises `KafkaError` UNKNOWN_MEMBER_ID if the group has members, `RefusedPartitionsError` for refused partitions
@@ -337,7 +338,7 @@ class Admin:
             timeout_ms=self._timeout_ms,
         )
 
-    async def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+    async def delete_group_offsets(self, group_id: str, partitions: Iterable[Partition]) -> None:
         """Delete a group's committed offsets of `partitions`.
 
         Raises `RefusedPartitionsError` (GROUP_SUBSCRIBED_TO_TOPIC and others) after the other offsets were deleted, or
@@ -347,12 +348,12 @@ class Admin:
 
     # ---- transactions -------------------------------------------------------------------------------------------
 
-    async def describe_producers(self, partition: TopicPartition) -> list[ProducerDescription]:
+    async def describe_producers(self, partition: Partition) -> list[ProducerDescription]:
         """Return the idempotent producers that the partition's leader knows, and their open transactions (KIP-664)."""
         return await describe_producers(self._cluster, partition_of(partition), timeout_ms=self._timeout_ms)
 
     async def abort_transaction(
-        self, partition: TopicPartition, *, producer_id: int, producer_epoch: int, coordinator_epoch: int = 0
+        self, partition: Partition, *, producer_id: int, producer_epoch: int, coordinator_epoch: int = 0
     ) -> None:
         """Abort a hanging transaction, which is open in `partition` and unknown to its coordinator.
 

@@ -7,10 +7,12 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
 from odradek.assignors import Assignor
 from odradek.clients.arguments import (
+    Partition,
+    PartitionT,
     addresses_of,
     by_partition,
     names_of,
@@ -36,6 +38,7 @@ from odradek.clients.consumer.subscription import Callback, Subscription, Subscr
 from odradek.clients.consumer.subscription_state import ConsumerRecord, SubscriptionState
 from odradek.clients.group_offsets import OffsetAndMetadata
 from odradek.clients.offsets import EARLIEST, LATEST, OffsetAndTimestamp, list_offsets
+from odradek.clients.setting_types import ConsumerConfig
 from odradek.model import ConfigurationError, TopicPartition, UnavailableError
 from odradek.runtime import Runtime, system_runtime
 
@@ -48,7 +51,6 @@ _ADDRESS = re.compile(r":\d+(,|$)")
 _NOT_STARTED = "the consumer is not started: use it in an `async with` block (`with`, if it is a blocking one)"
 _CLOSED = "the consumer was closed: create another one"
 _NO_GROUP = "offsets are kept in a group: start the consumer with a group_id"
-Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]
 
 
 class Consumer:
@@ -74,7 +76,7 @@ class Consumer:
         value_deserializer: Deserializer | None = None,
         interceptors: Sequence[ConsumerInterceptor] = (),
         runtime: Runtime | None = None,
-        **settings: object,
+        **settings: Unpack[ConsumerConfig],
     ) -> None:
         for topic in topics:
             if isinstance(topic, str) and _ADDRESS.search(topic):
@@ -82,7 +84,7 @@ class Consumer:
                     f"{topic!r} is an address, but the arguments are topics: Consumer('topic', "
                     f"bootstrap_servers={topic!r})"
                 )
-        given = settings | {"bootstrap_servers": addresses_of(bootstrap_servers), "group_id": group_id}
+        given = {**settings, "bootstrap_servers": addresses_of(bootstrap_servers), "group_id": group_id}
         self._settings = consumer_settings(given)
         self._runtime = runtime or system_runtime()
         self._clock = self._runtime.clock
@@ -194,7 +196,7 @@ class Consumer:
             self._assignment.apply_subscription()
             self._wake()
 
-    def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
+    def assign(self, partitions: Iterable[Partition]) -> None:
         """Assign exactly these partitions, without group membership.
 
         Raises `ConfigurationError` after `subscribe`.
@@ -295,7 +297,7 @@ class Consumer:
 
     # ---- positions ----------------------------------------------------------------------------------------------
 
-    def seek(self, partition: TopicPartition | tuple[str, int], offset: int | OffsetAndMetadata) -> None:
+    def seek(self, partition: Partition, offset: int | OffsetAndMetadata) -> None:
         """Set the position; an offset with a leader epoch is validated against the leader's log first (KIP-320).
 
         Raises `KafkaError` for a partition that is not assigned, `ValueError` for a negative offset.
@@ -306,15 +308,15 @@ class Consumer:
         self._subscriptions[partition_of(partition)].seek(wanted.offset, wanted.leader_epoch)
         self._wake()
 
-    def seek_to_beginning(self, *partitions: TopicPartition | tuple[str, int]) -> None:
+    def seek_to_beginning(self, *partitions: Partition) -> None:
         """Reset `partitions`, or all assigned ones, to their first offset."""
         self._request_offset_reset(partitions, EARLIEST)
 
-    def seek_to_end(self, *partitions: TopicPartition | tuple[str, int]) -> None:
+    def seek_to_end(self, *partitions: Partition) -> None:
         """Reset `partitions`, or all assigned ones, to their end offset."""
         self._request_offset_reset(partitions, LATEST)
 
-    async def position(self, partition: TopicPartition | tuple[str, int]) -> int:
+    async def position(self, partition: Partition) -> int:
         """Return the offset of the next record that `poll` returns; if it is unknown, look it up.
 
         Raises `KafkaError` if the partition is not assigned; this or `UnavailableError` if the lookup fails.
@@ -329,16 +331,16 @@ class Consumer:
                 raise error
         return state.position
 
-    def is_at_end(self, partition: TopicPartition | tuple[str, int]) -> bool:
+    def is_at_end(self, partition: Partition) -> bool:
         """Return whether the position has reached the end offset in the last fetch response."""
         return self._subscriptions[partition_of(partition)].lag(is_committed_only=self._is_committed_only) == 0
 
-    def pause(self, *partitions: TopicPartition | tuple[str, int]) -> None:
+    def pause(self, *partitions: Partition) -> None:
         """Stop fetching and returning records of these partitions until `resume`; they stay assigned."""
         for partition in partitions:
             self._subscriptions[partition_of(partition)].pause()
 
-    def resume(self, *partitions: TopicPartition | tuple[str, int]) -> None:
+    def resume(self, *partitions: Partition) -> None:
         """Resume paused partitions."""
         for partition in partitions:
             self._subscriptions[partition_of(partition)].is_paused = False
@@ -348,18 +350,18 @@ class Consumer:
         """Return the paused partitions."""
         return frozenset(state.partition for state in self._subscriptions if state.is_paused)
 
-    async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    async def beginning_offsets(self, partitions: Iterable[Partition]) -> dict[TopicPartition, int]:
         """Return the first offset of each partition."""
         return {
             partition: found.offset for partition, found in (await self._list_offsets(partitions, EARLIEST)).items()
         }
 
-    async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    async def end_offsets(self, partitions: Iterable[Partition]) -> dict[TopicPartition, int]:
         """Return the end offset of each partition (with `read_committed`, the last stable offset)."""
         return {partition: found.offset for partition, found in (await self._list_offsets(partitions, LATEST)).items()}
 
     async def offsets_for_times(
-        self, timestamps_ms: Mapping[TopicPartition, int]
+        self, timestamps_ms: Mapping[PartitionT, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Return, by partition, the first offset at or after its timestamp; None if all records are earlier."""
         wanted = numbers_by_partition("a time in ms", timestamps_ms)
@@ -368,7 +370,7 @@ class Consumer:
 
     # ---- committed offsets --------------------------------------------------------------------------------------
 
-    async def commit(self, offsets: Offsets | None = None) -> None:
+    async def commit(self, offsets: Mapping[PartitionT, int | OffsetAndMetadata] | None = None) -> None:
         """Commit `offsets` (the next offset to read of each partition), by default all positions.
 
         Raises `KafkaError` ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID or REBALANCE_IN_PROGRESS if the group has rebalanced;
@@ -385,9 +387,7 @@ class Consumer:
             }
         await commits.commit(wanted, timeout_ms=self._settings.default_api_timeout_ms)
 
-    async def committed(
-        self, *partitions: TopicPartition | tuple[str, int]
-    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+    async def committed(self, *partitions: Partition) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Return the group's committed offsets of `partitions`, None for a partition without one."""
         wanted = partitions_of(partitions)
         if self._group is None:
@@ -439,14 +439,14 @@ class Consumer:
             if group is not None:
                 group.poll_finished()
 
-    def _request_offset_reset(self, partitions: Iterable[TopicPartition | tuple[str, int]], timestamp: int) -> None:
+    def _request_offset_reset(self, partitions: Iterable[Partition], timestamp: int) -> None:
         chosen = partitions_of(partitions) or self._subscriptions.partitions
         for partition in chosen:
             self._subscriptions[partition].request_offset_reset(timestamp)
         self._wake()
 
     async def _list_offsets(
-        self, partitions: Iterable[TopicPartition], timestamp: int
+        self, partitions: Iterable[Partition], timestamp: int
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
         return await list_offsets(
             self._cluster,

@@ -54,7 +54,8 @@ class ConsumerSettings(FetchSettings):
     partition_assignment_strategy: tuple[str, ...] = names(
         "partition.assignment.strategy",
         ("range", "cooperative-sticky"),
-        "Assignors by name or import path, the preferred one first.",
+        "Assignors by name, class of Kafka's or import path, the preferred one first.",
+        kafka="class names",
     )
     auto_offset_reset: str = text(
         "auto.offset.reset",
@@ -80,13 +81,18 @@ class ConsumerSettings(FetchSettings):
         "exclude.internal.topics", True, "Whether a pattern leaves internal topics out."
     )
     client_rack: str | None = text(
-        "client.rack", None, "Where this consumer runs, for rack-aware assignors and replicas nearby.", nullable=True
+        "client.rack",
+        None,
+        "Where this consumer runs, for rack-aware assignors and replicas nearby.",
+        nullable=True,
+        kafka="empty by default",
     )
     queued_max_messages_kbytes: int = integer(
         "queued.max.messages.kbytes",
         65_536,
-        "The KiB of records, as received, that are prefetched from all partitions (librdkafka's key).",
+        "The KiB of records, as received, that are prefetched from all partitions.",
         minimum=1,
+        kafka="a key of librdkafka",
     )
 
     @classmethod

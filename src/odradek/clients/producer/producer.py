@@ -5,7 +5,7 @@ import logging
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
 from odradek.clients.arguments import addresses_of, whole_number
 from odradek.clients.cluster import Cluster
@@ -18,6 +18,7 @@ from odradek.clients.producer.record_accumulator import RecordAccumulator
 from odradek.clients.producer.sender import Sender
 from odradek.clients.producer.serializers import Serializer, checked_serializer, serialized
 from odradek.clients.producer.settings import producer_settings
+from odradek.clients.setting_types import ProducerConfig
 from odradek.model import (
     ConfigurationError,
     ErrorCode,
@@ -61,9 +62,9 @@ class Producer:
         value_serializer: Serializer | None = None,
         interceptors: Sequence[ProducerInterceptor] = (),
         runtime: Runtime | None = None,
-        **settings: object,
+        **settings: Unpack[ProducerConfig],
     ) -> None:
-        self._settings = producer_settings(settings | {"bootstrap_servers": addresses_of(bootstrap_servers)})
+        self._settings = producer_settings({**settings, "bootstrap_servers": addresses_of(bootstrap_servers)})
         if partitioner is not None and "partitioner_class" in settings:
             raise ConfigurationError("partitioner and partitioner_class are the same: give one of them")
         self._runtime = runtime or system_runtime()

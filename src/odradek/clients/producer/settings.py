@@ -62,18 +62,23 @@ class ProducerSettings(ClientSettings):
     max_block_ms: int = integer("max.block.ms", 60_000, "How long `send` waits for memory or for metadata.", minimum=0)
     max_request_size: int = integer("max.request.size", 1 << 20, "Bytes of a request, and of a record.", minimum=1)
     allow_auto_create_topics: bool = boolean(
-        "allow.auto.create.topics", True, "Whether brokers may create a topic at its first use (librdkafka's key)."
+        "allow.auto.create.topics",
+        True,
+        "Whether brokers may create a topic at its first use.",
+        kafka="a key of librdkafka; Java's producer always allows it",
     )
     partitioner_class: str = text(
         "partitioner.class",
         "adaptive",
         "The rule that chooses partitions: a name, a class of Kafka's, or an import path.",
+        kafka="null by default, which is the rule `adaptive`",
     )
     topic_metadata_refresh_interval_ms: int = integer(
         "topic.metadata.refresh.interval.ms",
         600_000,
-        "How long `legacy` keeps the partition of records without a key (Kafka 0.8's key).",
+        "How long `legacy` keeps the partition of records without a key.",
         minimum=0,
+        kafka="a key of Kafka 0.8",
     )
     partitioner_ignore_keys: bool = boolean("partitioner.ignore.keys", False, "Whether `adaptive` ignores keys.")
     partitioner_adaptive_partitioning_enable: bool = boolean(

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
 from odradek.assignors import Assignor, create_assignor
+from odradek.clients.setting_types import ZookeeperConsumerConfig
 from odradek.clients.zookeeper_consumer.rebalance_listener import RebalanceCallback, RebalanceListener
 from odradek.clients.zookeeper_consumer.rebalancer import ANY_TOPIC, Rebalancer
 from odradek.clients.zookeeper_consumer.settings import tree_url, zookeeper_consumer_settings
@@ -41,7 +42,7 @@ class ZookeeperConsumer:
         partition_assignment_strategy: str | Assignor = "zookeeper-range",
         runtime: Runtime | None = None,
         store: Store | None = None,
-        **settings: object,
+        **settings: Unpack[ZookeeperConsumerConfig],
     ) -> None:
         self._settings = zookeeper_consumer_settings(settings)
         self._url = tree_url(zookeeper_connect)

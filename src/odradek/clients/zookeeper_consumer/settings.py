@@ -16,7 +16,7 @@ _RESETS: Final = {"smallest": "earliest", "largest": "latest", "earliest": "earl
 class ZookeeperConsumerSettings(ClientSettings):
     """The consumer's configuration keys, in addition to those of `ClientSettings`."""
 
-    group_id: str = text("group.id", "default", "The group, which shares its topics' partitions.")
+    group_id: str = text("group.id", "default", "The group, which shares its topics' partitions.", kafka="no default")
     consumer_id: str | None = text(
         "consumer.id", None, "The consumer's name; its id is GROUP_NAME. Made from host and time.", nullable=True
     )

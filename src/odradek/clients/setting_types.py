@@ -1,0 +1,98 @@
+"""The types of the clients' settings: written by tests/clients/setting_types.py, never by hand.
+
+`Producer(**settings)` of a dict that is declared as `ProducerConfig` is checked, too.
+"""
+
+from typing import Literal, TypedDict
+
+
+class ClientConfig(TypedDict, total=False):
+    """Settings of `Admin`."""
+
+    client_id: str
+    security_protocol: Literal["PLAINTEXT"]
+    request_timeout_ms: int
+    socket_connection_setup_timeout_ms: int
+    reconnect_backoff_ms: int
+    reconnect_backoff_max_ms: int
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+    metadata_max_age_ms: int
+    default_api_timeout_ms: int
+    receive_message_max_bytes: int
+
+
+class FetchConfig(ClientConfig, total=False):
+    """Settings of `SimpleConsumer`."""
+
+    fetch_min_bytes: int
+    fetch_max_bytes: int
+    fetch_max_wait_ms: int
+    max_partition_fetch_bytes: int
+    isolation_level: Literal["read_uncommitted", "read_committed"]
+    check_crcs: bool
+
+
+class ProducerConfig(ClientConfig, total=False):
+    """Settings of `Producer`."""
+
+    acks: Literal["all", "-1", "0", "1", -1, 0, 1]
+    linger_ms: int
+    batch_size: int
+    buffer_memory: int
+    compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"]
+    compression_gzip_level: int
+    compression_lz4_level: int
+    compression_zstd_level: int
+    enable_idempotence: bool
+    max_in_flight_requests_per_connection: int
+    retries: int
+    delivery_timeout_ms: int
+    max_block_ms: int
+    max_request_size: int
+    allow_auto_create_topics: bool
+    partitioner_class: str
+    topic_metadata_refresh_interval_ms: int
+    partitioner_ignore_keys: bool
+    partitioner_adaptive_partitioning_enable: bool
+    partitioner_availability_timeout_ms: int
+
+
+class ConsumerConfig(FetchConfig, total=False):
+    """Settings of `Consumer`."""
+
+    group_protocol: Literal["classic", "consumer"]
+    group_remote_assignor: str | None
+    group_instance_id: str | None
+    auto_offset_reset: str
+    enable_auto_commit: bool
+    auto_commit_interval_ms: int
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    max_poll_interval_ms: int
+    max_poll_records: int
+    allow_auto_create_topics: bool
+    exclude_internal_topics: bool
+    client_rack: str | None
+    queued_max_messages_kbytes: int
+
+
+class ZookeeperConsumerConfig(ClientConfig, total=False):
+    """Settings of `ZookeeperConsumer`."""
+
+    group_id: str
+    consumer_id: str | None
+    zookeeper_session_timeout_ms: int
+    zookeeper_connection_timeout_ms: int
+    rebalance_max_retries: int
+    rebalance_backoff_ms: int
+    auto_offset_reset: Literal["smallest", "largest", "earliest", "latest"]
+    auto_commit_enable: bool
+    auto_commit_interval_ms: int
+    offsets_storage: Literal["zookeeper", "kafka"]
+    dual_commit_enabled: bool
+    consumer_timeout_ms: int
+    exclude_internal_topics: bool
+    fetch_message_max_bytes: int
+    fetch_min_bytes: int
+    fetch_wait_max_ms: int

@@ -37,3 +37,25 @@ def test_a_row_of_the_specification_has_tests_that_name_it(row):
     assert ROWS[row]
     for folder in ROWS[row]:
         assert any(re.search(rf"\b{row}\b", path.read_text()) for path in (ROOT / folder).rglob("test_*.py")), folder
+
+
+EXAMPLES: Final = re.findall(
+    r"^\| (\d) \| [^|]+ \| \[[^\]]+\]\(([^)#]+)#?([^)]*)\) \| `([^`]+)` \|$", PAGE, re.MULTILINE
+)
+
+
+@pytest.mark.parametrize(("section", "page", "place", "command"), EXAMPLES)
+def test_a_worked_example_is_on_its_page_and_its_command_exists(section: str, page: str, place: str, command: str):
+    text = (ROOT / "docs" / page).read_text()
+    heads = [re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in re.findall(r"^#+ (.+)$", text, re.M)]
+    assert not place or place in heads
+    if found := re.fullmatch(r"python -m pytest (\S+) -k (\w+)", command):
+        assert any(found[2] in path.stem + path.read_text() for path in (ROOT / found[1]).rglob("test_*.py"))
+    elif found := re.match(r"python -m (examples)\.(\w+) ", command):
+        assert command in (ROOT / found[1] / f"{found[2]}.py").read_text()
+    else:
+        assert command in text
+
+
+def test_each_section_from_2_to_9_has_a_worked_example():
+    assert {section for section, *_ in EXAMPLES} == set("23456789")

@@ -108,6 +108,46 @@ def test_a_missing_node_is_reported_in_one_sentence(directory: Path, arguments, 
     assert said.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("set", "/brokers/ids/1", "x"), "/brokers/ids/1 is written by brokers and consumers themselves"),
+        (("delete", "/admin/delete_topics"), "give --force"),
+        (("create", "/admin/reassign_partitions", "{"), "brokers could not read this value"),
+        (("set", "/config/topics/t", '{"version":1}'), "brokers could not read this value"),
+        (("set", "/consumers/g/offsets/t/0", "x"), "is not an integer"),
+        (("set", "/config/topics/t", '{"version":1,"config":{}}'), "there is no node /config/topics/t"),
+        (("create", "/empty", "--force"), "the node /empty exists"),
+        (("create", "/a//b", "--force"), "is not a path of a metadata tree"),
+    ],
+)
+def test_a_node_or_value_that_tools_should_not_write_is_refused(directory: Path, arguments, words) -> None:
+    at = ("--data-dir", str(directory))
+    before = odradek("ls", "-r", *at).stdout + odradek("get", "/brokers/ids/1", *at).stdout
+    said = odradek(*arguments, *at, fails=1).stderr
+    assert said.startswith("odradek: ")
+    assert words in said
+    assert said.count("\n") == 1
+    assert odradek("ls", "-r", *at).stdout + odradek("get", "/brokers/ids/1", *at).stdout == before
+
+
+def test_forced_writes_change_any_node(directory: Path) -> None:
+    at = ("--data-dir", str(directory))
+    assert odradek("set", "/brokers/ids/1", "naïve", "--force", *at).stdout == "changed /brokers/ids/1\n"
+    assert odradek("create", "/brokers/ids/2", "--force", *at).stdout == "created /brokers/ids/2\n"
+    assert odradek("delete", "/empty", "--force", *at).stdout == "deleted /empty\n"
+    assert "naïve" in odradek("get", "/brokers/ids/1", *at).stdout
+    assert odradek("ls", "-r", *at).stdout.split() == [
+        "/brokers", "/brokers/ids", "/brokers/ids/1", "/brokers/ids/2", "/bytes", "/text",
+    ]  # fmt: skip
+
+
+def test_writing_creates_no_tree(tmp_path: Path) -> None:
+    said = odradek("create", "/x", "--force", "--data-dir", str(tmp_path), fails=1).stderr
+    assert "there is no metadata database" in said
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_missing_database_is_not_created(tmp_path: Path) -> None:
     said = odradek("ls", "--data-dir", str(tmp_path / "nowhere"), fails=1).stderr
     assert said == f"odradek: there is no metadata database {tmp_path}/nowhere/metadata.sqlite\n"

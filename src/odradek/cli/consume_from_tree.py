@@ -55,6 +55,7 @@ def tree_settings(
     from odradek.clients.zookeeper_consumer.settings import ZookeeperConsumerSettings
 
     settings = client_settings(None, command_config, ZookeeperConsumerSettings, properties)
+    settings.pop("bootstrap_servers", None)  # of a profile or the environment: the brokers are in the tree
     settings |= {"auto_offset_reset": "smallest"} if from_beginning else {}
     return settings | ({} if group is None else {"group_id": group})
 

@@ -1,6 +1,6 @@
-"""`odradek metadata`: read a metadata tree, give up lost disks and records, adopt data directories of Apache Kafka.
+"""`odradek metadata`: read and write a tree, give up lost disks and records, adopt data directories of Apache Kafka.
 
-`ls`, `get` and `watch` are in `tree_view`.
+`ls`, `get` and `watch` are in `tree_view`, `create`, `set` and `delete` in `tree_writes`.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ import click
 
 from odradek.broker.adoption import AdoptedTopic, Adoption, adopt
 from odradek.broker.cluster.registration.directories import accept_losses, forget_directories
-from odradek.cli import CommandGroup, tree_view
+from odradek.cli import CommandGroup, tree_view, tree_writes
 from odradek.cli.common import json_line, json_option
 from odradek.log.names import parse_folder
 from odradek.metadata.nodes import encode_topic_id
@@ -29,7 +29,8 @@ def command() -> None:
     """Work on a metadata tree, which holds the topics, their partitions and their leaders."""
 
 
-for _each in (tree_view.ls, tree_view.get, tree_view.watch):
+_WRITES = tree_writes.create, tree_writes.set_command, tree_writes.delete
+for _each in (tree_view.ls, tree_view.get, tree_view.watch, *_WRITES):
     command.add_command(_each)
 
 

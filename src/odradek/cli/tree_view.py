@@ -26,10 +26,14 @@ _PERSISTENT: Final = 0
 
 def tree_options(function: F) -> F:
     """Add `--metadata`, `--data-dir` and `--json`."""
-    function = json_option(function)
+    return tree_location(json_option(function))
+
+
+def tree_location(function: F) -> F:
+    """Add `--metadata` and `--data-dir`."""
     function = click.option(
         "--data-dir", default="odradek-data", show_default=True, metavar="DIR",
-        help="The data directory of `serve` or `up`, whose tree is read without --metadata.",
+        help="The data directory of `serve` or `up`, whose tree is used without --metadata.",
     )(function)  # fmt: skip
     return click.option("--metadata", metavar="URL", help="sqlite:///PATH or zookeeper://HOST:PORT[,…]/CHROOT.")(
         function
@@ -94,11 +98,16 @@ def watch(*, path: str, recursive: bool, metadata: str | None, data_dir: str, as
     look_at_tree(metadata, data_dir, work)
 
 
+def tree_url(metadata: str | None, data_dir: str) -> str:
+    """Return the URL of the tree that the options name."""
+    return metadata or f"sqlite:///{data_dir}/metadata.sqlite"
+
+
 def look_at_tree(metadata: str | None, data_dir: str, work: Callable[[Reader], Awaitable[T]]) -> T:
     """Open the tree that the options name, run `work` on it and close it."""
 
     async def open_and_work() -> T:
-        tree = open_reader(metadata or f"sqlite:///{data_dir}/metadata.sqlite", system_runtime())
+        tree = open_reader(tree_url(metadata, data_dir), system_runtime())
         try:
             return await work(tree)
         finally:

@@ -1,0 +1,125 @@
+"""`odradek metadata create|set|delete`: write nodes of the metadata tree, as `zkCli.sh` does.
+
+Without `--force`, only those that tools may write, with a value that brokers can read: requests below `/admin`,
+configurations, and offsets of generation 1. The others are written by brokers and consumers.
+"""
+
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar
+
+import click
+
+from odradek.cli.common import run
+from odradek.cli.tree_view import tree_location, tree_url
+from odradek.metadata import paths
+from odradek.metadata.node_fields import BrokenNodeError
+from odradek.metadata.nodes import (
+    ConfigNode,
+    DeleteTopicsNode,
+    PreferredReplicaElectionNode,
+    ReassignPartitionsNode,
+    decode_integer,
+)
+from odradek.metadata.store import Store
+from odradek.model import ConfigurationError
+from odradek.runtime import system_runtime
+from odradek.stores import open_reader, open_store
+from odradek.stores.opening import READER_CONNECTION_TIMEOUT_MS
+from odradek.stores.semantics import check_path
+
+F = TypeVar("F", bound=Callable[..., Any])
+_WRITABLE: Final[dict[str, Callable[[str, bytes], object]]] = {
+    paths.REASSIGN_PARTITIONS: ReassignPartitionsNode.decode,
+    paths.PREFERRED_REPLICA_ELECTION: PreferredReplicaElectionNode.decode,
+    paths.DELETE_TOPICS: DeleteTopicsNode.decode,
+    f"{paths.DELETE_TOPICS}/[^/]+": lambda path, data: None,
+    f"{paths.CONFIG}/(topics|brokers|groups)/[^/]+": ConfigNode.decode,
+    f"{paths.CONSUMERS}/[^/]+(/offsets(/[^/]+)?)?": lambda path, data: None,
+    f"{paths.CONSUMERS}/[^/]+/offsets/[^/]+/[0-9]+": decode_integer,
+}
+"""The paths that tools may write, and what checks the value."""
+
+
+def _write_options(function: F) -> F:
+    force = click.option("--force", is_flag=True, help="Also a node of brokers or consumers, and any value.")
+    return force(tree_location(function))
+
+
+@click.command()
+@click.argument("path")
+@click.argument("value", default="")
+@_write_options
+def create(*, path: str, value: str, metadata: str | None, data_dir: str, force: bool) -> None:
+    r"""Create the persistent node PATH, whose parent must exist, with VALUE.
+
+    \b
+    odradek metadata create /admin/delete_topics/flights
+    odradek metadata create /admin/preferred_replica_election \
+        '{"version":1,"partitions":[{"topic":"flights","partition":0}]}'
+    """
+    data = _checked(path, value, force=force)
+    _change(tree_url(metadata, data_dir), lambda store: store.create(path, data))
+    click.echo(f"created {path}")
+
+
+@click.command(name="set")
+@click.argument("path")
+@click.argument("value")
+@_write_options
+def set_command(*, path: str, value: str, metadata: str | None, data_dir: str, force: bool) -> None:
+    r"""Replace the value of the node PATH.
+
+    \b
+    odradek metadata set /config/topics/flights '{"version":1,"config":{"retention.ms":"3600000"}}'
+    """
+    data = _checked(path, value, force=force)
+    _change(tree_url(metadata, data_dir), lambda store: store.set(path, data))
+    click.echo(f"changed {path}")
+
+
+@click.command()
+@click.argument("path")
+@_write_options
+def delete(*, path: str, metadata: str | None, data_dir: str, force: bool) -> None:
+    """Delete the node PATH, which must have no children."""
+    _checked(path, None, force=force)
+    _change(tree_url(metadata, data_dir), lambda store: store.delete(path))
+    click.echo(f"deleted {path}")
+
+
+def _checked(path: str, value: str | None, *, force: bool) -> bytes:
+    """Return a value as bytes. Raises `ConfigurationError` for a node or a value that needs `--force`."""
+    check_path(path)
+    data = (value or "").encode()
+    decode = next((check for pattern, check in _WRITABLE.items() if re.fullmatch(pattern, path)), None)
+    if force:
+        return data
+    if decode is None or (value is None and path in paths.PERSISTENT_ROOTS):
+        raise ConfigurationError(
+            f"{path} is written by brokers and consumers themselves, and a wrong value may stop the cluster: "
+            "give --force to write it nevertheless"
+        )
+    try:
+        if value is not None:
+            decode(path, data)
+    except BrokenNodeError as error:
+        raise ConfigurationError(f"brokers could not read this value: {error}; --force writes it") from None
+    return data
+
+
+def _change(url: str, work: Callable[[Store], Awaitable[object]]) -> None:
+    async def do() -> None:
+        runtime = system_runtime()
+        reader = open_reader(url, runtime)
+        try:
+            await reader.children("/")  # a store would create the tree
+        finally:
+            await reader.close()
+        store = open_store(url, runtime, connection_timeout_ms=READER_CONNECTION_TIMEOUT_MS)
+        try:
+            await work(store)
+        finally:
+            await store.close()
+
+    run(do())

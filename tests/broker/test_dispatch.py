@@ -11,8 +11,8 @@ from odradek.broker.serving.apis import apis
 from odradek.model import ErrorCode
 from odradek.protocol.api import BETWEEN_BROKERS, ApiKey
 from odradek.protocol.messages.message_codec import decode_response
+from odradek.runtime.rate_limited_log import INTERVAL_S, MOST_LINES
 from odradek.testing.world import Play, World
-from odradek.wire.rate_limited_log import INTERVAL_S, MOST_LINES
 
 SOFTWARE = {"client_software_name": "test", "client_software_version": "1.0"}
 

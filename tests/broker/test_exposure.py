@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.security import exposed_listeners, is_loopback, unprotected_listeners
+from odradek.security import exposed_listeners, is_loopback
 from odradek.security.operations import CLUSTER_OPERATIONS, GROUP_OPERATIONS, TOPIC_OPERATIONS
 
 
@@ -16,10 +16,6 @@ def test_the_machine_itself_is_no_exposure(host: str) -> None:
 )
 def test_everything_else_is(host: str) -> None:
     assert exposed_listeners(["localhost", host]) == [host]
-
-
-def test_names_that_promise_protection_are_found() -> None:
-    assert unprotected_listeners(["PLAINTEXT", "SSL", "INSIDE", "SASL_PLAINTEXT"]) == ["SSL", "SASL_PLAINTEXT"]
 
 
 def test_operations_are_bits_by_their_numbers() -> None:

@@ -172,7 +172,8 @@ def test_a_listener_that_promises_protection_is_refused(tmp_path: Path) -> None:
 
 def test_every_listener_has_its_own_addresses(tmp_path: Path) -> None:
     listeners = "listeners=PLAINTEXT://127.0.0.1:0,INSIDE://localhost:0"
-    with serving("-o", listeners, "--data-dir", str(tmp_path)) as (_, address):
+    protocols = "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,INSIDE:PLAINTEXT"
+    with serving("-o", listeners, "-o", protocols, "--data-dir", str(tmp_path)) as (_, address):
         ports = dict(line.split("=") for line in (tmp_path / "listener.ports").read_text().splitlines())
         assert address == f"127.0.0.1:{ports['PLAINTEXT']}"
         for port in ports.values():

@@ -240,6 +240,8 @@ def requests(topic_id: uuid.UUID) -> dict[ApiKey, dict[str, Any]]:
         },
         ApiKey.UNREGISTER_BROKER: {"broker_id": 99},
         ApiKey.LIST_CONFIG_RESOURCES: {"resource_types": []},
+        ApiKey.SASL_HANDSHAKE: {"mechanism": "PLAIN"},
+        ApiKey.SASL_AUTHENTICATE: {"auth_bytes": b""},
     }
 
 

@@ -18,6 +18,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
+from odradek.broker.authentication.listener_security import inter_broker_security
 from odradek.broker.auto_topic_creation_manager import AutoTopicCreationManager
 from odradek.broker.cleaner_workers import CleanerWorkers
 from odradek.broker.cluster.counted_store import CountedStore
@@ -50,6 +51,7 @@ from odradek.broker.serving.purgatory import Purgatory
 from odradek.broker.serving.response_cache import ResponseCache
 from odradek.broker.serving.server import Server
 from odradek.config import BrokerConfig, ListenerAddress, broker_config_in_force
+from odradek.config.listener_settings import inter_broker_listener
 from odradek.controller import NewPartitions, NewTopic, TopicCreation
 from odradek.log.batch_contents import compiled_check
 from odradek.log.directories.loading_progress import LoadingStoppedError
@@ -61,6 +63,7 @@ from odradek.model import KafkaError, StorageError, TopicPartition, UnavailableE
 from odradek.model.names import ADMIN_CLIENT_ID
 from odradek.runtime import Runtime
 from odradek.security import ALLOW_ALL
+from odradek.security.sasl import ScramCredential, decode_credential
 
 _log = logging.getLogger("odradek.broker")
 _TREE_RETRY_S: Final = 1.0
@@ -108,37 +111,49 @@ class Broker:
             self.admission,
             is_own_command=lambda body: self.metadata_loop.command_handler.is_addressed_here(body),
         )
-        self.server = Server(runtime, self.metadata, self.dispatcher, self.admission, most_connections=most_connections)
+        self.server = Server(
+            runtime,
+            self.metadata,
+            self.dispatcher,
+            self.admission,
+            most_connections=most_connections,
+            scram_credentials=self._scram_credential,
+        )
+        security = inter_broker_security(config, runtime)
         self.fence = Fence(store, runtime.clock)
-        self.broker_connections = BrokerConnections(runtime, f"broker-{config.broker_id}")
+        self.broker_connections = BrokerConnections(runtime, f"broker-{config.broker_id}", security)
         self.controller_requests: ControllerRequests[Controller] = ControllerRequests(
             self.metadata, self.broker_connections, local_controller=lambda: self.metadata_loop.elected_controller
         )
         self._make_replicas(note)
-        selector = config.replica_selector_class
-        self.preferred_read_replicas = (
-            PreferredReadReplicas(create_replica_selector(selector), lambda: self.image) if selector else None
-        )
         self.metadata_loop: MetadataLoop[Controller] = MetadataLoop(
             self.tree,
             config.broker_id,
-            lambda: self.endpoints,
+            self._registered_endpoints,
             config,
             runtime,
             fence=self.fence,
+            tls=security.tls,
             on_image=self._on_image,
             replicas=self.partitions,
-            new_controller=partial(Controller, replicas=self.partitions, runtime=runtime, counters=self.counters),
+            new_controller=partial(
+                Controller, replicas=self.partitions, runtime=runtime, counters=self.counters, security=security
+            ),
         )
         self.producer_ids = ProducerIds(self.metadata_loop.allocate_producer_ids)
-        self.auto_topic_creation_manager = AutoTopicCreationManager(
-            self.metadata, self.controller_requests, wait_until_applied=self.partitions.wait_until_applied
-        )
         loop = self.metadata_loop
         self.controlled_shutdown = ControlledShutdown(
             self.metadata, self.controller_requests, lambda: loop.broker_epoch, has_session=loop.has_session
         )
-        self.journal_connections = BrokerConnections(runtime, ADMIN_CLIENT_ID)
+        self.journal_connections = BrokerConnections(runtime, ADMIN_CLIENT_ID, security)
+        self._make_groups()
+
+    def _make_groups(self) -> None:
+        """Create the group coordinator, its journal, and the creation of their topics."""
+        runtime = self.runtime
+        self.auto_topic_creation_manager = AutoTopicCreationManager(
+            self.metadata, self.controller_requests, wait_until_applied=self.partitions.wait_until_applied
+        )
         create_topic = self.auto_topic_creation_manager.ensure
         self.rebalance_journal = RebalanceJournal(
             self.metadata, runtime.clock, self.partitions, self.journal_connections, create_topic=create_topic
@@ -150,6 +165,10 @@ class Broker:
     def _make_replicas(self, note: str) -> None:
         """Create the log manager, the replica manager and the parts that they need."""
         config, runtime, metadata = self.config, self.runtime, self.metadata
+        selector = config.replica_selector_class
+        self.preferred_read_replicas = (
+            PreferredReadReplicas(create_replica_selector(selector), lambda: self.image) if selector else None
+        )
         self.log_dir_events = LogDirEvents(self.tree, config.broker_id)
         self.logs = LogManager(
             runtime.disk,
@@ -223,6 +242,15 @@ class Broker:
     def endpoints(self) -> tuple[ListenerAddress, ...]:
         """The advertised addresses of all listeners; known once the ports are open."""
         return self.server.endpoints
+
+    def _registered_endpoints(self) -> Sequence[ListenerAddress]:
+        """Return the endpoints for the registration: first that of the listener for brokers."""
+        first = inter_broker_listener(self.config)
+        return sorted(self.endpoints, key=lambda each: each.name != first)
+
+    def _scram_credential(self, mechanism: str, user: str) -> ScramCredential | None:
+        text = self.image.user_configs.get(user, {}).get(mechanism)
+        return None if text is None else decode_credential(text)
 
     @property
     def controller(self) -> Controller:

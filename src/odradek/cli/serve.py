@@ -25,6 +25,7 @@ import click
 from odradek.broker.lifecycle import Broker
 from odradek.cli import log_lines
 from odradek.config import BrokerConfig, load, parse_host_port, parse_listener, read_environment
+from odradek.config.listener_settings import listener_settings
 from odradek.log.segments.open_files import DEFAULT_OPEN_FILES
 from odradek.model import ConfigurationError, OdradekError, StorageError
 from odradek.runtime import SystemClock, SystemDisk, SystemNetwork, system_entropy
@@ -121,12 +122,14 @@ def _address(text: str) -> str:
 
 
 def _check_exposure(config: BrokerConfig, metrics: tuple[str, int] | None) -> None:
-    hosts = [parse_listener(text).host for text in config.listeners]
+    listeners = [parse_listener(text) for text in config.listeners]
+    hosts = [each.host for each in listeners if not listener_settings(config, each.name).authenticates]
     exposed = exposed_listeners(hosts if metrics is None else [*hosts, metrics[0]])
     if exposed:
         raise ConfigurationError(
             f"{', '.join(host or 'every interface' for host in exposed)} can be reached from other machines, and "
-            "clients are not authenticated: add --allow-anonymous-network to allow that, or listen on localhost"
+            "clients are not authenticated there: add --allow-anonymous-network to allow that, use SASL or "
+            "ssl.client.auth=required, or listen on localhost"
         )
 
 

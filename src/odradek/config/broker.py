@@ -44,6 +44,8 @@ from odradek.config.definition import (
     short,
     text,
 )
+from odradek.config.listener_settings import PREFIX, check_listener_keys
+from odradek.config.network import NetworkConfig
 from odradek.config.replaced_keys import check_not_replaced
 from odradek.config.unimplemented_keys import check_static, divided
 
@@ -58,20 +60,14 @@ _MIGRATIONS: Final = ("disabled", "upgrade", "downgrade", "bidirectional")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig:
+class BrokerConfig(NetworkConfig):
     """One broker's configuration. Raises `ConfigurationError` if a value is outside its limits."""
 
-    # Identity and listeners
+    # Identity
     broker_id: int = integer("broker.id", 0, "The broker's id, unique in its cluster.", minimum=0)
     broker_rack: str | None = text("broker.rack", None, "The rack that replicas are spread over.", nullable=True)
     replica_selector_class: str | None = text(
         "replica.selector.class", None, "The class that chooses which replica consumers read.", nullable=True
-    )
-    listeners: tuple[str, ...] = names(
-        "listeners", ("PLAINTEXT://localhost:9092",), "Listening addresses, NAME://HOST:PORT; port 0: any free one."
-    )
-    advertised_listeners: tuple[str, ...] | None = names(
-        "advertised.listeners", None, "Addresses that clients connect to; the listeners if unset.", nullable=True
     )
     zookeeper_session_timeout_ms: int = integer(
         "zookeeper.session.timeout.ms",
@@ -85,45 +81,6 @@ class BrokerConfig:
         "How long to wait for a ZooKeeper server to answer; if unset, a broker that starts waits without limit.",
         minimum=1,
         nullable=True,
-    )
-
-    # Network
-    socket_request_max_bytes: int = integer(
-        "socket.request.max.bytes", 104_857_600, "The largest request; a larger one closes its connection.", minimum=1
-    )
-    queued_max_request_bytes: int = long(
-        "queued.max.request.bytes",
-        268_435_456,
-        "Bytes of requests being worked on before connections are no longer read; -1 is no limit.",
-        minimum=-1,
-    )
-    connections_max_idle_ms: int = long(
-        "connections.max.idle.ms", 600_000, "An idle connection is closed after this time; -1: never.", minimum=-1
-    )
-    max_connections: int = integer("max.connections", INT_MAX, "Connections at once; more are closed.", minimum=0)
-    max_connections_per_ip: int = integer(
-        "max.connections.per.ip", INT_MAX, "Connections at once from one address; more are closed.", minimum=0
-    )
-    max_connections_per_ip_overrides: str = text(
-        "max.connections.per.ip.overrides", "", "Limits for single addresses, as ADDRESS:NUMBER,…."
-    )
-    max_connection_creation_rate: int = integer(
-        "max.connection.creation.rate",
-        INT_MAX,
-        "New connections per second; more are delayed.",
-        minimum=1,
-    )
-    socket_listen_backlog_size: int = integer(
-        "socket.listen.backlog.size", 1024, "New connections that the kernel queues until they are accepted.", minimum=1
-    )
-    socket_send_buffer_bytes: int = integer(
-        "socket.send.buffer.bytes", -1, "A connection's send buffer in the kernel; -1: sized by the kernel.", minimum=-1
-    )
-    socket_receive_buffer_bytes: int = integer(
-        "socket.receive.buffer.bytes",
-        -1,
-        "A connection's receive buffer in the kernel; -1: sized by the kernel.",
-        minimum=-1,
     )
 
     # Topics
@@ -425,6 +382,8 @@ class BrokerConfig:
         "transaction.max.timeout.ms", 900_000, "How long a transaction may be open; later ones are counted.", minimum=1
     )
 
+    listener_overrides: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Texts of this layer's keys `listener.name.NAME.KEY`."""
     unimplemented: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Texts of this layer's keys that have no effect (module `unimplemented_keys`)."""
     explicit: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
@@ -464,9 +423,13 @@ class BrokerConfig:
     def parse(cls, properties: Mapping[str, str]) -> "BrokerConfig":
         """Return the configuration of `properties`. Raises `ConfigurationError` for unknown keys or invalid values."""
         check_not_replaced(properties)
-        meant, others = divided(properties, definitions(cls))
+        listeners = {name: text for name, text in properties.items() if name.startswith(PREFIX)}
+        check_listener_keys(listeners)
+        rest = {name: text for name, text in properties.items() if name not in listeners}
+        meant, others = divided(rest, definitions(cls))
         check_static(others, definitions(cls))
-        return cls(**parse_all(definitions(cls), meant), explicit=frozenset(meant), unimplemented=others)  # type: ignore[arg-type]
+        values = parse_all(definitions(cls), meant)
+        return cls(**values, explicit=frozenset(meant), unimplemented=others, listener_overrides=listeners)  # type: ignore[arg-type]
 
     def get(self, name: str) -> Value:
         """Return the value of a key by Kafka's name. Raises `KeyError` for an unknown key."""

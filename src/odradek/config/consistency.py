@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Final
 
+from odradek.config.listener_settings import inter_broker_listener, listener_settings
 from odradek.config.listeners import parse_ip_counts, parse_listener
 from odradek.model import ConfigurationError
 
@@ -24,14 +25,25 @@ def check_consistency(config: "BrokerConfig") -> None:
         raise ConfigurationError(f"{'log.dirs' if config.listeners else 'listeners'} needs a value")
     if len(set(config.log_dirs)) < len(config.log_dirs):
         raise ConfigurationError(f"log.dirs names a directory twice: {', '.join(config.log_dirs)}")
-    for address in (*config.listeners, *(config.advertised_listeners or ())):
-        parse_listener(address)
+    _check_listeners(config)
     for what in ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"):
         name, shortest, longest = (f"group.consumer.{limit}{what}" for limit in ("", "min.", "max."))
         check_range(name, config.get(name), (shortest, config.get(shortest)), (longest, config.get(longest)))
     check_heartbeat(
         "group.consumer.", config.group_consumer_heartbeat_interval_ms, config.group_consumer_session_timeout_ms
     )
+
+
+def _check_listeners(config: "BrokerConfig") -> None:
+    listeners = [parse_listener(text).name for text in config.listeners]
+    if len(set(listeners)) < len(listeners):
+        raise ConfigurationError(f"listeners has a name twice: {', '.join(listeners)}")
+    for text in config.advertised_listeners or ():
+        if parse_listener(text).name not in listeners:
+            raise ConfigurationError(f"advertised.listeners has {text}, and listeners has no such name")
+    for name in listeners:
+        listener_settings(config, name)
+    inter_broker_listener(config)
 
 
 def check_range(name: str, value: object, shortest: tuple[str, object], longest: tuple[str, object]) -> None:

@@ -190,7 +190,8 @@ def unknown_key(name: str, known: Iterable[str]) -> ConfigurationError:
 
 def _key(definition: Definition) -> Any:
     """Return a dataclass field, typed `Any` because mypy gives a field's default the field's type."""
-    return field(default=definition.default, metadata={"definition": definition})
+    is_secret = definition.type is ConfigType.PASSWORD
+    return field(default=definition.default, metadata={"definition": definition}, repr=not is_secret)
 
 
 def integer(name: str, default: int | None, doc: str, *, minimum: int | None = None, **more: Any) -> Any:
@@ -225,6 +226,11 @@ def boolean(name: str, default: bool, doc: str, **more: Any) -> Any:  # noqa: FB
 def text(name: str, default: str | None, doc: str, *, choices: tuple[str, ...] = (), **more: Any) -> Any:
     """Declare a key of Kafka's type STRING, free or one of `choices`."""
     return _key(Definition(name=name, type=ConfigType.STRING, default=default, doc=doc, choices=choices, **more))
+
+
+def password(name: str, doc: str) -> Any:
+    """Declare an optional key of Kafka's type PASSWORD, which no text form of the settings shows."""
+    return _key(Definition(name=name, type=ConfigType.PASSWORD, default=None, doc=doc, nullable=True))
 
 
 def names(name: str, default: tuple[str, ...] | None, doc: str, *, choices: tuple[str, ...] = (), **more: Any) -> Any:

@@ -1,16 +1,16 @@
 """Addresses in text form: `HOST:PORT`, `[IPV6]:PORT`, and Kafka's `NAME://HOST:PORT`."""
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
 
-from odradek.model import ConfigurationError
+from odradek.model import ConfigurationError, SecurityProtocol
 
 
 class ListenerAddress(NamedTuple):
-    """A listener's name (also its security protocol, unless mapped), host and port."""
+    """A listener's name, host and port. `listener.security.protocol.map` gives the name's security protocol."""
 
     name: str
     host: str
@@ -36,12 +36,26 @@ def parse_host_port(text: str) -> tuple[str, int]:
 
 
 def parse_listener(text: str) -> ListenerAddress:
-    """Parse `NAME://HOST:PORT`, or `HOST:PORT` for PLAINTEXT. Raises `ConfigurationError` for other text."""
+    """Parse `NAME://HOST:PORT`, or `HOST:PORT` for the name PLAINTEXT. Raises `ConfigurationError` for other text."""
     name, separator, address = text.strip().rpartition("://")
     if separator and not name.replace("_", "").replace("-", "").isalnum():
         raise ConfigurationError(f"a listener is NAME://HOST:PORT, not {text!r}")
     host, port = parse_host_port(address)
     return ListenerAddress(name=name.upper() or "PLAINTEXT", host=host, port=port)
+
+
+def parse_protocol_map(items: Sequence[str]) -> Mapping[str, SecurityProtocol]:
+    """Parse `NAME:PROTOCOL` items. Raises `ConfigurationError` for other text, and for a name that is there twice."""
+    found: dict[str, SecurityProtocol] = {}
+    for item in items:
+        name, _, protocol = item.upper().partition(":")
+        if not name or protocol not in SecurityProtocol.__members__ or name in found:
+            raise ConfigurationError(
+                f"listener.security.protocol.map has each listener name once, as NAME:PROTOCOL with a protocol of "
+                f"{', '.join(SecurityProtocol.__members__)}, not {item!r}"
+            )
+        found[name] = SecurityProtocol(protocol)
+    return found
 
 
 @lru_cache(maxsize=8)

@@ -54,8 +54,6 @@ broker.heartbeat.interval.ms int 2000 any read-only
 broker.session.timeout.ms int 9000 any read-only
 client.quota.callback.class class null any read-only
 config.providers list "" any cluster-wide
-connection.failed.authentication.delay.ms int 100 0.. read-only
-connections.max.reauth.ms long 0 any read-only
 controller.listener.names list "" any read-only
 controller.quorum.append.linger.ms int 25 0.. read-only
 controller.quorum.auto.join.enable boolean false any read-only
@@ -121,12 +119,9 @@ group.streams.min.session.timeout.ms int 45000 1.. read-only
 group.streams.num.standby.replicas int 0 0.. read-only
 group.streams.session.timeout.ms int 45000 1.. read-only
 initial.broker.registration.timeout.ms int 60000 any read-only
-inter.broker.listener.name string null any read-only
 kafka.metrics.polling.interval.secs int 10 1.. read-only
 kafka.metrics.reporters list "" any read-only
 leader.replication.throttled.rate long 9223372036854775807 0.. cluster-wide
-listener.security.protocol.map string \
-    SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT any per-broker
 log.dir.failure.timeout.ms long 30000 1.. read-only
 log.flush.start.offset.checkpoint.interval.ms int 60000 0.. read-only
 max.request.partition.size.limit int 2000 1.. read-only
@@ -187,8 +182,6 @@ replication.quota.window.num int 11 1.. read-only
 replication.quota.window.size.seconds int 1 1.. read-only
 request.timeout.ms int 30000 any read-only
 sasl.client.callback.handler.class class null any read-only
-sasl.enabled.mechanisms list GSSAPI any per-broker
-sasl.jaas.config password null any per-broker
 sasl.kerberos.kinit.cmd string /usr/bin/kinit any per-broker
 sasl.kerberos.min.time.before.relogin long 60000 any per-broker
 sasl.kerberos.principal.to.local.rules list DEFAULT any per-broker
@@ -206,7 +199,6 @@ sasl.login.refresh.window.jitter double 0.05 any per-broker
 sasl.login.retry.backoff.max.ms long 10000 any read-only
 sasl.login.retry.backoff.ms long 100 any read-only
 sasl.mechanism.controller.protocol string GSSAPI any read-only
-sasl.mechanism.inter.broker.protocol string GSSAPI any per-broker
 sasl.oauthbearer.assertion.algorithm string RS256 any read-only
 sasl.oauthbearer.assertion.claim.aud string null any read-only
 sasl.oauthbearer.assertion.claim.exp.seconds int 300 0..86400 read-only
@@ -236,8 +228,6 @@ sasl.oauthbearer.scope.claim.name string scope any read-only
 sasl.oauthbearer.sub.claim.name string sub any read-only
 sasl.oauthbearer.token.endpoint.url string null any read-only
 sasl.server.callback.handler.class class null any read-only
-sasl.server.max.receive.size int 524288 any read-only
-security.inter.broker.protocol string PLAINTEXT PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL read-only
 security.providers string null any read-only
 share.coordinator.append.linger.ms int -1 -1.. read-only
 share.coordinator.cached.buffer.max.bytes int 1048588 1.. cluster-wide
@@ -256,26 +246,12 @@ socket.connection.setup.timeout.ms long 10000 any read-only
 ssl.allow.dn.changes boolean false any read-only
 ssl.allow.san.changes boolean false any read-only
 ssl.cipher.suites list "" any per-broker
-ssl.client.auth string none required|requested|none per-broker
-ssl.enabled.protocols list TLSv1.2,TLSv1.3 any per-broker
-ssl.endpoint.identification.algorithm string https any per-broker
 ssl.engine.factory.class class null any per-broker
-ssl.key.password password null any per-broker
 ssl.keymanager.algorithm string SunX509 any per-broker
-ssl.keystore.certificate.chain password null any per-broker
-ssl.keystore.key password null any per-broker
-ssl.keystore.location string null any per-broker
-ssl.keystore.password password null any per-broker
-ssl.keystore.type string JKS any per-broker
-ssl.principal.mapping.rules string DEFAULT any read-only
 ssl.protocol string TLSv1.3 any per-broker
 ssl.provider string null any per-broker
 ssl.secure.random.implementation string null any per-broker
 ssl.trustmanager.algorithm string PKIX any per-broker
-ssl.truststore.certificates password null any per-broker
-ssl.truststore.location string null any per-broker
-ssl.truststore.password password null any per-broker
-ssl.truststore.type string JKS any per-broker
 telemetry.max.bytes int 1048576 1.. read-only
 transaction.abort.timed.out.transaction.cleanup.interval.ms int 10000 1.. read-only
 transaction.remove.expired.transaction.cleanup.interval.ms int 3600000 1.. read-only
@@ -292,7 +268,6 @@ transactional.id.expiration.ms int 604800000 1.. read-only
 _NO_TIERED_STORAGE: Final = "there is no tiered storage; leave it unset"
 _NO_PLUGINS: Final = "classes for the JVM cannot be loaded; leave it unset"
 _NO_THROTTLE: Final = "replication is not throttled; reassign partitions without a throttle"
-_PLAINTEXT_ONLY: Final = "this release has neither TLS nor SASL, so that every listener is PLAINTEXT; leave it unset"
 _REFUSED: Final[Mapping[str, str]] = MappingProxyType(
     {
         "alter.config.policy.class.name": _NO_PLUGINS,
@@ -303,21 +278,18 @@ _REFUSED: Final[Mapping[str, str]] = MappingProxyType(
         "create.topic.policy.class.name": _NO_PLUGINS,
         "early.start.listeners": "all listeners open together; leave it unset",
         "follower.replication.throttled.rate": _NO_THROTTLE,
-        "inter.broker.listener.name": "brokers connect to each other's first listener; leave it unset",
         "kafka.metrics.reporters": _NO_PLUGINS,
         "leader.replication.throttled.rate": _NO_THROTTLE,
-        "listener.security.protocol.map": _PLAINTEXT_ONLY,
         "metric.reporters": _NO_PLUGINS,
         "principal.builder.class": _NO_PLUGINS,
         "remote.log.storage.system.enable": _NO_TIERED_STORAGE,
         "replica.alter.log.dirs.io.max.bytes.per.second": _NO_THROTTLE,
-        "security.inter.broker.protocol": _PLAINTEXT_ONLY,
         "security.providers": _NO_PLUGINS,
     }
 )
 """Keys that support only their default, and what to do instead."""
 _LISTENER_PREFIX: Final = "listener.name."
-"""The prefix of keys for one listener. Kafka uses some of them, so they are not unknown keys."""
+"""The prefix of keys for one listener."""
 
 
 class UnimplementedKey(Struct, frozen=True, kw_only=True):
@@ -355,7 +327,9 @@ def check_dynamic(name: str, text: str, known: Iterable[str], *, for_all: bool) 
     The client would not learn that the key has no effect. `for_all`: set for all brokers at once.
     """
     if name.startswith(_LISTENER_PREFIX):
-        raise ConfigurationError(f"{name} cannot be set: no key holds for one listener alone; set it for the broker")
+        raise ConfigurationError(
+            f"{name} cannot be changed while the broker runs; set it in its file and start it again"
+        )
     key = unimplemented_keys().get(name)
     if key is not None:
         if key.mode == "read-only":

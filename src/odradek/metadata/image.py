@@ -105,6 +105,8 @@ class ClusterImage(Struct, frozen=True, kw_only=True):
     """Dynamic configurations by broker id; the cluster-wide default has the key None."""
     group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Configurations of consumer groups by group id."""
+    user_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """SCRAM credentials and quotas by user name."""
 
     def topic_by_id(self, topic_id: UUID) -> TopicImage | None:
         """Return the topic with this id, if known."""

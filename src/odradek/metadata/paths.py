@@ -111,14 +111,32 @@ def broker_config(broker_id: int | None) -> str:
 
 def group_config(group_id: str) -> str:
     """Return the path of a group's configuration, with the group id percent-encoded."""
-    name = quote(group_id, safe="")
-    return f"{GROUP_CONFIGS}/{name.replace('.', '%2E') if name in ('.', '..') else name}"
+    return f"{GROUP_CONFIGS}/{_quoted(group_id)}"
 
 
 def group_of_config(name: str) -> str | None:
     """Return the group id of a node name below `/config/groups`; None for an invalid name."""
-    group_id = unquote(name)
-    return group_id if group_id and group_config(group_id) == f"{GROUP_CONFIGS}/{name}" else None
+    return _unquoted(name)
+
+
+def user_config(user: str) -> str:
+    """Return the path of a user's SCRAM credentials and quotas, with the user name percent-encoded."""
+    return f"{USER_CONFIGS}/{_quoted(user)}"
+
+
+def user_of_config(name: str) -> str | None:
+    """Return the user of a node name below `/config/users`; None for an invalid name."""
+    return _unquoted(name)
+
+
+def _quoted(name: str) -> str:
+    text = quote(name, safe="")
+    return text.replace(".", "%2E") if text in (".", "..") else text
+
+
+def _unquoted(text: str) -> str | None:
+    name = unquote(text)
+    return name if name and _quoted(name) == text else None
 
 
 def delete_topic(name: str) -> str:

@@ -38,7 +38,7 @@ def _ignore() -> None:
 
 
 class _ConfigNodes(Generic[K]):
-    """The configurations of brokers, or of groups, in the children of the node `root`.
+    """The configurations of brokers, of groups, or of users, in the children of the node `root`.
 
     `key` converts a child's name, or returns None to ignore it. `mark` is called when a configuration changes.
     """
@@ -90,7 +90,7 @@ def _broker_of_config(name: str) -> str | None:
 
 
 class _BaseTreeWatcher:
-    """The watches of every broker: on the controller, and on configurations of brokers and groups."""
+    """The watches of every broker: on the controller, and on configurations of brokers, groups and users."""
 
     def __init__(self, store: Store, *, wake: Callable[[], None], on_controller: Callable[[], None]) -> None:
         self._store = store
@@ -100,13 +100,14 @@ class _BaseTreeWatcher:
         self._roots: list[Watch] = []
         self._broker_configs = _ConfigNodes(store, paths.BROKER_CONFIGS, _broker_of_config, self._broken, wake)
         self._group_configs = _ConfigNodes(store, paths.GROUP_CONFIGS, paths.group_of_config, self._broken, wake)
+        self._user_configs = _ConfigNodes(store, paths.USER_CONFIGS, paths.user_of_config, self._broken, wake)
         self._controller_changed = True
 
     def start(self) -> None:
         """Set the permanent watches; the first `refresh` reads everything."""
         store = self._store
-        self._broker_configs.start()
-        self._group_configs.start()
+        for nodes in (self._broker_configs, self._group_configs, self._user_configs):
+            nodes.start()
         self._roots = [
             store.watch_data(paths.CONTROLLER, self._mark_controller),
             store.watch_data(paths.CONTROLLER_EPOCH, self._mark_controller),
@@ -117,8 +118,8 @@ class _BaseTreeWatcher:
         for watch in self._roots:
             watch.cancel()
         self._roots.clear()
-        self._broker_configs.stop()
-        self._group_configs.stop()
+        for nodes in (self._broker_configs, self._group_configs, self._user_configs):
+            nodes.stop()
 
     def _mark_controller(self) -> None:
         self._controller_changed = True
@@ -126,8 +127,8 @@ class _BaseTreeWatcher:
         self._wake()
 
     def _mark_common(self, *, configs: bool, controller: bool) -> None:
-        self._broker_configs.has_changed |= configs
-        self._group_configs.has_changed |= configs
+        for nodes in (self._broker_configs, self._group_configs, self._user_configs):
+            nodes.has_changed |= configs
         self._controller_changed |= controller
 
     async def _read_common(self) -> dict[str, Any]:
@@ -140,6 +141,8 @@ class _BaseTreeWatcher:
             }
         if self._group_configs.has_changed:
             parts["group_configs"] = await self._group_configs.read()
+        if self._user_configs.has_changed:
+            parts["user_configs"] = await self._user_configs.read()
         if self._controller_changed:
             self._controller_changed = False
             parts["controller_id"] = await read_controller(self._store, self._broken)

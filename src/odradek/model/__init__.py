@@ -4,17 +4,28 @@ Imports no other package of Odradek.
 """
 
 from odradek.model.buffer import Buffer
-from odradek.model.errors import ConfigurationError, ErrorCode, KafkaError, OdradekError, StorageError, UnavailableError
+from odradek.model.errors import (
+    AuthenticationError,
+    ConfigurationError,
+    ErrorCode,
+    KafkaError,
+    OdradekError,
+    StorageError,
+    UnavailableError,
+)
 from odradek.model.extras import install_command, packages_of
 from odradek.model.names import InvalidTopicError, TopicPartition, validate_topic_name
+from odradek.model.security_protocol import SecurityProtocol
 
 __all__ = [
+    "AuthenticationError",
     "Buffer",
     "ConfigurationError",
     "ErrorCode",
     "InvalidTopicError",
     "KafkaError",
     "OdradekError",
+    "SecurityProtocol",
     "StorageError",
     "TopicPartition",
     "UnavailableError",

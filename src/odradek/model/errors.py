@@ -34,6 +34,10 @@ class KafkaError(OdradekError):
         return self.code.retriable
 
 
+class AuthenticationError(OdradekError):
+    """The other side refuses who this side says it is, or cannot prove who it is itself: repeating does not help."""
+
+
 class ConfigurationError(OdradekError):
     """The caller's fault, such as an unknown configuration key, or a port in use."""
 

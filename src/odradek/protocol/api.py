@@ -168,6 +168,10 @@ _FIRST_FLEXIBLE: Final[dict[int, int]] = {
 The schemas contain this too, but decoding a header must not import a schema."""
 
 
+_FIRST_VERSION: Final[dict[int, int]] = {ApiKey.SASL_HANDSHAKE: 1}
+"""API key → the first version that is spoken here: after SaslHandshake 0, tokens have no header."""
+
+
 @lru_cache(maxsize=256)  # bounded: clients choose the numbers
 def schema_versions(api_key: int) -> range:
     """Return the versions of `api_key` that have a schema; an empty range for an unknown key."""
@@ -177,7 +181,7 @@ def schema_versions(api_key: int) -> range:
     if name is None:
         return range(0)
     versions = sorted(schema_name_map[name])
-    return range(versions[0], versions[-1] + 1)
+    return range(_FIRST_VERSION.get(api_key, versions[0]), versions[-1] + 1)
 
 
 def is_flexible(api_key: int, version: int) -> bool:

@@ -3,6 +3,8 @@
 If memory runs out while uvloop's own server opens a connection, libuv never accepts another one on the port; asyncio's
 logs a traceback for each connection while the process has no descriptor. Here a connection that cannot be opened is
 closed, and the listener goes on.
+
+A client whose TLS handshake fails, or takes longer than ten seconds, is closed with a log line.
 """
 
 import asyncio
@@ -11,8 +13,11 @@ import errno
 import logging
 import os
 import socket
+import ssl
 from collections.abc import Callable
 from typing import Final
+
+from odradek.runtime.rate_limited_log import RateLimitedLog
 
 _MOST_PER_TURN: Final = 64
 """Limit of connections accepted per turn of the event loop."""
@@ -20,21 +25,34 @@ _PAUSE_S: Final = 0.5
 """The pause after a shortage, in which connections wait in the kernel's queue."""
 _QUIET_S: Final = 60.0
 """The shortest time between two log lines about shortages."""
+_HANDSHAKE_S: Final = 10.0
+_MOST_HANDSHAKES: Final = 256
+"""Limit of TLS handshakes at once: more connections wait in the kernel's queue."""
 _SHORTAGES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _log = logging.getLogger("odradek.runtime")
 
 
 class SystemListener:
-    """The listening sockets of one host, which have the same port; `factory` makes the protocols of connections."""
+    """The listening sockets of one host, which have the same port; `factory` makes the protocols of connections.
 
-    def __init__(self, sockets: list[socket.socket], factory: Callable[[], asyncio.BaseProtocol]) -> None:
+    `tls`, if any, returns the context of a new connection's TLS.
+    """
+
+    def __init__(
+        self,
+        sockets: list[socket.socket],
+        factory: Callable[[], asyncio.BaseProtocol],
+        tls: Callable[[], ssl.SSLContext] | None = None,
+    ) -> None:
         self.port: int = sockets[0].getsockname()[1]
         self._sockets = sockets
         self._factory = factory
+        self._tls = tls
         self._loop = asyncio.get_running_loop()
         self._resuming: asyncio.TimerHandle | None = None
         self._opening: set[asyncio.Task[object]] = set()
         self._quiet_until_s = 0.0
+        self._rate_limited_log = RateLimitedLog(_log)
         self._resume()
 
     def close(self) -> None:
@@ -55,6 +73,9 @@ class SystemListener:
     def _accept(self, listening: socket.socket) -> None:
         try:
             for _ in range(_MOST_PER_TURN):
+                if self._tls is not None and len(self._opening) >= _MOST_HANDSHAKES:
+                    self._pause_accepting()
+                    return
                 accepted, _address = listening.accept()
                 accepted.setblocking(False)
                 self._open(accepted)
@@ -71,7 +92,13 @@ class SystemListener:
         """Open a connection on an accepted socket; close the socket if that fails."""
         try:
             protocol, inode = self._factory(), os.fstat(accepted.fileno()).st_ino
-            opening = self._loop.create_task(self._loop.connect_accepted_socket(lambda: protocol, accepted))
+            context = None if self._tls is None else self._tls()
+            handshake_s = None if context is None else _HANDSHAKE_S
+            opening = self._loop.create_task(
+                self._loop.connect_accepted_socket(
+                    lambda: protocol, accepted, ssl=context, ssl_handshake_timeout=handshake_s
+                )
+            )
             self._opening.add(opening)
             opening.add_done_callback(lambda task: self._opened(task, accepted, inode))
         except BaseException:
@@ -88,22 +115,31 @@ class SystemListener:
         with contextlib.suppress(OSError):
             if os.fstat(descriptor).st_ino == inode:
                 os.close(descriptor)
-        if isinstance(error, MemoryError | OSError):
+        is_shortage = isinstance(error, OSError) and error.errno in _SHORTAGES
+        if error is not None and (is_shortage or isinstance(error, MemoryError)):
             if self._sockets:
                 self._wait(error)
+        elif isinstance(error, OSError):
+            reason = getattr(error, "reason", None) or error
+            self._rate_limited_log.log(
+                logging.INFO, "a connection to port %d failed in its TLS handshake: %s", self.port, reason
+            )
         elif error is not None:
             _log.error("a connection could not be opened", exc_info=error)
 
     def _wait(self, error: BaseException) -> None:
         """Accept nothing for a while: the process lacks descriptors or memory."""
-        if self._resuming is None:
-            self._resuming = self._loop.call_later(_PAUSE_S, self._resume)
-        for listening in self._sockets:
-            self._loop.remove_reader(listening.fileno())
+        self._pause_accepting()
         if self._loop.time() >= self._quiet_until_s:
             self._quiet_until_s = self._loop.time() + _QUIET_S
             what = "memory" if isinstance(error, MemoryError) else "file descriptors (ulimit -n) or memory"
             _log.warning("connections to port %d wait, as the process lacks %s: %s", self.port, what, error)
+
+    def _pause_accepting(self) -> None:
+        if self._resuming is None:
+            self._resuming = self._loop.call_later(_PAUSE_S, self._resume)
+        for listening in self._sockets:
+            self._loop.remove_reader(listening.fileno())
 
 
 async def bind(

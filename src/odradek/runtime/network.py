@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
@@ -40,12 +41,23 @@ class Network(Protocol):
         """The name of this machine."""
 
     async def listen(
-        self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, options: ListenOptions | None = None
+        self,
+        factory: Callable[[], asyncio.BaseProtocol],
+        host: str,
+        port: int,
+        options: ListenOptions | None = None,
+        *,
+        tls: Callable[[], ssl.SSLContext] | None = None,
     ) -> Listener:
-        """Listen on `host` and `port` (0: any free one). Raises `OSError` if the port is in use."""
+        """Listen on `host` and `port` (0: any free one). Raises `OSError` if the port is in use.
 
-    async def connect(self, factory: Callable[[], P], host: str, port: int) -> tuple[asyncio.Transport, P]:
-        """Connect. Raises `OSError` if that fails."""
+        `tls` returns the context of a new connection's TLS.
+        """
+
+    async def connect(
+        self, factory: Callable[[], P], host: str, port: int, *, tls: ssl.SSLContext | None = None
+    ) -> tuple[asyncio.Transport, P]:
+        """Connect. Raises `OSError` if that fails, `ssl.SSLError` among them."""
 
 
 class SystemNetwork:
@@ -56,7 +68,13 @@ class SystemNetwork:
         return socket.gethostname()
 
     async def listen(
-        self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, options: ListenOptions | None = None
+        self,
+        factory: Callable[[], asyncio.BaseProtocol],
+        host: str,
+        port: int,
+        options: ListenOptions | None = None,
+        *,
+        tls: Callable[[], ssl.SSLContext] | None = None,
     ) -> Listener:
         options = options or ListenOptions()
         sockets = await bind(
@@ -66,8 +84,10 @@ class SystemNetwork:
             send_buffer_bytes=options.send_buffer_bytes,
             receive_buffer_bytes=options.receive_buffer_bytes,
         )
-        return SystemListener(sockets, factory)
+        return SystemListener(sockets, factory, tls)
 
-    async def connect(self, factory: Callable[[], P], host: str, port: int) -> tuple[asyncio.Transport, P]:
-        transport, protocol = await asyncio.get_running_loop().create_connection(factory, host, port)
+    async def connect(
+        self, factory: Callable[[], P], host: str, port: int, *, tls: ssl.SSLContext | None = None
+    ) -> tuple[asyncio.Transport, P]:
+        transport, protocol = await asyncio.get_running_loop().create_connection(factory, host, port, ssl=tls)
         return transport, protocol

@@ -1,7 +1,6 @@
-"""Principals, the authorizer's interface, ACL operations and the exposure of listeners: values and rules only.
+"""Principals, SASL mechanisms, the authorizer's interface, ACL operations, exposed listeners: values and rules only.
 
-`ANONYMOUS` is the only principal so far, and `ALLOW_ALL` the only authorizer. Therefore a listener that is reachable
-from other machines needs an explicit flag (`exposed_listeners`).
+A listener without authentication that is reachable from other machines needs an explicit flag (`exposed_listeners`).
 """
 
 from odradek.security.authorizer import (
@@ -16,7 +15,7 @@ from odradek.security.authorizer import (
     ResourcePattern,
     ResourceType,
 )
-from odradek.security.exposure import exposed_listeners, is_loopback, unprotected_listeners
+from odradek.security.exposure import exposed_listeners, is_loopback
 from odradek.security.operations import (
     CLUSTER_OPERATIONS,
     GROUP_OPERATIONS,
@@ -24,7 +23,7 @@ from odradek.security.operations import (
     TOPIC_OPERATIONS,
     AclOperation,
 )
-from odradek.security.principal import ANONYMOUS, Principal
+from odradek.security.principal import ANONYMOUS, Principal, distinguished_name
 
 __all__ = [
     "ALLOW_ALL",
@@ -44,7 +43,7 @@ __all__ = [
     "Principal",
     "ResourcePattern",
     "ResourceType",
+    "distinguished_name",
     "exposed_listeners",
     "is_loopback",
-    "unprotected_listeners",
 ]

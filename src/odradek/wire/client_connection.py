@@ -11,6 +11,7 @@ flight fail with `UnavailableError` and the connection is closed; whether the br
 import asyncio
 import contextlib
 import logging
+import ssl
 import struct
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Final, NamedTuple, cast
@@ -18,13 +19,14 @@ from typing import Any, Final, NamedTuple, cast
 from msgspec import Struct
 
 from odradek import __version__
-from odradek.model import Buffer, ErrorCode, KafkaError, UnavailableError
+from odradek.model import AuthenticationError, Buffer, ErrorCode, KafkaError, UnavailableError
 from odradek.protocol.api import ApiKey, schema_versions
 from odradek.protocol.messages.headers import decode_response_header, encode_request_header
 from odradek.protocol.messages.message_codec import decode_response, encode_request
 from odradek.protocol.messages.schemas import Message
 from odradek.runtime import Runtime
 from odradek.runtime.shortages import is_out_of_descriptors
+from odradek.wire.client_authentication import AUTHENTICATION, NO_SECURITY, ClientSecurity, start_session
 from odradek.wire.connection_group import limit_unsent
 
 _log = logging.getLogger("odradek.clients")
@@ -86,6 +88,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._filled = 0
         self._large: memoryview | None = None
         self._large_filled = 0
+        self._held: list[Sequence[Buffer]] | None = None
 
     # ---- requests -----------------------------------------------------------------------------------------------
 
@@ -174,10 +177,24 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._correlation_id = correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         header = encode_request_header(api_key, version, correlation_id, self._client_id)
         size = len(header) + sum(map(len, body))
-        self._transport.writelines((_LENGTH.pack(size) + header, *body))
+        frame = (_LENGTH.pack(size) + header, *body)
+        if self._held is not None and api_key not in AUTHENTICATION:
+            self._held.append(frame)
+            return correlation_id
+        self._transport.writelines(frame)
         if self.writable and self._transport.get_write_buffer_size() > _WRITE_HIGH_BYTES:
             limit_unsent(self._transport, _WRITE_HIGH_BYTES)
         return correlation_id
+
+    def hold_requests(self) -> None:
+        """Keep all requests but those of authentication until `send_held_requests`: a broker would refuse them."""
+        self._held = []
+
+    def send_held_requests(self) -> None:
+        """Send the requests that `hold_requests` kept."""
+        held, self._held = self._held or (), None
+        if self._transport is not None and not self.closed:
+            self._transport.writelines([piece for frame in held for piece in frame])
 
     async def negotiate(self, unlisted: Collection[int] = ()) -> None:
         """Request the broker's API versions (KIP-35), in our highest version or, if that is refused, the broker's.
@@ -355,11 +372,13 @@ async def open_connection(
     max_response_bytes: int,
     negotiate: bool = True,
     unlisted: Collection[int] = (),
+    security: ClientSecurity = NO_SECURITY,
 ) -> ClientConnection:
-    """Connect and negotiate versions. Raise `UnavailableError` on failure or after `setup_timeout_ms`.
+    """Connect, negotiate versions, and authenticate. Raise `UnavailableError` on failure or after `setup_timeout_ms`.
 
-    Without `negotiate` no versions are known, and only `exchange` and `post` can be used. `unlisted` are APIs that the
-    broker serves although ApiVersions does not list them.
+    Raise `AuthenticationError` if the broker's certificate or the client's credentials are refused.
+    Without `negotiate`, and without SASL, no versions are known, and only `exchange` and `post` can be used. `unlisted`
+    are APIs that the broker serves although ApiVersions does not list them.
     """
     address = address_text(host, port)
     connection: ClientConnection | None = None
@@ -371,9 +390,11 @@ async def open_connection(
 
     try:
         async with asyncio.timeout(setup_timeout_ms / 1000):
-            _, connection = await runtime.network.connect(factory, host, port)
-            if negotiate:
+            _, connection = await runtime.network.connect(factory, host, port, tls=security.tls)
+            if negotiate or security.login is not None:
                 await connection.negotiate(unlisted)
+            if security.login is not None:
+                await start_session(connection, security.login)
     except TimeoutError:
         if connection is None:
             raise UnavailableError(f"broker {address}: no connection within {setup_timeout_ms} ms") from None
@@ -382,6 +403,8 @@ async def open_connection(
             f"broker {address}: it did not answer ApiVersions within {setup_timeout_ms} ms: it is too slow, is not "
             "a Kafka broker, or expects TLS"
         ) from None
+    except ssl.SSLError as error:
+        raise AuthenticationError(f"broker {address}: {_tls_reason(error)}") from error
     except OSError as error:
         if connection is not None:
             connection.close()
@@ -415,10 +438,22 @@ def _reason(error: OSError) -> str:
     return "connection refused" if isinstance(error, ConnectionRefusedError) else error.strerror or str(error)
 
 
+def _tls_reason(error: ssl.SSLError) -> str:
+    """Return why a TLS handshake failed, and what to do."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return (
+            f"its certificate is not accepted: {error.verify_message}; set ssl.truststore.location to the certificate "
+            "of the authority that signed it, and connect to a name that the certificate has"
+        )
+    if error.reason in {"WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"}:
+        return "it does not speak TLS on this port: set security.protocol to PLAINTEXT or SASL_PLAINTEXT"
+    return f"the TLS handshake failed: {error.reason or error}"
+
+
 def _not_kafka(first_bytes: bytes) -> str:
     """Return a text about a server that sends these bytes instead of a response's length; empty if unknown."""
     if first_bytes[:2] in {b"\x15\x03", b"\x16\x03"}:
-        return "it expects TLS: use a listener of the security protocol PLAINTEXT"
+        return "it expects TLS: set security.protocol to SSL or SASL_SSL"
     if first_bytes[:4] in {b"HTTP", b"SSH-"}:
         return f"it is not a Kafka broker: it answers in {first_bytes[:4].decode().rstrip('-')}"
     return ""

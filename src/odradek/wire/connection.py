@@ -9,7 +9,8 @@ control slows the client down.
 import asyncio
 import logging
 from collections import deque
-from typing import Final, Protocol, cast
+from collections.abc import Mapping
+from typing import Any, Final, Protocol, cast
 
 from odradek.wire.connection_group import ConnectionGroup, gather, limit_unsent
 from odradek.wire.connection_scheduler import SHARED_REQUESTS
@@ -49,6 +50,7 @@ class Service(Protocol):
 class Connection(asyncio.BufferedProtocol):
     """One client's connection. `peer_host` is the client's address; `session` is for the service's own use.
 
+    `peer_certificate` is the client's certificate as `ssl.SSLSocket.getpeercert` returns it, empty without one.
     `read_at` is the time at which the requests being served were read, by `ConnectionGroup.clock`; 0 without a clock.
     """
 
@@ -86,6 +88,7 @@ class Connection(asyncio.BufferedProtocol):
         "_unsent",
         "_waits",
         "_written_bytes",
+        "peer_certificate",
         "peer_host",
         "peer_port",
         "read_at",
@@ -126,6 +129,7 @@ class Connection(asyncio.BufferedProtocol):
         self._waits = False  # for memory, to go on reading
         self._is_scheduled = False  # in a queue of `_scheduler`
         self._idle_timer: asyncio.TimerHandle | None = None
+        self.peer_certificate: Mapping[str, Any] = {}
         self.peer_host = ""
         self.peer_port = 0
         self.read_at = 0.0
@@ -139,6 +143,7 @@ class Connection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername")
         if isinstance(peer, tuple):
             self.peer_host, self.peer_port = str(peer[0]), int(peer[1])
+        self.peer_certificate = transport.get_extra_info("peercert") or {}
         limit_unsent(self._transport, self._limits.write_high_bytes)
         self._opened = self._service.opened(self)
         if not self._opened:
@@ -220,6 +225,10 @@ class Connection(asyncio.BufferedProtocol):
     def hold(self) -> None:
         """Serve no request until `resume_writing`."""
         self._unsent = True
+
+    def limit_frames(self, largest_frame_bytes: int) -> None:
+        """Change the limit of a request's size, which is smaller until a client has authenticated."""
+        self._frames.limit(largest_frame_bytes)
 
     def forget_request(self, *, kept_bytes: int) -> None:
         """Count only `kept_bytes` for the one unanswered request, if any: the rest is freed, or counted elsewhere."""

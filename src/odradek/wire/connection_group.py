@@ -9,10 +9,10 @@ from typing import Final, Protocol
 
 from msgspec import Struct, field
 
+from odradek.runtime.rate_limited_log import RateLimitedLog
 from odradek.wire.buffers import BufferPool
 from odradek.wire.connection_scheduler import ConnectionScheduler
 from odradek.wire.memory_pressure import MemoryPressure
-from odradek.wire.rate_limited_log import RateLimitedLog
 
 _JOINED_BYTES: Final = 16 * 1024
 """The pieces of replies up to this size are copied into one; larger replies use a gathering write."""

@@ -42,6 +42,10 @@ class FrameBuffer:
         self._usual_bytes = 0  # of the last frame, so that a new buffer has room for a frame like it
         self._missing = 0  # bytes until the next frame is complete, as far as is known
 
+    def limit(self, largest_frame_bytes: int) -> None:
+        """Change the limit of a frame's size."""
+        self._largest_frame_bytes = largest_frame_bytes
+
     @property
     def unread_bytes(self) -> int:
         """Bytes that arrived and that `next_frame` has not returned."""

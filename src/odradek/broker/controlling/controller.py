@@ -39,6 +39,7 @@ from odradek.metadata.image import MetadataDelta
 from odradek.metrics.counters import BrokerCounters
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.runtime import Runtime
+from odradek.wire.client_authentication import NO_SECURITY, ClientSecurity
 
 T = TypeVar("T")
 _DELETION_S: Final = 30.0
@@ -61,12 +62,18 @@ class Controller:
     """The elected controller, from its election until `close`."""
 
     def __init__(
-        self, election: Election, *, replicas: LocalReplicas, runtime: Runtime, counters: BrokerCounters
+        self,
+        election: Election,
+        *,
+        replicas: LocalReplicas,
+        runtime: Runtime,
+        counters: BrokerCounters,
+        security: ClientSecurity = NO_SECURITY,
     ) -> None:
         view = election.view
         context = ControllerContext(wake_tasks=view.wake)
         channels = ControllerChannelManager(
-            view, replicas, runtime, epoch=election.epoch, update_replicas=context.update_replicas
+            view, replicas, runtime, security, epoch=election.epoch, update_replicas=context.update_replicas
         )
         self.epoch = ControllerEpoch(election, runtime.entropy, context, channels, counters)
         self.view = view

@@ -71,6 +71,8 @@ PERMISSIONS: Final[Mapping[ApiKey, ApiPermissions]] = {
     ApiKey.CONSUMER_GROUP_HEARTBEAT: ApiPermissions(request=(_READ_GROUP,), items=(_DESCRIBE_TOPIC,)),
     ApiKey.CONSUMER_GROUP_DESCRIBE: ApiPermissions(items=(_DESCRIBE_GROUP, _DESCRIBE_TOPIC)),
     ApiKey.LIST_GROUPS: ApiPermissions(items=(_DESCRIBE_CLUSTER, _DESCRIBE_GROUP)),
+    ApiKey.SASL_HANDSHAKE: ApiPermissions(),
+    ApiKey.SASL_AUTHENTICATE: ApiPermissions(),
     ApiKey.API_VERSIONS: ApiPermissions(),
     ApiKey.CREATE_TOPICS: ApiPermissions(items=(*_CREATE, Permission(AclOperation.DESCRIBE_CONFIGS, _TOPIC))),
     ApiKey.DELETE_TOPICS: ApiPermissions(items=(_DELETE_TOPIC,)),

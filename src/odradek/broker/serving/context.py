@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 
+from odradek.broker.authentication.session_authentication import SessionAuthentication
 from odradek.broker.serving.admission import Admission, authorization_error
 from odradek.model import KafkaError
 from odradek.protocol.messages.headers import RequestHeader
@@ -27,6 +28,8 @@ class Session(Struct, kw_only=True):
     client_host: str
     admission: Admission
     principal: Principal = ANONYMOUS
+    authentication: SessionAuthentication | None = None
+    """The SASL exchange, on a listener with SASL."""
     client_software: str = ""
     """Name and version, if the client sent them in ApiVersions (KIP-511)."""
     fast_path: Callable[[memoryview], Reply | None] | None = None

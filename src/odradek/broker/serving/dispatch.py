@@ -10,6 +10,7 @@ import importlib
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
+from odradek.broker.authentication.session_authentication import AUTHENTICATION
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.serving.admission import Admission
 from odradek.broker.serving.apis import HANDLERS, PIPELINED, Api, apis
@@ -84,7 +85,9 @@ class Dispatcher:
             header = decode_request_header(frame)
             if not alone and header.api_key not in PIPELINED:
                 return LATER
-            if not (self._serves_clients or (self._serves_controller and header.api_key in CONTROLLER_VERSIONS)):
+            if session.authentication is not None and not session.authentication.serves(header.api_key):
+                raise KafkaError(ErrorCode.illegal_sasl_state, "the client has to authenticate first")
+            if not (self._serves_clients or (self._serves_controller and _is_of_controller(header.api_key, session))):
                 connection.hold()
                 return LATER
             context = RequestContext(header, session)
@@ -204,6 +207,11 @@ class Dispatcher:
             return self.answer_later(context, encode_later(context, answer), meter, handler=answer)
 
         return serve
+
+
+def _is_of_controller(api_key: int, session: Session) -> bool:
+    """Return whether a request may be a command of the controller, or its authentication."""
+    return api_key in CONTROLLER_VERSIONS or (session.authentication is not None and api_key in AUTHENTICATION)
 
 
 def _import_handler(api: Api) -> Any:

@@ -9,12 +9,15 @@ import contextlib
 import errno
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
 
+from odradek.broker.authentication.listener_security import ListenerSecurity, ScramCredentials
+from odradek.broker.authentication.session_authentication import SessionAuthentication
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.serving.admission import Admission
 from odradek.broker.serving.connection_quotas import ConnectionQuotas
@@ -22,10 +25,10 @@ from odradek.broker.serving.context import Session
 from odradek.broker.serving.dispatch import Dispatcher
 from odradek.broker.serving.request_metrics import RequestMeter
 from odradek.config import ListenerAddress, parse_listener
+from odradek.config.listener_settings import listener_settings
 from odradek.metrics.counters import ListenerCounters
 from odradek.model import ConfigurationError
 from odradek.runtime import Listener, ListenOptions, Runtime
-from odradek.security import unprotected_listeners
 from odradek.wire import (
     BufferPool,
     Connection,
@@ -58,6 +61,7 @@ class Server:
         admission: Admission,
         *,
         most_connections: int,
+        scram_credentials: ScramCredentials,
     ) -> None:
         self._runtime = runtime
         self._metadata = metadata
@@ -78,6 +82,8 @@ class Server:
         """The meter of requests, after `measure_requests`."""
         config = metadata.config
         self._quotas = ConnectionQuotas(most_connections)
+        self._scram_credentials = scram_credentials
+        self._security: dict[str, ListenerSecurity] = {}
         most_bytes = _most_bytes(config.queued_max_request_bytes)
         self._group = ConnectionGroup(
             limits=ConnectionLimits(
@@ -96,6 +102,11 @@ class Server:
         for session in self._connections.values():
             counts[session.listener] += 1
         return counts
+
+    @property
+    def sessions(self) -> Collection[Session]:
+        """The sessions of the open connections."""
+        return self._connections.values()
 
     @property
     def cork(self) -> AbstractContextManager[None]:
@@ -127,10 +138,11 @@ class Server:
         A port that was chosen for port 0 is stored in `PORTS_FILE` for the next start. Raises `ConfigurationError` for
         invalid listeners, and for addresses that cannot be opened.
         """
-        self._check_listeners()
         remembered = self._remembered_ports()
         for text in self._metadata.config.listeners:
             wanted = parse_listener(text)
+            settings = listener_settings(self._metadata.config, wanted.name)
+            self._security[wanted.name] = ListenerSecurity(settings, self._runtime, self._scram_credentials)
             try:
                 port = await self._listen(wanted, remembered.get(wanted.name, 0))
             except OSError as error:
@@ -140,22 +152,11 @@ class Server:
             if not wanted.port and remembered.get(wanted.name) != port:
                 self._remember_port(wanted.name, port)
 
-    def _check_listeners(self) -> None:
-        config = self._metadata.config
-        names = [parse_listener(text).name for text in config.listeners]
-        broken = unprotected_listeners(names)
-        if broken:
-            raise ConfigurationError(f"the listener {broken[0]} promises what this release has not: no TLS, no SASL")
-        if len(set(names)) < len(names):
-            raise ConfigurationError(f"listeners has a name twice: {', '.join(names)}")
-        for text in config.advertised_listeners or ():
-            if parse_listener(text).name not in names:
-                raise ConfigurationError(f"advertised.listeners has {text}, and listeners has no such name")
-
     async def _listen(self, wanted: ListenerAddress, remembered_port: int) -> int:
         """Open one listener and return its port, one for IPv4 and IPv6. For port 0, try `remembered_port` first."""
         self.counters.setdefault(wanted.name, ListenerCounters())
         service = _ListenerService(self, wanted.name)
+        tls = self._security[wanted.name].tls
         network, config = self._runtime.network, self._metadata.config
         options = ListenOptions(
             backlog=config.socket_listen_backlog_size,
@@ -167,21 +168,21 @@ class Server:
             return Connection(service, self._group)
 
         if wanted.port:
-            listener = await network.listen(factory, wanted.host, wanted.port, options)
+            listener = await network.listen(factory, wanted.host, wanted.port, options, tls=tls)
             self._listeners.append(listener)
             return listener.port
         first, *others = _BOTH_KINDS.get(wanted.host, (wanted.host,))
         try:
-            listener = await network.listen(factory, first, remembered_port, options)
+            listener = await network.listen(factory, first, remembered_port, options, tls=tls)
         except OSError:
             if not remembered_port:
                 raise
             _log.warning("port %d of the last start is taken by another process; choosing another", remembered_port)
-            listener = await network.listen(factory, first, 0, options)
+            listener = await network.listen(factory, first, 0, options, tls=tls)
         self._listeners.append(listener)
         for other in others:
             with contextlib.suppress(OSError):  # a machine may have only one of the two
-                self._listeners.append(await network.listen(factory, other, listener.port, options))
+                self._listeners.append(await network.listen(factory, other, listener.port, options, tls=tls))
         return listener.port
 
     def _remembered_ports(self) -> dict[str, int]:
@@ -274,6 +275,7 @@ class Server:
             client_host=connection.peer_host,
             admission=self._admission,
         )
+        self._secure(session)
         self._connections[connection] = session
         connection.session = session
         delay_s = self._quotas.delay_s(config, self._runtime.clock.monotonic())
@@ -282,10 +284,27 @@ class Server:
             asyncio.get_running_loop().call_later(delay_s, connection.resume_writing)
         return True
 
+    def _secure(self, session: Session) -> None:
+        """Set the principal of the client's certificate, or what authenticates the client."""
+        security, connection = self._security[session.listener], session.connection
+        if security.sasl is None:
+            session.principal = security.principal_of(connection.peer_certificate)
+            return
+        keys = security.settings.security
+        connection.limit_frames(min(keys.sasl_server_max_receive_size, self._metadata.config.socket_request_max_bytes))
+        session.authentication = SessionAuthentication(
+            security.sasl,
+            self._runtime.clock,
+            max_session_ms=keys.connections_max_reauth_ms,
+            expire=partial(connection.close, "its session has expired, and the client did not renew it"),
+        )
+
     def connection_closed(self, connection: Connection) -> None:
         """Remove a closed connection."""
         session = self._connections.pop(connection, None)
         if session is not None:
+            if session.authentication is not None:
+                session.authentication.close()
             self.counters[session.listener].closed += 1
             self._quotas.dismiss(connection.peer_host)
         if not self._connections and self._emptied is not None and not self._emptied.done():

@@ -5,6 +5,7 @@ stops reading, so that the connection stays open but silent, and new connections
 """
 
 import asyncio
+import ssl
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
@@ -56,16 +57,24 @@ class CutNetwork:
         return self._network.host_name
 
     async def listen(
-        self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, options: ListenOptions | None = None
+        self,
+        factory: Callable[[], asyncio.BaseProtocol],
+        host: str,
+        port: int,
+        options: ListenOptions | None = None,
+        *,
+        tls: Callable[[], ssl.SSLContext] | None = None,
     ) -> Listener:
-        return await self._network.listen(factory, host, port, options)
+        return await self._network.listen(factory, host, port, options, tls=tls)
 
-    async def connect(self, factory: Callable[[], P], host: str, port: int) -> tuple[asyncio.Transport, P]:
+    async def connect(
+        self, factory: Callable[[], P], host: str, port: int, *, tls: ssl.SSLContext | None = None
+    ) -> tuple[asyncio.Transport, P]:
         while any(self._cuts.between(self._broker_id, port)):
             self._changed.clear()
             await self._changed.wait()
         protocol = factory()
-        _, relay = await self._network.connect(lambda: _Relay(protocol, port, self._closed), host, port)
+        _, relay = await self._network.connect(lambda: _Relay(protocol, port, self._closed), host, port, tls=tls)
         gate = relay.gate
         self._gates.add(gate)
         self._ports.add(gate.near_port)

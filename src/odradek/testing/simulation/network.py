@@ -9,6 +9,7 @@ a reset, and so does a write to a closed end. `transport` has the connections.
 import asyncio
 import errno
 import random
+import ssl
 from collections.abc import Callable
 from typing import Final, TypeVar
 
@@ -247,11 +248,17 @@ class _HostNetwork:
         host: str,
         port: int,
         options: ListenOptions | None = None,
+        *,
+        tls: Callable[[], ssl.SSLContext] | None = None,
     ) -> Listener:
         del options  # they are for a kernel
+        assert tls is None, "the network in memory has no TLS"
         return self._network.listen(self._host, factory, host, port)
 
-    async def connect(self, factory: Callable[[], P], host: str, port: int) -> tuple[asyncio.Transport, P]:
+    async def connect(
+        self, factory: Callable[[], P], host: str, port: int, *, tls: ssl.SSLContext | None = None
+    ) -> tuple[asyncio.Transport, P]:
+        assert tls is None, "the network in memory has no TLS"
         return await self._network.connect(self._host, factory, host, port)
 
 

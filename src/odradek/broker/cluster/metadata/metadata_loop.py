@@ -9,6 +9,7 @@ compute it from the controller's commands, and watch little of the tree.
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, Generic, TypeVar
@@ -65,6 +66,7 @@ class MetadataLoop(Generic[ControllerT]):
         runtime: Runtime,
         *,
         fence: Fence | None = None,
+        tls: ssl.SSLContext | None = None,
         on_image: OnImage,
         replicas: LocalReplicas,
         new_controller: Callable[[Election], ControllerT],
@@ -81,7 +83,7 @@ class MetadataLoop(Generic[ControllerT]):
         self._broker_session = BrokerSession(
             store, broker_id, endpoints, config, runtime.clock, fence=self._fence, wake=wake
         )
-        self._dead_brokers = DeadBrokerDetector(store, runtime.network)
+        self._dead_brokers = DeadBrokerDetector(store, runtime.network, tls)
         self._jobs = JobQueue(wake=wake)
         self.view = ClusterView(store, broker_id, config, on_image=on_image, wake=wake)
         self.command_handler = ControllerCommandHandler(self.view, self._broker_session, replicas, wake=wake)

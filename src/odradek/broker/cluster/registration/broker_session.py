@@ -67,7 +67,7 @@ class BrokerSession:
         self._store = store
         self._path = paths.broker(broker_id)
         self._session_timeout_ms = config.zookeeper_session_timeout_ms
-        self._registration = Registration(store, broker_id, endpoints, config.broker_rack, clock)
+        self._registration = Registration(store, broker_id, endpoints, config, clock)
         self._wake = wake
         self.session = 0
         """The session id of the registration; after a lost session it differs from the store's."""

@@ -15,6 +15,7 @@ without a connection to any of several brokers removes none: the fault may be it
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
@@ -36,8 +37,9 @@ _log = logging.getLogger("odradek.broker")
 class DeadBrokerDetector:
     """One broker's detector. It acts once for each connection that it had, so a broken listener costs one election."""
 
-    def __init__(self, store: Store, network: Network) -> None:
+    def __init__(self, store: Store, network: Network, tls: ssl.SSLContext | None = None) -> None:
         self._store = store
+        self._tls = tls
         self._network = network
         self._watched: dict[int, tuple[BrokerImage, asyncio.Task[None]]] = {}
         self._connections = 0
@@ -83,7 +85,7 @@ class DeadBrokerDetector:
         """Connect, and return when the connection is lost. Raises `OSError` if there was none."""
         address = broker.endpoints[0]
         async with asyncio.timeout(_LONGEST_PAUSE_S):
-            transport, connection = await self._network.connect(_Connection, address.host, address.port)
+            transport, connection = await self._network.connect(_Connection, address.host, address.port, tls=self._tls)
         self._connections += 1
         try:
             await connection.lost

@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Final, TypeVar
 
-from odradek.config import ListenerAddress
+from odradek.config import BrokerConfig, ListenerAddress
+from odradek.config.listeners import parse_protocol_map
 from odradek.metadata import paths
 from odradek.metadata.node_fields import BrokenNodeError
 from odradek.metadata.nodes import BrokerNode
@@ -100,12 +101,12 @@ Endpoints = Callable[[], Sequence[ListenerAddress]]
 class Registration:
     """The registration of the broker `broker_id`; `endpoints` is called when it registers."""
 
-    def __init__(self, store: Store, broker_id: int, endpoints: Endpoints, rack: str | None, clock: Clock) -> None:
+    def __init__(self, store: Store, broker_id: int, endpoints: Endpoints, config: BrokerConfig, clock: Clock) -> None:
         self._store = store
         self._broker_id = broker_id
         self._path = paths.broker(broker_id)
         self._endpoints = endpoints
-        self._rack = rack
+        self._config = config
         self._clock = clock
 
     async def register(self) -> None:
@@ -113,7 +114,14 @@ class Registration:
 
         Raises `ConfigurationError` if another broker has this id.
         """
-        node = BrokerNode(endpoints=tuple(self._endpoints()), timestamp_ms=self._clock.now_ms(), rack=self._rack)
+        protocols = parse_protocol_map(self._config.listener_security_protocol_map)
+        endpoints = tuple(self._endpoints())
+        node = BrokerNode(
+            endpoints=endpoints,
+            timestamp_ms=self._clock.now_ms(),
+            rack=self._config.broker_rack,
+            protocols={each.name: protocols[each.name].value for each in endpoints},
+        )
         try:
             await self._create(node.encode())
         except NodeExists as error:

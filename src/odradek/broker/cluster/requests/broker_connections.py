@@ -1,8 +1,8 @@
 """Connections to the other brokers, opened when they are first needed.
 
-A broker's address is its first listener's in the image. The next request reopens a connection that was lost or whose
-address has changed; callers retry. A broker answers the requests of a connection in order, so requests that may wait
-for long get a `purpose`, which has its own connection.
+A broker's first address in the image is that of the listener for brokers. The next request reopens a connection that
+was lost or whose address has changed; callers retry. A broker answers the requests of a connection in order, so
+requests that may wait for long get a `purpose`, which has its own connection.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from odradek.model import UnavailableError
 from odradek.protocol.api import BETWEEN_BROKERS, ApiKey
 from odradek.protocol.messages.schemas import Message
 from odradek.runtime import Runtime
+from odradek.wire.client_authentication import NO_SECURITY, ClientSecurity
 from odradek.wire.client_connection import ClientConnection, open_connection
 
 _REQUEST_TIMEOUT_MS: Final = 30_000
@@ -25,8 +26,9 @@ _MOST_RESPONSE_BYTES: Final = 128 << 20
 class BrokerConnections:
     """One broker's connections to the other brokers."""
 
-    def __init__(self, runtime: Runtime, client_id: str) -> None:
+    def __init__(self, runtime: Runtime, client_id: str, security: ClientSecurity = NO_SECURITY) -> None:
         self._runtime = runtime
+        self._security = security
         self._client_id = client_id
         self._open: dict[tuple[int, str], tuple[ListenerAddress, asyncio.Task[ClientConnection]]] = {}
 
@@ -80,6 +82,7 @@ class BrokerConnections:
             setup_timeout_ms=_SETUP_TIMEOUT_MS,
             max_response_bytes=_MOST_RESPONSE_BYTES,
             unlisted=BETWEEN_BROKERS,
+            security=self._security,
         )
 
     def close(self) -> None:

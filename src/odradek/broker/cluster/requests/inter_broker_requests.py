@@ -3,10 +3,11 @@
 from typing import Any, Final
 
 from odradek.metadata.image import BrokerImage
-from odradek.protocol.api import CONTROLLER_VERSIONS, ApiKey
+from odradek.protocol.api import BETWEEN_BROKERS, CONTROLLER_VERSIONS, ApiKey
 from odradek.protocol.messages.message_codec import encode_request
 from odradek.protocol.messages.schemas import Message
 from odradek.runtime import Runtime
+from odradek.wire.client_authentication import NO_SECURITY, ClientSecurity
 from odradek.wire.client_connection import ClientConnection, open_connection
 
 _SETUP_TIMEOUT_MS: Final = 10_000
@@ -14,7 +15,12 @@ _MOST_RESPONSE_BYTES: Final = 128 << 20
 
 
 async def connect(
-    runtime: Runtime, broker: BrokerImage, client_id: str, *, request_timeout_ms: int
+    runtime: Runtime,
+    broker: BrokerImage,
+    client_id: str,
+    *,
+    request_timeout_ms: int,
+    security: ClientSecurity = NO_SECURITY,
 ) -> ClientConnection:
     """Open a connection, without negotiating versions. Raises `UnavailableError` if the broker cannot be reached."""
     address = broker.endpoints[0]
@@ -27,6 +33,8 @@ async def connect(
         setup_timeout_ms=_SETUP_TIMEOUT_MS,
         max_response_bytes=_MOST_RESPONSE_BYTES,
         negotiate=False,
+        unlisted=BETWEEN_BROKERS,
+        security=security,
     )
 
 

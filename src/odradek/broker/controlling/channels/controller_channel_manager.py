@@ -18,6 +18,7 @@ from odradek.controller import StopReplicas
 from odradek.metadata.image import BrokerImage, ClusterImage, MetadataDelta
 from odradek.model import ErrorCode, TopicPartition
 from odradek.runtime import Runtime
+from odradek.wire.client_authentication import ClientSecurity
 
 
 class ControllerChannelManager:
@@ -28,6 +29,7 @@ class ControllerChannelManager:
         view: ClusterView,
         replicas: LocalReplicas,
         runtime: Runtime,
+        security: ClientSecurity,
         *,
         epoch: int,
         update_replicas: Callable[[BrokerImage, Mapping[TopicPartition, ErrorCode]], None],
@@ -36,6 +38,7 @@ class ControllerChannelManager:
         self._view = view
         self._replicas = replicas
         self._runtime = runtime
+        self._security = security
         self._update_replicas = update_replicas
         self._senders: dict[int, RequestSender] = {}
         self._check_task: asyncio.Task[None] | None = None
@@ -59,7 +62,7 @@ class ControllerChannelManager:
                 self._send(sender, change)
         for broker_id, broker in new.brokers.items():
             if broker_id != self.identity.broker_id and broker_id not in self._senders:
-                self._senders[broker_id] = RequestSender(self, broker, self._runtime)
+                self._senders[broker_id] = RequestSender(self, broker, self._runtime, self._security)
         self._check_local_logs_later(change.partitions)
 
     async def request_log_states(self, broker_id: int) -> None:

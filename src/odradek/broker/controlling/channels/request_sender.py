@@ -11,9 +11,10 @@ from odradek.broker.cluster.requests.inter_broker_requests import connect, encod
 from odradek.broker.controlling.channels.pending_updates import PendingUpdates, Stop
 from odradek.broker.controlling.channels.requests import replicas_in, update_metadata
 from odradek.metadata.image import BrokerImage
-from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError
+from odradek.model import AuthenticationError, ErrorCode, KafkaError, TopicPartition, UnavailableError
 from odradek.protocol.api import ApiKey
 from odradek.runtime import Runtime
+from odradek.wire.client_authentication import ClientSecurity
 from odradek.wire.client_connection import ClientConnection
 
 if TYPE_CHECKING:
@@ -29,12 +30,15 @@ _log = logging.getLogger("odradek.broker")
 class RequestSender:
     """The sender for one registration of a broker, from its construction until `close`."""
 
-    def __init__(self, manager: "ControllerChannelManager", broker: BrokerImage, runtime: Runtime) -> None:
+    def __init__(
+        self, manager: "ControllerChannelManager", broker: BrokerImage, runtime: Runtime, security: ClientSecurity
+    ) -> None:
         self.broker = broker
         self.pending = PendingUpdates(everything=True)
         self._in_flight = PendingUpdates()
         self._manager = manager
         self._runtime = runtime
+        self._security = security
         self.acknowledged = asyncio.Event()
         """Set while there is nothing to send and no request in flight."""
         self._wakeup = asyncio.Event()
@@ -76,7 +80,7 @@ class RequestSender:
                 delay_s = _FIRST_RETRY_S
                 self._wakeup.set()
                 continue
-            except (KafkaError, UnavailableError) as error:
+            except (AuthenticationError, KafkaError, UnavailableError) as error:
                 level = logging.INFO if delay_s == _LONGEST_RETRY_S else logging.DEBUG
                 _log.log(level, "Broker %d is unreachable from the controller: %s", self.broker.broker_id, error)
             except Exception:
@@ -94,7 +98,9 @@ class RequestSender:
         message = update_metadata(manager.identity, broker, manager.image, batch)
         if self._connection is None or self._connection.closed:
             name = f"controller-{manager.identity.broker_id}"
-            self._connection = await connect(self._runtime, broker, name, request_timeout_ms=_REQUEST_TIMEOUT_MS)
+            self._connection = await connect(
+                self._runtime, broker, name, request_timeout_ms=_REQUEST_TIMEOUT_MS, security=self._security
+            )
         # Building and encoding 10,000 partitions takes 20 ms each; other tasks run in between.
         await asyncio.sleep(0)
         body = encode(ApiKey.UPDATE_METADATA, message)

@@ -1,0 +1,80 @@
+"""The security of a broker's listeners, and of its connections to other brokers, from its configuration."""
+
+import ssl
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from odradek.broker.authentication.session_authentication import NewSaslServer
+from odradek.config import BrokerConfig
+from odradek.config.listener_settings import ListenerSettings, inter_broker_listener, listener_settings
+from odradek.model import ConfigurationError
+from odradek.runtime import Runtime
+from odradek.runtime.tls import ServerTls
+from odradek.security import ANONYMOUS, Principal, distinguished_name
+from odradek.security.sasl import PlainServer, ScramCredential, ScramServer, parse_jaas
+from odradek.wire.client_authentication import ClientSecurity
+from odradek.wire.client_security import client_tls, password_login, tls_settings
+
+ScramCredentials = Callable[[str, str], ScramCredential | None]
+"""Returns a user's credential of a mechanism, or None: `credentials(mechanism, user)`."""
+
+
+class ListenerSecurity:
+    """The security of one listener. Raises `ConfigurationError` if its keys are invalid or a file is unreadable."""
+
+    def __init__(self, settings: ListenerSettings, runtime: Runtime, scram_credentials: ScramCredentials) -> None:
+        self.settings = settings
+        self.tls: Callable[[], ssl.SSLContext] | None = None
+        """Returns the TLS context of a new connection; None without TLS."""
+        keys, protocol = settings.security, settings.protocol
+        if protocol.uses_tls:
+            client_auth = keys.ssl_client_auth if settings.asks_for_certificate else "none"
+            self.tls = ServerTls(tls_settings(keys), runtime.clock.monotonic, client_auth=client_auth).context
+        self.sasl: Mapping[str, NewSaslServer] | None = None
+        """Functions that make the server's side of each enabled mechanism; None without SASL."""
+        if protocol.uses_sasl:
+            self.sasl = {
+                each: _new_server(each, settings, runtime, scram_credentials) for each in keys.sasl_enabled_mechanisms
+            }
+
+    def principal_of(self, certificate: Mapping[str, Any]) -> Principal:
+        """Return the principal of a client's certificate; ANONYMOUS without one."""
+        return Principal("User", distinguished_name(certificate)) if certificate else ANONYMOUS
+
+
+def inter_broker_security(config: BrokerConfig, runtime: Runtime) -> ClientSecurity:
+    """Return how this broker connects to other brokers. Raises `ConfigurationError`."""
+    settings = listener_settings(config, inter_broker_listener(config))
+    mechanism, login = config.sasl_mechanism_inter_broker_protocol, None
+    if settings.protocol.uses_sasl:
+        if mechanism not in settings.logins:
+            raise ConfigurationError(
+                f"brokers have no login for {mechanism} on the listener {settings.name}: set "
+                f"listener.name.{settings.name.lower()}.{mechanism.lower()}.sasl.jaas.config"
+            )
+        login = password_login(mechanism, parse_jaas(settings.logins[mechanism]).options, runtime.entropy)
+    return ClientSecurity(tls=client_tls(settings.protocol, settings.security), login=login)
+
+
+def _new_server(
+    mechanism: str, settings: ListenerSettings, runtime: Runtime, scram_credentials: ScramCredentials
+) -> NewSaslServer:
+    """Return a function that makes the server's side of an exchange. Raises `ConfigurationError`."""
+    if mechanism == "PLAIN":
+        if mechanism not in settings.logins:
+            raise ConfigurationError(
+                f"PLAIN has no users on the listener {settings.name}: set listener.name.{settings.name.lower()}.plain."
+                "sasl.jaas.config to org.apache.kafka.common.security.plain.PlainLoginModule required "
+                'user_NAME="PASSWORD";'
+            )
+        users = parse_jaas(settings.logins[mechanism]).users
+        return lambda: PlainServer(users)
+    if mechanism.startswith("SCRAM"):
+        entropy, secret = runtime.entropy, runtime.entropy.randbytes(32)
+        return lambda: ScramServer(
+            mechanism,
+            lambda user: scram_credentials(mechanism, user),
+            nonce=entropy.randbytes(24).hex(),
+            secret=secret,
+        )
+    raise ConfigurationError(f"sasl.enabled.mechanisms: this release's brokers do not have {mechanism}")

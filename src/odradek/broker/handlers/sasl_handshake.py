@@ -1,0 +1,27 @@
+"""SaslHandshake: the client names the SASL mechanism by which it authenticates (KIP-43).
+
+Version 1: tokens are in SaslAuthenticate requests (KIP-152). Version 0, whose tokens have no header, is not served.
+"""
+
+from typing import Any, Protocol
+
+from odradek.broker.serving.context import RequestContext
+from odradek.model import ErrorCode, KafkaError
+
+
+class _Broker(Protocol):
+    """No part is used."""
+
+
+def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
+    """Begin an exchange. UNSUPPORTED_SASL_MECHANISM names those that are enabled; ILLEGAL_SASL_STATE without SASL."""
+    del broker
+    authentication = context.session.authentication
+    if authentication is None:
+        return {"error_code": ErrorCode.illegal_sasl_state, "mechanisms": []}
+    error = ErrorCode.none
+    try:
+        authentication.handshake(message.mechanism)
+    except KafkaError as refused:
+        error = refused.code
+    return {"error_code": error, "mechanisms": authentication.mechanisms}

@@ -1,0 +1,38 @@
+"""SASL mechanisms: PLAIN, SCRAM (RFC 5802, 7677) and OAUTHBEARER (RFC 7628), JAAS texts.
+
+A client's exchange is a `SaslClient`, a server's a `SaslServer`. Neither reads a clock or random numbers: nonces,
+credentials and the check of tokens are arguments.
+"""
+
+from odradek.security.sasl.exchange import SaslClient, SaslServer
+from odradek.security.sasl.jaas import JaasLogin, parse_jaas
+from odradek.security.sasl.oauthbearer import BearerToken, OauthBearerClient, OauthBearerServer
+from odradek.security.sasl.plain import PlainClient, PlainServer
+from odradek.security.sasl.scram import (
+    ScramClient,
+    ScramCredential,
+    ScramServer,
+    credential_of_salted,
+    decode_credential,
+    encode_credential,
+    scram_credential,
+)
+
+__all__ = [
+    "BearerToken",
+    "JaasLogin",
+    "OauthBearerClient",
+    "OauthBearerServer",
+    "PlainClient",
+    "PlainServer",
+    "SaslClient",
+    "SaslServer",
+    "ScramClient",
+    "ScramCredential",
+    "ScramServer",
+    "credential_of_salted",
+    "decode_credential",
+    "encode_credential",
+    "parse_jaas",
+    "scram_credential",
+]

@@ -1,0 +1,233 @@
+"""Clients and brokers that authenticate by SASL, and those that cannot (X2)."""
+
+import asyncio
+from typing import Any, Final
+from uuid import UUID
+
+import pytest
+
+from odradek.metadata import paths
+from odradek.metadata.nodes import ConfigNode
+from odradek.model import AuthenticationError, ConfigurationError, ErrorCode, UnavailableError
+from odradek.protocol.api import ApiKey
+from odradek.security.sasl import encode_credential, scram_credential
+from odradek.testing.world import Scenario, World
+from odradek.wire.client_authentication import ClientSecurity
+from odradek.wire.client_connection import ClientConnection, open_connection
+from odradek.wire.client_security import password_login
+
+MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+KEYS: Final = {
+    "listener.security.protocol.map": "SASL:SASL_PLAINTEXT",
+    "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+    "listener.name.sasl.plain.sasl.jaas.config": (
+        f'{MODULE} username="broker" password="b" user_broker="b" user_alice="secret" user_bob="x";'
+    ),
+}
+
+
+def keys(world: World, number: int = 0, **more: str) -> dict[str, str]:
+    return {"listeners": f"SASL://{world.hosts[number]}:9092", **more}
+
+
+async def start(world: World, **more: str) -> None:
+    for number in range(len(world.hosts)):
+        await world.start(number, **keys(world, number, **more))
+
+
+async def connect(
+    world: World, user: str | None, password: str = "secret", mechanism: str = "PLAIN"
+) -> ClientConnection:
+    runtime = world.simulation.runtime("client")
+    login = None
+    if user is not None:
+        login = password_login(mechanism, {"username": user, "password": password}, runtime.entropy)
+    return await open_connection(
+        runtime,
+        world.hosts[0],
+        9092,
+        client_id="c",
+        request_timeout_ms=5_000,
+        setup_timeout_ms=5_000,
+        max_response_bytes=1 << 20,
+        security=ClientSecurity(login=login),
+    )
+
+
+def metadata(topics: list[dict[str, Any]] | None) -> dict[str, Any]:
+    return {
+        "topics": topics,
+        "allow_auto_topic_creation": False,
+        "include_topic_authorized_operations": False,
+    }
+
+
+async def topics_of(connection: ClientConnection) -> list[str]:
+    answer = await connection.request(ApiKey.METADATA, metadata(None))
+    return [topic.name for topic in answer.topics]
+
+
+def play(seed: int, scene: Scenario, brokers: int = 1) -> None:
+    World(seed, KEYS, brokers=brokers).run(scene)
+
+
+def test_a_client_is_served_after_it_has_authenticated(seed: int) -> None:
+    async def scene(world: World) -> None:
+        await start(world)
+        connection = await connect(world, "alice")
+        assert await topics_of(connection) == []
+        (session,) = world.broker.server.sessions
+        assert str(session.principal) == "User:alice"
+
+    play(seed, scene)
+
+
+@pytest.mark.parametrize(
+    ("user", "password", "mechanism", "said"),
+    [
+        ("alice", "wrong", "PLAIN", "PLAIN: Authentication failed: invalid credentials"),
+        ("nobody", "x", "PLAIN", "invalid credentials"),
+        ("alice", "secret", "SCRAM-SHA-256", "SCRAM-SHA-256: Authentication failed: invalid credentials"),
+        ("alice", "secret", "SCRAM-SHA-512", "does not offer SCRAM-SHA-512, but PLAIN, SCRAM-SHA-256: set sasl.mechan"),
+    ],
+)
+def test_a_refused_client_gets_an_error_with_the_mechanism_and_the_broker_at_once(
+    seed: int, user: str, password: str, mechanism: str, said: str
+) -> None:
+    async def scene(world: World) -> None:
+        await start(world)
+        began_s = world.now_s
+        with pytest.raises(AuthenticationError, match=f"broker broker:9092: .*{said}"):
+            await connect(world, user, password, mechanism)
+        assert world.now_s - began_s < 1
+        await asyncio.sleep(1)
+        assert not world.broker.server.sessions
+
+    play(seed, scene)
+
+
+def test_a_refusal_is_delayed(seed: int) -> None:
+    async def scene(world: World) -> None:
+        await start(world, connection_failed_authentication_delay_ms="3000")
+        began_s = world.now_s
+        with pytest.raises(AuthenticationError):
+            await connect(world, "alice", "wrong")
+        assert 3 <= world.now_s - began_s < 4
+
+    play(seed, scene)
+
+
+@pytest.mark.parametrize(
+    "api", [ApiKey.METADATA, ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.UPDATE_METADATA, ApiKey.SASL_AUTHENTICATE]
+)
+def test_no_request_but_apiversions_is_served_before_authentication(seed: int, api: ApiKey) -> None:
+    async def scene(world: World) -> None:
+        await start(world)
+        client = await world.client()
+        client.send_bytes(bytes((0, int(api), 0, 9 if api is ApiKey.METADATA else 3)) + b"\0\0\0\1\xff\xff" + bytes(40))
+        assert await client.receive() is None, "the connection is closed without an answer"
+
+    play(seed, scene)
+
+
+def test_a_large_frame_before_authentication_closes_the_connection(seed: int) -> None:
+    async def scene(world: World) -> None:
+        await start(world, sasl_server_max_receive_size="1024")
+        connection = await connect(world, None)
+        with pytest.raises(UnavailableError):
+            await connection.request(ApiKey.SASL_HANDSHAKE, {"mechanism": "x" * 2000})
+        connection = await connect(world, "alice")
+        answer = await connection.request(ApiKey.METADATA, metadata([{"topic_id": UUID(int=0), "name": "x" * 2000}]))
+        assert answer.topics[0].error_code is ErrorCode.invalid_topic_exception
+
+    play(seed, scene)
+
+
+def test_a_session_is_renewed_before_it_ends_and_requests_meanwhile_are_answered(seed: int) -> None:
+    async def scene(world: World) -> None:
+        await start(world, connections_max_reauth_ms="10000")
+        connection = await connect(world, "alice")
+        while world.now_s < 100:
+            assert await topics_of(connection) == []
+            await asyncio.sleep(0.01)
+
+    play(seed, scene)
+
+
+def test_a_session_that_is_not_renewed_is_closed(seed: int) -> None:
+    async def scene(world: World) -> None:
+        await start(world, connections_max_reauth_ms="10000")
+        connection = await connect(world, None)
+        await connection.request(ApiKey.SASL_HANDSHAKE, {"mechanism": "PLAIN"})
+        answer = await connection.request(ApiKey.SASL_AUTHENTICATE, {"auth_bytes": b"\0alice\0secret"})
+        assert answer.session_lifetime.total_seconds() == 10
+        await asyncio.sleep(9)
+        assert await topics_of(connection) == []
+        await asyncio.sleep(2)
+        assert connection.closed
+
+    play(seed, scene)
+
+
+@pytest.mark.parametrize(
+    ("second", "error"),
+    [(b"\0bob\0x", ErrorCode.sasl_authentication_failed), (b"\0alice\0no", ErrorCode.sasl_authentication_failed)],
+)
+def test_a_session_is_renewed_only_by_its_own_user(seed: int, second: bytes, error: ErrorCode) -> None:
+    async def scene(world: World) -> None:
+        await start(world)
+        connection = await connect(world, None)
+        for token, expected in ((b"\0alice\0secret", ErrorCode.none), (second, error)):
+            await connection.request(ApiKey.SASL_HANDSHAKE, {"mechanism": "PLAIN"})
+            answer = await connection.request(ApiKey.SASL_AUTHENTICATE, {"auth_bytes": token})
+            assert answer.error_code is expected
+        with pytest.raises(UnavailableError):
+            await topics_of(connection)
+
+    play(seed, scene)
+
+
+def test_scram_users_are_in_the_tree_and_a_new_one_is_known_at_once(seed: int) -> None:
+    async def scene(world: World) -> None:
+        await start(world)
+        credential = scram_credential("SCRAM-SHA-256", "geheim", salt=b"salt", iterations=4096)
+        node = ConfigNode(config={"SCRAM-SHA-256": encode_credential(credential)})
+        await world.store(0).create(paths.user_config("carol@example.com"), node.encode())
+        await asyncio.sleep(1)
+        connection = await connect(world, "carol@example.com", "geheim", "SCRAM-SHA-256")
+        assert await topics_of(connection) == []
+        await world.store(0).delete(paths.user_config("carol@example.com"))
+        await asyncio.sleep(1)
+        with pytest.raises(AuthenticationError):
+            await connect(world, "carol@example.com", "geheim", "SCRAM-SHA-256")
+
+    play(seed, scene)
+
+
+def test_brokers_authenticate_to_each_other(seed: int) -> None:
+    async def scene(world: World) -> None:
+        await start(world)
+        await world.create_topic("t", 3, 3)
+        partitions = [broker.image.topics["t"].partitions.values() for broker in world.running.values()]
+        assert all(len(each.isr) == 3 for some in partitions for each in some)
+        names = {str(each.principal) for broker in world.running.values() for each in broker.server.sessions}
+        assert "User:broker" in names
+
+    play(seed, scene, brokers=3)
+
+
+def test_a_listener_without_sasl_refuses_the_handshake(seed: int) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
+        with pytest.raises(AuthenticationError, match="refused SASL"):
+            await connect(world, "alice")
+
+    World(seed).run(scene)
+
+
+def test_brokers_without_a_login_for_each_other_do_not_start(seed: int) -> None:
+    async def scene(world: World) -> None:
+        with pytest.raises(ConfigurationError, match="brokers have no login for SCRAM-SHA-256"):
+            await start(world, sasl_mechanism_inter_broker_protocol="SCRAM-SHA-256")
+
+    play(seed, scene)

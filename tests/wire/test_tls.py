@@ -1,0 +1,197 @@
+"""TLS between a client's connection and a broker's listener, by real sockets and new certificates (X2)."""
+
+import asyncio
+import os
+import ssl
+from pathlib import Path
+
+import pytest
+import trustme
+
+from odradek.model import AuthenticationError, ConfigurationError
+from odradek.runtime import system_runtime
+from odradek.runtime.tls import ServerTls, TlsSettings, client_context, server_context
+from odradek.wire.client_authentication import ClientSecurity
+from odradek.wire.client_connection import ClientConnection, open_connection
+
+AUTHORITY = trustme.CA()
+
+
+def pem(*names: str, authority: trustme.CA = AUTHORITY) -> str:
+    return authority.issue_cert(*names).private_key_and_cert_chain_pem.bytes().decode()
+
+
+def split(text: str) -> dict[str, str]:
+    key, certificates = text.split("-----BEGIN CERTIFICATE-----", 1)
+    return {"own_key": key, "own_chain": f"-----BEGIN CERTIFICATE-----{certificates}"}
+
+
+TRUSTED = AUTHORITY.cert_pem.bytes().decode()
+
+
+class Echo(asyncio.Protocol):
+    """A server that sends back what it gets, and notes the client's certificate."""
+
+    certificate: "asyncio.Future[dict[str, object]] | None" = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        if Echo.certificate is not None:
+            Echo.certificate.set_result(transport.get_extra_info("peercert"))
+
+    def data_received(self, data: bytes) -> None:
+        self.transport.write(data)
+
+
+class Plain(Echo):
+    """A server that does not speak TLS."""
+
+    def data_received(self, data: bytes) -> None:
+        self.transport.write(bytes(8))
+
+
+async def connect(tls: ServerTls, client: ssl.SSLContext | None) -> ClientConnection:
+    runtime = system_runtime()
+    listener = await runtime.network.listen(Echo, "127.0.0.1", 0, tls=tls.context)
+    try:
+        return await open_connection(
+            runtime, "127.0.0.1", listener.port, client_id="c", request_timeout_ms=5_000, setup_timeout_ms=5_000,
+            max_response_bytes=1 << 20, negotiate=False, security=ClientSecurity(tls=client),
+        )  # fmt: skip
+    finally:
+        listener.close()
+
+
+def server(settings: TlsSettings, client_auth: str = "none") -> ServerTls:
+    return ServerTls(settings, lambda: 0.0, client_auth=client_auth)
+
+
+def test_a_client_trusts_the_authority_and_shows_its_own_certificate() -> None:
+    async def scene() -> None:
+        Echo.certificate = asyncio.get_running_loop().create_future()
+        own = split(pem("alice@example.com"))
+        tls = server(TlsSettings(trusted=TRUSTED, **split(pem("127.0.0.1"))), "required")
+        connection = await connect(tls, client_context(TlsSettings(trusted=TRUSTED, **own), check_name=True))
+        async with asyncio.timeout(5):
+            assert (await Echo.certificate)["subjectAltName"] == (("email", "alice@example.com"),)
+        Echo.certificate = None
+        connection.close()
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize(
+    ("names", "trusted", "check_name", "said"),
+    [
+        (("other.example.com",), TRUSTED, True, "certificate is not accepted: .*mismatch"),
+        (("other.example.com",), TRUSTED, False, None),
+        (("127.0.0.1",), trustme.CA().cert_pem.bytes().decode(), True, "is not accepted: .*set ssl.truststore"),
+    ],
+)  # fmt: skip
+def test_a_client_refuses_a_certificate_of_another_name_or_authority(
+    names: tuple[str, ...], trusted: str, check_name: bool, said: str | None
+) -> None:
+    async def scene() -> None:
+        context = client_context(TlsSettings(trusted=trusted), check_name=check_name)
+        tls = server(TlsSettings(**split(pem(*names))))
+        if said is None:
+            (await connect(tls, context)).close()
+            return
+        with pytest.raises(AuthenticationError, match=said):
+            await connect(tls, context)
+
+    asyncio.run(scene())
+
+
+def test_a_client_that_expects_tls_says_that_a_port_has_none() -> None:
+    async def scene() -> None:
+        runtime = system_runtime()
+        listener = await runtime.network.listen(Plain, "127.0.0.1", 0)
+        context = client_context(TlsSettings(trusted=TRUSTED), check_name=True)
+        with pytest.raises(AuthenticationError, match="does not speak TLS on this port: set security"):
+            await open_connection(
+                runtime, "127.0.0.1", listener.port, client_id="c", request_timeout_ms=5_000, setup_timeout_ms=5_000,
+                max_response_bytes=1 << 20, negotiate=False, security=ClientSecurity(tls=context),
+            )  # fmt: skip
+        listener.close()
+
+    asyncio.run(scene())
+
+
+def test_a_file_with_a_new_certificate_is_used_by_the_next_connection(tmp_path: Path) -> None:
+    now_s = [0.0]
+    path = tmp_path / "broker.pem"
+    path.write_text(pem("a.example.com"))
+    tls = ServerTls(TlsSettings(own_file=str(path)), lambda: now_s[0], client_auth="none")
+    first = tls.context()
+    path.write_text(pem("b.example.com"))
+    os.utime(path, ns=(1, 1))
+    assert tls.context() is first, "the file is looked at once a second"
+    now_s[0] = 2.0
+    second = tls.context()
+    assert second is not first
+    path.write_text("broken")
+    os.utime(path, ns=(2, 2))
+    now_s[0] = 4.0
+    assert tls.context() is second
+
+
+KEY, CHAIN = split(pem("a")).values()
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (TlsSettings(), "needs a certificate: set ssl.keystore.location"),
+        (TlsSettings(own_chain=CHAIN), "ssl.keystore.certificate.chain is set and ssl.keystore.key is not"),
+        (TlsSettings(own_key=split(pem("b"))["own_key"], own_chain=CHAIN), "is not a private key and its certificate"),
+        (TlsSettings(own_file="/nowhere/x.pem"), "can't read /nowhere/x.pem: No such file"),
+        (TlsSettings(own_key=KEY, own_chain=CHAIN, trusted="nonsense"), "ssl.truststore.certificates has no valid"),
+    ],
+)
+def test_certificates_that_cannot_be_used_are_named(settings: TlsSettings, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        server_context(settings, client_auth="none")
+
+
+def encrypted(password: str) -> str:
+    from cryptography.hazmat.primitives.serialization import (
+        BestAvailableEncryption,
+        Encoding,
+        PrivateFormat,
+        load_pem_private_key,
+    )
+
+    key = load_pem_private_key(KEY.encode(), None)
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(password.encode())).decode()
+
+
+def test_a_key_with_a_password_needs_it() -> None:
+    key = encrypted("geheim")
+    server_context(TlsSettings(own_key=key, own_chain=CHAIN, key_password="geheim"), client_auth="none")
+    with pytest.raises(ConfigurationError, match="has a password: set ssl"):
+        server_context(TlsSettings(own_key=key, own_chain=CHAIN), client_auth="none")
+    with pytest.raises(ConfigurationError, match="the right password") as raised:
+        server_context(TlsSettings(own_key=key, own_chain=CHAIN, key_password="wrong"), client_auth="none")
+    assert "wrong" not in str(raised.value)
+
+
+def test_stores_of_java_are_read_or_refused_with_the_commands_that_convert_them(tmp_path: Path) -> None:
+    from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, load_pem_private_key, pkcs12
+    from cryptography.x509 import load_pem_x509_certificate
+
+    store = tmp_path / "store.p12"
+    key, certificate = load_pem_private_key(KEY.encode(), None), load_pem_x509_certificate(CHAIN.encode())
+    store.write_bytes(
+        pkcs12.serialize_key_and_certificates(b"x", key, certificate, None, BestAvailableEncryption(b"geheim"))  # type: ignore[arg-type]
+    )
+    server_context(TlsSettings(own_file=str(store), own_password="geheim"), client_auth="none")
+    with pytest.raises(ConfigurationError, match="can't be opened with ssl"):
+        server_context(TlsSettings(own_file=str(store), own_password="x"), client_auth="none")
+    store.write_bytes(b"\xfe\xed\xfe\xed\0\0\0\2")
+    with pytest.raises(ConfigurationError, match=r"is a JKS store\. Convert it: keytool .*, then openssl pkcs12"):
+        server_context(TlsSettings(own_file=str(store)), client_auth="none")
+    store.write_bytes(b"hello")
+    with pytest.raises(ConfigurationError, match="is neither PEM nor PKCS12"):
+        server_context(TlsSettings(own_file=str(store)), client_auth="none")

@@ -404,6 +404,15 @@ def test_the_lock_has_every_package_that_the_project_names(lock: str):
     _report(sorted(names - locked), "packages that the lock lacks")
 
 
+def test_every_page_of_the_docs_has_a_line_in_the_nav_of_the_site():
+    nav = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
+    pages = {page.name for page in (ROOT / "docs").glob("*.md")}
+    _report(
+        sorted(page for page in pages if not re.search(rf"[ -]{re.escape(page)}$", nav, re.M)),
+        "pages to add to nav in mkdocs.yml",
+    )
+
+
 def test_all_files_name_the_same_versions_of_python():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     prefix = "Programming Language :: Python :: "

@@ -38,7 +38,9 @@ OF_A_CLUSTER: Final = re.compile(r"odradek (topics|groups (?!tree)|configs|parti
 """Commands that connect to `localhost:9092` by default: here, to the broker of the test."""
 
 _FENCE: Final = re.compile(r'^```(\w*)(?: title="([^"]*)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
-_COMMAND: Final = re.compile(r"^(\$ )?(?:odradek|pip|make|kill|curl) ", re.MULTILINE)
+_COMMAND: Final = re.compile(
+    r"^(\$ )?(?:odradek|pip|python|make|kill|curl|podman|docker|kubectl|systemctl|sudo) ", re.MULTILINE
+)
 _KINDS: Final = ("sh", "console")
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from fenced_blocks import LANGUAGES, NOT_RUN, PAGES, Example, examples, run_python, run_shell
+from fenced_blocks import LANGUAGES, NOT_RUN, PAGES, ROOT, Example, examples, run_python, run_shell
 from test_lab_live import living_group
 
 from odradek.clients.admin import NewTopic
@@ -41,7 +41,12 @@ PREPARED: Final[dict[str, Callable[[str], AbstractContextManager[None]]]] = {
 """A page's commands find these groups in the cluster."""
 
 
-@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+RUN_ELSEWHERE: Final = {"metadata-tree.md": "tests/interop/test_metadata_tree_page.py"}
+"""Pages whose examples need a cluster of their own → the test that runs them."""
+HERE: Final = [page for page in PAGES if page.name not in RUN_ELSEWHERE]
+
+
+@pytest.mark.parametrize("page", HERE, ids=[page.name for page in HERE])
 def test_the_examples_of_a_page_run(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -87,5 +92,6 @@ def test_every_block_has_a_known_language_and_few_are_not_run() -> None:
     found: list[Example] = [example for page in PAGES for example in examples(page)]
     assert [str(each) for each in found if each.language not in LANGUAGES] == []
     reasons = [each.title.removeprefix(NOT_RUN) for each in found if not each.is_run]
+    assert all((ROOT / test).is_file() for test in RUN_ELSEWHERE.values())
     assert all(len(reason) > 10 for reason in reasons)
     assert len(reasons) <= len(found) / 8

@@ -147,18 +147,22 @@ def test_a_query_goes_on_when_its_broker_was_away_for_five_seconds(
 
     send(0)
     stream = Stream(spark, own_broker.bootstrap_servers, "away", tmp_path)
-    query = stream.start({"processingTime": "100 milliseconds"})
-    eventually(lambda: len(query.recentProgress) > 0, within_s=120, what="the first batch")
+    # On a busy machine the broker may start for longer than the default of a minute.
+    waits = {"kafka.default.api.timeout.ms": "200000"}
+    query = stream.start({"processingTime": "100 milliseconds"}, **waits)
+
+    def has_read(count: int) -> bool:
+        assert query.exception() is None, query.exception()
+        return sum(progress.numInputRows for progress in query.recentProgress) >= count
+
+    eventually(lambda: has_read(10), within_s=120, what="the first batch")
     own_broker.kill()
     # The next trigger begins before the broker is back, and waits for it.
     assert not query.awaitTermination(5)
     own_broker.start()
     send(10)
-    eventually(
-        lambda: sum(progress.numInputRows for progress in query.recentProgress) >= 20, within_s=120, what="all rows"
-    )
+    eventually(lambda: has_read(20), within_s=120, what="all rows")
     query.stop()
-    assert query.exception() is None
     assert stream.rows() == sorted((number % 2, number // 2, str(number)) for number in range(20))
 
 

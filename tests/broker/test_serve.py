@@ -122,8 +122,12 @@ def test_flags_beat_options_which_beat_the_environment_which_beats_the_file(
     arguments = ["--config", str(file), "-o", "listeners=PLAINTEXT://127.0.0.1:0", "-o", "broker.id=6"]
     monkeypatch.setenv("KAFKA_LISTENERS", "PLAINTEXT://127.0.0.1:1")
     monkeypatch.setenv("KAFKA_LOG_DIRS", str(tmp_path / "data"))
-    with serving(*arguments, "--broker-id", "7"):
+    with serving(*arguments, "--broker-id", "7") as (process, _):
         assert "node.id=7" in (tmp_path / "data" / "meta.properties").read_text()
+        process.terminate()
+        log = process.communicate(timeout=DEADLINE_S)[1]
+    assert "-o broker.id=6 has no effect, because a flag sets 7" in log
+    assert "-o listeners" not in log
 
 
 @pytest.mark.parametrize(
@@ -135,6 +139,7 @@ def test_flags_beat_options_which_beat_the_environment_which_beats_the_file(
         (["--config", "/no/such/file"], "/no/such/file"),
         (["--metadata", "postgres://x"], "postgres://x"),
         (["--data-dir", "/proc/nothing/here"], "/proc/nothing/here"),
+        (["--advertise", "0.0.0.0:9092"], "name this machine as clients know it"),
         (["--config", "/dev/null", "-o", "advertised.listeners=OTHER://localhost:1"], "OTHER"),
     ],
 )

@@ -12,7 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from odradek.cli import main
-from odradek.clients import Producer
+from odradek.clients import Admin, Producer
+from odradek.clients.admin.transactions import ProducerDescription
 from odradek.protocol.api import ApiKey
 from odradek.testing import Cluster
 
@@ -122,15 +123,23 @@ def test_commands_without_what_they_need_are_usage_errors(odradek: Commands, arg
     assert says in odradek.run(*arguments, fails=2).stderr
 
 
-def test_the_producers_of_a_partition_are_shown_and_an_abort_marker_is_written(odradek: Commands) -> None:
+def test_the_producers_of_a_partition_are_shown_and_an_open_transaction_is_aborted(
+    odradek: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
     place = f"{odradek.topic}:0"
     head, only = odradek.rows("partitions", "producers", place)
     assert head[:3] == ["PRODUCER-ID", "EPOCH", "SEQUENCE"]
     assert only[1:3] == ["0", "9"]
     (shown,) = odradek.objects("partitions", "producers", place)
     assert (shown["last_sequence"], shown["current_txn_start_offset"]) == (9, None)
-    arguments = ["--producer-id", only[0], "--producer-epoch", "7"]
-    said = odradek.run("partitions", "abort-transaction", place, *arguments).stdout
+    command = ["partitions", "abort-transaction", place, "--producer-id", only[0], "--producer-epoch", "7"]
+    assert f"has no open transaction in {odradek.topic}-0" in odradek.run(*command, fails=1).stderr
+
+    async def open_since_offset_3(*_: object) -> list[ProducerDescription]:
+        return [ProducerDescription(**(shown | {"current_txn_start_offset": 3}))]
+
+    monkeypatch.setattr(Admin, "describe_producers", open_since_offset_3)
+    said = odradek.run(*command).stdout
     assert said == f"aborted the transaction of producer {only[0]} in {odradek.topic}-0\n"
 
 

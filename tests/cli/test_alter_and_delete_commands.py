@@ -61,6 +61,8 @@ def test_a_topic_is_altered(odradek: Odradek, topic: str) -> None:
     assert "can be altered" in odradek(*arguments, "--validate-only").output
     odradek(*arguments)
     odradek("topics", "alter", topic, "--delete-config", "segment.ms")
+    assert "segment.ms is not set" in odradek("topics", "alter", topic, "--delete-config", "segment.ms").output
+    assert "no configuration key 'foo'" in odradek("topics", "alter", topic, "--delete-config", "foo", fails=1).output
     shown = json.loads(odradek("topics", "describe", topic, "--json").output)
     assert (shown["partition_count"], shown["configs"]) == (4, {"retention.ms": "5000"})
     assert "would lose some" in odradek("topics", "alter", topic, "--partitions", "3", fails=1).output
@@ -83,6 +85,10 @@ def test_a_topic_is_configured_and_shows_what_is_set_and_where(odradek: Odradek,
     assert [(entry["name"], entry["value"]) for entry in described(odradek, "-t", topic).values()] == [
         ("cleanup.policy", "delete")
     ]
+
+
+def test_an_internal_topic_is_deleted_only_with_an_option(odradek: Odradek) -> None:
+    assert "add --yes-internal" in odradek("topics", "delete", "__consumer_offsets", fails=2).output
 
 
 def test_brokers_are_configured_one_or_all(odradek: Odradek) -> None:
@@ -116,6 +122,10 @@ def test_groups_are_configured(odradek: Odradek) -> None:
         (("--broker", "0", "--set", "log.dirs=/x"), "cannot be changed while the broker runs"),
         (("--topic", "gone", "--set", "retention.ms=1"), "there is no topic"),
         (("--all-brokers", "--set", "log.retention.ms=soon"), "log.retention.ms is a whole number"),
+        (("--broker", "7", "--set", "log.roll.jitter.ms=7"), "broker 7 is not available; live brokers: 0"),
+        (("--broker-logger", "0", "--delete", "odradek.nothing"), "there is no configuration key"),
+        (("--all-brokers", "--delete", "log.roll.jiter.ms"), "did you mean log.roll.jitter.ms"),
+        (("--group", "g", "--delete", "foo"), "there is no configuration key 'foo'"),
         (("--group", "g", "--set", "consumer.session.timeout.ms=9"), "group.consumer.min.session.timeout.ms=45000"),
     ],
 )

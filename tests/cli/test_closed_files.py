@@ -26,3 +26,14 @@ def test_a_command_with_closed_standard_files_exits_as_usual(arguments: list[str
     )
     assert (done.returncode, done.stderr.count("\n")) == (1, 1), done
     assert done.stderr.startswith("odradek: ")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["topics", "--help"]])
+def test_a_help_text_without_a_reader_exits_as_by_sigpipe(arguments: list[str]) -> None:
+    command = [sys.executable, "-m", "odradek", *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.close()
+    with process:
+        assert process.stderr is not None
+        assert (process.stderr.read(), process.wait(DEADLINE_S)) == (b"", 141)

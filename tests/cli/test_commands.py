@@ -263,6 +263,19 @@ def test_a_closed_pipe_ends_a_consumer_silently(shell: Any, topic: Callable[...,
     assert process.stderr.read() == b""
 
 
+def test_a_closed_pipe_ends_a_view_of_a_group_silently(shell: Any, topic: Callable[..., str]) -> None:
+    name = topic()
+    shell.run("produce", name, stdin=b"1\n")
+    shell.run("consume", name, "-g", f"group-of-{name}", "--from-beginning", "-c", "1")
+    process = shell.start("groups", "watch", f"group-of-{name}", "--interval", "0.1")
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith(b"group group-of-")
+    process.stdout.close()
+    assert process.wait(60) == 141
+    assert process.stderr is not None
+    assert process.stderr.read() == b""
+
+
 def test_lines_from_a_pipe_are_sent_as_they_arrive(shell: Any, topic: Callable[..., str]) -> None:
     """An open pipe must not hold records back: a producer at the end of one runs for days."""
     name = topic()

@@ -102,6 +102,13 @@ class LazyGroup(CommandGroup):
         with formatter.section("Commands"):
             formatter.write_dl([(name, COMMANDS[name]) for name in self.list_commands(ctx)])
 
+    def make_context(self, *args: Any, **options: Any) -> click.Context:
+        """Parse the arguments, which may print the help text."""
+        try:
+            return super().make_context(*args, **options)
+        except BrokenPipeError:
+            raise _closed_pipe() from None
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; turn an error into one line on stderr and an exit code."""
         _open_standard_files()
@@ -112,14 +119,18 @@ class LazyGroup(CommandGroup):
             # The first case, so that Ctrl-C ends the command at once, without an import.
             ctx.exit(128 + signal.SIGINT)
         except BrokenPipeError:
-            # The reader of the output has closed its end. Python would complain again when it flushes stdout at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            ctx.exit(128 + signal.SIGPIPE)
+            raise _closed_pipe() from None
         except _odradek_error() as error:
             raise _OneLineError(str(error)) from error
         except OSError as error:
             raise _OneLineError(_os_error(error)) from error
         return result
+
+
+def _closed_pipe() -> click.exceptions.Exit:
+    """Return the end of a command whose reader has closed its end. Python would complain when it flushes stdout."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return click.exceptions.Exit(128 + signal.SIGPIPE)
 
 
 def _open_standard_files() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import contextlib
+import errno
 import json
 import logging
 import sys
@@ -196,8 +197,12 @@ def console() -> "Console":
     """Return the console of standard output."""
     from rich.console import Console
 
-    made = Console(highlight=False)
-    return made if made.is_terminal else Console(highlight=False, width=10_000)
+    class Piped(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError(errno.EPIPE, "the reader of the output has closed its end")
+
+    made = Piped(highlight=False)
+    return made if made.is_terminal else Piped(highlight=False, width=10_000)
 
 
 class Progress(Protocol):

@@ -1,14 +1,17 @@
 """`odradek configs`: show and change the configuration of topics, groups, brokers and their loggers at run time."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import click
 
 from odradek.cli import CommandGroup
 from odradek.cli.common import admin, cluster_options, key_and_value, print_json, print_table, run, table_options
+from odradek.clients import Admin
 from odradek.clients.admin.descriptions import ConfigEntry, ConfigResource, ConfigResourceType, ConfigSource
 from odradek.config import Alteration, AlterOperation
+from odradek.config.definition import unknown_key
+from odradek.model import ErrorCode, KafkaError
 
 F = TypeVar("F", bound=Callable[..., Any])
 _UNSET = (ConfigSource.DEFAULT_CONFIG, ConfigSource.STATIC_BROKER_CONFIG)
@@ -72,6 +75,7 @@ def describe(
 
     async def work() -> list[ConfigEntry]:
         async with admin(bootstrap_server, command_config) as cluster:
+            await _check_broker(cluster, resource)
             found = await cluster.describe_configs([resource], include_synonyms=True, include_documentation=as_json)
             return found[resource]
 
@@ -135,10 +139,43 @@ def alter(
 
     async def work() -> None:
         async with admin(bootstrap_server, command_config) as cluster:
+            await _check_broker(cluster, resource)
+            await check_keys(cluster, resource, deleted)
             await cluster.alter_configs(resource, changes, validate_only=validate_only)
         click.echo(f"{_shown(resource)} {'can be configured so' if validate_only else 'configured'}")
 
     run(work())
+
+
+async def _check_broker(client: Admin, resource: ConfigResource) -> None:
+    """Raise `KafkaError` for a broker that is not live, which a request would await until its time-out."""
+    if resource.type in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER) and resource.name:
+        live = [str(broker.broker_id) for broker in (await client.describe_cluster()).brokers]
+        if resource.name not in live:
+            message = f"broker {resource.name} is not available; live brokers: {', '.join(live)}"
+            raise KafkaError(ErrorCode.broker_not_available, message)
+
+
+async def check_keys(client: Admin, resource: ConfigResource, keys: Iterable[str]) -> None:
+    """Raise `ConfigurationError` for a key that the resource cannot have: brokers delete it without a word, as Kafka's.
+
+    Keys that are not set are named on stderr.
+    """
+    if not (wanted := list(keys)):
+        return
+    entries = (await client.describe_configs([resource]))[resource]
+    known = {entry.name: entry.source for entry in entries}
+    if resource.type is ConfigResourceType.BROKER and not resource.name:
+        # The defaults of all brokers are only those that are set; a broker has all keys.
+        broker = (await client.describe_cluster()).brokers[0].broker_id
+        every = ConfigResource(type=ConfigResourceType.BROKER, name=str(broker))
+        names = [entry.name for entry in (await client.describe_configs([every]))[every]]
+        known = dict.fromkeys(names, ConfigSource.DEFAULT_CONFIG) | known
+    for key in wanted:
+        if key not in known:
+            raise unknown_key(key, known)
+        if known[key] in _UNSET:
+            click.echo(f"odradek: {key} is not set for {_shown(resource)}, and nothing is removed", err=True)
 
 
 def _resource(

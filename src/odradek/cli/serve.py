@@ -85,15 +85,17 @@ def command(
         environment = read_environment(os.environ, metadata=metadata)
         for note in environment.notes:
             _log.info("%s", note)
-        overrides = {**environment.properties, **dict(map(_key_and_value, options))}
-        if listen is not None:
-            overrides["listeners"] = f"PLAINTEXT://{_address(listen)}"
-        if advertise is not None:
-            overrides["advertised.listeners"] = f"PLAINTEXT://{_address(advertise)}"
-        if data_dir is not None:
-            overrides["log.dirs"] = data_dir
-        if broker_id is not None:
-            overrides["broker.id"] = str(broker_id)
+        options_set = dict(map(_key_and_value, options))
+        flags = {
+            "listeners": None if listen is None else f"PLAINTEXT://{_address(listen)}",
+            "advertised.listeners": None if advertise is None else f"PLAINTEXT://{_address(advertise)}",
+            "log.dirs": data_dir,
+            "broker.id": None if broker_id is None else str(broker_id),
+        }
+        given = {key: value for key, value in flags.items() if value is not None}
+        for key in given.keys() & options_set.keys():
+            _log.warning("-o %s=%s has no effect, because a flag sets %s", key, options_set[key], given[key])
+        overrides = {**environment.properties, **options_set, **given}
         loaded = load(config, overrides)
         metrics = None if metrics_listen is None else parse_host_port(metrics_listen)
         if not allow_anonymous_network:

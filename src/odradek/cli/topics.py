@@ -14,6 +14,7 @@ from odradek.cli.common import (
     run,
     table_options,
 )
+from odradek.cli.configs import check_keys
 from odradek.clients.admin.descriptions import (
     ConfigEntry,
     ConfigResource,
@@ -24,6 +25,7 @@ from odradek.clients.admin.descriptions import (
 from odradek.config import Alteration, AlterOperation
 from odradek.metadata.nodes import encode_topic_id
 from odradek.model import ErrorCode, KafkaError, validate_topic_name
+from odradek.model.names import INTERNAL_TOPICS
 
 
 @click.group(name="topics", cls=CommandGroup)
@@ -151,6 +153,7 @@ def alter(
         async with admin(bootstrap_server, command_config) as cluster:
             if changes:
                 topic = ConfigResource(type=ConfigResourceType.TOPIC, name=name)
+                await check_keys(cluster, topic, deleted)
                 await cluster.alter_configs(topic, changes, validate_only=validate_only)
             if partitions is not None:
                 await cluster.create_partitions(name, partitions, validate_only=validate_only)
@@ -162,9 +165,22 @@ def alter(
 @command.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @click.option("--if-exists", is_flag=True, help="Succeed if a topic does not exist.")
+@click.option("--yes-internal", is_flag=True, help="Also delete internal topics: offsets and transactions are LOST.")
 @cluster_options
-def delete(*, names: Sequence[str], if_exists: bool, bootstrap_server: str | None, command_config: str | None) -> None:
+def delete(
+    *,
+    names: Sequence[str],
+    if_exists: bool,
+    yes_internal: bool,
+    bootstrap_server: str | None,
+    command_config: str | None,
+) -> None:
     """Delete topics and all their records."""
+    if not yes_internal and (internal := sorted(INTERNAL_TOPICS.intersection(names))):
+        raise click.UsageError(
+            f"{internal[0]} is internal: the committed offsets, transactions or history of all groups would be lost; "
+            "add --yes-internal to delete it"
+        )
 
     async def work() -> None:
         async with admin(bootstrap_server, command_config) as cluster:

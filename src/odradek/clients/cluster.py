@@ -21,7 +21,7 @@ from odradek.clients.connection_backoff import ConnectionBackoff
 from odradek.clients.metadata import ClusterMetadata, TopicMetadata, merge, with_topics
 from odradek.clients.settings import ClientSettings, make_settings
 from odradek.config import parse_host_port
-from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition, UnavailableError
+from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition, UnavailableError, explained
 from odradek.protocol.api import ApiKey
 from odradek.runtime import Runtime, system_runtime
 from odradek.wire.client_connection import LATE_MS, ClientConnection, address_text, log_waiting, open_connection
@@ -496,4 +496,4 @@ def _in_flight(connection: ClientConnection) -> int:
 def _topic_error(name: str, code: ErrorCode) -> str:
     if code in _TOPIC_NOT_READY:
         return f"there is no topic {name!r}, or none of its partitions has a leader"
-    return f"topic {name!r}: {code.name.upper()}"
+    return f"topic {name!r}: {explained(code)}"

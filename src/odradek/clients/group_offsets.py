@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from odradek.clients.cluster import Cluster
 from odradek.clients.offsets import by_topic
 from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS, retrying
-from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.model import ErrorCode, KafkaError, TopicPartition, explained
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.message_codec import optional
 from odradek.wire.client_connection import ClientConnection
@@ -70,7 +70,7 @@ async def find_coordinators(cluster: Cluster, group_ids: Sequence[str]) -> dict[
 def _coordinator(group_id: str, found: Any) -> int | KafkaError:
     if found.error_code == ErrorCode.none:
         return int(found.node_id)
-    reason = optional(found, "error_message", None) or found.error_code.name.upper()
+    reason = optional(found, "error_message", None) or explained(found.error_code)
     return KafkaError(found.error_code, f"group {group_id!r}: {reason}")
 
 
@@ -208,4 +208,4 @@ def _committed(partition: Any) -> OffsetAndMetadata:
 
 def _raise(what: str, code: ErrorCode) -> None:
     if code != ErrorCode.none:
-        raise KafkaError(code, f"{what}: {code.name.upper()}")
+        raise KafkaError(code, f"{what}: {explained(code)}")

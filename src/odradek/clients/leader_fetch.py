@@ -13,7 +13,7 @@ from odradek.clients.cluster import Cluster, ConnectionPurpose
 from odradek.clients.fetch import FetchLimits, FetchPosition, fetch, out_of_range
 from odradek.clients.offsets import EARLIEST, LATEST, list_offsets
 from odradek.clients.retry import retrying
-from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError
+from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError, explained
 from odradek.protocol.messages.fetch import FetchedPartition
 
 _RANGE_TIMEOUT_MS = 5_000
@@ -125,7 +125,7 @@ async def _error(
 ) -> KafkaError:
     code = ErrorCode(fetched.error_code)
     if code != ErrorCode.offset_out_of_range:
-        return KafkaError(code, f"partition {partition}: {code.name.upper()}")
+        return KafkaError(code, f"partition {partition}: {explained(code)}")
     try:
         beginning, end = [
             (await list_offsets(cluster, {partition: which}, timeout_ms=_RANGE_TIMEOUT_MS))[partition].offset

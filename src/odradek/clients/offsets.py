@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from odradek.clients.cluster import Cluster
 from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS, retrying
-from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError
+from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError, explained
 from odradek.protocol.api import ApiKey
 
 EARLIEST: Final = -2
@@ -109,7 +109,7 @@ async def _request_offsets(
             if each.error_code == ErrorCode.none:
                 found[partition] = _offset(each)
             else:
-                failures.append(KafkaError(each.error_code, f"partition {partition}: {each.error_code.name.upper()}"))
+                failures.append(KafkaError(each.error_code, f"partition {partition}: {explained(each.error_code)}"))
     return found, failures
 
 

@@ -41,6 +41,10 @@ def _check_listeners(config: "BrokerConfig") -> None:
     for text in config.advertised_listeners or ():
         if parse_listener(text).name not in listeners:
             raise ConfigurationError(f"advertised.listeners has {text}, and listeners has no such name")
+        if parse_listener(text).host in {"", "0.0.0.0", "::"}:
+            raise ConfigurationError(
+                f"advertised.listeners has {text}, which means every interface; name this machine as clients know it"
+            )
     for name in listeners:
         listener_settings(config, name)
     inter_broker_listener(config)

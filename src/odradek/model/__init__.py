@@ -4,6 +4,7 @@ Imports no other package of Odradek.
 """
 
 from odradek.model.buffer import Buffer
+from odradek.model.error_texts import explained
 from odradek.model.errors import (
     AuthenticationError,
     ConfigurationError,
@@ -29,6 +30,7 @@ __all__ = [
     "StorageError",
     "TopicPartition",
     "UnavailableError",
+    "explained",
     "install_command",
     "packages_of",
     "validate_topic_name",

@@ -8,6 +8,8 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
+from odradek.model.error_texts import explained
+
 LONGEST_MESSAGE: Final = 1000
 """Limit of a `KafkaError`'s message, in characters: responses contain it, and it may quote a client's text."""
 
@@ -26,7 +28,7 @@ class KafkaError(OdradekError):
         if message is not None and len(message) > LONGEST_MESSAGE:
             message = message[: LONGEST_MESSAGE - 1] + "…"
         self.message = message
-        super().__init__(message or f"{code.name.upper()}: {_sentence(code)}")
+        super().__init__(message or explained(code))
 
     @property
     def retriable(self) -> bool:  # type: ignore[override]
@@ -50,11 +52,6 @@ class UnavailableError(OdradekError):
     """A temporary fault: no broker answered in time. A retry may succeed."""
 
     retriable = True
-
-
-def _sentence(code: ErrorCode) -> str:
-    """Return the error code's name as words."""
-    return code.name.replace("_", " ")
 
 
 __all__ = ["ConfigurationError", "ErrorCode", "KafkaError", "OdradekError", "StorageError", "UnavailableError"]

@@ -14,7 +14,7 @@ from odradek.cli.common import admin, cluster_options, print_json, print_table, 
 from odradek.clients import Admin
 from odradek.clients.admin.descriptions import BrokerDescription, ClusterDescription
 from odradek.clients.admin.log_dirs import LogDirDescription
-from odradek.model import ErrorCode, KafkaError
+from odradek.model import ErrorCode, KafkaError, explained
 
 
 @click.group(name="brokers", cls=CommandGroup)
@@ -157,7 +157,7 @@ def _print(described: _Described, cluster: ClusterDescription) -> None:
     click.echo("  ".join([*parts, f"leads {described.leaders} of {described.replicas} replicas"]))
     rows = [
         (
-            each.log_dir if each.error_code == ErrorCode.none else f"{each.log_dir} ({each.error_code.name.upper()})",
+            each.log_dir if each.error_code == ErrorCode.none else f"{each.log_dir} ({explained(each.error_code)})",
             len(each.sizes),
             sum(each.sizes.values()),
             each.usable_bytes,

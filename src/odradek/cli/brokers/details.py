@@ -8,7 +8,7 @@ import click
 from odradek.cli.common import admin, cluster_options, print_json, print_table, run, table_options
 from odradek.clients.admin.features import BrokerVersions
 from odradek.clients.admin.log_dirs import LogDirDescription
-from odradek.model import ErrorCode
+from odradek.model import ErrorCode, explained
 from odradek.protocol.api import ApiKey
 
 
@@ -37,7 +37,7 @@ def log_dirs(
     for broker_id, directories in run(work()).items():
         for each in directories:
             if each.error_code != ErrorCode.none:
-                click.echo(f"odradek: broker {broker_id}, {each.log_dir}: {each.error_code.name.upper()}", err=True)
+                click.echo(f"odradek: broker {broker_id}, {each.log_dir}: {explained(each.error_code)}", err=True)
             rows += [
                 (broker_id, each.log_dir, *key, size)
                 for key, size in sorted(each.sizes.items())

@@ -5,7 +5,7 @@ import click
 from odradek.cli.common import admin, cluster_options, print_json, print_table, run, table_options
 from odradek.cli.partition_lists import topic_and_partitions
 from odradek.clients.admin.transactions import ProducerDescription
-from odradek.model import TopicPartition
+from odradek.model import ErrorCode, KafkaError, TopicPartition
 
 
 def _partition(text: str) -> TopicPartition:
@@ -65,6 +65,14 @@ def abort_transaction(
 
     async def work() -> None:
         async with admin(bootstrap_server, command_config) as client:
+            # A broker writes the marker for any producer, as Kafka's does.
+            found = await client.describe_producers(partition)
+            if not any(each.producer_id == producer_id and each.current_txn_start_offset is not None for each in found):
+                raise KafkaError(
+                    ErrorCode.invalid_txn_state,
+                    f"producer {producer_id} has no open transaction in {partition}; "
+                    f"odradek partitions producers {partition.topic}:{partition.partition} shows those that have",
+                )
             await client.abort_transaction(
                 partition,
                 producer_id=producer_id,

@@ -8,7 +8,7 @@ from msgspec import Struct
 from odradek import __version__
 from odradek.clients.cluster import Cluster
 from odradek.clients.retry import retrying
-from odradek.model import ErrorCode, KafkaError
+from odradek.model import ErrorCode, KafkaError, explained
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.message_codec import optional
 
@@ -37,7 +37,7 @@ async def describe_broker_versions(cluster: Cluster, broker_id: int | None, *, t
         message = {"client_software_name": "odradek", "client_software_version": __version__}
         response = await connection.request(ApiKey.API_VERSIONS, message)
         if response.error_code != ErrorCode.none:
-            raise KafkaError(response.error_code, f"broker {connection.address}: {response.error_code.name.upper()}")
+            raise KafkaError(response.error_code, f"broker {connection.address}: {explained(response.error_code)}")
         return response
 
     response = await retrying(cluster, attempt, timeout_ms=timeout_ms)

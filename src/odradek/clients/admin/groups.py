@@ -34,7 +34,7 @@ from odradek.clients.group_offsets import (
 )
 from odradek.clients.offsets import LATEST, by_topic, list_offsets
 from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS, retrying
-from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.model import ErrorCode, KafkaError, TopicPartition, explained
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.message_codec import optional
 from odradek.wire.client_connection import ClientConnection
@@ -83,7 +83,7 @@ async def list_groups(
             raise KafkaError(ErrorCode.unsupported_version, reason)
         response = await connection.request(ApiKey.LIST_GROUPS, message)
         if response.error_code != ErrorCode.none:
-            raise KafkaError(response.error_code, f"broker {node_id}: {response.error_code.name.upper()}")
+            raise KafkaError(response.error_code, f"broker {node_id}: {explained(response.error_code)}")
         return [
             GroupListing(
                 group_id=group.group_id,
@@ -282,7 +282,7 @@ def _member_error(code: ErrorCode, group_id: str, member: str) -> KafkaError | N
         return None
     if code == ErrorCode.unknown_member_id:
         return KafkaError(code, f"group {group_id!r} has no member {member!r}; `odradek groups members` shows them")
-    return KafkaError(code, f"group {group_id!r}, member {member!r}: {code.name.upper()}")
+    return KafkaError(code, f"group {group_id!r}, member {member!r}: {explained(code)}")
 
 
 async def delete_group_offsets(
@@ -342,7 +342,7 @@ async def _ask_coordinators(
 
 
 def _error(code: ErrorCode, group_id: str) -> KafkaError:
-    reason = _GROUP_REASONS.get(code, "group {0!r}: " + code.name.upper())
+    reason = _GROUP_REASONS.get(code, "group {0!r}: " + explained(code))
     return KafkaError(code, reason.format(group_id))
 
 
@@ -360,7 +360,7 @@ def _raise_refused(group_id: str, wanted: Iterable[TopicPartition], codes: Mappi
     if refused:
         default = "group {0!r}, {1.topic}-{1.partition}: {2}"
         errors = {
-            each: KafkaError(code, _PARTITION_REASONS.get(code, default).format(group_id, each, code.name.upper()))
+            each: KafkaError(code, _PARTITION_REASONS.get(code, default).format(group_id, each, explained(code)))
             for each, code in refused.items()
         }
         raise RefusedPartitionsError(errors)

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from odradek.clients.cluster import Cluster
 from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS, retrying
-from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.model import ErrorCode, KafkaError, TopicPartition, explained
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.message_codec import optional
 
@@ -35,7 +35,7 @@ async def describe_log_dirs(
         response = await connection.request(ApiKey.DESCRIBE_LOG_DIRS, {"topics": None})
         code = optional(response, "error_code", ErrorCode.none)
         if code != ErrorCode.none:
-            raise KafkaError(code, f"broker {broker_id}: {code.name.upper()}")
+            raise KafkaError(code, f"broker {broker_id}: {explained(code)}")
         return [_description(each) for each in response.results]
 
     return await retrying(cluster, attempt, timeout_ms=timeout_ms)

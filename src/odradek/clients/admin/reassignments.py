@@ -10,7 +10,7 @@ from odradek.clients.admin.results import RefusedPartitionsError
 from odradek.clients.cluster import Cluster
 from odradek.clients.offsets import by_topic
 from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS, retrying
-from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.model import ErrorCode, KafkaError, TopicPartition, explained
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.message_codec import optional
 
@@ -150,7 +150,7 @@ def _raise(response: Any) -> None:
 
 
 def _error(key: TopicPartition, answer: Any) -> KafkaError:
-    name = answer.error_code.name.upper()
+    name = explained(answer.error_code)
     where = f"{key.topic}-{key.partition}"
     reason = answer.error_message or name
     return KafkaError(answer.error_code, reason if where in reason else f"{where}: {reason}")

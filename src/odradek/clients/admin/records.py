@@ -7,7 +7,7 @@ from typing import Final
 from odradek.clients.admin.results import RefusedPartitionsError, ask_each, errors_of
 from odradek.clients.cluster import Cluster
 from odradek.clients.offsets import by_topic
-from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.model import ErrorCode, KafkaError, TopicPartition, explained
 from odradek.protocol.api import ApiKey
 
 HIGH_WATERMARK: Final = -1
@@ -66,4 +66,4 @@ async def delete_records(
 
 
 def _error(partition: TopicPartition, code: ErrorCode, offset: int) -> KafkaError:
-    return KafkaError(code, _REASONS.get(code, "{0}: " + code.name.upper()).format(partition, offset))
+    return KafkaError(code, _REASONS.get(code, "{0}: " + explained(code)).format(partition, offset))

@@ -5,7 +5,7 @@ from typing import Any
 from odradek.clients.admin.descriptions import BrokerDescription
 from odradek.clients.cluster import Cluster
 from odradek.clients.retry import retrying
-from odradek.model import ErrorCode, KafkaError
+from odradek.model import ErrorCode, KafkaError, explained
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.message_codec import optional
 
@@ -42,4 +42,4 @@ async def unregister_broker(cluster: Cluster, broker_id: int, *, timeout_ms: int
 
 def _raise(response: Any) -> None:
     if response.error_code != ErrorCode.none:
-        raise KafkaError(response.error_code, response.error_message or response.error_code.name.upper())
+        raise KafkaError(response.error_code, response.error_message or explained(response.error_code))

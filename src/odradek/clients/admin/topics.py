@@ -9,7 +9,7 @@ from odradek.clients.admin.results import RefusedTopicsError, ask_each, errors_o
 from odradek.clients.cluster import Cluster
 from odradek.clients.metadata import ClusterMetadata, merge, partition_metadata
 from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS, retrying
-from odradek.model import ErrorCode, KafkaError
+from odradek.model import ErrorCode, KafkaError, explained
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.message_codec import optional
 
@@ -120,7 +120,7 @@ async def _describe_at_once(cluster: Cluster, names: list[str]) -> dict[str, Top
         if topic is None or topic.error_code == ErrorCode.unknown_topic_or_partition:
             raise UnknownTopicError(name)
         if topic.error_code not in {ErrorCode.none, ErrorCode.leader_not_available}:
-            raise KafkaError(topic.error_code, f"topic {name!r}: {topic.error_code.name.upper()}")
+            raise KafkaError(topic.error_code, f"topic {name!r}: {explained(topic.error_code)}")
     return {name: topic_description(metadata.topics[name]) for name in names}
 
 
@@ -191,5 +191,5 @@ def answer_error(what: str, answer: Any) -> KafkaError | None:
     """Return the error of a response or of an entry in it, if any; its text is `what` and the broker's reason."""
     if answer.error_code == ErrorCode.none:
         return None
-    reason = optional(answer, "error_message", None) or answer.error_code.name.upper()
+    reason = optional(answer, "error_message", None) or explained(answer.error_code)
     return KafkaError(answer.error_code, f"{what}: {reason}")

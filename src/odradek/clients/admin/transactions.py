@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from odradek.clients.cluster import Cluster
 from odradek.clients.retry import DEFAULT_API_TIMEOUT_MS, retrying
-from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.model import ErrorCode, KafkaError, TopicPartition, explained
 from odradek.protocol.api import ApiKey
 
 
@@ -90,4 +90,4 @@ def _description(producer: Any) -> ProducerDescription:
 
 
 def _error(partition: TopicPartition, code: ErrorCode, message: str | None) -> KafkaError:
-    return KafkaError(code, f"partition {partition}: {message or code.name.upper()}")
+    return KafkaError(code, f"partition {partition}: {message or explained(code)}")

@@ -21,7 +21,7 @@ from odradek.clients.producer.record_accumulator import TIMER_SLACK_S, Partition
 from odradek.clients.producer.settings import ProducerSettings
 from odradek.clients.producer.transaction_manager import ProducerIdAndEpoch, TransactionManager
 from odradek.clients.retry import INVALID_METADATA_ERRORS, retrying
-from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition, UnavailableError
+from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition, UnavailableError, explained
 from odradek.protocol.api import ApiKey
 from odradek.protocol.errors import MalformedMessageError
 from odradek.protocol.messages.produce import (
@@ -428,4 +428,4 @@ class Sender:
 
 def _error_message(partition: TopicPartition, code: ErrorCode, answer: PartitionResponse) -> str:
     reason = answer.error_message or next((each.message for each in answer.record_errors if each.message), None)
-    return f"partition {partition}: {code.name.upper()}{f' ({reason})' if reason else ''}"
+    return f"partition {partition}: {explained(code, reason)}"

@@ -20,7 +20,7 @@ from odradek.clients.zookeeper_consumer.group_tree import batches, create_persis
 from odradek.metadata import paths
 from odradek.metadata.nodes import decode_integer, encode_integer
 from odradek.metadata.store import Check, Create, NoNode, SetData, Store
-from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
+from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition, explained
 
 _log = logging.getLogger("odradek.clients")
 Offsets = Mapping[TopicPartition, int]
@@ -118,7 +118,7 @@ class KafkaOffsets:
                 if code is ErrorCode.unknown_topic_or_partition:
                     _log.warning("%s can't commit an offset: there is no partition %s", self._consumer_id, place)
                 elif code is not ErrorCode.none:
-                    raise KafkaError(code, f"group {self._group!r}, {place}: {code.name.upper()}")
+                    raise KafkaError(code, f"group {self._group!r}, {place}: {explained(code)}")
 
         await retrying(self._cluster, attempt, timeout_ms=self._cluster.settings.default_api_timeout_ms)
 

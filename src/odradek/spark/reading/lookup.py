@@ -7,7 +7,7 @@ from odradek.clients.cluster import Cluster
 from odradek.clients.group_offsets import NO_MEMBER, OffsetAndMetadata, commit_once, find_coordinator
 from odradek.clients.offsets import list_offsets
 from odradek.clients.retry import retrying
-from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.model import ErrorCode, KafkaError, TopicPartition, explained
 from odradek.spark.options import Assign, Strategy, Subscribe, SubscribePattern
 from odradek.spark.reading.blocking_cluster import BlockingCluster
 from odradek.spark.settings import ScanSettings
@@ -87,7 +87,7 @@ async def _partitions(cluster: Cluster, strategy: Strategy) -> list[TopicPartiti
         if isinstance(strategy, SubscribePattern) and (topic.is_internal or not strategy.matches(topic.name)):
             continue
         if topic.error_code not in _NOT_YET:
-            raise KafkaError(topic.error_code, f"topic {topic.name!r}: {topic.error_code.name.upper()}")
+            raise KafkaError(topic.error_code, f"topic {topic.name!r}: {explained(topic.error_code)}")
         found += [TopicPartition(topic.name, number) for number in topic.numbers]
     if isinstance(strategy, Assign):
         found = [partition for partition in found if partition in strategy.partitions]

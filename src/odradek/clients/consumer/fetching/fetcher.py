@@ -29,7 +29,7 @@ from odradek.clients.fetch import (
 from odradek.clients.leader_fetch import TopicRecreatedError
 from odradek.clients.metadata import ClusterMetadata
 from odradek.clients.retry import INVALID_METADATA_ERRORS
-from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError
+from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError, explained
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.fetch import FetchedPartition
 from odradek.protocol.messages.fetch_session import (
@@ -220,7 +220,7 @@ class Fetcher:
             self._cluster.request_refresh()
             state.retry_at = self._retry_at()
         else:
-            state.error = KafkaError(code, f"partition {state.partition}: {code.name.upper()}")
+            state.error = KafkaError(code, f"partition {state.partition}: {explained(code)}")
 
     def _handle_offset_out_of_range(self, state: TopicPartitionState, answer: FetchedPartition) -> None:
         """Reset the position if no records are buffered: retention or a leader change removed the offset."""

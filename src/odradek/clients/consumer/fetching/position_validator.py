@@ -15,7 +15,7 @@ from odradek.clients.consumer.settings import ConsumerSettings
 from odradek.clients.consumer.subscription_state import TopicPartitionState
 from odradek.clients.group_offsets import OffsetAndMetadata
 from odradek.clients.retry import INVALID_METADATA_ERRORS
-from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError
+from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError, explained
 from odradek.protocol.api import ApiKey
 from odradek.wire.client_connection import ClientConnection
 
@@ -83,7 +83,7 @@ class PositionValidator:
             self._cluster.request_refresh()
             state.retry_at = self._retry_at()
         else:
-            state.error = KafkaError(code, f"partition {state.partition}: {code.name.upper()}")
+            state.error = KafkaError(code, f"partition {state.partition}: {explained(code)}")
 
     def _compare(self, state: TopicPartitionState, end_offset: int, epoch: int) -> None:
         """Mark the position as validated, or handle a truncation.

@@ -16,7 +16,7 @@ from odradek.clients.consumer.actions import (
 from odradek.clients.consumer.membership.consumer_membership_manager import ConsumerMembershipManager
 from odradek.clients.consumer.settings import ConsumerSettings
 from odradek.clients.metadata import ClusterMetadata
-from odradek.model import ErrorCode, KafkaError
+from odradek.model import ErrorCode, KafkaError, explained
 from odradek.protocol.api import ApiKey
 from odradek.protocol.messages.message_codec import optional
 from odradek.runtime import uuid4
@@ -125,7 +125,7 @@ class ConsumerGroupRequests:
 
 def _response(request: ConsumerGroupHeartbeat, answer: Any) -> ConsumerGroupHeartbeatResponse:
     if answer.error_code != ErrorCode.none:
-        text = optional(answer, "error_message", None) or answer.error_code.name.upper()
+        text = optional(answer, "error_message", None) or explained(answer.error_code)
         return ConsumerGroupHeartbeatResponse(request=request, error=KafkaError(answer.error_code, text))
     assignment = answer.assignment
     return ConsumerGroupHeartbeatResponse(

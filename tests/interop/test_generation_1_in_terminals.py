@@ -92,3 +92,18 @@ def test_a_count_ends_the_command_and_the_next_one_goes_on_after_it(
     assert terminals[1].process.wait(60) == 0
     assert [json.loads(line)["offset"] for line in terminals[1].read] == [2]
     assert "odradek: readers_c1-1 owns t-2" in terminals[1].said
+
+
+def test_a_message_reaches_every_group_and_one_member_of_each(
+    tmp_path: Path, broker: ServedBroker, terminals: list[Terminal]
+) -> None:
+    """Three messages with keys that fall on three partitions, by the partitioner of Kafka 0.8."""
+    shown = ("t", "--from-beginning", "-f", "%k %s\\n")
+    terminals += [Terminal(tmp_path, name, *shown, group="three") for name in ("d1", "d2", "d3")]
+    alone = Terminal(tmp_path, "c1", *shown, group="one")
+    terminals.append(alone)
+    eventually(lambda: [each.owned for each in terminals] == [1, 1, 1, 3], within_s=60)
+    produce = [*COMMAND, "produce", "t", "-b", broker.bootstrap_servers, "-K", ":", "-X", "partitioner.class=legacy"]
+    subprocess.run(produce, input=b"1:a\n2:b\n3:c\n", check=True, timeout=60)
+    eventually(lambda: sorted(alone.read) == ["1 a", "2 b", "3 c"], within_s=60)
+    eventually(lambda: sorted(each.read for each in terminals[:3]) == [["1 a"], ["2 b"], ["3 c"]], within_s=60)

@@ -1,5 +1,6 @@
 """M4, M8, M9: consumers of generation 1 in processes of their own, over SQLite and over a real ZooKeeper."""
 
+import contextlib
 import json
 import re
 import shutil
@@ -16,6 +17,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from existing_clients import BROKER_OPTIONS
 from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
 
 from odradek.testing import eventually
 from odradek.testing.servers.odradek_process import ServedBroker
@@ -27,9 +29,9 @@ READ: Final = """
 import asyncio, sys
 from odradek.clients import ZookeeperConsumer
 
-async def main(url, name, storage):
+async def main(url, name, storage, session_ms):
     settings = dict(group_id="readers", consumer_id=name, auto_offset_reset="smallest", auto_commit_interval_ms=100)
-    settings |= dict(rebalance_backoff_ms=500, rebalance_max_retries=1000, zookeeper_session_timeout_ms=2000)
+    settings |= dict(rebalance_backoff_ms=500, rebalance_max_retries=1000, zookeeper_session_timeout_ms=int(session_ms))
     settings |= dict(offsets_storage=storage)
     async with ZookeeperConsumer(url, **settings) as consumer:
         streams = await consumer.create_message_streams({"t": 1})
@@ -43,11 +45,13 @@ asyncio.run(main(*sys.argv[1:]))
 class Reader:
     """A process that prints the partition and the value of each record."""
 
-    def __init__(self, folder: Path, url: str, name: str, storage: str = "zookeeper") -> None:
+    def __init__(
+        self, folder: Path, url: str, name: str, storage: str = "zookeeper", *, session_ms: int = 2_000
+    ) -> None:
         self.output = folder / f"{name}.out"
         self.errors = folder / f"{name}.err"
         with self.output.open("wb") as output, self.errors.open("wb") as errors:
-            command = [sys.executable, "-c", READ, url, name, storage]
+            command = [sys.executable, "-c", READ, url, name, storage, str(session_ms)]
             self.process = subprocess.Popen(command, stdout=output, stderr=errors)
 
     def read(self) -> list[tuple[int, str]]:
@@ -178,13 +182,17 @@ def test_zkcli_shows_the_published_nodes(
 def test_a_rebalance_goes_on_when_zookeeper_has_died_and_is_back(
     tmp_path: Path, url: str, broker: ServedBroker, readers: list[Reader], zookeeper: ZookeeperServer
 ) -> None:
-    """Another program holds a claim of the first consumer, which therefore attempts the rebalance again and again."""
+    """Another program holds a claim of the first consumer, which therefore attempts the rebalance again and again.
+
+    The sessions outlast ZooKeeper's death. On a machine that is too busy, a short session of the first consumer may end
+    before, and then the second one wants the claimed partition, too, and reads nothing.
+    """
     chroot = "/" + url.rpartition("/")[2]
     znodes = KazooClient(hosts=zookeeper.address + chroot)
     znodes.start()
     try:
         znodes.create(f"/consumers/{GROUP}/owners/t/0", b"other-0", makepath=True)
-        readers += [Reader(tmp_path, url, f"c{number}") for number in (1, 2)]
+        readers += [Reader(tmp_path, url, f"c{number}", session_ms=30_000) for number in (1, 2)]
         sent = produce(broker, 0, 5)
         later = {value for value in sent if value[0] in "23"}
         eventually(lambda: values(readers[1]) == later)
@@ -196,10 +204,8 @@ def test_a_rebalance_goes_on_when_zookeeper_has_died_and_is_back(
         finally:
             zookeeper.start()
         sent |= during | produce(broker, 10, 5)
-        znodes.delete(f"/consumers/{GROUP}/owners/t/0")
+        znodes.retry(znodes.delete, f"/consumers/{GROUP}/owners/t/0")
         eventually(lambda: values(*readers) == sent, within_s=60)
-        eventually(lambda: len(znodes.get_children(f"/consumers/{GROUP}/owners/t")) == PARTITIONS)
-        # A session that ended meanwhile costs another rebalance, in which a partition may have no owner.
         eventually(lambda: owners(znodes) == [b"readers_c1-0"] * 2 + [b"readers_c2-0"] * 2, within_s=60)
     finally:
         znodes.stop()
@@ -208,7 +214,13 @@ def test_a_rebalance_goes_on_when_zookeeper_has_died_and_is_back(
 
 def owners(znodes: KazooClient) -> list[bytes | None]:
     paths = [f"/consumers/{GROUP}/owners/t/{number}" for number in range(PARTITIONS)]
-    return [znodes.get(path)[0] if znodes.exists(path) else None for path in paths]
+    return [znodes.retry(data, znodes, path) for path in paths]
+
+
+def data(znodes: KazooClient, path: str) -> bytes | None:
+    with contextlib.suppress(NoNodeError):
+        return bytes(znodes.get(path)[0])
+    return None
 
 
 def committed(zookeeper: ZookeeperServer, path: str) -> str | None:

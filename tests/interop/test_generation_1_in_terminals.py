@@ -105,5 +105,6 @@ def test_a_message_reaches_every_group_and_one_member_of_each(
     eventually(lambda: [each.owned for each in terminals] == [1, 1, 1, 3], within_s=60)
     produce = [*COMMAND, "produce", "t", "-b", broker.bootstrap_servers, "-K", ":", "-X", "partitioner.class=legacy"]
     subprocess.run(produce, input=b"1:a\n2:b\n3:c\n", check=True, timeout=60)
-    eventually(lambda: sorted(alone.read) == ["1 a", "2 b", "3 c"], within_s=60)
-    eventually(lambda: sorted(each.read for each in terminals[:3]) == [["1 a"], ["2 b"], ["3 c"]], within_s=60)
+    eventually(lambda: len(alone.read) == 3 and all(each.read for each in terminals), within_s=60)
+    assert sorted(alone.read) == ["1 a", "2 b", "3 c"]
+    assert sorted(each.read for each in terminals[:3]) == [["1 a"], ["2 b"], ["3 c"]]

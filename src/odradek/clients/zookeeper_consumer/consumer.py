@@ -81,11 +81,12 @@ class ZookeeperConsumer:
         before_releasing_partitions: RebalanceCallback | None = None,
         before_starting_fetchers: RebalanceCallback | None = None,
     ) -> None:
-        """Have the application called in each rebalance; to be set before the streams are created.
+        """Set the callbacks of rebalances, before the streams are created.
 
-        The first callback gets the partitions that the consumer reads no more and is about to release: it may call
-        `commit_offsets`. The second one gets those that it has claimed and is about to read, none included. An
-        `OdradekError` fails the attempt of the rebalance; another exception ends the streams, and the consumer leaves.
+        The first one gets the partitions that the consumer reads no more and is about to release; it may call
+        `commit_offsets`. The second one gets those that the consumer has claimed and is about to read, possibly none.
+        If a callback raises an `OdradekError`, the attempt has failed; another exception ends the streams, and the
+        consumer leaves.
         """
         if self._rebalancer is not None:
             raise ConfigurationError("the consumer has its streams: set the rebalance listener before")

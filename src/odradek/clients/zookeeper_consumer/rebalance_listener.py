@@ -48,12 +48,12 @@ def log_claims(consumer_id: str, view: GroupView, wanted: Ownership, *, exclude_
     for thread, topics in view.topics_by_thread(consumer_id, exclude_internal=exclude_internal).items():
         for topic in topics:
             own.setdefault(topic, []).append(thread)
+    claims = {(place.topic, thread) for place, thread in wanted.items()}
     for topic, threads_of_topic in sorted(own.items()):
         partitions = ", ".join(map(str, view.partitions.get(topic, ())))
         consumers = ", ".join(sorted(threads[topic]))
         text = "Consumer %s rebalancing the following partitions: [%s] for topic %s with consumers: [%s]"
         _log.info(text, consumer_id, partitions, topic, consumers)
-        claims = {(place.topic, thread) for place, thread in wanted.items()}
         for thread in threads_of_topic:
             if (topic, thread) not in claims:
                 _log.info("No broker partitions consumed by consumer thread %s for topic %s", thread, topic)

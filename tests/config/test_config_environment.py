@@ -10,8 +10,10 @@ from odradek.model import ConfigurationError
 KAFKAS_EXAMPLE = {
     "KAFKA_NODE_ID": "1",
     "KAFKA_PROCESS_ROLES": "broker,controller",
-    "KAFKA_LISTENERS": "PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093",
-    "KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://localhost:9092",
+    "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,PLAINTEXT_HOST:PLAINTEXT",
+    "KAFKA_LISTENERS": "PLAINTEXT://:19092,CONTROLLER://:9093,PLAINTEXT_HOST://:9092",
+    "KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://broker:19092,PLAINTEXT_HOST://localhost:9092",
+    "KAFKA_INTER_BROKER_LISTENER_NAME": "PLAINTEXT",
     "KAFKA_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
     "KAFKA_CONTROLLER_QUORUM_VOTERS": "1@localhost:9093",
     "KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR": "1",
@@ -27,7 +29,7 @@ KAFKAS_EXAMPLE = {
 def test_the_variables_of_kafkas_example_make_a_broker_and_say_what_has_no_effect() -> None:
     settings = read_environment(KAFKAS_EXAMPLE)
     config = BrokerConfig.parse(settings.properties)
-    assert (config.broker_id, config.listeners) == (1, ("PLAINTEXT://localhost:9092",))
+    assert (config.broker_id, config.listeners) == (1, ("PLAINTEXT://:19092", "PLAINTEXT_HOST://:9092"))
     assert (config.offsets_topic_replication_factor, config.group_initial_rebalance_delay_ms) == (1, 0)
     assert settings.metadata is None
     notes = "\n".join(settings.notes)
@@ -84,7 +86,9 @@ def test_contradictions_and_separate_controllers_are_refused(variables: Any, mes
         read_environment(variables)
 
 
-def test_a_key_that_would_protect_the_cluster_is_refused_as_in_a_file() -> None:
-    for name in ("KAFKA_AUTHORIZER_CLASS_NAME", "KAFKA_LISTENER_NAME_INTERNAL_SASL_ENABLED_MECHANISMS"):
-        with pytest.raises(ConfigurationError):
-            BrokerConfig.parse(read_environment({name: "x"}).properties)
+@pytest.mark.parametrize(
+    "name", ["KAFKA_AUTHORIZER_CLASS_NAME", "KAFKA_LISTENER_NAME_INTERNAL_NONSENSE", "KAFKA_SSL_CLIENT_AUHT"]
+)
+def test_a_key_that_would_protect_the_cluster_is_refused_as_in_a_file(name: str) -> None:
+    with pytest.raises(ConfigurationError):
+        BrokerConfig.parse(read_environment({name: "required"}).properties)

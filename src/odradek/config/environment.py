@@ -6,7 +6,8 @@
 | `KAFKA_A__B`, `KAFKA_A___B` | `a_b`, `a-b` |
 
 Keys of KRaft are translated where a compose file for one broker needs it, and refused where each of its brokers would
-become a cluster of its own. Unknown names are logged and have no effect, as in Kafka: other programs use the prefix.
+become a cluster of its own. Unknown names are logged and have no effect, as in Kafka, because other programs use the
+prefix; those that begin like a key of security are refused.
 """
 
 import re
@@ -23,6 +24,8 @@ from odradek.model import ConfigurationError
 _PREFIXES: Final = ("KAFKA_CFG_", "KAFKA_")
 _UNDERSCORES: Final = {"_": ".", "__": "_", "___": "-"}
 _CLUSTER_IDS: Final = ("CLUSTER_ID", "KAFKA_CLUSTER_ID", "KAFKA_KRAFT_CLUSTER_ID")
+_PROTECTION: Final = ("authorizer.", "listener.", "sasl.", "security.", "ssl.", "super.")
+"""Prefixes of keys that protect a cluster: an unknown one is refused as in a file."""
 _QUORUM: Final = ("controller.quorum.voters", "controller.quorum.bootstrap.servers")
 
 
@@ -48,7 +51,7 @@ def read_environment(variables: Mapping[str, str], *, metadata: str | None = Non
         notes.append(f"{ids[0]} has no effect: the metadata tree has the cluster's id")
     meant, others = divided(properties, BrokerConfig.definitions())
     kafkas = (*unimplemented_keys(), *IGNORED_KEYS)
-    unknown = {key for key in others if key not in kafkas and not key.startswith("listener.name.")}
+    unknown = {key for key in others if key not in kafkas and not key.startswith(_PROTECTION)}
     if unknown:
         notes.append(f"no keys of a broker, ignored: {', '.join(sorted(names[key] for key in unknown))}")
     known = meant | {key: text for key, text in others.items() if key not in unknown}

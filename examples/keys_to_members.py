@@ -34,9 +34,10 @@ async def receive(member: Consumer, count: int) -> list[str]:
 
 
 async def main(servers: str, topic: str = "keys") -> dict[str, list[list[str]]]:
-    """Create the topic, join, send, and return the keys that each member of each group received."""
+    """Create the topic if it is new, join, send, and return the keys that each member of each group received."""
     async with Admin(servers) as admin:
-        await admin.create_topic(topic, partitions=len(KEYS))
+        if topic not in {each.name for each in await admin.list_topics()}:
+            await admin.create_topic(topic, partitions=len(KEYS))
     async with AsyncExitStack() as stack:
         groups: dict[str, list[Consumer]] = {}
         for group, size in GROUPS.items():

@@ -56,10 +56,7 @@ class ClientSettings:
         minimum=1,
     )
     socket_connection_setup_timeout_ms: int = integer(
-        "socket.connection.setup.timeout.ms",
-        10_000,
-        "How long connecting may take.",
-        minimum=1,
+        "socket.connection.setup.timeout.ms", 10_000, "How long connecting may take.", minimum=1
     )
     reconnect_backoff_ms: int = integer(
         "reconnect.backoff.ms", 50, "The first pause before a broker is connected to again; it doubles.", minimum=0

@@ -32,7 +32,7 @@ _TYPES: Final = {
     ConfigType.DOUBLE: "float",
     ConfigType.LIST: "str | list[str] | tuple[str, ...]",
     ConfigType.STRING: "str",
-    ConfigType.CLASS: "str",
+    ConfigType.CLASS: "str | Callable[[], object]",
     ConfigType.PASSWORD: "str",
 }
 _HEAD: Final = '''"""The types of the clients' settings: written by tests/clients/setting_types.py, never by hand.
@@ -40,6 +40,7 @@ _HEAD: Final = '''"""The types of the clients' settings: written by tests/client
 `Producer(**settings)` of a dict that is declared as `ProducerConfig` is checked, too.
 """
 
+from collections.abc import Callable
 from typing import Literal, TypedDict
 '''
 

@@ -314,7 +314,7 @@ def test_settings_may_be_values_or_strings() -> None:
         ({"request_timeout_ms": 0}, "at least 1"),
         ({"request_timeout_ms": True}, "can't be True"),
         ({"request_timeout_ms": "soon"}, "whole number"),
-        ({"security_protocol": "SASL_SSL"}, "security.protocol is one of PLAINTEXT"),
+        ({"security_protocol": "TLS"}, "security.protocol is one of PLAINTEXT"),
         ({"bootstrap_servers": "a"}, "HOST:PORT"),
     ],
 )

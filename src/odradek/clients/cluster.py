@@ -19,6 +19,7 @@ from odradek.clients.arguments import addresses_of
 from odradek.clients.backoff import Backoff
 from odradek.clients.connection_backoff import ConnectionBackoff
 from odradek.clients.metadata import ClusterMetadata, TopicMetadata, merge, with_topics
+from odradek.clients.security import client_security
 from odradek.clients.settings import ClientSettings, make_settings
 from odradek.config import parse_host_port
 from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition, UnavailableError, explained
@@ -59,6 +60,7 @@ class Cluster:
     def __init__(self, settings: ClientSettings, runtime: Runtime, *, allow_auto_topic_creation: bool = False) -> None:
         self.settings = settings
         self.runtime = runtime
+        self._security = client_security(settings, runtime)
         self.metadata = ClusterMetadata()
         self.on_metadata: list[Callable[[], None]] = []
         self._allow_auto_topic_creation = allow_auto_topic_creation
@@ -406,7 +408,7 @@ class Cluster:
 
         preferred = [connection for connection in opened if not is_avoided(connection.address)]
         if preferred:
-            return min(preferred, key=_in_flight)
+            return min(preferred, key=lambda each: each.in_flight)
         failures: list[str] = []
         nodes = list(self.metadata.nodes.values())
         self.runtime.entropy.shuffle(nodes)
@@ -422,7 +424,7 @@ class Cluster:
                 failures.append(str(error) or f"broker {node.node_id} is late")
         opened = [connection for connection in opened if not connection.closed]
         if opened:
-            return min(opened, key=_in_flight)
+            return min(opened, key=lambda each: each.in_flight)
         addresses = [parse_host_port(text) for text in self.settings.bootstrap_servers]
         self.runtime.entropy.shuffle(addresses)
         for host, port in addresses:
@@ -456,8 +458,9 @@ class Cluster:
                 request_timeout_ms=settings.request_timeout_ms,
                 setup_timeout_ms=settings.socket_connection_setup_timeout_ms,
                 max_response_bytes=settings.receive_message_max_bytes,
+                security=self._security,
             )
-        except UnavailableError:
+        except OdradekError:
             self._connection_backoff.connection_failed(address)
             raise
         self._connection_backoff.connected(address)
@@ -487,10 +490,6 @@ async def open_cluster(
         yield cluster
     finally:
         await cluster.close()
-
-
-def _in_flight(connection: ClientConnection) -> int:
-    return connection.in_flight
 
 
 def _topic_error(name: str, code: ErrorCode) -> str:

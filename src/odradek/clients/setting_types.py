@@ -3,14 +3,36 @@
 `Producer(**settings)` of a dict that is declared as `ProducerConfig` is checked, too.
 """
 
+from collections.abc import Callable
 from typing import Literal, TypedDict
 
 
 class ClientConfig(TypedDict, total=False):
     """Settings of `Admin`."""
 
+    ssl_truststore_location: str | None
+    ssl_truststore_certificates: str | None
+    ssl_truststore_password: str | None
+    ssl_truststore_type: Literal["PEM", "PKCS12", "JKS"]
+    ssl_keystore_location: str | None
+    ssl_keystore_certificate_chain: str | None
+    ssl_keystore_key: str | None
+    ssl_keystore_password: str | None
+    ssl_keystore_type: Literal["PEM", "PKCS12", "JKS"]
+    ssl_key_password: str | None
+    ssl_endpoint_identification_algorithm: Literal["https", ""]
+    ssl_enabled_protocols: str | list[str] | tuple[str, ...]
+    sasl_jaas_config: str | None
     client_id: str
-    security_protocol: Literal["PLAINTEXT"]
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] | None
+    sasl_username: str | None
+    sasl_password: str | None
+    sasl_oauthbearer_token_provider: str | Callable[[], object] | None
+    sasl_oauthbearer_token_endpoint_url: str | None
+    sasl_oauthbearer_client_credentials_client_id: str | None
+    sasl_oauthbearer_client_credentials_client_secret: str | None
+    sasl_oauthbearer_scope: str | None
     request_timeout_ms: int
     socket_connection_setup_timeout_ms: int
     reconnect_backoff_ms: int

@@ -4,15 +4,16 @@ Each key is a field of a frozen dataclass, declared as in `odradek.config`. The 
 in their packages.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from odradek.config import ConfigType, Definition, parse_host_port
-from odradek.config.definition import boolean, definitions, integer, names, text, unknown_key
+from odradek.config.definition import boolean, definitions, imported, integer, names, password, text, unknown_key
+from odradek.config.security import MECHANISMS, PROTOCOLS, ConnectionSecurity
 from odradek.model import ConfigurationError
 
-_SECURITY = "connections are plaintext"
+_DEFAULTS = "Python's and OpenSSL's defaults are used"
 _METRICS = "metrics are totals since the start"
 ABSENT_KEYS: Final = {
     "auto.include.jmx.reporter": _METRICS,
@@ -27,14 +28,25 @@ ABSENT_KEYS: Final = {
     "metrics.sample.window.ms": _METRICS,
     "receive.buffer.bytes": "the operating system sizes the buffers of sockets",
     "send.buffer.bytes": "the operating system sizes the buffers of sockets",
-    "security.providers": _SECURITY,
+    "sasl.kerberos.service.name": "Kerberos (GSSAPI) is not supported: use SCRAM-SHA-512 or OAUTHBEARER",
+    "sasl.login.callback.handler.class": "use sasl.oauthbearer.token.provider, a Python function",
+    "sasl.mechanisms": "use sasl.mechanism",
+    "security.providers": _DEFAULTS,
+    "ssl.ca.location": "use ssl.truststore.location",
+    "ssl.ca.pem": "use ssl.truststore.certificates",
+    "ssl.certificate.location": "use ssl.keystore.location, a PEM file with the key and the certificates",
+    "ssl.certificate.pem": "use ssl.keystore.certificate.chain",
+    "ssl.cipher.suites": _DEFAULTS,
+    "ssl.key.location": "use ssl.keystore.location, a PEM file with the key and the certificates",
+    "ssl.key.pem": "use ssl.keystore.key",
+    "ssl.protocol": "use ssl.enabled.protocols",
     "socket.connection.setup.timeout.max.ms": "every attempt may take socket.connection.setup.timeout.ms",
 }
-"""Kafka's keys that no client has → the reason. Keys with the prefixes `ssl.` and `sasl.` are absent, too."""
+"""Keys of Kafka and librdkafka that no client has → the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClientSettings:
+class ClientSettings(ConnectionSecurity):
     """The configuration keys of all clients."""
 
     bootstrap_servers: tuple[str, ...] = names(
@@ -46,8 +58,40 @@ class ClientSettings:
     client_id: str = text(
         "client.id", "odradek", "The name that brokers write into their logs.", kafka="empty by default"
     )
-    security_protocol: str = text(
-        "security.protocol", "PLAINTEXT", "How connections are secured.", choices=("PLAINTEXT",)
+    security_protocol: str = text("security.protocol", "PLAINTEXT", "How connections are secured.", choices=PROTOCOLS)
+    sasl_mechanism: str | None = text(
+        "sasl.mechanism",
+        None,
+        "The SASL mechanism; the login module's if that is for one only.",
+        choices=MECHANISMS,
+        nullable=True,
+        kafka="GSSAPI by default, which is not supported here",
+    )
+    sasl_username: str | None = text(
+        "sasl.username", None, "The user name for PLAIN and SCRAM.", nullable=True, kafka="a key of librdkafka"
+    )
+    sasl_password: str | None = password(
+        "sasl.password", "The password for PLAIN and SCRAM.", kafka="a key of librdkafka"
+    )
+    sasl_oauthbearer_token_provider: str | Callable[[], object] | None = imported(
+        "sasl.oauthbearer.token.provider",
+        "For OAUTHBEARER: a function that returns a token or an awaitable of one, or its import path MODULE:NAME.",
+        kafka="sasl.login.callback.handler.class",
+    )
+    sasl_oauthbearer_token_endpoint_url: str | None = text(
+        "sasl.oauthbearer.token.endpoint.url",
+        None,
+        "For OAUTHBEARER: the URL of the token endpoint (client credentials), or file:///PATH of a token.",
+        nullable=True,
+    )
+    sasl_oauthbearer_client_credentials_client_id: str | None = text(
+        "sasl.oauthbearer.client.credentials.client.id", None, "The client id at the token endpoint.", nullable=True
+    )
+    sasl_oauthbearer_client_credentials_client_secret: str | None = password(
+        "sasl.oauthbearer.client.credentials.client.secret", "The client secret at the token endpoint."
+    )
+    sasl_oauthbearer_scope: str | None = text(
+        "sasl.oauthbearer.scope", None, "The scope to request from the token endpoint.", nullable=True
     )
     request_timeout_ms: int = integer(
         "request.timeout.ms",
@@ -154,8 +198,6 @@ def _no_such_key(key: str, known: Iterable[str], classes: tuple[type[ClientSetti
     """Return the error for a key that no class has: the reason in `absent_keys`, or similar keys."""
     name = key.replace("_", ".")
     reasons = [reason for cls in classes if (reason := cls.absent_keys().get(name))]
-    if name.startswith(("ssl.", "sasl.")):
-        reasons.append(_SECURITY)
     return ConfigurationError(f"{key} is not supported here: {reasons[0]}") if reasons else unknown_key(key, known)
 
 
@@ -163,6 +205,8 @@ def _value(definition: Definition, value: object) -> Any:
     """Return `value` converted to the field's type. Raises `ConfigurationError` for an invalid value."""
     if isinstance(value, str):
         return definition.parse(value)
+    if definition.type is ConfigType.CLASS and callable(value):
+        return value
     if definition.type is ConfigType.STRING and isinstance(value, int) and not isinstance(value, bool):
         # acks=1 is commonly given as an integer.
         return definition.parse(str(value))
@@ -171,6 +215,8 @@ def _value(definition: Definition, value: object) -> Any:
     fits = {
         ConfigType.BOOLEAN: isinstance(value, bool),
         ConfigType.STRING: value is None,
+        ConfigType.PASSWORD: value is None,
+        ConfigType.CLASS: value is None,
         ConfigType.LIST: value is None or isinstance(value, tuple),
         ConfigType.DOUBLE: isinstance(value, int | float) and not isinstance(value, bool),
     }.get(definition.type, isinstance(value, int) and not isinstance(value, bool))

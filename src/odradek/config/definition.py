@@ -228,9 +228,14 @@ def text(name: str, default: str | None, doc: str, *, choices: tuple[str, ...] =
     return _key(Definition(name=name, type=ConfigType.STRING, default=default, doc=doc, choices=choices, **more))
 
 
-def password(name: str, doc: str) -> Any:
+def password(name: str, doc: str, **more: Any) -> Any:
     """Declare an optional key of Kafka's type PASSWORD, which no text form of the settings shows."""
-    return _key(Definition(name=name, type=ConfigType.PASSWORD, default=None, doc=doc, nullable=True))
+    return _key(Definition(name=name, type=ConfigType.PASSWORD, default=None, doc=doc, nullable=True, **more))
+
+
+def imported(name: str, doc: str, **more: Any) -> Any:
+    """Declare an optional key of Kafka's type CLASS, an import path."""
+    return _key(Definition(name=name, type=ConfigType.CLASS, default=None, doc=doc, nullable=True, **more))
 
 
 def names(name: str, default: tuple[str, ...] | None, doc: str, *, choices: tuple[str, ...] = (), **more: Any) -> Any:

@@ -30,7 +30,9 @@ class ConnectionSecurity:
         "ssl.truststore.certificates", "The certificates to trust, as PEM text."
     )
     ssl_truststore_password: str | None = password("ssl.truststore.password", "The password of a PKCS12 file.")
-    ssl_truststore_type: str = text("ssl.truststore.type", "PEM", "Not needed: the file shows it.", choices=_STORES)
+    ssl_truststore_type: str = text(
+        "ssl.truststore.type", "PEM", "Not needed: the file shows it.", choices=_STORES, kafka="JKS by default"
+    )
     ssl_keystore_location: str | None = text(
         "ssl.keystore.location", None, "A file with the own private key and certificate chain.", nullable=True
     )
@@ -39,7 +41,9 @@ class ConnectionSecurity:
     )
     ssl_keystore_key: str | None = password("ssl.keystore.key", "The own private key, as PEM text (PKCS #8).")
     ssl_keystore_password: str | None = password("ssl.keystore.password", "The password of a PKCS12 file.")
-    ssl_keystore_type: str = text("ssl.keystore.type", "PEM", "Not needed: the file shows it.", choices=_STORES)
+    ssl_keystore_type: str = text(
+        "ssl.keystore.type", "PEM", "Not needed: the file shows it.", choices=_STORES, kafka="JKS by default"
+    )
     ssl_key_password: str | None = password("ssl.key.password", "The password of the private key.")
     ssl_endpoint_identification_algorithm: str = text(
         "ssl.endpoint.identification.algorithm",

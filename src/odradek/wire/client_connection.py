@@ -408,7 +408,10 @@ async def open_connection(
     except OSError as error:
         if connection is not None:
             connection.close()
-        raise UnavailableError(f"broker {address}: {_reason(error)}") from error
+        reason = _reason(error)
+        if security.tls is not None and isinstance(error, ConnectionResetError | ConnectionAbortedError):
+            reason = "it closed the connection in the TLS handshake: security.protocol may be wrong for its port"
+        raise UnavailableError(f"broker {address}: {reason}") from error
     except BaseException:
         if connection is not None:
             connection.close()

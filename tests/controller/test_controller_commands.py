@@ -294,6 +294,22 @@ def test_only_the_controller_reads_of_topics_and_a_new_one_reads_the_tree_once(p
     play(scenario)
 
 
+def test_a_registered_broker_that_does_not_answer_is_a_warning_each_minute(play, caplog) -> None:
+    async def scenario(world) -> None:
+        brokers = await three(world)
+        world.simulation.network.partition(["broker-0"], ["broker-1"])
+        creating = asyncio.create_task(brokers[0].create_topics([NewTopic(name="u")]))
+        await world.pass_time(180)
+        world.simulation.network.heal()
+        await creating
+        found = [each for each in caplog.messages if "Broker 1 is unreachable from the controller" in each]
+        assert 1 < len(found) <= 4
+        assert all("more lines like this one" in each for each in found[1:])
+        await stop(*brokers)
+
+    play(scenario)
+
+
 def test_a_topic_is_deleted_when_all_that_live_have_deleted_their_replicas(play) -> None:
     """M1."""
 

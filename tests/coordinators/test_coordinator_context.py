@@ -1,6 +1,7 @@
 """The context of a coordinator with counters as its machine: replies, commits, failures, loading again (M6)."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -12,6 +13,7 @@ from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.batches.record_batch import assign_offset
 from odradek.protocol.batches.records import encode_batch
+from odradek.runtime.rate_limited_log import RateLimitedLog
 from odradek.testing import Simulation
 
 COMMIT_TIMEOUT_MS = 5_000
@@ -34,6 +36,7 @@ class Scene:
             clock=self.simulation.clock,
             commit_timeout_ms=COMMIT_TIMEOUT_MS,
             image=ClusterImage,
+            refusal_log=RateLimitedLog(logging.getLogger("odradek.coordinators")),
             on_event=on_event,
         )
 
@@ -148,6 +151,26 @@ def test_while_the_partition_refuses_records_requests_fail_and_deadlines_stand_s
         assert await waiting is None
 
     play(scene)
+
+
+def test_requests_that_are_refused_for_lack_of_in_sync_replicas_are_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scene(at: Scene) -> None:
+        await at.start()
+        at.partition.refusal = KafkaError(ErrorCode.not_enough_replicas, "__toys-0 has 1 in-sync replicas and needs 2")
+        for _ in range(5):
+            assert await code_of(at.context.submit("a", Add(1))) is ErrorCode.coordinator_not_available
+        at.partition.refusal = None
+        late = at.context.submit("a", Add(1))
+        assert await code_of(late) is ErrorCode.coordinator_not_available
+        await asyncio.sleep(60)
+
+    play(scene)
+    refused, late, more = caplog.messages
+    assert refused.startswith("Refused a request for 'a': __toys-0 has 1 in-sync replicas and needs 2. ")
+    assert late == "Failed requests whose records were appended to __toys-0: the records are not committed in time"
+    assert more == f"4 more lines like this one in the last 60 s: {refused}"
 
 
 def test_a_deadline_that_comes_while_records_are_refused_is_met_when_they_are_taken_again() -> None:

@@ -82,6 +82,9 @@ async def _write(store: Store, change: ConfigChange) -> None:
             continue
         known = {**dynamic_definitions(), **TopicConfig.definitions(), **GroupConfig.definitions()}
         open_names = {name for name in after if name in known and known[name].type is not ConfigType.PASSWORD}
-        _log.info("%s is %s", path, {name: after[name] if name in open_names else "[hidden]" for name in after})
+        shown = {name: after[name] if name in open_names else "[hidden]" for name in after}
+        _log.info(
+            "Processing override for entityPath: %s with config: %s", path.removeprefix(f"{paths.CONFIG}/"), shown
+        )
         return
     raise KafkaError(ErrorCode.request_timed_out, f"{path} is changed concurrently again and again")

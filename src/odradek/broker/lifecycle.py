@@ -23,6 +23,7 @@ from odradek.broker.auto_topic_creation_manager import AutoTopicCreationManager
 from odradek.broker.cleaner_workers import CleanerWorkers
 from odradek.broker.cluster.counted_store import CountedStore
 from odradek.broker.cluster.log_dir_events import LogDirEvents
+from odradek.broker.cluster.metadata.broker_departures import log_departures
 from odradek.broker.cluster.metadata.metadata_loop import MetadataLoop
 from odradek.broker.cluster.registration.broker_session import prepare_tree
 from odradek.broker.cluster.registration.directories import check_directories, resolve_duplicate_logs
@@ -391,6 +392,7 @@ class Broker:
     def _on_image(self, delta: MetadataDelta) -> None:
         old, new = delta.old, delta.new
         self.metadata.image = new
+        log_departures(delta, self.broker_id)
         self.controlled_shutdown.image_changed(old, new)
         self.controller_requests.image_changed(old, new)
         if new.broker_configs != old.broker_configs:

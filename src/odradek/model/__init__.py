@@ -15,7 +15,7 @@ from odradek.model.errors import (
     UnavailableError,
 )
 from odradek.model.extras import install_command, packages_of
-from odradek.model.names import InvalidTopicError, TopicPartition, validate_topic_name
+from odradek.model.names import InvalidTopicError, TopicPartition, first_names, validate_topic_name
 from odradek.model.security_protocol import SecurityProtocol
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "TopicPartition",
     "UnavailableError",
     "explained",
+    "first_names",
     "install_command",
     "packages_of",
     "validate_topic_name",

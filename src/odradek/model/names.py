@@ -1,6 +1,7 @@
-"""`TopicPartition`, the names of internal topics, and the rule for topic names (Kafka's `Topic.validate`)."""
+"""`TopicPartition`, names of topics and the rule for them (Kafka's `Topic.validate`), and names as text."""
 
 import re
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from odradek.model.errors import ErrorCode, KafkaError
@@ -49,3 +50,9 @@ def validate_topic_name(name: str) -> str:
     if not _LEGAL.fullmatch(name):
         raise InvalidTopicError(f"a topic's name has only ASCII letters, digits, '.', '_' and '-': {name!r} has others")
     return name
+
+
+def first_names(items: Iterable[object], most: int = 5) -> str:
+    """Return the first items as text, and how many there are besides."""
+    names = list(map(str, items))
+    return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")

@@ -121,9 +121,8 @@ class SystemListener:
                 self._wait(error)
         elif isinstance(error, OSError):
             reason = getattr(error, "reason", None) or error
-            self._rate_limited_log.log(
-                logging.INFO, "a connection to port %d failed in its TLS handshake: %s", self.port, reason
-            )
+            text = "a connection to port %d failed in its TLS handshake: %s"
+            self._rate_limited_log.log(str(reason), logging.INFO, text, self.port, reason)
         elif error is not None:
             _log.error("a connection could not be opened", exc_info=error)
 

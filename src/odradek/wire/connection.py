@@ -257,7 +257,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _log_closing(self, reason: str, *, level: int = logging.INFO, error: BaseException | None = None) -> None:
         text = "closing the connection from %s:%d: %s"
-        self._rate_limited_log.log(level, text, self.peer_host, self.peer_port, reason, error=error)
+        kind = self.peer_host, reason
+        self._rate_limited_log.log(kind, level, text, self.peer_host, self.peer_port, reason, error=error)
 
     def abort(self) -> None:
         """Close at once, and drop unsent data."""

@@ -27,15 +27,18 @@ from odradek.controller import (
 )
 from odradek.metadata import paths
 from odradek.metadata.image import UNNAMED, ClusterImage, TopicImage
-from odradek.metadata.nodes import TopicNode
+from odradek.metadata.nodes import NO_LEADER, TopicNode
 from odradek.metadata.reading import BrokenNodes, read_subtree, read_topics
 from odradek.metadata.store import BadVersion, Check, Create, Delete, NodeExists, NoNode, Operation, SetData
 from odradek.metrics.counters import BrokerCounters
-from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.model import ErrorCode, KafkaError, TopicPartition, first_names
 from odradek.runtime import Entropy, new_id
+from odradek.runtime.rate_limited_log import RateLimitedLog
 
 STEP_OPERATIONS: Final = 500
 """Operations per transaction: far below ZooKeeper's limit of 1 MiB, and a few milliseconds in SQLite."""
+_MOST_TOPIC_LINES: Final = 100
+"""Log lines per minute about created topics, and as many about deleted ones."""
 _log = logging.getLogger("odradek.broker")
 
 
@@ -57,6 +60,7 @@ class ControllerEpoch:
         self._store = election.view.store
         self._entropy = entropy
         self._counters = counters
+        self._topic_log = RateLimitedLog(_log, most_lines=_MOST_TOPIC_LINES)
         self._fence = Check(path=paths.CONTROLLER_EPOCH, version=election.epoch_version)
 
     def eligible_leaders(self, image: ClusterImage) -> Set[int]:
@@ -70,6 +74,10 @@ class ControllerEpoch:
             await self.write(plan.operations(config_exists=config is not None))
         except NodeExists:
             raise KafkaError(ErrorCode.topic_already_exists, f"the topic {plan.name} exists") from None
+        self._topic_log.log(
+            "created", logging.INFO, "Created topic %s with %d partitions, replication factor %d, configuration %s",
+            plan.name, len(plan.replicas), len(next(iter(plan.replicas.values()))), dict(plan.config),
+        )  # fmt: skip
 
     async def add_partitions(self, name: str, added: Mapping[int, Replicas]) -> None:
         """Write new partitions into a topic's node. Raises `KafkaError` if the node has changed or is gone."""
@@ -109,8 +117,7 @@ class ControllerEpoch:
                 full=context.full,
             )
         await self.change_states(decided)
-        if decided:
-            _log.info("elected leaders of %d partitions", len(decided))
+        _log_elections(image, decided)
         for election in decided:
             _log.debug("%s: leader %d, isr %s", election.partition, election.state.leader, election.state.isr)
         return sorted({election.partition.topic for election in decided})
@@ -164,7 +171,7 @@ class ControllerEpoch:
         found = await self._store.get_many(others)
         existing += [path for path, node in zip(others, found, strict=True) if node is not None]
         await self._write_steps(deletion_operations(name, frozenset(existing), topic_id=topic_id, away=away))
-        _log.info("deleted the topic %s", name)
+        self._topic_log.log("deleted", logging.INFO, "Deleted topic %s", name)
 
     async def missed_deletions(self, topic: TopicImage, stops: Iterable[StopReplicas]) -> list[Operation]:
         """Return operations that note which replicas unregistered brokers must delete; empty if the topic has no id."""
@@ -199,6 +206,30 @@ class ControllerEpoch:
             if error.path == paths.CONTROLLER_EPOCH:
                 raise ControllerMovedError(f"the controller epoch {self.number} is over") from None
             raise
+
+
+def _log_elections(image: ClusterImage, changes: Sequence[StateChange]) -> None:
+    """Log the new leaders, with a warning if partitions have none or a leader that may lack records."""
+    if not changes:
+        return
+    moved = []
+    lost = [each.partition for each in changes if each.state.leader == NO_LEADER]
+    for each in changes:
+        before = image.partition(each.partition)
+        if each.state.leader not in (NO_LEADER, None if before is None else before.leader):
+            moved.append(f"{each.partition} on broker {each.state.leader}")
+    unclean = sum(each.is_unclean for each in changes)
+    _log.log(
+        logging.WARNING if lost or unclean else logging.INFO,
+        "Elected leaders of %d partitions%s%s; the ISR of %d others changed%s",
+        len(moved),
+        f" ({first_names(moved)})" if moved else "",
+        f", {unclean} of them unclean: records may be lost" if unclean else "",
+        len(changes) - len(moved) - len(lost),
+        f". {len(lost)} partitions have no leader until a member of their ISR returns: {first_names(lost)}"
+        if lost
+        else "",
+    )
 
 
 def _steps(groups: Iterable[list[Operation]]) -> Iterator[list[Operation]]:

@@ -32,6 +32,7 @@ from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError, OdradekError
 from odradek.protocol.batches.records import encode_batch
 from odradek.runtime import Clock
+from odradek.runtime.rate_limited_log import RateLimitedLog
 
 _INITIAL_RELOAD_BACKOFF_S: Final = 1.0
 _MAX_RELOAD_BACKOFF_S: Final = 60.0
@@ -41,6 +42,10 @@ _CALM_S: Final = 60.0
 _AT_ONCE_MS: Final = -1
 _PAUSED_CHECK_S: Final = 0.5
 """Interval at which a context whose partition refuses records checks whether it accepts them again."""
+_REFUSED: Final = (
+    "Refused a request for %s: %s. Its coordinator writes nothing, so commits and joins fail, until more replicas of "
+    "this partition are in sync: start the brokers that have them"
+)
 _log = logging.getLogger("odradek.coordinators")
 _MOST_KEY_CHARACTERS: Final = 200
 """Limit of a key's characters in a log line."""
@@ -70,6 +75,7 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
         clock: Clock,
         commit_timeout_ms: int,
         image: Callable[[], ClusterImage],
+        refusal_log: RateLimitedLog,
         on_event: Callable[[object], None] = lambda _: None,
     ) -> None:
         self.partition = partition
@@ -80,6 +86,7 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
         self._clock = clock
         self._commit_timeout_ms = commit_timeout_ms
         self._image = image
+        self._refusal_log = refusal_log
         self._on_event = on_event
         self._loop = asyncio.get_running_loop()
         self._loading: asyncio.Task[None] | None = None
@@ -88,7 +95,11 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
         self._requests: dict[asyncio.Future[object], str] = {}
         """The futures of requests without a reply, with the requests' keys."""
         self._replies = DeferredReplies(
-            partition, timeout_ms=commit_timeout_ms, send=self._send, on_failure=self._records_lost
+            partition,
+            timeout_ms=commit_timeout_ms,
+            send=self._send,
+            on_failure=self._records_lost,
+            refusal_log=refusal_log,
         )
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = _AT_ONCE_MS
@@ -209,6 +220,8 @@ class CoordinatorContext(Generic[RequestT, RecordT]):
             code = ErrorCode.coordinator_load_in_progress if is_loading else ErrorCode.not_coordinator
             future.set_exception(KafkaError(code))
         elif refusal is not None and not self._may_handle_despite(refusal, request):
+            if refusal.code is ErrorCode.coordinator_not_available:
+                self._refusal_log.log("refused", logging.WARNING, _REFUSED, _shown(key), refusal)
             future.set_exception(refusal)
         else:
             self._requests[future] = key

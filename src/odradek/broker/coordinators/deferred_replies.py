@@ -1,6 +1,7 @@
 """Replies of a coordinator that wait until the records before them are committed (Kafka's `DeferredEventQueue`)."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -9,6 +10,7 @@ from odradek.broker.coordinators.coordinator_loader import LedPartition
 from odradek.broker.replication.partition import ACKS_ALL
 from odradek.coordination import Reply
 from odradek.model import ErrorCode, KafkaError
+from odradek.runtime.rate_limited_log import RateLimitedLog
 
 
 class _Pending:
@@ -42,7 +44,9 @@ class DeferredReplies:
         timeout_ms: int,
         send: Callable[[Sequence[Reply]], None],
         on_failure: Callable[[KafkaError], None],
+        refusal_log: RateLimitedLog,
     ) -> None:
+        self._refusal_log = refusal_log
         self._partition = partition
         self._timeout_ms = timeout_ms
         self._send = send
@@ -96,4 +100,7 @@ class DeferredReplies:
     def _fail(self, pending: _Pending, error: KafkaError) -> None:
         pending.cancel_timer()
         replies, pending.replies = pending.replies, []
+        if replies:
+            text = "Failed requests whose records were appended to %s: %s"
+            self._refusal_log.log("late", logging.WARNING, text, self._partition.topic_partition, error)
         self._send([Reply(to=each.to, value=response_error(error)) for each in replies])

@@ -4,6 +4,7 @@ A `CoordinatorKind` gives the topic, the state machine and the record codec.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator
 from typing import Generic, Protocol, TypeVar
 
@@ -15,6 +16,7 @@ from odradek.coordination import Machine, RecordCodec, partition_for
 from odradek.metadata.image import ClusterImage
 from odradek.model import ErrorCode, KafkaError, TopicPartition
 from odradek.runtime import Clock
+from odradek.runtime.rate_limited_log import RateLimitedLog
 
 RequestT = TypeVar("RequestT")
 RecordT = TypeVar("RecordT")
@@ -49,6 +51,7 @@ class CoordinatorRuntime(Generic[RequestT, RecordT]):
         self._partition_count = 1
         self._image = ClusterImage()
         self._has_stopped = False
+        self._refusal_log = RateLimitedLog(logging.getLogger("odradek.coordinators"))
 
     def start(self, partitions: LeaderPartitions, image: ClusterImage) -> None:
         """Load a context for every partition of the topic that this broker leads now or later."""
@@ -83,6 +86,7 @@ class CoordinatorRuntime(Generic[RequestT, RecordT]):
                 clock=self._clock,
                 commit_timeout_ms=self._commit_timeout_ms,
                 image=lambda: self._image,
+                refusal_log=self._refusal_log,
                 on_event=self._kind.on_event,
             )
             context.start()

@@ -12,7 +12,7 @@ from typing import Final
 from odradek.broker.metadata_cache import MetadataCache
 from odradek.broker.replication.alter_partition_requests import AlterPartitionRequests, ControllerChannel, WrittenIsr
 from odradek.broker.replication.partition import PATIENCE_MS, Partition
-from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition
+from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition, first_names
 from odradek.replication import IsrChange
 from odradek.runtime import Clock
 
@@ -129,6 +129,9 @@ class AlterPartitionManager:
             written = {key for key, result in results.items() if isinstance(result, WrittenIsr)}
             self.expansions += len(written & growing)
             self.shrinks += len(written - growing)
+            if written:
+                text = [f"{key} {list(each.isr)}" for key, each in results.items() if isinstance(each, WrittenIsr)]
+                _log.info("ISR of %d partitions updated: %s", len(text), first_names(text))
             unsettled = [each for each in pending.items() if not self._settle(*each[1], results.get(each[0]))]
             for key, each in unsettled:
                 self._pending_isr.setdefault(key, each)
@@ -139,7 +142,6 @@ class AlterPartitionManager:
         if isinstance(result, WrittenIsr):
             if result.leader_epoch == change.leader_epoch:
                 partition.handle_isr_change(change, isr=result.isr, partition_epoch=result.partition_epoch)
-            _log.info("ISR of %s updated to %s", partition.topic_partition, list(partition.isr))
             return True
         if result is None or result.code not in _AWAITS_METADATA | _REFUSED:
             return False

@@ -10,6 +10,7 @@ While a disk is almost full, small writes succeed and large ones fail: that is o
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
@@ -34,6 +35,7 @@ class FullDisks:
         self._clock = clock
         self._when_changed = when_changed
         self._began_s: dict[str, float] = {}
+        self._refusals: Counter[str] = Counter()
         self._last_refusal_s: dict[str, float] = {}
         self._full: set[str] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -53,6 +55,7 @@ class FullDisks:
             _log.error("Data directory %s has no space for writes; reads go on: %s", directory, reason)
             self._began_s[directory] = now_s
         self._last_refusal_s[directory] = now_s
+        self._refusals[directory] += 1
         if directory not in self._full and now_s >= self._began_s[directory] + HAND_OVER_S:
             _log.error("In-sync replicas elsewhere, if any, lead the partitions of %s until it has space", directory)
             self._full.add(directory)
@@ -99,8 +102,11 @@ class FullDisks:
             return 0
 
     def _end(self, directory: str) -> None:
-        del self._last_refusal_s[directory], self._began_s[directory]
-        _log.info("Data directory %s has space for writes again", directory)
+        del self._last_refusal_s[directory]
+        lasted_s, refusals = self._clock.monotonic() - self._began_s.pop(directory), self._refusals.pop(directory)
+        _log.info(
+            "Data directory %s has space for writes again: %d writes failed in %.0f s", directory, refusals, lasted_s
+        )
         if directory in self._full:
             self._full.discard(directory)
             self._when_changed()

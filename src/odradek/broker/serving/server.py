@@ -266,7 +266,7 @@ class Server:
         refusal = self._quotas.admit(config, connection.peer_host)
         if refusal is not None:
             counters.rejected += 1
-            self._group.rate_limited_log.log(logging.WARNING, "Rejected a connection: %s", refusal)
+            self._group.rate_limited_log.log(refusal, logging.WARNING, "Rejected a connection: %s", refusal)
             return False
         counters.admitted += 1
         session = Session(

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Set
 from typing import Final
 
 import click
@@ -14,14 +14,13 @@ from odradek.clients import Admin
 from odradek.clients.admin.results import RefusedPartitionsError
 from odradek.clients.metadata import NO_LEADER
 from odradek.controller import plan_drain
-from odradek.model import ErrorCode, KafkaError, TopicPartition
+from odradek.model import ErrorCode, KafkaError, TopicPartition, first_names
 
 _POLL_S: Final = 0.5
 _MOST_LEADERLESS_CHECKS: Final = 60
 """The drain fails after this number of checks, half a minute, in which no remaining partition has a leader."""
 _MOST_LAGGING_CHECKS: Final = 20
 """The drain fails after this number of checks, ten seconds, in which a move is neither in progress nor done."""
-_MOST_NAMED: Final = 5
 """Limit of partitions in one message."""
 
 
@@ -94,7 +93,7 @@ class _Draining(Struct):
                     else patience - 1
                 )
                 if not patience:
-                    what = _some(sorted(found.leaderless))
+                    what = first_names(sorted(found.leaderless))
                     message = f"{what}: nobody leads, so nobody can copy the records; start a broker that has them"
                     raise KafkaError(ErrorCode.leader_not_available, message)
                 started = await self._begin(found)
@@ -156,7 +155,7 @@ class _Draining(Struct):
         }
         plan = plan_drain(self.broker_id, assigned, racks)
         if plan.stuck:
-            message = f"no other broker can take a replica of {_some(plan.stuck)}: start one, or remove a replica"
+            message = f"no other broker can take a replica of {first_names(plan.stuck)}: start one, or remove a replica"
             raise KafkaError(ErrorCode.invalid_replica_assignment, message)
         going = {
             key: each.target
@@ -170,7 +169,7 @@ class _Draining(Struct):
         }
         self.lagging = Counter({key: self.lagging[key] + 1 for key in lagging})
         if cancelled := [key for key, checks in self.lagging.items() if checks >= _MOST_LAGGING_CHECKS]:
-            message = f"{_some(sorted(cancelled))}: the move was cancelled; run the command again"
+            message = f"{first_names(sorted(cancelled))}: the move was cancelled; run the command again"
             raise KafkaError(ErrorCode.no_reassignment_in_progress, message)
         going |= lagging
         leaderless = {key for key in (*plan.targets, *going) if key in described and described[key].leader == NO_LEADER}
@@ -193,8 +192,3 @@ class _Replicas(Struct, frozen=True, kw_only=True):
     targets: Assignment
     moving: Assignment
     leaderless: Set[TopicPartition]
-
-
-def _some(keys: Sequence[TopicPartition]) -> str:
-    named = ", ".join(f"{key.topic}-{key.partition}" for key in keys[:_MOST_NAMED])
-    return named if len(keys) <= _MOST_NAMED else f"{named} and {len(keys) - _MOST_NAMED} more"

@@ -4,9 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from odradek.model import TopicPartition
-
-_MOST_NAMES = 10
+from odradek.model import TopicPartition, first_names
 
 
 class Explanation(Struct, frozen=True, kw_only=True):
@@ -22,8 +20,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
 
 def names(items: Sequence[str]) -> str:
     """Return names as text: the first ten, then how many more there are."""
-    shown = ", ".join(items[:_MOST_NAMES])
-    return f"{shown} and {len(items) - _MOST_NAMES:,} more" if len(items) > _MOST_NAMES else shown
+    return first_names(items, most=10)
 
 
 def counts(pairs: Iterable[tuple[str, int]]) -> str:

@@ -28,7 +28,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from odradek.model import ConfigurationError, StorageError
+from odradek.model import ConfigurationError, StorageError, first_names
 from odradek.pipelines.files.compaction import finish_compaction
 from odradek.runtime import Disk, DiskLock, Entropy, new_id
 
@@ -40,7 +40,6 @@ _CLAIM: Final = "_odradek"
 _COMMIT_LOG: Final = "_spark_metadata"
 _DATA_FILE: Final = re.compile(r"part-\d{5,}-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}[.-]c\d{3,}\..+")
 _BATCH: Final = re.compile(r"(\d+)(\.compact)?")
-_MOST_NAMES_SHOWN: Final = 5
 
 _log = logging.getLogger("odradek.pipelines")
 
@@ -121,7 +120,13 @@ def _prepare(
         if disk.exists(f"{folder}/.{file}.crc"):
             disk.remove(f"{folder}/.{file}.crc")
     if removed:
-        _log.warning("%s: removed %d uncommitted files from %s: %s", name, len(removed), directory, _shown(removed))
+        _log.warning(
+            "%s: removed %d uncommitted files from %s: %s",
+            name,
+            len(removed),
+            directory,
+            first_names(file for _, file in removed),
+        )
     left = [found for found in new if found not in removed]
     if left:
         _log.warning(
@@ -129,7 +134,7 @@ def _prepare(
             name,
             len(left),
             directory,
-            _shown(left),
+            first_names(file for _, file in left),
         )
     kept = {file for _, file in unlisted} - {file for _, file in removed}
     if kept != claim.kept:
@@ -187,12 +192,6 @@ def _of_killed_attempt(
         return []
     began_at = disk.modified_at(offsets)
     return [(folder, file) for folder, file in files if disk.modified_at(f"{folder}/{file}") >= began_at]
-
-
-def _shown(files: Sequence[tuple[str, str]]) -> str:
-    shown = ", ".join(file for _, file in files[:_MOST_NAMES_SHOWN])
-    more = f" and {len(files) - _MOST_NAMES_SHOWN} more" if len(files) > _MOST_NAMES_SHOWN else ""
-    return shown + more
 
 
 def _own_id(disk: Disk, path: str) -> str | None:

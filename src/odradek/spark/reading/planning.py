@@ -19,7 +19,7 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from odradek.model import OdradekError, TopicPartition
+from odradek.model import OdradekError, TopicPartition, first_names
 
 Offsets = Mapping[TopicPartition, int]
 """The next offset to read, by partition."""
@@ -117,7 +117,7 @@ def plan_micro_batch(start: Offsets, end: Offsets, earliest: Offsets) -> Plan:
     ranges, losses = [], []
     gone = sorted(set(start) - set(end))
     if gone:
-        losses.append(f"{_names(gone)} {_is_or_are(gone)} gone, with all that was not yet read")
+        losses.append(f"{first_names(gone)} {_is_or_are(gone)} gone, with all that was not yet read")
     for partition in sorted(end):
         if partition not in earliest:
             losses.append(f"{partition} was deleted before offsets up to {end[partition]} were read")
@@ -231,9 +231,9 @@ def missing_partitions(given: Collection[TopicPartition], existing: Iterable[Top
     existing = set(existing)
     unnamed, unknown = sorted(existing - set(given)), sorted(set(given) - existing)
     if unnamed:
-        return f"every partition needs an entry, and {_names(unnamed)} {_is_or_are(unnamed, 'has', 'have')} none"
+        return f"every partition needs an entry, and {first_names(unnamed)} {_is_or_are(unnamed, 'has', 'have')} none"
     if unknown:
-        return f"{_names(unknown)} {_is_or_are(unknown)} not among the partitions that are read"
+        return f"{first_names(unknown)} {_is_or_are(unknown)} not among the partitions that are read"
     return None
 
 
@@ -278,9 +278,3 @@ def _cut(range_: OffsetRange, parts: int) -> list[OffsetRange]:
 
 def _is_or_are(partitions: Sequence[TopicPartition], one: str = "is", more: str = "are") -> str:
     return one if len(partitions) == 1 else more
-
-
-def _names(partitions: Sequence[TopicPartition]) -> str:
-    """Return the first five names and the number of others."""
-    shown = ", ".join(str(partition) for partition in partitions[:5])
-    return shown if len(partitions) <= 5 else f"{shown} and {len(partitions) - 5} more"

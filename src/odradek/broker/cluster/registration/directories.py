@@ -15,9 +15,9 @@ decision 14.
 """
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Set
+from collections.abc import Collection, Mapping, Set
 from functools import partial
-from typing import Final, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
 from msgspec.structs import replace
@@ -32,11 +32,10 @@ from odradek.metadata.node_fields import BrokenNodeError
 from odradek.metadata.nodes import BrokerDirectoriesNode, KnownDirectory
 from odradek.metadata.reading import BrokenNodes, read_topics
 from odradek.metadata.store import NodeExists, Store
-from odradek.model import StorageError, TopicPartition
+from odradek.model import StorageError, TopicPartition, first_names
 from odradek.runtime import Runtime
 
 _log = logging.getLogger("odradek.broker")
-_MOST_NAMED: Final = 10
 """Limit of partitions that an error names."""
 
 
@@ -144,14 +143,15 @@ def _refuse_old_logs(
     old = _logs_in(returned, logs)
     if duplicates := old & logs.duplicates:
         raise StorageError(
-            f"the data directory {_named(returned)} was replaced by another, which has {_some(duplicates)}, too; "
-            "leave it out of log.dirs, or remove the folders of these partitions from it"
+            f"the data directory {_named(returned)} was replaced by another, which has "
+            f"{first_names(sorted(duplicates))}, too; leave it out of log.dirs, or remove the folders of these "
+            "partitions from it"
         )
     doubtful = {each for each in old if each in own.alone or each.topic in own.broken_topics}
     if doubtful and missing:
         raise StorageError(
             f"the data directory {_named(returned)} is back after it was replaced, and {_named(missing)}, which may "
-            f"have newer records of {_some(doubtful)}, is missing, and no other replica is in sync; "
+            f"have newer records of {first_names(sorted(doubtful))}, is missing, and no other replica is in sync; "
             f"{_ways_out(broker_id, missing)}"
         )
 
@@ -190,18 +190,13 @@ def _missing_reason(
     alone = [*map(str, expected & own.alone), *(f"the unreadable topic {each}" for each in own.broken_topics)]
     return (
         f"the data directory {_named(missing)} is missing, and with it {len(expected)} logs, which are offline; no "
-        f"other replica is in sync of {_some(alone)}; {_ways_out(broker_id, missing)}"
+        f"other replica is in sync of {first_names(sorted(alone))}; {_ways_out(broker_id, missing)}"
     )
 
 
 def _ways_out(broker_id: int, directories: Collection[str]) -> str:
     forget = f"odradek metadata forget-directory --metadata URL --broker-id {broker_id} {' '.join(directories)}"
     return f"mount the disk and restart this broker; or, if it is lost for good, first run: {forget}"
-
-
-def _some(names: Iterable[object]) -> str:
-    every = sorted(map(str, names))
-    return ", ".join(every[:_MOST_NAMED]) + f" and {len(every) - _MOST_NAMED} more" * (len(every) > _MOST_NAMED)
 
 
 def _named(directories: Mapping[str, KnownDirectory]) -> str:

@@ -14,6 +14,7 @@ from odradek.metadata.image import BrokerImage
 from odradek.model import AuthenticationError, ErrorCode, KafkaError, TopicPartition, UnavailableError
 from odradek.protocol.api import ApiKey
 from odradek.runtime import Runtime
+from odradek.runtime.rate_limited_log import RateLimitedLog
 from odradek.wire.client_authentication import ClientSecurity
 from odradek.wire.client_connection import ClientConnection
 
@@ -44,6 +45,7 @@ class RequestSender:
         self._wakeup = asyncio.Event()
         self._wakeup.set()
         self._connection: ClientConnection | None = None
+        self._retry_log = RateLimitedLog(_log)
         name = f"commands to broker {broker.broker_id}"
         self._task = asyncio.get_running_loop().create_task(self._run(), name=name)
 
@@ -81,8 +83,9 @@ class RequestSender:
                 self._wakeup.set()
                 continue
             except (AuthenticationError, KafkaError, UnavailableError) as error:
-                level = logging.INFO if delay_s == _LONGEST_RETRY_S else logging.DEBUG
-                _log.log(level, "Broker %d is unreachable from the controller: %s", self.broker.broker_id, error)
+                if delay_s == _LONGEST_RETRY_S:
+                    text = "Broker %d is unreachable from the controller, which retries each second: %s"
+                    self._retry_log.log("unreachable", logging.WARNING, text, self.broker.broker_id, error)
             except Exception:
                 # Continue: repeating a request does no harm, but a broker must not stay without requests.
                 _log.exception("Failed to send a request to broker %d", self.broker.broker_id)

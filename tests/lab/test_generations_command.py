@@ -1,8 +1,10 @@
 """`odradek lab generations` (M4, M6, M7)."""
 
 import json
+import logging
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner, Result
 
 from odradek.cli import main
@@ -21,6 +23,14 @@ def test_each_generation_has_a_line() -> None:
     table = generations(*small).stdout.splitlines()
     assert table[0].split()[:3] == ["CHANGE", "MEMBERS", "GENERATION"]
     assert len(table) == 5
+
+
+def test_a_member_that_dies_leaves_no_errors_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    level = logging.getLogger("odradek").level
+    small = ("--members", "2", "--partitions", "4", "--change", "dies", "--generation", "range")
+    assert generations(*small).stderr == "one dies, 2 members, generation 2 range: done\n"
+    assert capsys.readouterr().err == ""
+    assert logging.getLogger("odradek").level == level
 
 
 def test_fewer_partitions_than_members_are_refused() -> None:

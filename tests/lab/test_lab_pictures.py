@@ -131,6 +131,25 @@ def test_every_text_of_a_picture_is_inside_it_and_covers_no_other(chart: Callabl
         assert covered == []
 
 
+def test_each_lane_has_its_label_also_beside_a_short_gap() -> None:
+    short = timeline(members=2, partitions=3, rebalances=1, is_wall_time=False)
+    (panel,) = timelines_chart("one joins", [short]).panels
+    with drawn(timelines_chart("one joins", [short])) as figure:
+        labels = [text.get_text() for text in figure.axes[0].texts]
+        gaps = [text for text in figure.axes[0].texts if text.get_color() == "#d00000"]
+    assert sorted(labels) == sorted(lane.label for row in panel.rows for lane in row.lanes for _ in lane.spans)
+    assert [text.get_text() for text in gaps] == ["0", "1", "2"]
+
+
+def test_each_box_has_its_label_and_the_picture_becomes_wider_for_it() -> None:
+    chart = transition(["t=320"], ["9"], Change(remove_members=("c0",)), "range")
+    with drawn(chart) as figure:
+        texts = [text for axes in figure.axes for text in axes.texts]
+        assert len(texts) == sum(len(row) for panel in chart.panels for row in panel.rows) == 640
+        assert min(text.get_fontsize() for text in texts) >= 5
+        assert figure.get_figwidth() > 10
+
+
 @pytest.mark.parametrize("file_format", ["svg", "png"])
 def test_the_same_result_gives_the_same_bytes(file_format: str) -> None:
     first = picture(assignment(["t=5"], ["2"]), file_format)

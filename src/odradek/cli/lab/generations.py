@@ -1,5 +1,6 @@
 """`odradek lab generations`: what a change of a group's membership costs in each generation, on a simulated cluster."""
 
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -74,14 +75,22 @@ def generations(
     kinds = [Change(_CHANGES[each]) for each in changes or _CHANGES]
     chosen = [each for each, name in zip(Generation, _GENERATIONS, strict=True) if not wanted or name in wanted]
 
+    sizes = tuple(dict.fromkeys(members))
+
     def show(cost: "Cost") -> None:
         if as_json:
             print_json(cost)
         else:
             click.echo(f"{cost.change}, {cost.members:,} members, generation {cost.generation}: done", err=True)
 
-    sizes = tuple(dict.fromkeys(members))
-    made = measure_all(kinds, members=sizes, partitions=partitions, generations=chosen, seed=seed, measured=show)
+    # Members that are cut off or removed log it, which is the simulation's subject, not a fault.
+    logger = logging.getLogger("odradek")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        made = measure_all(kinds, members=sizes, partitions=partitions, generations=chosen, seed=seed, measured=show)
+    finally:
+        logger.setLevel(level)
     write_picture(picture, lambda: costs_chart(made))
     title = made.timelines[0].title if len(made.timelines) == 1 else str(kinds[0])
     title += f": {members[0]:,} members, {partitions:,} partitions; gaps are red"

@@ -34,6 +34,10 @@ _ROW_INCHES: Final = 0.27
 _LANE_INCHES: Final = 0.15
 _LEAST_LENGTH: Final = 0.0015
 """The least drawn length, of an axis of length 1, so that a gap of 1 ms is visible."""
+_LETTER_LENGTH: Final = 0.011
+"""The length of a letter of a lane's label, of an axis of length 1."""
+_LEAST_POINTS: Final = 5.0
+"""The smallest letters in boxes; a picture becomes wider for them."""
 _MOST_TEXTS: Final = 12
 """Limit of the rebalances that are described below a timeline."""
 _TICKS_MS: Final = (100, 200, 500, 1_000, 2_000, 5_000, 10_000, 60_000, 10**12)
@@ -85,9 +89,9 @@ def _figure(chart: Chart) -> Figure:
     return figure
 
 
-def _new_figure(height_inches: float, chart: Chart) -> Figure:
+def _new_figure(height_inches: float, chart: Chart, width_inches: float = _WIDTH_INCHES) -> Figure:
     lines = len(textwrap.wrap(chart.title, 90)) + len(textwrap.wrap(chart.notice, _LINE_LENGTH))
-    return Figure(figsize=(_WIDTH_INCHES, height_inches + 0.2 * lines), layout="constrained")
+    return Figure(figsize=(width_inches, height_inches + 0.2 * lines), layout="constrained")
 
 
 def _named_rows(axes: Any, names: tuple[str, ...]) -> None:
@@ -104,19 +108,19 @@ def _short(name: str) -> str:
 
 
 def _blocks(chart: Blocks) -> Figure:
-    figure = _new_figure(1.1 + _ROW_INCHES * len(chart.names), chart)
     widest = max([1, *(len(row) for panel in chart.panels for row in panel.rows)])
-    every_axes = figure.subplots(1, len(chart.panels), sharey=True, squeeze=False)[0]
     longest = max([1, *(len(block.label) for panel in chart.panels for row in panel.rows for block in row)])
     inches = 0.8 * _WIDTH_INCHES / len(chart.panels) / widest
     size = min(8.5, 72 * 0.85 * inches / (0.65 * longest))
+    wider = max(1.0, _LEAST_POINTS / size)
+    figure = _new_figure(1.1 + _ROW_INCHES * len(chart.names), chart, _WIDTH_INCHES * wider)
+    every_axes = figure.subplots(1, len(chart.panels), sharey=True, squeeze=False)[0]
     for axes, panel in zip(every_axes, chart.panels, strict=True):
         for row, blocks in enumerate(panel.rows):
             for place, block in enumerate(blocks):
                 color = _COLORS[block.kind]
                 axes.add_patch(Rectangle((place + 0.03, row - 0.4), 0.94, 0.8, facecolor=color, edgecolor="none"))
-                if size >= 3.5:
-                    axes.text(place + 0.5, row, block.label, ha="center", va="center", fontsize=size)
+                axes.text(place + 0.5, row, block.label, ha="center", va="center", fontsize=size * wider)
         axes.set_xlim(0, max(widest, 8))
         axes.set_title(panel.title, loc="left")
         axes.set_xlabel("number of partitions")
@@ -230,26 +234,47 @@ def _lane_panel(axes: Any, panel: LanePanel, axis: Axis) -> None:
 
 
 def _lane_row(axes: Any, panel: LanePanel, row: LaneRow, top: float, height: float, axis: Axis) -> None:
-    """Draw a box for each span; a span until the timeline's end extends to the end of the axis."""
+    """Draw a box for each span; a span until the timeline's end extends to the end of the axis.
 
-    def box(from_ms: int, to_ms: int, at: float, part: float, kind: int, text: str, size: float) -> None:
+    A label that does not fit into its box is beside it, if the next box of its lane leaves room: to the right, or else
+    to the left. Only a lane that has its label elsewhere may have a box without one.
+    """
+
+    def ends(from_ms: int, to_ms: int) -> tuple[float, float]:
         left = axis.share(from_ms)
-        length = max((1.0 if to_ms == panel.timeline.end_ms else axis.share(to_ms)) - left, _LEAST_LENGTH)
-        color = _GAP if row.is_gap else _COLORS[kind % 7]
-        axes.add_patch(Rectangle((left, at), length, part, facecolor=color, linewidth=0))
-        if length > 0.011 * len(text):
-            letters = "white" if color in _DARK else "black"
-            axes.text(left + 0.003, at + part / 2, text, fontsize=size, va="center_baseline", color=letters)
+        right = 1.0 if to_ms == panel.timeline.end_ms else axis.share(to_ms)
+        return left, max(right, left + _LEAST_LENGTH)
 
+    def box(left: float, right: float, at: float, part: float, kind: int) -> str:
+        color = _GAP if row.is_gap else _COLORS[kind % 7]
+        axes.add_patch(Rectangle((left, at), right - left, part, facecolor=color, linewidth=0))
+        return "white" if color in _DARK else "black"
+
+    def label(text: str, at: float, middle: float, color: str, side: str = "left") -> None:
+        offset = 0.003 if side == "left" else -0.003
+        axes.text(at + offset, middle, text, fontsize=6.5, va="center_baseline", ha=side, color=color)
+
+    beside = _GAP if row.is_gap else "black"
     for number, lane in enumerate(row.lanes):
-        for from_ms, to_ms in lane.spans:
-            at = top + 0.05 + _LANE_INCHES * number
-            box(from_ms, to_ms, at, _LANE_INCHES - 0.015, lane.kind, lane.label, 6.5)
+        at, part = top + 0.05 + _LANE_INCHES * number, _LANE_INCHES - 0.015
+        needed, is_named = _LETTER_LENGTH * len(lane.label), False
+        places = [(-1.0, 0.0), *(ends(*span) for span in lane.spans), (1.0, 2.0)]
+        for (_, before), (left, right), (after, _) in zip(places, places[1:], places[2:], strict=False):
+            color = box(left, right, at, part, lane.kind)
+            fits = (right - left > needed, after - right > needed, left - before > needed)
+            if fits[0] or fits[1] or not (fits[2] or is_named):
+                label(lane.label, left if fits[0] else right, at + part / 2, color if fits[0] else beside)
+            elif fits[2]:
+                label(lane.label, left, at + part / 2, beside, "right")
+            is_named = is_named or any(fits)
     highest = max((count for _, count in row.steps), default=0)
     for (from_ms, count), (to_ms, _) in pairwise(row.steps):
         if count:
             part = (height - 0.06) * count / highest
-            box(from_ms, to_ms, top + height - part, part, 0, f"{count:,}", 6.5)
+            left, right = ends(from_ms, to_ms)
+            color = box(left, right, top + height - part, part, 0)
+            if right - left > _LETTER_LENGTH * len(f"{count:,}"):
+                label(f"{count:,}", left, top + height - part / 2, color)
 
 
 def _time_ticks(axes: Any, panel: LanePanel, axis: Axis) -> None:

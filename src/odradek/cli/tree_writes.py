@@ -34,7 +34,7 @@ _WRITABLE: Final[dict[str, Callable[[str, bytes], object]]] = {
     paths.PREFERRED_REPLICA_ELECTION: PreferredReplicaElectionNode.decode,
     paths.DELETE_TOPICS: DeleteTopicsNode.decode,
     f"{paths.DELETE_TOPICS}/[^/]+": lambda path, data: None,
-    f"{paths.CONFIG}/(topics|brokers|groups)/[^/]+": ConfigNode.decode,
+    f"{paths.CONFIG}/(topics|brokers|groups|users)/[^/]+": ConfigNode.decode,
     f"{paths.CONSUMERS}/[^/]+(/offsets(/[^/]+)?)?": lambda path, data: None,
     f"{paths.CONSUMERS}/[^/]+/offsets/[^/]+/[0-9]+": decode_integer,
 }

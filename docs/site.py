@@ -19,6 +19,7 @@ from odradek.cli import main
 from odradek.clients.consumer.settings import ConsumerSettings
 from odradek.clients.producer.settings import ProducerSettings
 from odradek.clients.settings import ClientSettings
+from odradek.clients.zookeeper_consumer.settings import ZookeeperConsumerSettings
 from odradek.config import DYNAMIC, BrokerConfig, Definition, GroupConfig, TopicConfig
 from odradek.config import broker as broker_keys
 from odradek.config.definition import definitions
@@ -37,6 +38,12 @@ API: Final = {
     "Shared values": "odradek.model",
 }
 """Heading of the Python API → the module whose `__all__` it describes."""
+CLIENTS: Final[dict[str, type[ClientSettings]]] = {
+    "All clients": ClientSettings,
+    "Producer": ProducerSettings,
+    "Consumer": ConsumerSettings,
+    "ZookeeperConsumer": ZookeeperConsumerSettings,
+}
 _FOLDERS: Final = {"README.md": "index.md", "CHANGELOG.md": "changes.md", "CONTRIBUTING.md": "contributing.md"}
 _BROKER_KEYS: Final = """
 In the file of `odradek serve --config`, or as `-o KEY=VALUE`. A dynamic key changes while brokers run:
@@ -198,7 +205,7 @@ def client_page() -> str:
         "# Client keys\n",
         "As keyword arguments with `_` for `.`, or in a properties file. Defaults are Kafka's.\n",
     ]
-    for title, cls in (("All clients", ClientSettings), ("Producer", ProducerSettings), ("Consumer", ConsumerSettings)):
+    for title, cls in CLIENTS.items():
         known = {name: key for name, key in definitions(cls).items() if cls is ClientSettings or name not in common}
         absent = [
             (f"`{name}`", why)
@@ -208,8 +215,11 @@ def client_page() -> str:
         parts += [
             f"## {title}\n",
             _keys(known, lambda key: ()),
-            f"### Not in Odradek: {title.lower()}\n",
-            table(["Kafka's key", "why, or what instead"], absent),
+            *(
+                [f"### Not in Odradek: {title}\n", table(["Kafka's key", "why, or what instead"], absent)]
+                if absent
+                else []
+            ),
         ]
     return "\n".join(parts)
 
@@ -294,7 +304,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
             text = re.sub(r"\]\(([A-Z]+\.md)", lambda link: f"]({_FOLDERS[link[1]]}", text)
         text = text.replace("](decisions)", "](decisions/index.md)")
         text = re.sub(r"\]\(\.\./([A-Z]+\.md)", lambda link: f"]({_FOLDERS[link[1]]}", text)
-        text = re.sub(r"\[([^]]+)\]\(\.\./((?:examples|tests|src)/[^)]+)\)", _named, text)
+        text = re.sub(r"\[([^]]+)\]\(\.\./((?![^)]*\.md)[^)]+)\)", _named, text)
         pieces[number] = re.sub(r"^((?![-|#>\s]|\d+\.).+)\n(?=- |\| |\d+\. )", r"\1\n\n", text, flags=re.MULTILINE)
     return "".join(pieces)
 

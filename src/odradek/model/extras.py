@@ -25,7 +25,7 @@ def packages_of(extra: str, purpose: str) -> Iterator[None]:
             raise
         raise ConfigurationError(
             f"{purpose} need {name or 'a package'}, which is not installed: {install_command(extra)}"
-        ) from error
+        ) from None
 
 
 __all__ = ["install_command", "packages_of"]

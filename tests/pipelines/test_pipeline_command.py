@@ -39,3 +39,14 @@ def test_two_files_with_one_pipeline_name_are_refused(tmp_path: Path) -> None:
     code, text = run("check", "--no-spark", str(tmp_path / "a.toml"), str(tmp_path / "b.toml"))
     assert code == 2
     assert "a.toml has the same name, mirror" in text
+
+
+def test_two_files_share_a_group_only_if_both_are_members_of_it(tmp_path: Path) -> None:
+    text = EXAMPLES["offline"].replace('consume_mode = "direct"', 'consume_mode = "group"')
+    (tmp_path / "a.toml").write_text(text)
+    other = text.replace('name = "archive"', 'name = "more"\ngroup = "archive"').replace("/archive", "/more")
+    for mode, status in (("group", 0), ("direct", 2)):
+        (tmp_path / "b.toml").write_text(other.replace('consume_mode = "group"', f'consume_mode = "{mode}"'))
+        code, printed = run("check", "--no-spark", str(tmp_path))
+        assert code == status, printed
+    assert "a.toml has the same group, archive" in printed

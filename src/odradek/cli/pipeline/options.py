@@ -123,14 +123,15 @@ def _debugged(*, enabled: bool) -> Iterator[None]:
 def load_files(paths: Sequence[Path]) -> list[PipelineFile]:
     """Return the pipelines of files, and of the sorted `*.toml` files of directories.
 
-    Raises `ConfigurationError` for an invalid file, and `click.UsageError` if two have the same name, group or
-    checkpoint.
+    Raises `ConfigurationError` for an invalid file, and `click.UsageError` if two have the same name, checkpoint, or
+    group, unless both are members of it.
     """
     files: list[PipelineFile] = []
     for path in (each for given in paths for each in _toml_files(given)):
         file = load_file(path)
         for other in files:
-            for what in ("name", "group", "checkpoint"):
+            share = None not in (file.pipeline.source.group, other.pipeline.source.group)
+            for what in ("name", "checkpoint") if share else ("name", "group", "checkpoint"):
                 if getattr(file.pipeline, what) == getattr(other.pipeline, what):
                     raise click.UsageError(
                         f"{path}: {other.path} has the same {what}, {getattr(file.pipeline, what)}; choose another one"

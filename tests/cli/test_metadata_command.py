@@ -150,3 +150,21 @@ def test_topics_that_the_tree_has_with_other_ids_are_refused(data: Path) -> None
     assert "another topic t" in adopt(data).output
     (data / "meta.properties").write_text("version=1\nnode.id=3\ncluster.id=another\n")
     assert "is of cluster another, and the metadata of cluster" in adopt(data).output
+
+
+@pytest.mark.parametrize(
+    "arguments", [("forget-directory", "abc", "--broker-id", "0"), ("accept-loss", "t-0", "--broker-id", "0")]
+)
+def test_a_tree_that_is_missing_is_named_in_full_and_not_created(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(main, ["metadata", *arguments, "--metadata", "sqlite:///x"])
+    assert (result.exit_code, result.stderr) == (1, f"odradek: there is no metadata database {tmp_path}/x\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_that_is_not_kafkas_leaves_no_tree_behind(tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, ["metadata", "adopt", str(tmp_path), "--metadata", f"sqlite:///{tmp_path}-x"])
+    assert "is not a data directory of a broker" in result.stderr
+    assert not Path(f"{tmp_path}-x").exists()

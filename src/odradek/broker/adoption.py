@@ -89,7 +89,7 @@ async def adopt(disk: Disk, directories: Sequence[str], store: Store, entropy: E
     Raise `StorageError`, before any topic is written, if the directories are in use, incomplete or not Kafka's, or if
     the tree belongs to another cluster or has a different topic of the same name.
     """
-    broker_id, cluster_id = _identity(disk, directories[0])
+    broker_id, cluster_id = identity(disk, directories[0])
     note = "odradek metadata adopt"
     locked = LogDirectories(disk, directories, broker_id=broker_id, entropy=entropy, cluster_id=cluster_id, note=note)
     locked.lock()
@@ -118,7 +118,8 @@ async def adopt(disk: Disk, directories: Sequence[str], store: Store, entropy: E
     return Adoption(broker_id=broker_id, topics=topics, unknown=unknown)
 
 
-def _identity(disk: Disk, directory: str) -> tuple[int, str]:
+def identity(disk: Disk, directory: str) -> tuple[int, str]:
+    """Return the ids of broker and cluster of a data directory. Raise `StorageError` if it is not one."""
     path = f"{directory}/{meta_properties.META_PROPERTIES}"
     try:
         found = meta_properties.decode_meta_properties(disk.read_file(path), path)

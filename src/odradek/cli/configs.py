@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 import click
 
 from odradek.cli import CommandGroup
+from odradek.cli.cluster_names import complete_groups, complete_topics
 from odradek.cli.common import admin, cluster_options, key_and_value, print_json, print_table, run, table_options
 from odradek.clients import Admin
 from odradek.clients.admin.descriptions import ConfigEntry, ConfigResource, ConfigResourceType, ConfigSource
@@ -23,8 +24,8 @@ def _resource_options(function: F) -> F:
         click.option("--all-brokers", is_flag=True, help="The defaults of all brokers."),
         click.option("--broker-logger", type=click.IntRange(min=0), metavar="ID", help="The log levels of a broker."),
         click.option("--broker", "-n", type=click.IntRange(min=0), metavar="ID", help="A broker."),
-        click.option("--group", "-g", metavar="ID", help="A consumer group."),
-        click.option("--topic", "-t", metavar="NAME", help="A topic."),
+        click.option("--group", "-g", metavar="ID", help="A consumer group.", shell_complete=complete_groups),
+        click.option("--topic", "-t", metavar="NAME", help="A topic.", shell_complete=complete_topics),
     ):
         function = option(function)
     return function

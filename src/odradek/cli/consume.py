@@ -7,6 +7,7 @@ from typing import Any, Final
 import click
 from msgspec import Struct
 
+from odradek.cli.cluster_names import complete_topics
 from odradek.cli.common import check_together, client_settings, cluster_options, progress, run
 from odradek.cli.consume_from_tree import TreeSelection, consume_from_tree, tree_selection_options, tree_settings
 from odradek.cli.formats import Formatter, formatter, json_formatter, unescape
@@ -57,7 +58,7 @@ Range:      FROM..TO, without the record at TO and with either end missing, or 5
 
 
 @click.command(name="consume", help=_HELP)
-@click.argument("topics", nargs=-1, metavar="TOPIC[:N,…]...")
+@click.argument("topics", nargs=-1, metavar="TOPIC[:N,…]...", shell_complete=complete_topics)
 @click.option("--group", "-g", metavar="GROUP", help="Read as a member of this group, and commit.")
 @click.option(
     "--partition",

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import click
 
-from odradek.broker.adoption import AdoptedTopic, Adoption, adopt
+from odradek.broker.adoption import AdoptedTopic, Adoption, adopt, identity
 from odradek.broker.cluster.registration.directories import accept_losses, forget_directories
 from odradek.cli import CommandGroup, tree_view, tree_writes
 from odradek.cli.common import json_line, json_option
@@ -74,7 +74,7 @@ def accept_loss(*, partitions: Sequence[str], metadata: str, broker_id: int) -> 
 
 async def _with_store(url: str, work: Callable[[Store], Awaitable[T]]) -> T:
     runtime = Runtime(clock=SystemClock(), entropy=system_entropy(), disk=SystemDisk(), network=SystemNetwork())
-    store = open_store(url, runtime)
+    store = open_store(url, runtime, must_exist=True)
     try:
         return await work(store)
     finally:
@@ -119,6 +119,7 @@ def _check_place(directories: Sequence[str], metadata: str) -> None:
 
 async def _adopt(directories: Sequence[str], url: str) -> Adoption:
     runtime = Runtime(clock=SystemClock(), entropy=system_entropy(), disk=SystemDisk(), network=SystemNetwork())
+    identity(runtime.disk, directories[0])  # before a new tree is created
     store = open_store(url, runtime)
     try:
         return await adopt(runtime.disk, directories, store, runtime.entropy)

@@ -9,6 +9,7 @@ from typing import Final
 
 import click
 
+from odradek.cli.cluster_names import complete_topics
 from odradek.cli.common import check_together, client_settings, cluster_options, key_and_value, progress, run
 from odradek.cli.formats import NewRecord, record_of_json, unescape
 from odradek.cli.partition_lists import topic_and_partitions
@@ -35,7 +36,7 @@ odradek consume a --json -e | odradek produce b --json
 
 
 @click.command(name="produce", help=_HELP)
-@click.argument("topic", metavar="TOPIC[:N]")
+@click.argument("topic", metavar="TOPIC[:N]", shell_complete=complete_topics)
 @click.argument("files", nargs=-1, metavar="[FILE]...", type=click.Path(exists=True, dir_okay=False))
 @click.option("--key", "-k", metavar="KEY", help="The key of every record.")
 @click.option("--key-delimiter", "-K", metavar="TEXT", help="Lines are keys and values with this text in between.")

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import click
 
 from odradek.cli import CommandGroup
+from odradek.cli.cluster_names import complete_topics, topics_of_names
 from odradek.cli.common import (
     admin,
     cluster_options,
@@ -99,15 +100,15 @@ def list_topics(*, internal: bool, as_json: bool, bootstrap_server: str | None, 
 
 
 @command.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete_topics)
 @table_options
 @cluster_options
 def describe(*, names: Sequence[str], as_json: bool, bootstrap_server: str | None, command_config: str | None) -> None:
-    """Show the partitions, replicas and configuration of topics."""
+    """Show the partitions, replicas and configuration of topics; a NAME may have wildcards, as 'orders-*'."""
 
     async def work() -> tuple[dict[str, TopicDescription], dict[ConfigResource, list[ConfigEntry]]]:
         async with admin(bootstrap_server, command_config) as cluster:
-            topics = await cluster.describe_topics(names)
+            topics = await cluster.describe_topics(await topics_of_names(cluster, names))
             return topics, await cluster.describe_configs(
                 ConfigResource(type=ConfigResourceType.TOPIC, name=name) for name in topics
             )
@@ -123,7 +124,7 @@ def describe(*, names: Sequence[str], as_json: bool, bootstrap_server: str | Non
 
 
 @command.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_topics)
 @click.option("--partitions", "-p", type=click.IntRange(min=1), help="The new number of partitions, larger than now.")
 @click.option("--config", "-c", "configs", multiple=True, metavar="KEY=VALUE", help="A topic setting; may be repeated.")
 @click.option(
@@ -163,7 +164,7 @@ def alter(
 
 
 @command.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete_topics)
 @click.option("--if-exists", is_flag=True, help="Succeed if a topic does not exist.")
 @click.option("--yes-internal", is_flag=True, help="Also delete internal topics: offsets and transactions are LOST.")
 @cluster_options
@@ -175,7 +176,7 @@ def delete(
     bootstrap_server: str | None,
     command_config: str | None,
 ) -> None:
-    """Delete topics and all their records."""
+    """Delete topics and all their records; a NAME may have wildcards, as 'orders-*'."""
     if not yes_internal and (internal := sorted(INTERNAL_TOPICS.intersection(names))):
         raise click.UsageError(
             f"{internal[0]} is internal: the committed offsets, transactions or history of all groups would be lost; "
@@ -184,7 +185,7 @@ def delete(
 
     async def work() -> None:
         async with admin(bootstrap_server, command_config) as cluster:
-            for name in names:
+            for name in await topics_of_names(cluster, names, may_be_none=if_exists):
                 try:
                     await cluster.delete_topics([name])
                 except KafkaError as error:

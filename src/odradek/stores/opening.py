@@ -1,5 +1,7 @@
 """Opens the metadata tree at a URL: in SQLite, ZooKeeper or memory."""
 
+import logging
+import os
 import sqlite3
 from typing import Final
 
@@ -11,6 +13,7 @@ from odradek.stores.sqlite import DEFAULT_SESSION_TIMEOUT_MS, SqliteStore
 from odradek.stores.sqlite_reader import SqliteReader
 from odradek.stores.sqlite_tree import SqliteTree
 
+_log = logging.getLogger("odradek.stores")
 READER_CONNECTION_TIMEOUT_MS: Final = 6_000
 """Shorter than a broker's, because a person waits for the command."""
 
@@ -21,17 +24,22 @@ def open_store(
     *,
     session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS,
     connection_timeout_ms: int | None = None,
+    must_exist: bool = False,
 ) -> Store:
     """Begin a session with the tree at `url`.
 
     `url` is `sqlite:///PATH` (four slashes: absolute), `zookeeper://HOST:PORT[,…]/CHROOT`, or `memory:`, a new tree. A
     session without contact keeps its ephemeral nodes for `session_timeout_ms`. A call waits `connection_timeout_ms`
     (None: the session time-out) for a ZooKeeper server. Raises `ConfigurationError` for another URL or without
-    kazoo, `StorageError` if the file is not a tree or cannot be opened.
+    kazoo, `StorageError` if the file is not a tree or cannot be opened, and, if it `must_exist`, without a file.
     """
     if url == "memory:":
         return MemoryStore(MemoryTree())
     if (path := _sqlite_path(url)) is not None:
+        if must_exist:
+            SqliteTree(path, reads_only=True).close()
+        if not url.startswith("sqlite:////"):
+            _log.info("%s is relative to the working directory: the tree is in %s", url, path)
         return SqliteStore(path, runtime, session_timeout_ms=session_timeout_ms)
     return _zookeeper_store(url, runtime, session_timeout_ms, connection_timeout_ms)
 
@@ -56,7 +64,9 @@ def open_reader(url: str, runtime: Runtime) -> Reader:
 
 
 def _sqlite_path(url: str) -> str | None:
-    return url.removeprefix("sqlite:///") or None if url.startswith("sqlite:///") else None
+    """Return the absolute path of the tree's file; None for another URL."""
+    path = url.removeprefix("sqlite:///") if url.startswith("sqlite:///") else ""
+    return os.path.abspath(path) if path else None
 
 
 def _zookeeper_store(

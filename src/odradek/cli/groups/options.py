@@ -7,6 +7,7 @@ from typing import Any
 import click
 from msgspec import Struct
 
+from odradek.cli.cluster_names import complete_groups, group_ids, matching
 from odradek.clients import Admin
 from odradek.model import OdradekError
 
@@ -18,14 +19,14 @@ class GroupSelection(Struct, frozen=True, kw_only=True):
     is_all: bool = False
 
     async def group_ids(self, client: Admin) -> list[str]:
-        """Return the ids, each once; those of all groups of the cluster for `--all-groups`."""
+        """Return the ids, each once, with those that match a wildcard; those of all groups for `--all-groups`."""
         if self.is_all:
-            return [group.group_id for group in await client.list_groups()]
-        return list(dict.fromkeys(self.names))
+            return await group_ids(client)
+        return await matching("group", self.names, lambda: group_ids(client))
 
 
 def groups_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Add `GROUP...`, `--group` and `--all-groups`; the command gets them as `selection`."""
+    """Add `GROUP...`, `--group` and `--all-groups`; the command gets them as `selection`. Names may have wildcards."""
 
     @wraps(function)
     def command(*, names: Sequence[str], groups: Sequence[str], all_groups: bool, **options: Any) -> None:
@@ -35,8 +36,16 @@ def groups_options(function: Callable[..., None]) -> Callable[..., None]:
 
     for option in (
         click.option("--all-groups", is_flag=True, help="All groups of the cluster."),
-        click.option("--group", "-g", "groups", multiple=True, metavar="GROUP", help="A group; may be repeated."),
-        click.argument("names", nargs=-1, metavar="[GROUP]..."),
+        click.option(
+            "--group",
+            "-g",
+            "groups",
+            multiple=True,
+            metavar="GROUP",
+            help="A group; may be repeated.",
+            shell_complete=complete_groups,
+        ),
+        click.argument("names", nargs=-1, metavar="[GROUP]...", shell_complete=complete_groups),
     ):
         command = option(command)
     return command
@@ -52,8 +61,10 @@ def group_option(function: Callable[..., None]) -> Callable[..., None]:
             raise click.UsageError("name one group, as an argument or with --group")
         function(group=named, **options)
 
-    command = click.option("--group", "-g", metavar="GROUP", help="The group, instead of the argument.")(command)
-    return click.argument("name", required=False, metavar="[GROUP]")(command)
+    command = click.option(
+        "--group", "-g", metavar="GROUP", help="The group, instead of the argument.", shell_complete=complete_groups
+    )(command)
+    return click.argument("name", required=False, metavar="[GROUP]", shell_complete=complete_groups)(command)
 
 
 def report(ctx: click.Context, errors: Mapping[str, OdradekError]) -> None:

@@ -6,6 +6,7 @@ from typing import IO
 import click
 
 from odradek.cli import CommandGroup
+from odradek.cli.cluster_names import complete_topics
 from odradek.cli.common import admin, cluster_options, print_json, print_table, run, table_options
 from odradek.cli.partition_lists import ids, partitions_of_topics, read_partitions
 from odradek.cli.partitions.producers import abort_transaction, producers
@@ -29,7 +30,7 @@ for _other in (abort_transaction, delete_records, offsets, producers, reassign):
 
 
 @command.command()
-@click.argument("topics", nargs=-1, metavar="[TOPIC[:N,…]]...")
+@click.argument("topics", nargs=-1, metavar="[TOPIC[:N,…]]...", shell_complete=complete_topics)
 @click.option("--under-replicated", is_flag=True, help="Only partitions with replicas that are not in sync.")
 @click.option("--unavailable", is_flag=True, help="Only partitions without a leader.")
 @click.option("--reassigning", is_flag=True, help="Only partitions that are being reassigned.")

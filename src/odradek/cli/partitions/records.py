@@ -6,6 +6,7 @@ from typing import IO, Final
 
 import click
 
+from odradek.cli.cluster_names import complete_topics
 from odradek.cli.common import admin, cluster_options, print_json, print_table, run, table_options
 from odradek.cli.offset_specs import time_ms
 from odradek.cli.partition_lists import partitions_of_topics
@@ -30,7 +31,7 @@ def _when(text: str) -> int:
 
 
 @click.command()
-@click.argument("topics", nargs=-1, required=True, metavar="TOPIC[:N,…]...")
+@click.argument("topics", nargs=-1, required=True, metavar="TOPIC[:N,…]...", shell_complete=complete_topics)
 @click.option(
     "--at",
     "when",
@@ -70,7 +71,7 @@ def offsets(
 
 
 @click.command(name="delete-records")
-@click.argument("topics", nargs=-1, metavar="[TOPIC[:N,…]]...")
+@click.argument("topics", nargs=-1, metavar="[TOPIC[:N,…]]...", shell_complete=complete_topics)
 @click.option("--before", type=click.IntRange(min=0), metavar="OFFSET", help="Delete the records before this offset.")
 @click.option("--all", "is_all", is_flag=True, help="Delete all records.")
 @click.option("--file", "-f", type=click.File("rb"), help="Offsets in the JSON of kafka-delete-records; - is stdin.")

@@ -117,6 +117,8 @@ def test_an_error_is_one_line_that_names_its_cause(shell: Any, arguments: list[s
         ["produce", "t", "--json", "--keep-partitions", "-p", "0"],
         ["produce", "t", "--lines"],
         ["produce", "t:0,1"],
+        ["produce", "t", "-X", "linger.ms=1", "-X", "linger.ms=2"],
+        ["topics", "create", "t", "-c", "retention.ms=1", "-c", "retention.ms=2"],
         ["produce", "t", "-H", "novalue"],
         ["produce", "t", "-D", ""],
         ["topics", "create", "t", "--partitions", "0"],
@@ -175,6 +177,10 @@ def test_consume_starts_at_the_given_offset(shell: Any, topic: Callable[..., str
     assert shell.run("consume", name, "-o", "@PT1H..end").split() == [str(number) for number in range(100)]
     assert shell.run("consume", name, "-o", "40..@0") == ""
     assert f"no offset 500 yet: {name}-0 ends at 100" in shell.run("consume", name, "-o", "500", "-e", code=1)
+    two = topic(2)
+    for number in ("0", "1"):
+        shell.run("produce", f"{two}:{number}", stdin=f"{number}\n".encode())
+    assert sorted(shell.run("consume", f"{two}:0", f"{two}:1", "-o", "..end").split()) == ["0", "1"]
     assert "no partition 9, only 1" in shell.run("consume", name, "-p", "9", "-e", code=2)
 
 
@@ -274,6 +280,14 @@ def test_a_closed_pipe_ends_a_view_of_a_group_silently(shell: Any, topic: Callab
     assert process.wait(60) == 141
     assert process.stderr is not None
     assert process.stderr.read() == b""
+
+
+def test_an_input_without_records_writes_nothing(shell: Any, topic: Callable[..., str]) -> None:
+    name = topic()
+    with open(os.devnull, "rb") as nothing:
+        process = shell.start("produce", name, stdin=nothing)
+        assert (process.communicate(timeout=60), process.returncode) == ((b"", b""), 0)
+    assert shell.run("consume", name, "-o", "..end") == ""
 
 
 def test_lines_from_a_pipe_are_sent_as_they_arrive(shell: Any, topic: Callable[..., str]) -> None:

@@ -27,6 +27,7 @@ DAY_MS = 86_400_000
         ("1970-01-01T23:00:00-0100", DAY_MS),
         ("1970-01-02", DAY_MS),
         ("86400000", DAY_MS),
+        ("@1970-01-02", DAY_MS),
     ],
 )
 def test_a_time_without_a_zone_is_utc(text: str, expected: int) -> None:

@@ -8,7 +8,7 @@ import json
 import logging
 import sys
 import uuid
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
@@ -103,7 +103,7 @@ def client_settings(
     except ConfigurationError as error:
         raise ConfigurationError(f"{place}: {error}") from None
     found |= settings_of_properties(_read(command_config), *every)
-    found |= settings_of_properties(dict(map(key_and_value, properties)), cls)
+    found |= settings_of_properties(settings_of(properties), cls)
     if bootstrap_server is not None:
         found["bootstrap_servers"] = bootstrap_server
     return _limits(found, is_admin=cls is ClientSettings) | found
@@ -143,6 +143,15 @@ def key_and_value(text: str) -> tuple[str, str]:
     if not equals or not key.strip():
         raise click.BadParameter(f"{text!r} is not KEY=VALUE")
     return key.strip(), value
+
+
+def settings_of(texts: Iterable[str]) -> dict[str, str]:
+    """Return `KEY=VALUE` texts as a dict. Raises `click.BadParameter`, also for a key with two values."""
+    found: dict[str, str] = {}
+    for key, value in map(key_and_value, texts):
+        if found.setdefault(key, value) != value:
+            raise click.BadParameter(f"{key} is set twice, to {found[key]!r} and to {value!r}")
+    return found
 
 
 def check_together(*pairs: tuple[str, object, str, object]) -> None:

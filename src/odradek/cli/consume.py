@@ -180,7 +180,9 @@ def _topics(texts: Sequence[str], partitions: Sequence[int]) -> dict[str, tuple[
         validate_topic_name(topic)
         if numbers is not None and partitions:
             raise click.UsageError(f"{topic}:{numbers[0]} and --partition: name the partitions in one way")
-        found[topic] = numbers or tuple(dict.fromkeys(partitions)) or None
+        wanted = numbers or tuple(partitions) or None
+        before = found.get(topic, ())
+        found[topic] = None if wanted is None or before is None else tuple(dict.fromkeys((*before, *wanted)))
     return found
 
 

@@ -30,7 +30,8 @@ _LINE: Final = "each line is TOPIC,PARTITION,OFFSET or GROUP,TOPIC,PARTITION,OFF
 
 
 def time_ms(text: str) -> int:
-    """Parse a TIME to ms since 1970, as an option's `type`. Raises `click.BadParameter`."""
+    """Parse TIME or @TIME to ms since 1970, as an option's `type`. Raises `click.BadParameter`."""
+    text = text.removeprefix("@")
     if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS:
         return int(text)
     if text[:1] in {"P", "p"}:
@@ -71,7 +72,7 @@ def position(text: str) -> Position:
     if text in {"end", "latest"}:
         return END
     if text.startswith("@"):
-        return Position("time", time_ms(text[1:]))
+        return Position("time", time_ms(text))
     if _is_number(text.removeprefix("-"), 2**63):
         return Position("last", int(text[1:])) if text.startswith("-") else Position("offset", int(text))
     raise click.BadParameter(f"{text!r} is not beginning, end, an offset, -N for the last N, or @TIME")

@@ -36,7 +36,9 @@ async def until_terminated(work: Coroutine[Any, Any, T]) -> T:
 async def chunks_of_stdin(chunk_bytes: int) -> AsyncIterator[bytes]:
     """Yield chunks of standard input as they arrive, without blocking the loop on a terminal or a pipe."""
     descriptor = sys.stdin.fileno()
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+    mode = os.fstat(descriptor).st_mode
+    # A loop can't wait for a file or for /dev/null: uvloop ends the process.
+    if stat.S_ISREG(mode) or (stat.S_ISCHR(mode) and not os.isatty(descriptor)):
         while chunk := os.read(descriptor, chunk_bytes):
             yield chunk
         return

@@ -13,6 +13,7 @@ from odradek.cli.common import (
     print_json,
     print_table,
     run,
+    settings_of,
     table_options,
 )
 from odradek.cli.configs import check_keys
@@ -57,7 +58,7 @@ def create(
 ) -> None:
     """Create the topic NAME."""
     validate_topic_name(name)
-    settings = dict(map(key_and_value, configs))
+    settings = settings_of(configs)
 
     async def work() -> None:
         async with admin(bootstrap_server, command_config) as cluster:

@@ -27,7 +27,7 @@ _NAMES: Final = {
 
 def _when(text: str) -> int:
     """Parse a name of `_NAMES` or a time, as an option's `type`. Raises `click.BadParameter`."""
-    return _NAMES[text] if text in _NAMES else time_ms(text.removeprefix("@"))
+    return _NAMES[text] if text in _NAMES else time_ms(text)
 
 
 @click.command()

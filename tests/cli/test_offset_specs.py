@@ -12,6 +12,7 @@ import pytest
 from odradek.cli import offset_specs
 from odradek.cli.groups.reset import Goal, PartitionOffsets, _execute, _Reset, new_offset
 from odradek.cli.offset_specs import BEGINNING, END, Position, duration_ms, offset_range, read_plan, time_ms
+from odradek.cli.partition_lists import topic_and_partitions
 from odradek.model import ConfigurationError, ErrorCode, KafkaError, OdradekError, UnavailableError
 
 DAY_MS = 86_400_000
@@ -80,6 +81,20 @@ def test_a_range_has_two_positions_of_one_notation(text: str, expected: tuple[Po
 def test_other_ranges_are_refused(text: str) -> None:
     with pytest.raises(click.BadParameter):
         offset_range(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("t", ("t", None)), ("t:3", ("t", (3,))), ("t:0,4-6, 2", ("t", (0, 4, 5, 6, 2))), ("t:5-5", ("t", (5,)))],
+)
+def test_partitions_are_numbers_and_ranges(text: str, expected: tuple[str, tuple[int, ...] | None]) -> None:
+    assert topic_and_partitions(text) == expected
+
+
+@pytest.mark.parametrize("text", ["t:", "t:x", "t:1,", "t:3-1", "t:-1", "t:0-999999999", "t:1-2-3", "t:9999999999"])
+def test_other_partitions_are_refused(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="is not TOPIC or TOPIC:N"):
+        topic_and_partitions(text)
 
 
 @pytest.mark.parametrize("text", ["", "P", "PT", "P1DT", "1h", "P1M", "P-1D", "PT1H1D", "P1D "])

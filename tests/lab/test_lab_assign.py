@@ -150,6 +150,7 @@ def test_a_long_list_of_partitions_is_cut_and_says_by_how_many() -> None:
         (("-t", "t=4", "-m", "c0=u"), "member c0 subscribes to the topic u, which does not exist: the topics are t"),
         (("-t", "t=4", "-m", "2", "-s", "stiky"), "unknown assignor 'stiky' (did you mean sticky?): use one of range"),
         (("-t", "t", "-m", "2"), "'t' is not a topic: write TOPIC=PARTITIONS"),
+        (("-t", "t=5", "-t", "t=6", "-m", "2"), "topic t has 5 partitions and 6: name it once"),
         (("-t", "t=x", "-m", "2"), "'x' is not a number of partitions"),
         (("-t", "t=0", "-m", "2"), "topic t has 0 partitions"),
         (("-t", "a/b=1", "-m", "2"), "a topic's name has only ASCII letters"),

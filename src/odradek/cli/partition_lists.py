@@ -1,9 +1,10 @@
 """Parsing of partitions and broker ids in options, and in the JSON files of Kafka's tools."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import IO, Any
+from typing import IO, Any, Final
 
 import click
 
@@ -12,6 +13,9 @@ from odradek.metadata.node_fields import BrokenNodeError
 from odradek.metadata.nodes import PreferredReplicaElectionNode, ReassignPartitionsNode
 from odradek.model import ConfigurationError, ErrorCode, KafkaError, TopicPartition
 
+_NUMBERS: Final = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
+_MOST_PARTITIONS: Final = 1_000_000
+"""Limit of the partitions in one range."""
 Assignment = Mapping[TopicPartition, tuple[int, ...]]
 
 
@@ -84,14 +88,17 @@ async def partitions_of(client: Admin, topics: Sequence[str], numbers: Sequence[
 
 
 def topic_and_partitions(text: str) -> tuple[str, tuple[int, ...] | None]:
-    """Parse `TOPIC` or `TOPIC:N,N,…`, as an option's value; None means all partitions. Raises `click.BadParameter`."""
+    """Parse `TOPIC` or `TOPIC:N,N-N,…`, as an option's value; None means all. Raises `click.BadParameter`."""
     topic, colon, numbers = text.partition(":")
     if not colon:
         return topic, None
-    parts = [part.strip() for part in numbers.split(",")]
-    if not all(part.isascii() and part.isdigit() and int(part) < 2**31 for part in parts):
-        raise click.BadParameter(f"{text!r} is not TOPIC or TOPIC:N,N,…")
-    return topic, tuple(map(int, parts))
+    found: list[int] = []
+    for part in numbers.split(","):
+        match = _NUMBERS.fullmatch(part.strip())
+        if match is None or not 0 <= (last := int(match[2] or match[1])) - int(match[1]) < _MOST_PARTITIONS:
+            raise click.BadParameter(f"{text!r} is not TOPIC or TOPIC:N,N-N,…, such as t:0,4-7")
+        found += range(int(match[1]), last + 1)
+    return topic, tuple(found)
 
 
 async def partitions_of_topics(

@@ -39,7 +39,11 @@ def case_of_texts(
     A number N among `members` stands for N members c0, c1, …; texts of `racks` and `threads` without `=` are for all
     members.
     """
-    counts = dict(base.topics if base else {}) | dict(map(topic_and_count, topics))
+    named: dict[str, int] = {}
+    for topic, count in map(topic_and_count, topics):
+        if named.setdefault(topic, count) != count:
+            raise LabError(f"topic {topic} has {named[topic]} partitions and {count}: name it once")
+    counts = dict(base.topics if base else {}) | named
     every = tuple(sorted(counts))
     made = dict(base.members if base else {})
     for text in members:

@@ -164,7 +164,64 @@ def test_a_session_that_is_not_renewed_is_closed(seed: int) -> None:
         await asyncio.sleep(9)
         assert await topics_of(connection) == []
         await asyncio.sleep(2)
+        await connection.request(ApiKey.SASL_HANDSHAKE, {"mechanism": "PLAIN"})
+        await connection.request(ApiKey.SASL_AUTHENTICATE, {"auth_bytes": b"\0alice\0secret"})
+        assert await topics_of(connection) == [], "as in Kafka, an idle session may be renewed late"
+        await asyncio.sleep(11)
+        with pytest.raises(UnavailableError):
+            await topics_of(connection)
+
+    play(seed, scene)
+
+
+@pytest.mark.parametrize("has_begun", [False, True])
+def test_a_client_that_does_not_authenticate_is_closed(seed: int, *, has_begun: bool) -> None:
+    async def scene(world: World) -> None:
+        await start(world)
+        connection = await connect(world, None)
+        if has_begun:
+            await asyncio.sleep(25)
+            await connection.request(ApiKey.SASL_HANDSHAKE, {"mechanism": "PLAIN"})
+        await asyncio.sleep(31)
         assert connection.closed
+        assert not world.broker.server.sessions
+
+    play(seed, scene)
+
+
+def test_a_mechanism_that_is_not_enabled_ends_the_connection(seed: int) -> None:
+    async def scene(world: World) -> None:
+        await start(world)
+        connection = await connect(world, None)
+        answer = await connection.request(ApiKey.SASL_HANDSHAKE, {"mechanism": "GSSAPI"})
+        assert answer.error_code is ErrorCode.unsupported_sasl_mechanism
+        await asyncio.sleep(1)
+        assert connection.closed
+
+    play(seed, scene)
+
+
+@pytest.mark.parametrize("ends_by", ["handshake", "wrong password", "expiry"])
+def test_a_produce_like_the_last_one_is_refused_while_its_session_has_ended(seed: int, ends_by: str) -> None:
+    async def scene(world: World) -> None:
+        await start(world, connections_max_reauth_ms="10000")
+        client = await world.client()
+        await client.ask(ApiKey.SASL_HANDSHAKE, {"mechanism": "PLAIN"}, 1)
+        await client.ask(ApiKey.SASL_AUTHENTICATE, {"auth_bytes": b"\0alice\0secret"}, 1)
+        await client.create_topic("t")
+        for _ in range(2):
+            assert (await client.produce("t", world.batch(b"a"))).error_code == 0
+        if ends_by == "expiry":
+            await asyncio.sleep(11)
+        else:
+            await client.ask(ApiKey.SASL_HANDSHAKE, {"mechanism": "PLAIN"}, 1)
+        if ends_by == "wrong password":
+            client.send(ApiKey.SASL_AUTHENTICATE, {"auth_bytes": b"\0alice\0no"}, 1)
+        for _ in range(3):
+            client.send_produce("t", world.batch(b"a"))
+        while await client.receive() is not None:
+            pass
+        assert world.broker.partitions.leader_or_none("t", 0).log.log_end_offset == 2
 
     play(seed, scene)
 

@@ -28,6 +28,7 @@ def test_a_listeners_own_keys_win() -> None:
     assert internal.security.ssl_keystore_location == "/etc/kafka/broker.pem"
     assert external.security.sasl_enabled_mechanisms == ("SCRAM-SHA-512", "PLAIN")
     assert dict(external.logins) == {"PLAIN": "x.PlainLoginModule required user_alice=a;"}
+    assert "LoginModule" not in f"{config!r} {external!r}", "passwords are not shown"
     assert (external.authenticates, internal.authenticates) == (True, False)
     assert not external.asks_for_certificate, "with SASL the broker's own ssl.client.auth does not hold (KIP-684)"
     assert inter_broker_listener(config) == "INTERNAL"

@@ -52,6 +52,16 @@ def test_scram_sends_the_messages_of_rfc_7677() -> None:
     assert server.user == "user"
 
 
+def test_a_token_of_many_fields_is_refused_before_it_is_parsed() -> None:
+    names = ",".join(f"{number}=" for number in range(100_000))
+    with pytest.raises(AuthenticationError, match="invalid token"):
+        scram_server().step(f"n,,n=user,r=x,{names}".encode())
+
+
+def test_a_credential_does_not_show_its_keys() -> None:
+    assert repr(CREDENTIAL) == "ScramCredential(iterations=4096)"
+
+
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_names_and_passwords_of_any_characters_are_authenticated(mechanism: str) -> None:
     user, password = "a,b=c=2C€", 'p"\\;=,€'

@@ -9,7 +9,7 @@ import pytest
 import trustme
 
 from odradek.model import AuthenticationError, ConfigurationError
-from odradek.runtime import system_runtime
+from odradek.runtime import listening, system_runtime
 from odradek.runtime.tls import ServerTls, TlsSettings, client_context, server_context
 from odradek.wire.client_authentication import ClientSecurity
 from odradek.wire.client_connection import ClientConnection, open_connection
@@ -135,6 +135,33 @@ def test_a_file_with_a_new_certificate_is_used_by_the_next_connection(tmp_path: 
     os.utime(path, ns=(2, 2))
     now_s[0] = 4.0
     assert tls.context() is second
+
+
+def test_silent_clients_do_not_keep_others_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listening, "_MOST_HANDSHAKES", 3)
+    monkeypatch.setattr(listening, "_SHORT_HANDSHAKE_S", 0.0)
+
+    async def scene() -> None:
+        runtime = system_runtime()
+        tls = ServerTls(TlsSettings(**split(pem("127.0.0.1"))), lambda: 0.0, client_auth="none")
+        listener = await runtime.network.listen(Echo, "127.0.0.1", 0, tls=tls.context)
+        silent = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(5)]
+        _, connection = await runtime.network.connect(
+            Echo, "127.0.0.1", listener.port, tls=client_context(TlsSettings(trusted=TRUSTED), check_name=True)
+        )
+        async with asyncio.timeout(5):
+            assert await silent[0][0].read() == b"", "the oldest one is closed"
+        connection.transport.close()
+        for _, writer in silent:
+            writer.close()
+        listener.close()
+
+    asyncio.run(scene())
+
+
+def test_settings_do_not_show_keys_and_passwords() -> None:
+    secret = TlsSettings(own_key="SECRET", own_password="SECRET", key_password="SECRET", trusted_password="SECRET")
+    assert "SECRET" not in repr(secret)
 
 
 KEY, CHAIN = split(pem("a")).values()

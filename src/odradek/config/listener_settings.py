@@ -29,6 +29,9 @@ class ListenerSettings(Struct, frozen=True, kw_only=True):
     asks_for_certificate: bool
     """Whether `ssl.client.auth` holds. With SASL the broker's own key does not, only the listener's (KIP-684)."""
 
+    def __repr__(self) -> str:
+        return f"ListenerSettings(name={self.name!r}, protocol={self.protocol.value}, logins={sorted(self.logins)})"
+
     @property
     def authenticates(self) -> bool:
         """Whether no client is anonymous."""

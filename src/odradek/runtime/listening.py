@@ -4,7 +4,8 @@ If memory runs out while uvloop's own server opens a connection, libuv never acc
 logs a traceback for each connection while the process has no descriptor. Here a connection that cannot be opened is
 closed, and the listener goes on.
 
-A client whose TLS handshake fails, or takes longer than ten seconds, is closed with a log line.
+A client whose TLS handshake fails, or takes longer than ten seconds, is closed with a log line. If many clients are in
+their handshakes, the oldest ones are closed after a second, so that silent clients cannot keep others out.
 """
 
 import asyncio
@@ -26,8 +27,11 @@ _PAUSE_S: Final = 0.5
 _QUIET_S: Final = 60.0
 """The shortest time between two log lines about shortages."""
 _HANDSHAKE_S: Final = 10.0
-_MOST_HANDSHAKES: Final = 256
+"""Limit of a TLS handshake, and of the end of a TLS connection."""
+_MOST_HANDSHAKES: Final = 512
 """Limit of TLS handshakes at once: more connections wait in the kernel's queue."""
+_SHORT_HANDSHAKE_S: Final = 1.0
+"""The time that a handshake has while others wait for it."""
 _SHORTAGES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _log = logging.getLogger("odradek.runtime")
 
@@ -50,7 +54,8 @@ class SystemListener:
         self._tls = tls
         self._loop = asyncio.get_running_loop()
         self._resuming: asyncio.TimerHandle | None = None
-        self._opening: set[asyncio.Task[object]] = set()
+        self._opening: dict[asyncio.Task[object], float] = {}  # with the time at which it began; the oldest first
+        self._is_full = False
         self._quiet_until_s = 0.0
         self._rate_limited_log = RateLimitedLog(_log)
         self._resume()
@@ -73,7 +78,8 @@ class SystemListener:
     def _accept(self, listening: socket.socket) -> None:
         try:
             for _ in range(_MOST_PER_TURN):
-                if self._tls is not None and len(self._opening) >= _MOST_HANDSHAKES:
+                if self._tls is not None and not self._may_shake_hands():
+                    self._is_full = True
                     self._pause_accepting()
                     return
                 accepted, _address = listening.accept()
@@ -88,25 +94,44 @@ class SystemListener:
         except MemoryError as error:
             self._wait(error)
 
+    def _may_shake_hands(self) -> bool:
+        """Return whether one more TLS handshake may begin; at the limit, end the oldest one if it is slow."""
+        if len(self._opening) < _MOST_HANDSHAKES:
+            return True
+        oldest, began_s = next(iter(self._opening.items()))
+        if self._loop.time() - began_s < _SHORT_HANDSHAKE_S:
+            return False
+        del self._opening[oldest]
+        oldest.cancel()
+        return True
+
     def _open(self, accepted: socket.socket) -> None:
         """Open a connection on an accepted socket; close the socket if that fails."""
         try:
             protocol, inode = self._factory(), os.fstat(accepted.fileno()).st_ino
             context = None if self._tls is None else self._tls()
-            handshake_s = None if context is None else _HANDSHAKE_S
+            limit_s = None if context is None else _HANDSHAKE_S
             opening = self._loop.create_task(
                 self._loop.connect_accepted_socket(
-                    lambda: protocol, accepted, ssl=context, ssl_handshake_timeout=handshake_s
+                    lambda: protocol,
+                    accepted,
+                    ssl=context,
+                    ssl_handshake_timeout=limit_s,
+                    ssl_shutdown_timeout=limit_s,
                 )
             )
-            self._opening.add(opening)
+            self._opening[opening] = self._loop.time()
             opening.add_done_callback(lambda task: self._opened(task, accepted, inode))
         except BaseException:
             accepted.close()
             raise
 
     def _opened(self, opening: asyncio.Task[object], accepted: socket.socket, inode: int) -> None:
-        self._opening.discard(opening)
+        self._opening.pop(opening, None)
+        if self._is_full and self._resuming is not None:
+            self._is_full = False
+            self._resuming.cancel()
+            self._resume()
         error = None if opening.cancelled() else opening.exception()
         if error is None and not opening.cancelled():
             return

@@ -41,6 +41,9 @@ class TlsSettings(Struct, frozen=True, kw_only=True):
     key_password: str | None = None
     versions: Sequence[str] = ("TLSv1.2", "TLSv1.3")
 
+    def __repr__(self) -> str:
+        return f"TlsSettings(files={self.files}, versions={self.versions})"
+
     @property
     def files(self) -> list[str]:
         """The files that a context is made of."""
@@ -69,6 +72,7 @@ def server_context(settings: TlsSettings, *, client_auth: str) -> ssl.SSLContext
     context = _context(ssl.PROTOCOL_TLS_SERVER, settings)
     modes = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
     context.verify_mode = modes[client_auth]
+    context.options |= ssl.OP_NO_RENEGOTIATION
     return context
 
 
@@ -101,7 +105,7 @@ class ServerTls:
         files = ", ".join(self._settings.files)
         try:
             self._context = server_context(self._settings, client_auth=self._client_auth)
-        except ConfigurationError as error:
+        except (ConfigurationError, OSError) as error:
             _log.warning("New connections still get the old certificate, as the new one cannot be used: %s", error)
         else:
             _log.info("New connections get the new certificate of %s", files)

@@ -1,11 +1,13 @@
 """The SASL exchange of one connection, and the end of its session.
 
 ```
-HANDSHAKE       SaslHandshake ─▶ EXCHANGE          only ApiVersions is served, too
+HANDSHAKE       SaslHandshake ─▶ EXCHANGE or, for a mechanism that is not enabled, FAILED; ApiVersions is served, too
 EXCHANGE        SaslAuthenticate ─▶ EXCHANGE, AUTHENTICATED or, for a refused client, FAILED
 AUTHENTICATED   every request is served; SaslHandshake ─▶ EXCHANGE (KIP-368): the principal must stay the same
+EXPIRED         the session has ended: SaslHandshake ─▶ EXCHANGE, as Kafka lets an idle client renew it late
 FAILED          the connection is about to be closed, and nothing is served
 ```
+A connection that is in HANDSHAKE or EXCHANGE for 30 seconds is closed.
 """
 
 import asyncio
@@ -23,6 +25,9 @@ NewSaslServer = Callable[[], SaslServer]
 
 AUTHENTICATION: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 """The APIs of authentication."""
+_LOGIN_S: Final = 30.0
+"""Limit of an authentication. Java's clients give up after as long (`socket.connection.setup.timeout.max.ms`)."""
+_TOO_SLOW: Final = f"the client did not authenticate within {_LOGIN_S:.0f} s"
 
 
 class State(Enum):
@@ -31,14 +36,15 @@ class State(Enum):
     HANDSHAKE = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE})
     EXCHANGE = frozenset({ApiKey.SASL_AUTHENTICATE})
     AUTHENTICATED = None
+    EXPIRED = frozenset({ApiKey.SASL_HANDSHAKE})
     FAILED = frozenset[ApiKey]()
 
 
 class SessionAuthentication:
     """The exchange of one connection. `servers` make the server's side of each enabled mechanism.
 
-    `max_session_ms` is `connections.max.reauth.ms`, 0 for no limit. `expire` is called when the session ends before the
-    client has renewed it.
+    `max_session_ms` is `connections.max.reauth.ms`, 0 for no limit. `suspend` is called when a session ends or its
+    renewal begins, `close` with the reason when an authentication takes too long.
     """
 
     def __init__(
@@ -47,16 +53,18 @@ class SessionAuthentication:
         clock: Clock,
         *,
         max_session_ms: int,
-        expire: Callable[[], object],
+        suspend: Callable[[], object],
+        close: Callable[[str], object],
     ) -> None:
         self.state = State.HANDSHAKE
         self.user = ""
         self._servers = servers
         self._clock = clock
         self._max_session_ms = max_session_ms
-        self._expire = expire
+        self._suspend = suspend
+        self._close = close
         self._exchange: SaslServer | None = None
-        self._expiry: asyncio.TimerHandle | None = None
+        self._timer = asyncio.get_running_loop().call_later(_LOGIN_S, close, _TOO_SLOW)
 
     def serves(self, api_key: int) -> bool:
         """Return whether requests of this API are served now."""
@@ -73,11 +81,18 @@ class SessionAuthentication:
         return list(self._servers)
 
     def handshake(self, mechanism: str) -> None:
-        """Begin an exchange. Raises `KafkaError` UNSUPPORTED_SASL_MECHANISM for a mechanism that is not enabled."""
+        """Begin an exchange.
+
+        Raises `KafkaError` UNSUPPORTED_SASL_MECHANISM for a mechanism that is not enabled; nothing is served then.
+        """
+        self._suspend()
         new_server = self._servers.get(mechanism)
         if new_server is None:
+            self.state = State.FAILED
             raise KafkaError(ErrorCode.unsupported_sasl_mechanism)
         self._exchange = new_server()
+        if self.state is not State.HANDSHAKE:
+            self._restart_timer(_LOGIN_S, self._close, _TOO_SLOW)
         self.state = State.EXCHANGE
 
     def authenticate(self, token: bytes) -> tuple[bytes, int]:
@@ -101,8 +116,11 @@ class SessionAuthentication:
 
     def close(self) -> None:
         """Forget the session: its connection is closed."""
-        if self._expiry is not None:
-            self._expiry.cancel()
+        self._timer.cancel()
+
+    def _restart_timer(self, delay_s: float, callback: Callable[..., object], *args: str) -> None:
+        self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(delay_s, callback, *args)
 
     def _limit_session(self, expires_ms: int | None) -> int:
         limits = [self._max_session_ms] if self._max_session_ms else []
@@ -112,5 +130,9 @@ class SessionAuthentication:
         if not limits:
             return 0
         lifetime_ms = min(limits)
-        self._expiry = asyncio.get_running_loop().call_later(lifetime_ms / 1000, self._expire)
+        self._restart_timer(lifetime_ms / 1000, self._expire)
         return lifetime_ms
+
+    def _expire(self) -> None:
+        self.state = State.EXPIRED
+        self._suspend()

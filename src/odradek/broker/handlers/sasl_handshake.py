@@ -3,6 +3,7 @@
 Version 1: tokens are in SaslAuthenticate requests (KIP-152). Version 0, whose tokens have no header, is not served.
 """
 
+import asyncio
 from typing import Any, Protocol
 
 from odradek.broker.serving.context import RequestContext
@@ -14,7 +15,10 @@ class _Broker(Protocol):
 
 
 def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
-    """Begin an exchange. UNSUPPORTED_SASL_MECHANISM names those that are enabled; ILLEGAL_SASL_STATE without SASL."""
+    """Begin an exchange. UNSUPPORTED_SASL_MECHANISM names those that are enabled, and ends the connection.
+
+    ILLEGAL_SASL_STATE without SASL.
+    """
     del broker
     authentication = context.session.authentication
     if authentication is None:
@@ -24,4 +28,6 @@ def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, 
         authentication.handshake(message.mechanism)
     except KafkaError as refused:
         error = refused.code
+        reason = f"the client requests the SASL mechanism {message.mechanism[:20]!r}, which is not enabled"
+        asyncio.get_running_loop().call_soon(context.session.connection.close, reason)
     return {"error_code": error, "mechanisms": authentication.mechanisms}

@@ -86,7 +86,7 @@ class Dispatcher:
             if not alone and header.api_key not in PIPELINED:
                 return LATER
             if session.authentication is not None and not session.authentication.serves(header.api_key):
-                raise KafkaError(ErrorCode.illegal_sasl_state, "the client has to authenticate first")
+                raise KafkaError(ErrorCode.illegal_sasl_state, "the client has to authenticate, at first or again")
             if not (self._serves_clients or (self._serves_controller and _is_of_controller(header.api_key, session))):
                 connection.hold()
                 return LATER

@@ -296,7 +296,8 @@ class Server:
             security.sasl,
             self._runtime.clock,
             max_session_ms=keys.connections_max_reauth_ms,
-            expire=partial(connection.close, "its session has expired, and the client did not renew it"),
+            suspend=partial(setattr, session, "fast_path", None),
+            close=connection.close,
         )
 
     def connection_closed(self, connection: Connection) -> None:

@@ -25,6 +25,8 @@ FEWEST_ITERATIONS: Final = 4096
 MOST_ITERATIONS: Final = 16_384
 """Kafka's limits of iterations. A client accepts more from a server, up to `_MOST_ACCEPTED`."""
 _MOST_ACCEPTED: Final = 1_000_000
+_LONGEST_TOKEN: Final = 16 * 1024
+"""Limit of a token's bytes: its fields are parsed before the other side has authenticated."""
 _HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 
 
@@ -35,6 +37,9 @@ class ScramCredential(Struct, frozen=True, kw_only=True):
     stored_key: bytes
     server_key: bytes
     iterations: int
+
+    def __repr__(self) -> str:
+        return f"ScramCredential(iterations={self.iterations})"
 
 
 def encode_credential(credential: ScramCredential) -> str:
@@ -184,6 +189,8 @@ class ScramServer:
 
 def _fields(mechanism: str, token: bytes) -> dict[str, str]:
     """Return the fields `NAME=VALUE` of a token. Raises `AuthenticationError` for other text."""
+    if len(token) > _LONGEST_TOKEN:
+        raise invalid_token(mechanism)
     try:
         pairs = [part.partition("=") for part in token.decode().split(",")]
     except UnicodeDecodeError:

@@ -113,7 +113,7 @@ def _keys(known: Mapping[str, Definition], more: Callable[[Definition], tuple[st
 
 def _limits(key: Definition) -> str:
     if key.choices:
-        return ", ".join(key.choices)
+        return ", ".join(choice or "empty" for choice in key.choices)
     if key.minimum is None:
         return ""
     most = key.maximum is not None and key.maximum < 2**31 - 1
@@ -161,7 +161,7 @@ def broker_page() -> str:
             _BROKER_KEYS,
             _keys(
                 known,
-                lambda key: ("yes" if key.name in DYNAMIC else "", deviations.get(key.name, "")),
+                lambda key: ("yes" if key.name in DYNAMIC else "", deviations.get(key.name, key.kafka)),
                 "dynamic",
                 "Kafka",
             ),
@@ -203,7 +203,7 @@ def client_page() -> str:
     common = definitions(ClientSettings)
     parts = [
         "# Client keys\n",
-        "As keyword arguments with `_` for `.`, or in a properties file. Defaults are Kafka's.\n",
+        "Keyword arguments with `_` for `.`, or lines of a file; as in Kafka where the column Kafka is empty.\n",
     ]
     for title, cls in CLIENTS.items():
         known = {name: key for name, key in definitions(cls).items() if cls is ClientSettings or name not in common}
@@ -214,7 +214,7 @@ def client_page() -> str:
         ]
         parts += [
             f"## {title}\n",
-            _keys(known, lambda key: ()),
+            _keys(known, lambda key: (key.kafka,), "Kafka"),
             *(
                 [f"### Not in Odradek: {title}\n", table(["Kafka's key", "why, or what instead"], absent)]
                 if absent

@@ -165,6 +165,16 @@ def _insist(report: R) -> R:
     return report
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _no_profiles_of_the_developer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Without ~/.config/odradek/config.toml and `ODRADEK_PROFILE` and so on, commands use what a test gives them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+        for name in ("BOOTSTRAP_SERVER", "PROFILE", "TIMEOUT"):
+            patch.delenv(f"ODRADEK_{name}", raising=False)
+        yield
+
+
 @pytest.fixture(scope="session")
 def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZookeeperServer]:
     """A real ZooKeeper; a test that stops it starts it again."""

@@ -17,9 +17,7 @@ Settings = Callable[..., dict[str, Any]]
 
 @pytest.fixture(autouse=True)
 def config_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home without profiles, and no environment variables of ours."""
-    for name in ("BOOTSTRAP_SERVER", "PROFILE", "TIMEOUT"):
-        monkeypatch.delenv(f"ODRADEK_{name}", raising=False)
+    """A home without profiles, for this test alone."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     return tmp_path
 

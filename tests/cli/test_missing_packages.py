@@ -17,6 +17,7 @@ from functools import partial
 
 sys.modules |= dict.fromkeys({PACKAGES})  # an import of one of these raises ModuleNotFoundError
 
+from odradek.cli.value_formats import shower
 from odradek.clients.blocking import Consumer, Producer, SimpleConsumer
 from odradek.lab.pictures import picture
 from odradek.model import OdradekError
@@ -39,6 +40,8 @@ with Cluster() as kafka:
             local_session,
             partial(picture, None, "svg"),
             partial(open_reader, "zookeeper://localhost:1", None),
+            partial(shower, "confluent-avro", "f.avsc", option="value"),
+            partial(shower, "protobuf", "f.desc:F", option="key"),
         ):
             try:
                 call()
@@ -56,6 +59,8 @@ def test_a_call_names_the_extra_of_the_package_that_is_missing() -> None:
         "Spark sessions need pyspark, which is not installed: pip install 'odradek[spark]'",
         "pictures need matplotlib, which is not installed: pip install 'odradek[lab]'",
         "trees in ZooKeeper need kazoo, which is not installed: pip install 'odradek[zookeeper]'",
+        "Avro and Protobuf values need pyarrow, which is not installed: pip install 'odradek[avro]'",
+        "Avro and Protobuf values need pyarrow, which is not installed: pip install 'odradek[protobuf]'",
     ]
 
 

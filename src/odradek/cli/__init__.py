@@ -165,7 +165,8 @@ def _os_error(error: OSError) -> str:
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
     epilog="Commands for a cluster take -b HOST:PORT[,HOST:PORT...], --profile, --command-config and --timeout, also "
-    "before the command's name. The cluster may be any with Kafka's protocol, without TLS or SASL.",
+    "before the command's name. The cluster may be any with Kafka's protocol; TLS and SASL are set in the file of "
+    "--command-config or in a profile.",
 )
 @click.version_option(__version__, "--version", prog_name="odradek", message="%(prog)s %(version)s")
 def main() -> None:

@@ -96,7 +96,7 @@ def _compact(data: bytes) -> bytes:
 
 def _decoder(name: str, schema: str) -> Callable[[bytes], object]:
     """Return the decoder of `odradek.spark.values`, whose import is slow. Raises `ConfigurationError`."""
-    with packages_of("spark", "Avro and Protobuf values"):
+    with packages_of("avro" if name.endswith("avro") else "protobuf", "Avro and Protobuf values"):
         from odradek.spark.values import AvroDecoder, Decoder, ProtobufDecoder
     framing = "confluent" if name.startswith("confluent-") else None
     decoder: Decoder

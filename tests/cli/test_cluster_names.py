@@ -101,4 +101,4 @@ def test_a_shell_gets_no_names_and_no_text_from_a_cluster_that_does_not_answer(
         assert completed("-b", address, "topics", "describe", "o") == []
     assert completed("--profile", "nope", "topics", "describe", "o") == []
     assert capsys.readouterr() == ("", "")
-    assert client_settings(None, None)["default_api_timeout_ms"] == 10_000
+    assert client_settings()["default_api_timeout_ms"] == 10_000

@@ -43,8 +43,8 @@ def settings() -> Settings:
 
         @inner.command("list")
         @cluster_options
-        def list_(bootstrap_server: str | None, command_config: str | None) -> None:
-            found.update(client_settings(bootstrap_server, command_config))
+        def list_() -> None:
+            found.update(client_settings())
 
         outer.add_command(inner)
         result = CliRunner(env=environment).invoke(outer, arguments, standalone_mode=False)

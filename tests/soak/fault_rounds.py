@@ -4,10 +4,9 @@ A round is one of each fault of `FAULTS`. After each of them the cluster must be
 get on, by a deadline; in the end the logs are audited and the history is judged.
 """
 
-import asyncio
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import product
@@ -17,14 +16,9 @@ from typing import Any, Final, NamedTuple, Self
 
 from confluent_kafka.admin import AdminClient, NewTopic
 from fault_clients import CLOCK, READERS, WRITERS, Reader, Writer, read_logs
+from soak_servers import REPLICATED
+from soak_tree import Tree, View
 
-from odradek.metadata import paths
-from odradek.metadata.node_fields import BrokenNodeError
-from odradek.metadata.nodes import ControllerNode, PartitionStateNode
-from odradek.metadata.store import NoNode
-from odradek.model import TopicPartition
-from odradek.runtime import system_runtime
-from odradek.stores import open_reader
 from odradek.testing import eventually
 from odradek.testing.histories import History, longest_pause, verdict
 from odradek.testing.servers.odradek_process import ServedBroker
@@ -36,16 +30,7 @@ DEADLINE_S: Final = 120.0
 ENOUGH: Final = 10
 """Acknowledged records of each writer in each partition after which it counts as getting on."""
 
-OPTIONS: Final = {
-    "zookeeper.session.timeout.ms": "2000",
-    "replica.lag.time.max.ms": "2000",
-    "replica.fetch.wait.max.ms": "100",
-    "default.replication.factor": "3",
-    "min.insync.replicas": "2",
-    "offsets.topic.replication.factor": "3",
-    "offsets.topic.num.partitions": "3",
-    "group.initial.rebalance.delay.ms": "0",
-}
+OPTIONS: Final = REPLICATED | {"zookeeper.session.timeout.ms": "2000", "replica.lag.time.max.ms": "2000"}
 _LOG_TAIL: Final = 40
 
 
@@ -80,57 +65,10 @@ class Outcome:
         return f"{self.fault} (broker {self.broker_id}): longest pauses {pauses}; whole after {self.seconds:.1f} s"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class View:
-    """The metadata tree at about one moment."""
-
-    brokers: frozenset[int]
-    controller: int | None
-    states: Sequence[PartitionStateNode]
-
-    def is_whole(self) -> bool:
-        """Whether every broker is there and every replica in sync."""
-        return (
-            self.brokers == frozenset(range(BROKERS))
-            and self.controller in self.brokers
-            and len(self.states) == PARTITIONS
-            and all(len(state.isr) == BROKERS and state.leader in self.brokers for state in self.states)
-        )
-
-
-class Tree:
-    """Looks at the metadata tree from this thread."""
-
-    def __init__(self, url: str) -> None:
-        self._runner = asyncio.Runner()
-        self._reader = self._runner.run(self._open(url))
-
-    async def _open(self, url: str) -> Any:
-        return open_reader(url, system_runtime())
-
-    def view(self) -> View:
-        """Return the tree's present content."""
-        return self._runner.run(self._view())
-
-    async def _view(self) -> View:
-        places = [paths.partition_state(TopicPartition(TOPIC, number)) for number in range(PARTITIONS)]
-        controller, *states = await self._reader.get_many([paths.CONTROLLER, *places])
-        try:
-            ids = await self._reader.children(paths.BROKER_IDS)
-        except NoNode:
-            ids = []
-        return View(
-            brokers=frozenset(map(int, ids)),
-            controller=ControllerNode.decode(paths.CONTROLLER, controller.data).broker_id if controller else None,
-            states=[
-                PartitionStateNode.decode(path, node.data) for path, node in zip(places, states, strict=True) if node
-            ],
-        )
-
-    def close(self) -> None:
-        """Look no more."""
-        self._runner.run(self._reader.close())
-        self._runner.close()
+def is_whole(view: View) -> bool:
+    """Whether every broker is there, and every replica of every partition in sync."""
+    topic = view.topics.get(TOPIC)
+    return topic is not None and len(topic.partitions) == PARTITIONS and not view.troubles(BROKERS)
 
 
 class ServedCluster:
@@ -201,7 +139,7 @@ class Trial:
         self._wait(lambda: len(self._tree.view().brokers) == BROKERS, "all brokers are registered")
         admin = AdminClient({"bootstrap.servers": self._cluster.servers})
         admin.create_topics([NewTopic(TOPIC, PARTITIONS, BROKERS)])[TOPIC].result(DEADLINE_S)
-        self._wait(lambda: self._tree.view().is_whole(), "all replicas are in sync")
+        self._wait(lambda: is_whole(self._tree.view()), "all replicas are in sync")
         for worker in (*self._writers, *self._readers):
             worker.start()
         self._get_on("at first")
@@ -226,7 +164,7 @@ class Trial:
             assert broker.stop() == 0, f"broker {broker_id} did not end well"
             self._lose(broker_id)
             broker.start()
-        self._wait(lambda: self._tree.view().is_whole(), f"the cluster is whole after: {fault}")
+        self._wait(lambda: is_whole(self._tree.view()), f"the cluster is whole after: {fault}")
         self._get_on(f"after: {fault}")
         ended_at = CLOCK.monotonic()
         pauses: dict[str, float] = {}
@@ -288,19 +226,18 @@ class Trial:
         """Of a cluster that is whole again: a short session may have ended by itself where the machine is busy."""
         seen: list[View] = []
 
-        def is_whole() -> bool:
+        def is_seen_whole() -> bool:
             seen[:] = [self._tree.view()]
-            return seen[0].is_whole()
+            return is_whole(seen[0])
 
-        self._wait(is_whole, "the cluster is whole")
+        self._wait(is_seen_whole, "the cluster is whole")
         return seen[0]
 
     def _victim(self, role: str, view: View) -> int:
-        leader = view.states[0].leader
+        leader = view.topics[TOPIC].partitions[0].leader
         if role == "leader":
             return leader
         if role == "controller":
-            assert view.controller is not None, "there is a controller in a cluster that is whole"
             return view.controller
         followers = [number for number in sorted(view.brokers) if number != leader]
         return self._chance.choice([each for each in followers if each != view.controller] or followers)
@@ -310,8 +247,9 @@ class Trial:
 
         def is_done_without() -> bool:
             view = self._tree.view()
-            return view.controller not in (None, broker_id) and all(
-                broker_id != state.leader >= 0 and broker_id not in state.isr for state in view.states
+            return view.controller not in (-1, broker_id) and all(
+                broker_id != state.leader >= 0 and broker_id not in state.isr
+                for state in view.topics[TOPIC].partitions.values()
             )
 
         self._wait(is_done_without, f"the cluster does without broker {broker_id}")
@@ -341,14 +279,8 @@ class Trial:
         self._wait(lambda: not slow(), f"the clients get on {when}", slow)
 
     def _wait(self, condition: Any, what: str, culprits: Any = lambda: "") -> None:
-        def holds() -> bool:
-            try:
-                return bool(condition())
-            except BrokenNodeError:
-                return False
-
         try:
-            eventually(holds, within_s=DEADLINE_S, what=what)
+            eventually(condition, within_s=DEADLINE_S, what=what)
         except TimeoutError as error:
             error.add_note(str(culprits()))
             raise

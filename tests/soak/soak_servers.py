@@ -25,17 +25,20 @@ _SUPERVISED_S: Final = 1.0
 _LAST_LINES: Final = 3
 _COMMAND_S: Final = 60.0
 
-OPTIONS: Final = {
-    "zookeeper.session.timeout.ms": "3000",
-    "replica.lag.time.max.ms": "3000",
+REPLICATED: Final = {
     "replica.fetch.wait.max.ms": "100",
     "default.replication.factor": "3",
     "min.insync.replicas": "2",
     "offsets.topic.replication.factor": "3",
     "offsets.topic.num.partitions": "3",
+    "group.initial.rebalance.delay.ms": "0",
+}
+"""Options of three brokers whose faults are tested."""
+OPTIONS: Final = REPLICATED | {
+    "zookeeper.session.timeout.ms": "3000",
+    "replica.lag.time.max.ms": "3000",
     "auto.create.topics.enable": "false",
     "controlled.shutdown.retry.backoff.ms": "1000",
-    "group.initial.rebalance.delay.ms": "0",
     "log.segment.bytes": "262144",
     "log.index.size.max.bytes": "65536",
 }

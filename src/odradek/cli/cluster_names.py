@@ -68,10 +68,7 @@ def _complete(ctx: click.Context, incomplete: str, existing: Callable[[Admin], A
     """Return names from the cluster of the command line; none if it does not answer soon."""
 
     async def work() -> list[str]:
-        async with (
-            asyncio.timeout(_COMPLETION_S),
-            admin(ctx.params.get("bootstrap_server"), ctx.params.get("command_config")) as client,
-        ):
+        async with asyncio.timeout(_COMPLETION_S), admin() as client:
             return await existing(client)
 
     logging.disable()

@@ -33,6 +33,8 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+_BOOTSTRAP_SERVER: Final = "odradek.bootstrap_server"
+_COMMAND_CONFIG: Final = "odradek.command_config"
 _PROFILE: Final = "odradek.profile"
 _TIMEOUT: Final = "odradek.timeout"
 _DEFAULT_TIMEOUT_S: Final = 10.0
@@ -46,7 +48,10 @@ def _remember(key: str) -> Callable[[click.Context, click.Parameter, Any], None]
 
 
 def cluster_options(function: F) -> F:
-    """Add `--bootstrap-server`, `--command-config`, `--profile` and `--timeout`, for commands that use a cluster."""
+    """Add `--bootstrap-server`, `--command-config`, `--profile` and `--timeout`, for commands that use a cluster.
+
+    The context has their values, not the command's signature: `admin` and `client_settings` read them.
+    """
     for option in (
         click.option(
             "--timeout", type=click.FloatRange(min=0.1), metavar="SECONDS", expose_value=False,
@@ -56,9 +61,13 @@ def cluster_options(function: F) -> F:
             "--profile", metavar="NAME", expose_value=False, callback=_remember(_PROFILE),
             help="Settings in ~/.config/odradek/config.toml.  [default: default, if it exists]",
         ),
-        click.option("--command-config", metavar="FILE", help="Client settings: Java properties, Kafka's keys."),
         click.option(
-            "--bootstrap-server", "-b", metavar="HOST:PORT[,…]", help="Brokers to ask first.  [default: localhost:9092]"
+            "--command-config", metavar="FILE", expose_value=False, callback=_remember(_COMMAND_CONFIG),
+            help="Client settings: Java properties, Kafka's keys.",
+        ),
+        click.option(
+            "--bootstrap-server", "-b", metavar="HOST:PORT[,…]", expose_value=False,
+            callback=_remember(_BOOTSTRAP_SERVER), help="Brokers to ask first.  [default: localhost:9092]",
         ),
     ):  # fmt: skip
         function = option(function)
@@ -81,17 +90,12 @@ def table_options(function: F) -> F:
     return json_option(wide_option(function))
 
 
-def client_settings(
-    bootstrap_server: str | None,
-    command_config: str | None,
-    cls: type[ClientSettings] = ClientSettings,
-    properties: Sequence[str] = (),
-) -> dict[str, Any]:
-    """Return keyword arguments for a client with the settings `cls`.
+def client_settings(cls: type[ClientSettings] = ClientSettings, properties: Sequence[str] = ()) -> dict[str, Any]:
+    """Return keyword arguments for a client with the settings `cls`, by the command's `cluster_options`.
 
-    `bootstrap_server` overrides `properties` (`KEY=VALUE`), which override the file `command_config`, which overrides
-    environment and profile. Raises `ConfigurationError` for an unreadable file, a key of a file that no client has, and
-    a property that `cls` lacks.
+    `--bootstrap-server` overrides `properties` (`KEY=VALUE`), which override the file of `--command-config`, which
+    overrides environment and profile. Raises `ConfigurationError` for an unreadable file, a key of a file that no
+    client has, and a property that `cls` lacks.
     """
     from odradek.clients.consumer.settings import ConsumerSettings
     from odradek.clients.producer.settings import ProducerSettings
@@ -102,10 +106,10 @@ def client_settings(
         found: dict[str, Any] = dict(settings_of_properties(profile, *every))
     except ConfigurationError as error:
         raise ConfigurationError(f"{place}: {error}") from None
-    found |= settings_of_properties(_read(command_config), *every)
+    found |= settings_of_properties(_read(_chosen(_COMMAND_CONFIG)), *every)
     found |= settings_of_properties(settings_of(properties), cls)
-    if bootstrap_server is not None:
-        found["bootstrap_servers"] = bootstrap_server
+    if (address := chosen_address()) is not None:
+        found["bootstrap_servers"] = address
     return _limits(found, is_admin=cls is ClientSettings) | found
 
 
@@ -132,9 +136,15 @@ def _chosen(key: str) -> Any:
     return None if context is None else context.meta.get(key)
 
 
-def admin(bootstrap_server: str | None, command_config: str | None) -> Admin:
-    """Return an `Admin` for the cluster that the options name."""
-    return Admin(**client_settings(bootstrap_server, command_config))
+def chosen_address() -> str | None:
+    """Return the value of `--bootstrap-server`."""
+    address: str | None = _chosen(_BOOTSTRAP_SERVER)
+    return address
+
+
+def admin() -> Admin:
+    """Return an `Admin` for the cluster that the command's `cluster_options` name."""
+    return Admin(**client_settings())
 
 
 def key_and_value(text: str) -> tuple[str, str]:

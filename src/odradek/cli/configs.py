@@ -39,11 +39,11 @@ def command() -> None:
 @command.command(name="list")
 @table_options
 @cluster_options
-def list_resources(*, as_json: bool, bootstrap_server: str | None, command_config: str | None) -> None:
+def list_resources(*, as_json: bool) -> None:
     """List the topics and brokers that have a configuration."""
 
     async def work() -> list[ConfigResource]:
-        async with admin(bootstrap_server, command_config) as client:
+        async with admin() as client:
             return await client.list_config_resources()
 
     resources = run(work())
@@ -68,14 +68,12 @@ def describe(
     all_brokers: bool,
     show_all: bool,
     as_json: bool,
-    bootstrap_server: str | None,
-    command_config: str | None,
 ) -> None:
     """Show the configuration of a topic, a group or a broker, and the source of each value."""
     resource = _resource(topic, group, broker, broker_logger, all_brokers=all_brokers)
 
     async def work() -> list[ConfigEntry]:
-        async with admin(bootstrap_server, command_config) as cluster:
+        async with admin() as cluster:
             await _check_broker(cluster, resource)
             found = await cluster.describe_configs([resource], include_synonyms=True, include_documentation=as_json)
             return found[resource]
@@ -120,8 +118,6 @@ def alter(
     appended: Sequence[str],
     subtracted: Sequence[str],
     validate_only: bool,
-    bootstrap_server: str | None,
-    command_config: str | None,
 ) -> None:
     """Change the configuration of a topic, a group or a broker, effective at once."""
     resource = _resource(topic, group, broker, broker_logger, all_brokers=all_brokers)
@@ -139,7 +135,7 @@ def alter(
         raise click.UsageError("nothing to change: give --set, --delete, --append or --subtract")
 
     async def work() -> None:
-        async with admin(bootstrap_server, command_config) as cluster:
+        async with admin() as cluster:
             await _check_broker(cluster, resource)
             await check_keys(cluster, resource, deleted)
             await cluster.alter_configs(resource, changes, validate_only=validate_only)

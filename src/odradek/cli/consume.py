@@ -8,7 +8,7 @@ import click
 from msgspec import Struct
 
 from odradek.cli.cluster_names import complete_topics
-from odradek.cli.common import check_together, client_settings, cluster_options, progress, run
+from odradek.cli.common import check_together, chosen_address, client_settings, cluster_options, progress, run
 from odradek.cli.consume_from_tree import TreeSelection, consume_from_tree, tree_selection_options, tree_settings
 from odradek.cli.formats import Formatter, formatter, json_formatter, unescape
 from odradek.cli.offset_specs import BEGINNING, END, Position, offset_range, within
@@ -114,8 +114,6 @@ def command(
     key_schema: str | None,
     value_schema: str | None,
     properties: Sequence[str],
-    bootstrap_server: str | None,
-    command_config: str | None,
     **of_the_tree: Any,
 ) -> None:
     """Read records. `_HELP` is the help text."""
@@ -123,7 +121,7 @@ def command(
     _check_topics(topics, tree)
     chosen = _topics(topics, partitions)
     check_together(
-        ("--zookeeper", tree.zookeeper, "--bootstrap-server", bootstrap_server),
+        ("--zookeeper", tree.zookeeper, "--bootstrap-server", chosen_address()),
         ("--zookeeper", tree.zookeeper, "--exit-eof", exit_eof),
         ("--from-beginning", from_beginning, "--offset", wanted),
         ("--json", as_json, "--format", template),
@@ -141,10 +139,10 @@ def command(
         if (key_format, value_format) != ("text", "text"):
             render = _converting(render, *shows)
     if tree.zookeeper is None:
-        settings = client_settings(bootstrap_server, command_config, ConsumerSettings, properties)
+        settings = client_settings(ConsumerSettings, properties)
         group = group or settings.pop("group_id", None)
     else:
-        settings = tree_settings(command_config, properties, group=group, from_beginning=from_beginning)
+        settings = tree_settings(properties, group=group, from_beginning=from_beginning)
     if (group is not None or tree.zookeeper is not None) and (wanted or partitions or any(chosen.values())):
         raise click.UsageError("a group decides on partitions and offsets: give no --partition or --offset beside it")
     if tree.zookeeper is not None:

@@ -48,13 +48,11 @@ def tree_selection_options(function: F) -> F:
     return function
 
 
-def tree_settings(
-    command_config: str | None, properties: Sequence[str], *, group: str | None, from_beginning: bool
-) -> dict[str, Any]:
+def tree_settings(properties: Sequence[str], *, group: str | None, from_beginning: bool) -> dict[str, Any]:
     """Return keyword arguments for a `ZookeeperConsumer`."""
     from odradek.clients.zookeeper_consumer.settings import ZookeeperConsumerSettings
 
-    settings = client_settings(None, command_config, ZookeeperConsumerSettings, properties)
+    settings = client_settings(ZookeeperConsumerSettings, properties)
     settings.pop("bootstrap_servers", None)  # of a profile or the environment: the brokers are in the tree
     settings |= {"auto_offset_reset": "smallest"} if from_beginning else {}
     return settings | ({} if group is None else {"group_id": group})

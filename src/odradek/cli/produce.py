@@ -82,8 +82,6 @@ def command(
     value_format: str,
     keep_partitions: bool,
     properties: Sequence[str],
-    bootstrap_server: str | None,
-    command_config: str | None,
 ) -> None:
     """Write records. `_HELP` is the help text."""
     topic, partition = _topic_and_partition(topic, partition)
@@ -100,7 +98,7 @@ def command(
         raise click.UsageError("--lines is for FILEs: standard input is read by lines anyway")
     if delimiter is not None and files and not lines:
         raise click.UsageError("--delimiter needs --lines: without it each FILE is one record")
-    settings = client_settings(bootstrap_server, command_config, ProducerSettings, properties)
+    settings = client_settings(ProducerSettings, properties)
     settings |= {"compression_type": compression} if compression else {}
     settings |= {"acks": acks} if acks else {}
     settings |= {"partitioner_class": partitioner} if partitioner else {}

@@ -53,15 +53,13 @@ def create(
     configs: Sequence[str],
     if_not_exists: bool,
     validate_only: bool,
-    bootstrap_server: str | None,
-    command_config: str | None,
 ) -> None:
     """Create the topic NAME."""
     validate_topic_name(name)
     settings = settings_of(configs)
 
     async def work() -> None:
-        async with admin(bootstrap_server, command_config) as cluster:
+        async with admin() as cluster:
             try:
                 await cluster.create_topic(
                     name,
@@ -84,11 +82,11 @@ def create(
 @click.option("--internal", is_flag=True, help="Also list internal topics.")
 @table_options
 @cluster_options
-def list_topics(*, internal: bool, as_json: bool, bootstrap_server: str | None, command_config: str | None) -> None:
+def list_topics(*, internal: bool, as_json: bool) -> None:
     """List the topics, with their numbers of partitions and replicas."""
 
     async def work() -> list[TopicDescription]:
-        async with admin(bootstrap_server, command_config) as cluster:
+        async with admin() as cluster:
             return await cluster.list_topics(include_internal=internal)
 
     topics = run(work())
@@ -104,11 +102,11 @@ def list_topics(*, internal: bool, as_json: bool, bootstrap_server: str | None, 
 @click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete_topics)
 @table_options
 @cluster_options
-def describe(*, names: Sequence[str], as_json: bool, bootstrap_server: str | None, command_config: str | None) -> None:
+def describe(*, names: Sequence[str], as_json: bool) -> None:
     """Show the partitions, replicas and configuration of topics; a NAME may have wildcards, as 'orders-*'."""
 
     async def work() -> tuple[dict[str, TopicDescription], dict[ConfigResource, list[ConfigEntry]]]:
-        async with admin(bootstrap_server, command_config) as cluster:
+        async with admin() as cluster:
             topics = await cluster.describe_topics(await topics_of_names(cluster, names))
             return topics, await cluster.describe_configs(
                 ConfigResource(type=ConfigResourceType.TOPIC, name=name) for name in topics
@@ -134,14 +132,7 @@ def describe(*, names: Sequence[str], as_json: bool, bootstrap_server: str | Non
 @click.option("--validate-only", is_flag=True, help="Only check whether it is possible.")
 @cluster_options
 def alter(
-    *,
-    name: str,
-    partitions: int | None,
-    configs: Sequence[str],
-    deleted: Sequence[str],
-    validate_only: bool,
-    bootstrap_server: str | None,
-    command_config: str | None,
+    *, name: str, partitions: int | None, configs: Sequence[str], deleted: Sequence[str], validate_only: bool
 ) -> None:
     """Change the number of partitions or the configuration of the topic NAME."""
     changes = [
@@ -152,7 +143,7 @@ def alter(
         raise click.UsageError("nothing to change: give --partitions, --config or --delete-config")
 
     async def work() -> None:
-        async with admin(bootstrap_server, command_config) as cluster:
+        async with admin() as cluster:
             if changes:
                 topic = ConfigResource(type=ConfigResourceType.TOPIC, name=name)
                 await check_keys(cluster, topic, deleted)
@@ -169,14 +160,7 @@ def alter(
 @click.option("--if-exists", is_flag=True, help="Succeed if a topic does not exist.")
 @click.option("--yes-internal", is_flag=True, help="Also delete internal topics: offsets and transactions are LOST.")
 @cluster_options
-def delete(
-    *,
-    names: Sequence[str],
-    if_exists: bool,
-    yes_internal: bool,
-    bootstrap_server: str | None,
-    command_config: str | None,
-) -> None:
+def delete(*, names: Sequence[str], if_exists: bool, yes_internal: bool) -> None:
     """Delete topics and all their records; a NAME may have wildcards, as 'orders-*'."""
     if not yes_internal and (internal := sorted(INTERNAL_TOPICS.intersection(names))):
         raise click.UsageError(
@@ -185,7 +169,7 @@ def delete(
         )
 
     async def work() -> None:
-        async with admin(bootstrap_server, command_config) as cluster:
+        async with admin() as cluster:
             for name in await topics_of_names(cluster, names, may_be_none=if_exists):
                 try:
                     await cluster.delete_topics([name])

@@ -29,11 +29,11 @@ for _other in (drain, features, log_dirs, versions):
 @command.command(name="list")
 @table_options
 @cluster_options
-def list_brokers(*, as_json: bool, bootstrap_server: str | None, command_config: str | None) -> None:
+def list_brokers(*, as_json: bool) -> None:
     """List the registered brokers, and show which one is the controller and which are fenced."""
 
     async def work() -> ClusterDescription:
-        async with admin(bootstrap_server, command_config) as client:
+        async with admin() as client:
             return await client.describe_cluster(include_fenced_brokers=True)
 
     cluster = run(work())
@@ -49,11 +49,11 @@ def list_brokers(*, as_json: bool, bootstrap_server: str | None, command_config:
 @click.argument("ids", nargs=-1, type=click.IntRange(min=0), metavar="[ID]...")
 @table_options
 @cluster_options
-def describe(*, ids: Sequence[int], as_json: bool, bootstrap_server: str | None, command_config: str | None) -> None:
+def describe(*, ids: Sequence[int], as_json: bool) -> None:
     """Show the leaders, replicas and data directories of brokers, by default of all."""
 
     async def work() -> tuple[ClusterDescription, list[_Described]]:
-        async with admin(bootstrap_server, command_config) as client:
+        async with admin() as client:
             cluster = await client.describe_cluster()
             return cluster, await _describe(client, _brokers_of(cluster, ids))
 
@@ -68,14 +68,14 @@ def describe(*, ids: Sequence[int], as_json: bool, bootstrap_server: str | None,
 @command.command()
 @click.argument("broker_id", type=click.IntRange(min=0), metavar="ID")
 @cluster_options
-def unregister(*, broker_id: int, bootstrap_server: str | None, command_config: str | None) -> None:
+def unregister(*, broker_id: int) -> None:
     """Unregister the broker ID, which is stopped for good, so that new topics are not placed on it.
 
     Its replicas stay assigned to it: move them first, with `odradek brokers drain`.
     """
 
     async def work() -> None:
-        async with admin(bootstrap_server, command_config) as client:
+        async with admin() as client:
             await client.unregister_broker(broker_id)
 
     run(work())

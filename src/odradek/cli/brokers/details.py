@@ -17,18 +17,11 @@ from odradek.protocol.api import ApiKey
 @click.option("--topic", "-t", "topics", multiple=True, metavar="NAME", help="Only logs of this topic.")
 @table_options
 @cluster_options
-def log_dirs(
-    *,
-    ids: Sequence[int],
-    topics: Sequence[str],
-    as_json: bool,
-    bootstrap_server: str | None,
-    command_config: str | None,
-) -> None:
+def log_dirs(*, ids: Sequence[int], topics: Sequence[str], as_json: bool) -> None:
     """Show each log in the data directories of brokers, by default of all, with its size."""
 
     async def work() -> dict[int, list[LogDirDescription]]:
-        async with admin(bootstrap_server, command_config) as client:
+        async with admin() as client:
             wanted = ids or [each.broker_id for each in (await client.describe_cluster()).brokers]
             found = await asyncio.gather(*map(client.describe_log_dirs, wanted))
             return dict(zip(wanted, found, strict=True))
@@ -55,9 +48,9 @@ def log_dirs(
 @click.argument("broker_id", required=False, type=click.IntRange(min=0), metavar="[ID]")
 @table_options
 @cluster_options
-def versions(*, broker_id: int | None, as_json: bool, bootstrap_server: str | None, command_config: str | None) -> None:
+def versions(*, broker_id: int | None, as_json: bool) -> None:
     """Show the APIs and their versions that a broker supports, by default any broker."""
-    found = sorted(_versions(broker_id, bootstrap_server, command_config).api_versions.items())
+    found = sorted(_versions(broker_id).api_versions.items())
     known = {each.value: each.name for each in ApiKey}
     if as_json:
         for key, (low, high) in found:
@@ -69,9 +62,9 @@ def versions(*, broker_id: int | None, as_json: bool, bootstrap_server: str | No
 @click.command()
 @table_options
 @cluster_options
-def features(*, as_json: bool, bootstrap_server: str | None, command_config: str | None) -> None:
+def features(*, as_json: bool) -> None:
     """Show the features of the cluster, and the levels that a broker supports (KIP-584)."""
-    found = _versions(None, bootstrap_server, command_config)
+    found = _versions(None)
     rows = [
         (
             name,
@@ -89,9 +82,9 @@ def features(*, as_json: bool, bootstrap_server: str | None, command_config: str
         click.echo("no features: this cluster has none to finalize")
 
 
-def _versions(broker_id: int | None, bootstrap_server: str | None, command_config: str | None) -> BrokerVersions:
+def _versions(broker_id: int | None) -> BrokerVersions:
     async def work() -> BrokerVersions:
-        async with admin(bootstrap_server, command_config) as client:
+        async with admin() as client:
             return await client.describe_broker_versions(broker_id)
 
     return run(work())

@@ -32,15 +32,7 @@ _MOST_LAGGING_CHECKS: Final = 20
 @click.option("--dry-run", is_flag=True, help="Only show the plan.")
 @table_options
 @cluster_options
-def drain(
-    *,
-    broker_id: int,
-    at_once: int,
-    dry_run: bool,
-    as_json: bool,
-    bootstrap_server: str | None,
-    command_config: str | None,
-) -> None:
+def drain(*, broker_id: int, at_once: int, dry_run: bool, as_json: bool) -> None:
     """Move all replicas off the broker ID, which may be dead, so that it can be removed.
 
     Each replica goes to another broker, if possible on a rack that its partition does not use yet. If the command is
@@ -49,7 +41,7 @@ def drain(
     """
 
     async def work() -> None:
-        async with admin(bootstrap_server, command_config) as client:
+        async with admin() as client:
             draining = _Draining(client, broker_id, at_once=at_once, as_json=as_json)
             await (draining.show() if dry_run else draining.drain())
 

@@ -51,19 +51,12 @@ command.add_command(migrate)
 @click.option("--type", "types", multiple=True, metavar="TYPE[,…]", help="classic, consumer, …; may be repeated.")
 @table_options
 @cluster_options
-def list_groups(
-    *,
-    states: Sequence[str],
-    types: Sequence[str],
-    as_json: bool,
-    bootstrap_server: str | None,
-    command_config: str | None,
-) -> None:
+def list_groups(*, states: Sequence[str], types: Sequence[str], as_json: bool) -> None:
     """List the groups."""
     wanted_states, wanted_types = _words("state", states, _STATES), _words("type", types, _TYPES)
 
     async def work() -> list[GroupListing]:
-        async with admin(bootstrap_server, command_config) as client:
+        async with admin() as client:
             return await client.list_groups(states=wanted_states, types=wanted_types)
 
     groups = run(work())
@@ -97,18 +90,9 @@ def _words(option: str, texts: Sequence[str], known: Sequence[str]) -> list[str]
 @table_options
 @cluster_options
 @click.pass_context
-def describe(
-    ctx: click.Context,
-    *,
-    selection: GroupSelection,
-    view: str | None,
-    verbose: bool,
-    as_json: bool,
-    bootstrap_server: str | None,
-    command_config: str | None,
-) -> None:
+def describe(ctx: click.Context, *, selection: GroupSelection, view: str | None, verbose: bool, as_json: bool) -> None:
     """Show a group's members, and the committed offset, end offset and lag of each partition."""
-    groups, errors = _descriptions(selection, bootstrap_server, command_config)
+    groups, errors = _descriptions(selection)
     if view == "offsets":
         _print_offsets(groups, as_json=as_json)
     elif view == "members":
@@ -130,17 +114,9 @@ def describe(
 @table_options
 @cluster_options
 @click.pass_context
-def members(
-    ctx: click.Context,
-    *,
-    selection: GroupSelection,
-    verbose: bool,
-    as_json: bool,
-    bootstrap_server: str | None,
-    command_config: str | None,
-) -> None:
+def members(ctx: click.Context, *, selection: GroupSelection, verbose: bool, as_json: bool) -> None:
     """Show the members of groups."""
-    groups, errors = _descriptions(selection, bootstrap_server, command_config)
+    groups, errors = _descriptions(selection)
     _print_members(groups, verbose=verbose, as_json=as_json)
     report(ctx, errors)
 
@@ -150,16 +126,9 @@ def members(
 @table_options
 @cluster_options
 @click.pass_context
-def offsets(
-    ctx: click.Context,
-    *,
-    selection: GroupSelection,
-    as_json: bool,
-    bootstrap_server: str | None,
-    command_config: str | None,
-) -> None:
+def offsets(ctx: click.Context, *, selection: GroupSelection, as_json: bool) -> None:
     """Show the committed offset, end offset and lag of each partition of groups."""
-    groups, errors = _descriptions(selection, bootstrap_server, command_config)
+    groups, errors = _descriptions(selection)
     _print_offsets(groups, as_json=as_json)
     report(ctx, errors)
 
@@ -168,13 +137,11 @@ def offsets(
 @groups_options
 @cluster_options
 @click.pass_context
-def delete(
-    ctx: click.Context, *, selection: GroupSelection, bootstrap_server: str | None, command_config: str | None
-) -> None:
+def delete(ctx: click.Context, *, selection: GroupSelection) -> None:
     """Delete groups without members, and their offsets."""
 
     async def work() -> tuple[list[str], dict[str, KafkaError]]:
-        async with admin(bootstrap_server, command_config) as client:
+        async with admin() as client:
             group_ids = await selection.group_ids(client)
             try:
                 await client.delete_groups(group_ids)
@@ -200,14 +167,12 @@ def delete(
     help="Partitions of a topic, all without numbers; may be repeated.",
 )
 @cluster_options
-def delete_offsets(
-    *, group: str, topics: Sequence[str], bootstrap_server: str | None, command_config: str | None
-) -> None:
+def delete_offsets(*, group: str, topics: Sequence[str]) -> None:
     """Delete committed offsets of a group, in topics that no member subscribes to."""
     named = dict(map(topic_and_partitions, topics))
 
     async def work() -> None:
-        async with admin(bootstrap_server, command_config) as client:
+        async with admin() as client:
             await client.delete_group_offsets(group, await partitions_of_topics(client, topics))
 
     run(work())
@@ -217,13 +182,11 @@ def delete_offsets(
 # ---- output ---------------------------------------------------------------------------------------------------------
 
 
-def _descriptions(
-    selection: GroupSelection, bootstrap_server: str | None, command_config: str | None
-) -> tuple[list[GroupDescription], dict[str, KafkaError]]:
+def _descriptions(selection: GroupSelection) -> tuple[list[GroupDescription], dict[str, KafkaError]]:
     """Return the descriptions of groups, and the errors of groups that cannot be described."""
 
     async def work() -> dict[str, GroupDescription | KafkaError]:
-        async with admin(bootstrap_server, command_config) as client:
+        async with admin() as client:
             return await client.describe_groups(await selection.group_ids(client))
 
     found = run(work())

@@ -18,7 +18,7 @@ _COLUMNS = (
 @click.option("--limit", default=20, show_default=True, metavar="N", type=click.IntRange(1), help="Show the last N.")
 @table_options
 @cluster_options
-def history(*, group: str, limit: int, as_json: bool, bootstrap_server: str | None, command_config: str | None) -> None:
+def history(*, group: str, limit: int, as_json: bool) -> None:
     """Show the causes of a group's rebalances, the members that joined last, and the time without an owner.
 
     DURATION is the time from the cause until the last member had its assignment. UNOWNED is the time without an owner,
@@ -28,7 +28,7 @@ def history(*, group: str, limit: int, as_json: bool, bootstrap_server: str | No
     """
 
     async def work() -> list[dict[str, Any]]:
-        async with admin(bootstrap_server, command_config) as cluster:
+        async with admin() as cluster:
             return await cluster.rebalance_history(group, limit=limit)
 
     rebalances = run(work())

@@ -20,21 +20,14 @@ from odradek.model import KafkaError
 @cluster_options
 @click.pass_context
 def remove_members(
-    ctx: click.Context,
-    *,
-    group: str,
-    members: Sequence[str],
-    instances: Sequence[str],
-    is_all: bool,
-    bootstrap_server: str | None,
-    command_config: str | None,
+    ctx: click.Context, *, group: str, members: Sequence[str], instances: Sequence[str], is_all: bool
 ) -> None:
     """Remove members of a group; a member that still runs joins again."""
     if bool(members or instances) == is_all:
         raise click.UsageError("name members with --member or --instance, or give --all")
 
     async def work() -> tuple[list[str], dict[str, KafkaError]]:
-        async with admin(bootstrap_server, command_config) as client:
+        async with admin() as client:
             by_id, by_instance = list(members), list(instances)
             if is_all:
                 for each in (await client.describe_group(group)).members:

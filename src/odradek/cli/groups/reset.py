@@ -110,8 +110,6 @@ def reset(
     dry_run: bool,
     export: bool,
     as_json: bool,
-    bootstrap_server: str | None,
-    command_config: str | None,
     **goals: Any,
 ) -> None:
     """Set committed offsets of groups without members; without --execute only show them.
@@ -133,7 +131,7 @@ def reset(
     scope = _Scope(selection=selection, topics=tuple(topics), file=file)
 
     async def work() -> tuple[list[_Reset], dict[str, OdradekError]]:
-        async with admin(bootstrap_server, command_config) as client:
+        async with admin() as client:
             resets, errors = await _plan(client, scope, goal)
             return (await _execute(client, resets, errors) if execute else resets), errors
 

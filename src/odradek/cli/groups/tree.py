@@ -89,17 +89,7 @@ def _shown(node: ConsumerNode) -> str:
 @tree_options
 @wide_option
 @cluster_options
-def migrate(
-    *,
-    group: str,
-    target: str,
-    execute: bool,
-    metadata: str | None,
-    data_dir: str,
-    as_json: bool,
-    bootstrap_server: str | None,
-    command_config: str | None,
-) -> None:
+def migrate(*, group: str, target: str, execute: bool, metadata: str | None, data_dir: str, as_json: bool) -> None:
     """Copy a group's offsets between the tree (generation 1) and __consumer_offsets (the later generations).
 
     The group must have no consumers in either. Offsets of partitions that do not exist, as those of a deleted topic,
@@ -109,7 +99,7 @@ def migrate(
 
     async def work() -> Mapping[TopicPartition, tuple[int | None, int]]:
         in_tree = await _group_in_tree(url, group)
-        async with admin(bootstrap_server, command_config) as client:
+        async with admin() as client:
             await _check_members_in_kafka(client, group)
             committed = (await client.list_group_offsets([group]))[group]
             if isinstance(committed, KafkaError):

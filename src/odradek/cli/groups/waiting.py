@@ -27,15 +27,7 @@ _STATES: Final = {
 @click.option("--count", "-c", type=click.IntRange(min=1), help="With --interval: exit after this number of views.")
 @table_options
 @cluster_options
-def waiting(
-    *,
-    group: str,
-    interval: float | None,
-    count: int | None,
-    as_json: bool,
-    bootstrap_server: str | None,
-    command_config: str | None,
-) -> None:
+def waiting(*, group: str, interval: float | None, count: int | None, as_json: bool) -> None:
     """Show which members of a group wait for whom: epochs, what they have to revoke, and what they wait for.
 
     SINCE is how many seconds ago the coordinator requested the holder of the partitions to revoke them, and TIMES-OUT
@@ -47,7 +39,7 @@ def waiting(
 
     async def work() -> None:
         number, clock = 0, system_runtime().clock
-        async with admin(bootstrap_server, command_config) as cluster:
+        async with admin() as cluster:
             while True:
                 _show(await cluster.group_waits(group), as_json=as_json, now_ms=clock.now_ms())
                 number += 1

@@ -79,16 +79,7 @@ def lag_per_s(changes: LagChanges, partitions: Iterable[GroupPartition]) -> floa
 @click.option("--partitions", "per_partition", is_flag=True, help="A row for each partition, not for each member.")
 @table_options
 @cluster_options
-def watch(
-    *,
-    group: str,
-    interval: float,
-    count: int | None,
-    per_partition: bool,
-    as_json: bool,
-    bootstrap_server: str | None,
-    command_config: str | None,
-) -> None:
+def watch(*, group: str, interval: float, count: int | None, per_partition: bool, as_json: bool) -> None:
     """Show a group's state, members and lag repeatedly, until Ctrl-C.
 
     A terminal is redrawn in place; otherwise each view is printed after the one before. The generation is unknown (-)
@@ -97,7 +88,7 @@ def watch(
     """
 
     async def work() -> None:
-        async with admin(bootstrap_server, command_config) as client:
+        async with admin() as client:
             samples = views(client, group, interval)
             with _quiet_clients():
                 if as_json:

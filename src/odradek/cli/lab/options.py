@@ -53,35 +53,22 @@ class Given(Struct, frozen=True, kw_only=True):
     strategy: str | None
     """The strategy of the file or of the live group."""
     group: str | None = None
-    bootstrap_server: str | None = None
-    command_config: str | None = None
 
 
 def case_options(function: Callable[..., None]) -> Callable[..., None]:
     """Add the options that describe a case; the command gets it as `given`."""
 
     @wraps(function)
-    def command(
-        *, file: str | None, group: str | None, bootstrap_server: str | None, command_config: str | None, **options: Any
-    ) -> None:
+    def command(*, file: str | None, group: str | None, **options: Any) -> None:
         texts: dict[str, Sequence[str]] = {
             key: options.pop(key)
             for key in ("topics", "members", "owned", "racks", "replica_racks", "instances", "threads")
         }
-        base, strategy = _base(file, group, bootstrap_server, command_config)
+        base, strategy = _base(file, group)
         case = case_of_texts(base=base, **texts)
         if not case.members:
             raise LabError("the case has no member: give a number of them, such as --members 5")
-        function(
-            given=Given(
-                case=case,
-                strategy=strategy,
-                group=group,
-                bootstrap_server=bootstrap_server,
-                command_config=command_config,
-            ),
-            **options,
-        )
+        function(given=Given(case=case, strategy=strategy, group=group), **options)
 
     for option in reversed(_OPTIONS):
         command = option(command)
@@ -100,21 +87,19 @@ def past_pauses(given: Given, change: Change) -> Pauses | None:
         return None
 
     async def work() -> list[dict[str, Any]]:
-        async with admin(given.bootstrap_server, given.command_config) as client:
+        async with admin() as client:
             return await client.rebalance_history(group, limit=_MOST_PAST_REBALANCES)
 
     return pauses(run(work()), change.causes())
 
 
-def _base(
-    file: str | None, group: str | None, bootstrap_server: str | None, command_config: str | None
-) -> tuple[Case | None, str | None]:
+def _base(file: str | None, group: str | None) -> tuple[Case | None, str | None]:
     if file is not None and group is not None:
         raise click.UsageError("give --file or --group, not both")
     if group is not None:
 
         async def work() -> tuple[Case, str]:
-            async with admin(bootstrap_server, command_config) as client:
+            async with admin() as client:
                 return await read_case(client, group)
 
         case, strategy = run(work())

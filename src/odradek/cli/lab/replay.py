@@ -30,15 +30,7 @@ _LEVELS: Final = "▁▂▃▄▅▆▇█"
 @picture_option
 @json_option
 @cluster_options
-def replay(
-    *,
-    group: str,
-    limit: int,
-    picture: str | None,
-    as_json: bool,
-    bootstrap_server: str | None,
-    command_config: str | None,
-) -> None:
+def replay(*, group: str, limit: int, picture: str | None, as_json: bool) -> None:
     """Show who owned which partition of a live group, from its rebalance journal, and when nobody did.
 
     A row is a member, time runs across, and times without a rebalance are short. A bar's height is the member's number
@@ -47,7 +39,7 @@ def replay(
     """
 
     async def work() -> list[dict[str, Any]]:
-        async with admin(bootstrap_server, command_config) as cluster:
+        async with admin() as cluster:
             return await cluster.rebalance_history(group, limit=limit)
 
     made = replay_history(group, run(work()))

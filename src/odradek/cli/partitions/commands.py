@@ -37,19 +37,12 @@ for _other in (abort_transaction, delete_records, offsets, producers, reassign):
 @table_options
 @cluster_options
 def describe(
-    *,
-    topics: Sequence[str],
-    under_replicated: bool,
-    unavailable: bool,
-    reassigning: bool,
-    as_json: bool,
-    bootstrap_server: str | None,
-    command_config: str | None,
+    *, topics: Sequence[str], under_replicated: bool, unavailable: bool, reassigning: bool, as_json: bool
 ) -> None:
     """Show the leaders, replicas and in-sync replicas of these topics, or of all."""
 
     async def work() -> tuple[dict[TopicPartition, PartitionMetadata], Reassignments]:
-        async with admin(bootstrap_server, command_config) as client:
+        async with admin() as client:
             named = await partitions_of_topics(client, topics)
             found = (
                 (await client.describe_topics(sorted({each.topic for each in named}))).values()
@@ -114,8 +107,6 @@ def elect(
     is_all: bool,
     unclean: bool,
     as_json: bool,
-    bootstrap_server: str | None,
-    command_config: str | None,
 ) -> None:
     """Elect the preferred leader of partitions: the first replica of each. Exits with 1 if one can't be elected."""
     if (bool(topics) + (file is not None) + is_all) != 1:
@@ -126,7 +117,7 @@ def elect(
     kind = ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED
 
     async def work() -> dict[TopicPartition, KafkaError | None]:
-        async with admin(bootstrap_server, command_config) as client:
+        async with admin() as client:
             wanted = await partitions_of_topics(client, topics, numbers) if topics else named
             return await client.elect_leaders(kind, wanted)
 

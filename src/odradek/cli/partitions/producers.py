@@ -20,13 +20,11 @@ def _partition(text: str) -> TopicPartition:
 @click.argument("partition", type=_partition, metavar="TOPIC:N")
 @table_options
 @cluster_options
-def producers(
-    *, partition: TopicPartition, as_json: bool, bootstrap_server: str | None, command_config: str | None
-) -> None:
+def producers(*, partition: TopicPartition, as_json: bool) -> None:
     """Show the idempotent producers that the leader of a partition knows, with their open transactions."""
 
     async def work() -> list[ProducerDescription]:
-        async with admin(bootstrap_server, command_config) as client:
+        async with admin() as client:
             return await client.describe_producers(partition)
 
     found = run(work())
@@ -53,18 +51,12 @@ def producers(
 )
 @cluster_options
 def abort_transaction(
-    *,
-    partition: TopicPartition,
-    producer_id: int,
-    producer_epoch: int,
-    coordinator_epoch: int,
-    bootstrap_server: str | None,
-    command_config: str | None,
+    *, partition: TopicPartition, producer_id: int, producer_epoch: int, coordinator_epoch: int
 ) -> None:
     """Abort a transaction that stays open in a partition because its coordinator does not know it."""
 
     async def work() -> None:
-        async with admin(bootstrap_server, command_config) as client:
+        async with admin() as client:
             # A broker writes the marker for any producer, as Kafka's does.
             found = await client.describe_producers(partition)
             if not any(each.producer_id == producer_id and each.current_txn_start_offset is not None for each in found):

@@ -96,8 +96,6 @@ def reassign(
     is_all: bool,
     brokers: tuple[int, ...] | None,
     as_json: bool,
-    bootstrap_server: str | None,
-    command_config: str | None,
     list_: bool,
     verify: bool,
     cancel: bool,
@@ -126,7 +124,7 @@ def reassign(
     work = {"generate": _generate, "list": _list, "verify": _verify, "cancel": _cancel}[modes[0]] if modes else _execute
 
     async def in_cluster() -> bool:
-        async with admin(bootstrap_server, command_config) as client:
+        async with admin() as client:
             return await work(client, options)
 
     if not run(in_cluster()):

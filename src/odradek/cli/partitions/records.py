@@ -41,19 +41,12 @@ def _when(text: str) -> int:
 )
 @table_options
 @cluster_options
-def offsets(
-    *,
-    topics: Sequence[str],
-    when: int | None,
-    as_json: bool,
-    bootstrap_server: str | None,
-    command_config: str | None,
-) -> None:
+def offsets(*, topics: Sequence[str], when: int | None, as_json: bool) -> None:
     """Show the first offset and the end of partitions, or the offset at a time."""
     wanted = {"earliest": EARLIEST, "latest": LATEST} if when is None else {"offset": when}
 
     async def work() -> dict[TopicPartition, dict[str, int]]:
-        async with admin(bootstrap_server, command_config) as client:
+        async with admin() as client:
             partitions = await partitions_of_topics(client, topics)
             found: dict[TopicPartition, dict[str, int]] = {each: {} for each in partitions}
             for name, at in wanted.items():
@@ -86,8 +79,6 @@ def delete_records(
     is_all: bool,
     file: IO[bytes] | None,
     as_json: bool,
-    bootstrap_server: str | None,
-    command_config: str | None,
 ) -> None:
     """Delete the records of partitions before an offset. Exits with 1 if a partition is refused."""
     if (before is not None) + is_all + (file is not None) != 1 or bool(topics) == (file is not None):
@@ -96,7 +87,7 @@ def delete_records(
     offset = HIGH_WATERMARK if before is None else before
 
     async def work() -> tuple[dict[TopicPartition, int], dict[TopicPartition, KafkaError]]:
-        async with admin(bootstrap_server, command_config) as client:
+        async with admin() as client:
             if planned is not None:
                 return await _delete(client, planned)
             return await _delete(client, dict.fromkeys(await partitions_of_topics(client, topics), offset))

@@ -5,11 +5,12 @@ Each exception is named with its reason, and one that is no longer needed is a f
 
 import ast
 import asyncio
+import gc
 import inspect
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -86,17 +87,26 @@ def _room(path: Path) -> str:
     return _name(path).removeprefix("src/odradek/")
 
 
-_trees: dict[Path, ast.Module] = {}
+@cache
+def _nodes(path: Path) -> Sequence[ast.AST]:
+    """Return all nodes of a file's syntax tree, the module first."""
+    # Collections of garbage would take most of the time: none while trees are made, and none of them later.
+    gc.disable()
+    try:
+        return tuple(ast.walk(ast.parse(path.read_text(), str(path))))
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _tree(path: Path) -> ast.Module:
-    if path not in _trees:
-        _trees[path] = ast.parse(path.read_text(), str(path))
-    return _trees[path]
+    module = _nodes(path)[0]
+    assert isinstance(module, ast.Module)
+    return module
 
 
-def _functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    return (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+def _functions(nodes: Iterable[ast.AST]) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return (node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
 
 
 def _dotted(node: ast.AST) -> str:
@@ -127,7 +137,7 @@ def test_functions_are_short_enough_to_be_seen_at_once():
     long = {
         f"{_name(path)}:{function.name}": length
         for path in SOURCES
-        for function in _functions(_tree(path))
+        for function in _functions(_nodes(path))
         if (length := (function.end_lineno or 0) - function.lineno + 1) > MOST_LINES_IN_A_FUNCTION
     }
     _report([f"{name}: {long[name]} lines" for name in long.keys() - LONG_FUNCTIONS.keys()], "functions over 70 lines")
@@ -161,12 +171,12 @@ def _documented_in_protocols() -> frozenset[str]:
     """Return the names of methods that a protocol or a base class documents: an implementation needs no docstring."""
     names = {name for name in vars(asyncio.BufferedProtocol) | vars(asyncio.BaseProtocol) if not name.startswith("_")}
     for path in SOURCES:
-        classes = [node for node in ast.walk(_tree(path)) if isinstance(node, ast.ClassDef)]
+        classes = [node for node in _nodes(path) if isinstance(node, ast.ClassDef)]
         bases = {_dotted(base).rpartition(".")[2] for each in classes for base in each.bases}
         for each in classes:
             is_protocol = any(_dotted(getattr(base, "value", base)).endswith("Protocol") for base in each.bases)
             if is_protocol or each.name in bases:
-                names |= {function.name for function in _functions(each) if ast.get_docstring(function)}
+                names |= {function.name for function in _functions(ast.walk(each)) if ast.get_docstring(function)}
     return frozenset(names)
 
 
@@ -179,13 +189,13 @@ HEADLESS: Final = re.compile(
 def test_sentences_have_a_subject():
     found = []
     for path in ROOMS + TESTS:
-        texts = [(node.lineno, text) for node, text in _docstrings(_tree(path)) if HEADLESS.search(text)]
+        texts = [(node.lineno, text) for node, text in _docstrings(_nodes(path)) if HEADLESS.search(text)]
         found += [f"{_name(path)}:{line} {text.splitlines()[0]}" for line, text in texts]
     _report(found, "sentences that begin with Who, Whoever, Whose, Nobody, What, or point at another text")
 
 
-def _docstrings(tree: ast.Module) -> Iterator[tuple[ast.Expr, str]]:
-    for node in ast.walk(tree):
+def _docstrings(nodes: Iterable[ast.AST]) -> Iterator[tuple[ast.Expr, str]]:
+    for node in nodes:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             yield node, inspect.cleandoc(node.value.value)
 
@@ -209,16 +219,15 @@ def test_nothing_is_left_to_do():
 
 
 def _outside_imports(path: Path) -> set[str]:
-    tree = _tree(path)
     used: set[str] = set()
-    for node in ast.walk(tree):
+    for node in _nodes(path):
         if isinstance(node, ast.Import):
             used |= {alias.name.partition(".")[0] for alias in node.names} & OUTSIDE
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             module = node.module.partition(".")[0]
             if module in OUTSIDE and not (module == "random" and {alias.name for alias in node.names} == {"Random"}):
                 used.add(module)
-    attributes = {_dotted(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    attributes = {_dotted(node) for node in _nodes(path) if isinstance(node, ast.Attribute)}
     if "random" in used and {name for name in attributes if name.startswith("random.")} == {"random.Random"}:
         used.discard("random")
     return used
@@ -254,7 +263,7 @@ def test_an_exception_of_any_kind_is_caught_only_where_it_is_logged_raised_again
     heard = {"call_exception_handler", "critical", "error", "exception", "set_exception", "warning"}
     found = []
     for path in ROOMS:
-        for node in ast.walk(_tree(path)):
+        for node in _nodes(path):
             if not isinstance(node, ast.ExceptHandler):
                 continue
             broad = node.type is None or _dotted(node.type) in {"Exception", "BaseException"}
@@ -283,7 +292,7 @@ def test_values_are_structs_where_no_field_has_metadata():
     standard = {
         _room(path)
         for path in ROOMS
-        for node in ast.walk(_tree(path))
+        for node in _nodes(path)
         if isinstance(node, ast.ImportFrom) and node.module == "dataclasses"
         if "dataclass" in {alias.name for alias in node.names}
     }
@@ -312,7 +321,7 @@ def _asserts(function: ast.AST, helpers: set[str]) -> bool:
 def test_every_test_asserts_something():
     found = []
     for path in TESTS:
-        functions = list(_functions(_tree(path)))
+        functions = list(_functions(_nodes(path)))
         helpers: set[str] = set()
         while more := {one.name for one in functions if one.name not in helpers and _asserts(one, helpers)}:
             helpers |= more
@@ -362,7 +371,7 @@ def test_names_of_tests_have_a_subject_and_say_what_machines_do():
     found = [
         f"{_name(path)}:{function.lineno} {function.name}"
         for path in TESTS
-        for function in _functions(_tree(path))
+        for function in _functions(_nodes(path))
         if function.name.startswith("test_") and UNCLEAR_TEST_NAME.match(function.name)
     ]
     _report(found, "names of tests without a subject, or with verbs of people (told, asked, wish, hear, …)")

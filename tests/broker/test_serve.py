@@ -47,6 +47,14 @@ def refused(*arguments: str) -> str:
     return line
 
 
+def test_other_users_may_not_read_what_a_server_stores(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    with serving("--listen", "127.0.0.1:0", "--data-dir", str(folder)):
+        stored = [folder, *folder.rglob("*")]
+        assert folder / "metadata.sqlite" in stored
+        assert not [each for each in stored if each.stat().st_mode & 0o077]
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_server_is_ready_and_stops_cleanly_on_a_signal(tmp_path: Path, number: signal.Signals) -> None:
     with serving("--listen", "127.0.0.1:0", "--data-dir", str(tmp_path)) as (process, address):

@@ -3,20 +3,27 @@
 import asyncio
 import contextlib
 import socket
+import ssl
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any
 
 import pytest
+import trustme
 import uvloop
 
 from odradek.protocol.api import ApiKey
 from odradek.runtime import ListenOptions, SystemNetwork, listening
-from odradek.wire import Connection, ConnectionGroup, ConnectionLimits, Reply, ResponseBuffers
+from odradek.wire import Connection, ConnectionGroup, ConnectionLimits, PendingReply, Reply, ResponseBuffers
 from odradek.wire.client_connection import ClientConnection
 
 ANSWER_BYTES = 256 * 1024
 LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
+AUTHORITY = trustme.CA()
+CLIENT_TLS, SERVER_TLS = ssl.create_default_context(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+AUTHORITY.configure_trust(CLIENT_TLS)
+AUTHORITY.issue_cert("127.0.0.1").configure_cert(SERVER_TLS)
+TRANSPORTS = pytest.mark.parametrize("tls", [None, CLIENT_TLS], ids=["TCP", "TLS"])
 Scenario = Callable[[], Awaitable[None]]
 
 
@@ -41,10 +48,16 @@ class Echo:
 
 @contextlib.asynccontextmanager
 async def serving(
-    limits: ConnectionLimits | None = None, echo: Echo | None = None, options: ListenOptions | None = None
+    limits: ConnectionLimits | None = None,
+    echo: Echo | None = None,
+    options: ListenOptions | None = None,
+    *,
+    tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[tuple[Echo, int]]:
     echo, group = echo or Echo(), ConnectionGroup(limits=limits or ConnectionLimits())
-    listener = await SystemNetwork().listen(lambda: Connection(echo, group), "127.0.0.1", 0, options)
+    listener = await SystemNetwork().listen(
+        lambda: Connection(echo, group), "127.0.0.1", 0, options, tls=None if tls is None else lambda: SERVER_TLS
+    )
     try:
         yield echo, listener.port
     finally:
@@ -79,13 +92,16 @@ def run(new_loop: Callable[[], asyncio.AbstractEventLoop], scenario: Scenario) -
         runner.run(asyncio.wait_for(scenario(), 30))
 
 
+@TRANSPORTS
 @pytest.mark.parametrize("new_loop", LOOPS)
-def test_frames_of_every_size_come_back_in_order(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+def test_frames_of_every_size_come_back_in_order(
+    new_loop: Callable[[], asyncio.AbstractEventLoop], tls: ssl.SSLContext | None
+) -> None:
     payloads = [bytes([size % 256]) * size for size in (0, 1, 100, 70_000, 131_068, 131_072, 1_000_000, 5_000_000, 3)]
 
     async def scenario() -> None:
-        async with serving() as (echo, port):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        async with serving(tls=tls) as (echo, port):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls)
             for payload in payloads:
                 writer.write(struct.pack(">i", len(payload)) + payload)
             for payload in payloads:
@@ -97,13 +113,16 @@ def test_frames_of_every_size_come_back_in_order(new_loop: Callable[[], asyncio.
     run(new_loop, scenario)
 
 
+@TRANSPORTS
 @pytest.mark.parametrize("new_loop", LOOPS)
-def test_a_client_that_does_not_read_stops_being_served(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
-    count, payload = 400, bytes(200_000)
+def test_a_client_that_does_not_read_stops_being_served(
+    new_loop: Callable[[], asyncio.AbstractEventLoop], tls: ssl.SSLContext | None
+) -> None:
+    count, payload = (400 if tls is None else 100), bytes(200_000)
 
     async def scenario() -> None:
-        async with serving(ConnectionLimits(write_high_bytes=100_000)) as (echo, port):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1000)
+        async with serving(ConnectionLimits(write_high_bytes=100_000), tls=tls) as (echo, port):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1000, ssl=tls)
             for _ in range(count):
                 writer.write(struct.pack(">i", len(payload)) + payload)
             before = -1
@@ -135,7 +154,7 @@ def _with_cve_2024_12254(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_with_cve_2024_12254")
 def test_a_client_that_does_not_read_stops_being_served_despite_cve_2024_12254() -> None:
-    test_a_client_that_does_not_read_stops_being_served(asyncio.new_event_loop)
+    test_a_client_that_does_not_read_stops_being_served(asyncio.new_event_loop, None)
 
 
 @pytest.mark.usefixtures("_with_cve_2024_12254")
@@ -197,6 +216,57 @@ def test_unread_responses_of_slow_clients_do_not_change_while_others_are_sent(
                 writer.transport.abort()
 
     run(new_loop, scenario)
+
+
+@TRANSPORTS
+@pytest.mark.parametrize("new_loop", LOOPS)
+def test_a_large_response_that_is_not_read_counts_as_memory_and_is_sent_before_the_connection_closes(
+    new_loop: Callable[[], asyncio.AbstractEventLoop], tls: ssl.SSLContext | None
+) -> None:
+    size = 30_000_000
+
+    class Large(Echo):
+        def serve(self, connection: Connection, frame: memoryview, *, alone: bool) -> Reply:
+            self.served += 1
+            return [struct.pack(">i", size), memoryview(bytes(size))]
+
+    async def scenario() -> None:
+        async with serving(echo=Large(), tls=tls) as (service, port):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1000, ssl=tls)
+            writer.write(struct.pack(">i", 1) + b"x")
+            while not service.served:
+                await asyncio.sleep(0)
+            (connection,) = service.connections
+            assert connection.memory_use().response_bytes >= size
+            assert connection.memory_use().unsent_bytes > size // 2
+            connection.close()
+            assert len(await reader.read()) == size + 4
+            writer.close()
+
+    run(new_loop, scenario)
+
+
+@TRANSPORTS
+@pytest.mark.parametrize("new_loop", LOOPS)
+def test_a_client_that_closes_with_requests_in_flight_is_no_log_line(
+    new_loop: Callable[[], asyncio.AbstractEventLoop], tls: ssl.SSLContext | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Silent(Echo):
+        def serve(self, connection: Connection, frame: memoryview, *, alone: bool) -> Reply:
+            self.served += 1
+            return PendingReply()
+
+    async def scenario() -> None:
+        async with serving(echo=Silent(), tls=tls) as (service, port):
+            _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls)
+            writer.write(struct.pack(">i", 1) + b"x")
+            while not service.served:
+                await asyncio.sleep(0)
+            writer.close()
+            await writer.wait_closed()
+
+    run(new_loop, scenario)
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("new_loop", LOOPS)

@@ -102,6 +102,7 @@ def command(
             _check_exposure(loaded, metrics)
         url = environment.metadata or f"sqlite:///{loaded.log_dirs[0]}/metadata.sqlite"
         most_connections = _connection_limit()
+        os.umask(0o077)  # only this user may read records and credentials
         with _new_runner() as runner:
             runner.run(_serve(loaded, url, metrics, most_connections, stop_with_stdin=stop_with_stdin))
     except (OdradekError, OSError) as error:

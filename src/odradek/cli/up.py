@@ -5,6 +5,7 @@ standard error, each broker to a file beside its data.
 """
 
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -73,6 +74,7 @@ def command(
     if own := sorted(dict(map(key_and_value, options)).keys() & _SET_BY_UP.keys()):
         raise ConfigurationError(f"-o {own[0]} would be the same for every broker: {_SET_BY_UP[own[0]]}")
     directory = Path(data_dir).absolute()
+    os.umask(0o077)  # only this user may read records and credentials
     directory.mkdir(parents=True, exist_ok=True)
     rest = ["--metadata", metadata or f"sqlite:///{directory}/metadata.sqlite"]
     if config is not None:

@@ -16,6 +16,7 @@ from odradek.wire.connection_group import ConnectionGroup, gather, limit_unsent
 from odradek.wire.connection_scheduler import SHARED_REQUESTS
 from odradek.wire.frames import FrameBuffer, FrameSizeError
 from odradek.wire.memory_pressure import MemoryUse
+from odradek.wire.paced_transport import PacedTransport
 from odradek.wire.reply import LATER, Buffers, PendingReply, Reply
 
 _log = logging.getLogger("odradek.wire")
@@ -140,6 +141,8 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports do not inherit from asyncio's.
         self._transport = cast("asyncio.Transport", transport)
+        if transport.get_extra_info("sslcontext") is not None:
+            self._transport = PacedTransport(self._transport)
         peer = transport.get_extra_info("peername")
         if isinstance(peer, tuple):
             self.peer_host, self.peer_port = str(peer[0]), int(peer[1])
@@ -184,6 +187,8 @@ class Connection(asyncio.BufferedProtocol):
             self._memory_pressure.answered(self._transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
+        if isinstance(self._transport, PacedTransport) and not self._transport.write_more():
+            return
         self._unsent = False
         self.continue_serving()
 
@@ -196,7 +201,7 @@ class Connection(asyncio.BufferedProtocol):
             if not pending.settled:
                 pending.force_complete()
         self._eof = self._stalled or bool(self._in_flight)
-        return self._eof
+        return self._eof and not isinstance(self._transport, PacedTransport)  # TLS transports cannot stay half open
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None

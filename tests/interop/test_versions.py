@@ -50,6 +50,17 @@ STATE: Final = {
 }
 
 
+ACL_FILTER = {
+    "resource_type_filter": 1,
+    "resource_name_filter": None,
+    "pattern_type_filter": 1,
+    "principal_filter": None,
+    "host_filter": None,
+    "operation": 1,
+    "permission_type": 1,
+}
+
+
 def requests(topic_id: uuid.UUID) -> dict[ApiKey, dict[str, Any]]:
     """One message for all versions of each API: a version takes the fields that it has."""
     named = {"name": TOPIC, "topic": TOPIC, "topic_id": topic_id}
@@ -66,6 +77,21 @@ def requests(topic_id: uuid.UUID) -> dict[ApiKey, dict[str, Any]]:
             "stops": [{**PLACE, "topic_name": TOPIC, "leader_epoch": 1, "delete_partition": True}],
         },
         ApiKey.CONTROLLED_SHUTDOWN: {"broker_id": 1, "broker_epoch": 1},
+        ApiKey.DESCRIBE_ACLS: ACL_FILTER,
+        ApiKey.CREATE_ACLS: {
+            "creations": [
+                {
+                    "resource_type": 2,
+                    "resource_name": TOPIC,
+                    "resource_pattern_type": 3,
+                    "principal": "User:alice",
+                    "host": "*",
+                    "operation": 3,
+                    "permission_type": 3,
+                }
+            ]
+        },
+        ApiKey.DELETE_ACLS: {"filters": [ACL_FILTER]},
         ApiKey.API_VERSIONS: {"client_software_name": "test", "client_software_version": "1"},
         ApiKey.PRODUCE: {
             "transactional_id": None,

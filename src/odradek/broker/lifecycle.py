@@ -18,6 +18,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
+from odradek.broker.authentication.authorization import create_authorizer
 from odradek.broker.authentication.listener_security import inter_broker_security
 from odradek.broker.auto_topic_creation_manager import AutoTopicCreationManager
 from odradek.broker.cleaner_workers import CleanerWorkers
@@ -104,7 +105,8 @@ class Broker:
             most_partitions=config.most_session_partitions,
             entropy=runtime.entropy,
         )
-        self.admission = admission or Admission(ALLOW_ALL)
+        self.authorizer = create_authorizer(config)
+        self.admission = admission or Admission(self.authorizer or ALLOW_ALL)
         self.dispatcher = Dispatcher(
             self,
             self.metadata,
@@ -392,6 +394,8 @@ class Broker:
     def _on_image(self, delta: MetadataDelta) -> None:
         old, new = delta.old, delta.new
         self.metadata.image = new
+        if self.authorizer is not None and new.acls is not old.acls:
+            self.authorizer.update(new.acls)
         log_departures(delta, self.broker_id)
         self.controlled_shutdown.image_changed(old, new)
         self.controller_requests.image_changed(old, new)

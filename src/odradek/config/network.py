@@ -2,13 +2,19 @@
 
 from dataclasses import dataclass
 
-from odradek.config.definition import INT_MAX, integer, long, names, text
+from odradek.config.definition import INT_MAX, boolean, integer, long, names, text
 from odradek.config.security import MECHANISMS, PROTOCOLS, ListenerSecurity
+
+AUTHORIZERS = (
+    "",
+    "kafka.security.authorizer.AclAuthorizer",
+    "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkConfig(ListenerSecurity):
-    """The keys of a broker's listeners and connections."""
+    """The keys of a broker's listeners, connections and authorizer."""
 
     listeners: tuple[str, ...] = names(
         "listeners", ("PLAINTEXT://localhost:9092",), "Listening addresses, NAME://HOST:PORT; port 0: any free one."
@@ -41,6 +47,16 @@ class NetworkConfig(ListenerSecurity):
         100,
         "How long the response to a failed authentication is delayed.",
         minimum=0,
+    )
+    authorizer_class_name: str = text(
+        "authorizer.class.name",
+        "",
+        "The authorizer: either name of Kafka's is the one by ACLs in the metadata tree; empty: everything is allowed.",
+        choices=AUTHORIZERS,
+    )
+    super_users: str = text("super.users", "", "Principals that may do everything, separated by semicolons.")
+    allow_everyone_if_no_acl_found: bool = boolean(
+        "allow.everyone.if.no.acl.found", False, "Whether everyone may use a resource that no ACL is for."
     )
     socket_request_max_bytes: int = integer(
         "socket.request.max.bytes", 104_857_600, "The largest request; a larger one closes its connection.", minimum=1

@@ -48,7 +48,6 @@ add.partitions.to.txn.retry.backoff.ms int 20 1.. read-only
 alter.config.policy.class.name class null any read-only
 alter.log.dirs.replication.quota.window.num int 11 1.. read-only
 alter.log.dirs.replication.quota.window.size.seconds int 1 1.. read-only
-authorizer.class.name string "" any read-only
 background.threads int 10 1.. cluster-wide
 broker.heartbeat.interval.ms int 2000 any read-only
 broker.session.timeout.ms int 9000 any read-only
@@ -271,7 +270,6 @@ _NO_THROTTLE: Final = "replication is not throttled; reassign partitions without
 _REFUSED: Final[Mapping[str, str]] = MappingProxyType(
     {
         "alter.config.policy.class.name": _NO_PLUGINS,
-        "authorizer.class.name": _NO_PLUGINS,
         "client.quota.callback.class": _NO_PLUGINS,
         "config.providers": _NO_PLUGINS,
         "cordoned.log.dirs": "every directory takes new partitions; leave it unset",

@@ -14,6 +14,7 @@ from odradek.config import ListenerAddress
 from odradek.metadata.nodes import NO_LEADER, RECOVERED
 from odradek.model import TopicPartition
 from odradek.model.names import INTERNAL_TOPICS
+from odradek.security import Acls
 
 NO_CONTROLLER: Final = -1
 UNNAMED: Final = UUID(int=0)
@@ -107,6 +108,8 @@ class ClusterImage(Struct, frozen=True, kw_only=True):
     """Configurations of consumer groups by group id."""
     user_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """SCRAM credentials and quotas by user name."""
+    acls: Acls | None = None
+    """The ACLs; None until they are read, and without an authorizer."""
 
     def topic_by_id(self, topic_id: UUID) -> TopicImage | None:
         """Return the topic with this id, if known."""

@@ -58,35 +58,35 @@ class Fields:
         if isinstance(value, str) and _NUMBER.fullmatch(value):
             value = int(value)
         if not fits(value, bits):
-            raise self._broken(name, f"an integer of {bits} bits")
+            raise self.broken(name, f"an integer of {bits} bits")
         return value
 
     def text(self, name: str) -> str:
         """Return the string field `name`."""
         value = self._fields.get(name)
         if not isinstance(value, str):
-            raise self._broken(name, "a string")
+            raise self.broken(name, "a string")
         return value
 
     def texts(self, name: str, default: tuple[str, ...] | None = None) -> tuple[str, ...]:
         """Return the field `name`, a list of strings."""
         value = self._fields.get(name, default)
         if not isinstance(value, list | tuple) or not all(isinstance(each, str) for each in value):
-            raise self._broken(name, "a list of strings")
+            raise self.broken(name, "a list of strings")
         return tuple(value)
 
     def integers(self, name: str) -> tuple[int, ...]:
         """Return the field `name`, a list of integers of 32 bits."""
         value = self._fields.get(name)
         if not isinstance(value, list) or not all(fits(each, 32) for each in value):
-            raise self._broken(name, "a list of integers")
+            raise self.broken(name, "a list of integers")
         return tuple(value)
 
     def mapping(self, name: str, *, required: bool = False) -> dict[str, Any]:
         """Return the object field `name`; an empty one if it is missing and not `required`."""
         value = self._fields.get(name, None if required else {})
         if not isinstance(value, dict):
-            raise self._broken(name, "an object")
+            raise self.broken(name, "an object")
         return value
 
     def replicas(self, name: str, *, required: bool = False) -> dict[int, tuple[int, ...]]:
@@ -94,19 +94,20 @@ class Fields:
         mapping = Fields(self._path, self.mapping(name, required=required))
         keys = sorted(mapping._fields, key=lambda key: (len(key), key))
         if not all(_PARTITION.fullmatch(key) and fits(int(key), 32) for key in keys):
-            raise self._broken(name, "an object of partitions")
+            raise self.broken(name, "an object of partitions")
         return {int(key): mapping.integers(key) for key in keys}
 
-    def partitions(self) -> list["Fields"]:
-        """Return the objects of the list `partitions`."""
-        value = self._fields.get("partitions")
+    def objects(self, name: str) -> list["Fields"]:
+        """Return the objects of the list `name`."""
+        value = self._fields.get(name)
         if not isinstance(value, list):
-            raise self._broken("partitions", "a list")
+            raise self.broken(name, "a list")
         return [Fields(self._path, each) for each in value]
 
     def topic_partition(self) -> TopicPartition:
         """Return the partition that the fields `topic` and `partition` name."""
         return TopicPartition(self.text("topic"), self.integer("partition"))
 
-    def _broken(self, name: str, kind: str) -> BrokenNodeError:
+    def broken(self, name: str, kind: str) -> BrokenNodeError:
+        """Return the error of a field that is not of this kind."""
         return BrokenNodeError(self._path, f"{name} is not {kind}")

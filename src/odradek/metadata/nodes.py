@@ -325,7 +325,9 @@ class ReassignPartitionsNode(Struct, frozen=True, kw_only=True):
     def decode(cls, path: str, data: bytes) -> "ReassignPartitionsNode":
         """Decode version 1."""
         return cls(
-            replicas={each.topic_partition(): each.integers("replicas") for each in Fields(path, data).partitions()}
+            replicas={
+                each.topic_partition(): each.integers("replicas") for each in Fields(path, data).objects("partitions")
+            }
         )
 
 
@@ -342,7 +344,7 @@ class PreferredReplicaElectionNode(Struct, frozen=True, kw_only=True):
     @classmethod
     def decode(cls, path: str, data: bytes) -> "PreferredReplicaElectionNode":
         """Decode version 1."""
-        return cls(partitions=tuple(each.topic_partition() for each in Fields(path, data).partitions()))
+        return cls(partitions=tuple(each.topic_partition() for each in Fields(path, data).objects("partitions")))
 
 
 class ConsumerNode(Struct, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ from urllib.parse import quote, unquote
 from uuid import UUID
 
 from odradek.model import TopicPartition
+from odradek.security import RESOURCE_TYPES, PatternType, ResourcePattern, ResourceType, kafka_name
 
 BROKER_IDS: Final = "/brokers/ids"
 BROKER_SEQUENCE: Final = "/brokers/seqid"
@@ -37,6 +38,11 @@ USER_CONFIGS: Final = "/config/users"
 ISR_CHANGE_NOTIFICATION: Final = "/isr_change_notification"
 LOG_DIR_EVENT_NOTIFICATION: Final = "/log_dir_event_notification"
 LATEST_PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
+ACLS: Final = "/kafka-acl"
+PREFIXED_ACLS: Final = "/kafka-acl-extended/prefixed"
+ACL_CHANGES: Final = "/kafka-acl-changes"
+PREFIXED_ACL_CHANGES: Final = "/kafka-acl-extended-changes"
+ACL_CHANGE_ROOTS: Final = (ACL_CHANGES, PREFIXED_ACL_CHANGES)
 
 PERSISTENT_ROOTS: Final = (
     "/brokers",
@@ -60,6 +66,11 @@ PERSISTENT_ROOTS: Final = (
     ISR_CHANGE_NOTIFICATION,
     LOG_DIR_EVENT_NOTIFICATION,
     LATEST_PRODUCER_ID_BLOCK,
+    *ACL_CHANGE_ROOTS,
+    ACLS,
+    "/kafka-acl-extended",
+    PREFIXED_ACLS,
+    *(f"{root}/{kafka_name(kind)}" for root in (ACLS, PREFIXED_ACLS) for kind in RESOURCE_TYPES),
 )
 """Empty nodes that a broker creates in a new tree, parents first."""
 
@@ -137,6 +148,23 @@ def _quoted(name: str) -> str:
 def _unquoted(text: str) -> str | None:
     name = unquote(text)
     return name if name and _quoted(name) == text else None
+
+
+def acls(resource_type: ResourceType, pattern_type: PatternType) -> str:
+    """Return the path of the parent of these patterns' ACLs."""
+    root = ACLS if pattern_type is PatternType.LITERAL else PREFIXED_ACLS
+    return f"{root}/{kafka_name(resource_type)}"
+
+
+def acl(pattern: ResourcePattern) -> str:
+    """Return the path of the ACLs of a resource pattern."""
+    return f"{acls(pattern.resource_type, pattern.pattern_type)}/{pattern.name}"
+
+
+def acl_change(pattern: ResourcePattern) -> str:
+    """Return the path of a notification that ACLs have changed, to which the store appends a sequence number."""
+    root = ACL_CHANGES if pattern.pattern_type is PatternType.LITERAL else PREFIXED_ACL_CHANGES
+    return f"{root}/acl_changes_"
 
 
 def delete_topic(name: str) -> str:

@@ -14,6 +14,7 @@ from typing import Any, Final, Generic, TypeVar
 from msgspec.structs import replace
 
 from odradek.metadata import paths
+from odradek.metadata.acl_nodes import AclNodes
 from odradek.metadata.image import ClusterImage, TopicImage
 from odradek.metadata.node_fields import BrokenNodeError
 from odradek.metadata.nodes import DeleteTopicsNode, decode_integer
@@ -90,9 +91,11 @@ def _broker_of_config(name: str) -> str | None:
 
 
 class _BaseTreeWatcher:
-    """The watches of every broker: on the controller, and on configurations of brokers, groups and users."""
+    """The watches of every broker: on the controller, on configurations of brokers, groups and users, and on ACLs."""
 
-    def __init__(self, store: Store, *, wake: Callable[[], None], on_controller: Callable[[], None]) -> None:
+    def __init__(
+        self, store: Store, *, wake: Callable[[], None], on_controller: Callable[[], None], reads_acls: bool
+    ) -> None:
         self._store = store
         self._wake = wake
         self._on_controller = on_controller
@@ -101,12 +104,20 @@ class _BaseTreeWatcher:
         self._broker_configs = _ConfigNodes(store, paths.BROKER_CONFIGS, _broker_of_config, self._broken, wake)
         self._group_configs = _ConfigNodes(store, paths.GROUP_CONFIGS, paths.group_of_config, self._broken, wake)
         self._user_configs = _ConfigNodes(store, paths.USER_CONFIGS, paths.user_of_config, self._broken, wake)
+        self._acls = AclNodes(store, self._broken, wake) if reads_acls else None
+        self._nodes: list[_ConfigNodes[Any] | AclNodes] = [
+            self._broker_configs,
+            self._group_configs,
+            self._user_configs,
+        ]
+        if self._acls is not None:
+            self._nodes.append(self._acls)
         self._controller_changed = True
 
     def start(self) -> None:
         """Set the permanent watches; the first `refresh` reads everything."""
         store = self._store
-        for nodes in (self._broker_configs, self._group_configs, self._user_configs):
+        for nodes in self._nodes:
             nodes.start()
         self._roots = [
             store.watch_data(paths.CONTROLLER, self._mark_controller),
@@ -118,7 +129,7 @@ class _BaseTreeWatcher:
         for watch in self._roots:
             watch.cancel()
         self._roots.clear()
-        for nodes in (self._broker_configs, self._group_configs, self._user_configs):
+        for nodes in self._nodes:
             nodes.stop()
 
     def _mark_controller(self) -> None:
@@ -127,7 +138,7 @@ class _BaseTreeWatcher:
         self._wake()
 
     def _mark_common(self, *, configs: bool, controller: bool) -> None:
-        for nodes in (self._broker_configs, self._group_configs, self._user_configs):
+        for nodes in self._nodes:
             nodes.has_changed |= configs
         self._controller_changed |= controller
 
@@ -143,6 +154,8 @@ class _BaseTreeWatcher:
             parts["group_configs"] = await self._group_configs.read()
         if self._user_configs.has_changed:
             parts["user_configs"] = await self._user_configs.read()
+        if self._acls is not None and self._acls.has_changed:
+            parts["acls"] = await self._acls.read()
         if self._controller_changed:
             self._controller_changed = False
             parts["controller_id"] = await read_controller(self._store, self._broken)
@@ -169,8 +182,9 @@ class ControllerTreeWatcher(_BaseTreeWatcher):
         wake: Callable[[], None],
         on_controller: Callable[[], None] = _ignore,
         deletes: bool = True,
+        reads_acls: bool = False,
     ) -> None:
-        super().__init__(store, wake=wake, on_controller=on_controller)
+        super().__init__(store, wake=wake, on_controller=on_controller, reads_acls=reads_acls)
         self.requested_deletions: frozenset[str] = frozenset()
         """The names below `/admin/delete_topics`, also of topics that do not exist."""
         self.listed_deletions: tuple[tuple[str, ...], int] | None = None
@@ -306,8 +320,15 @@ class BrokerTreeWatcher(_BaseTreeWatcher):
     `refresh` only reads, since the controller's requests may change the image meanwhile; `patch` updates the image.
     """
 
-    def __init__(self, store: Store, *, wake: Callable[[], None], on_controller: Callable[[], None] = _ignore) -> None:
-        super().__init__(store, wake=wake, on_controller=on_controller)
+    def __init__(
+        self,
+        store: Store,
+        *,
+        wake: Callable[[], None],
+        on_controller: Callable[[], None] = _ignore,
+        reads_acls: bool = False,
+    ) -> None:
+        super().__init__(store, wake=wake, on_controller=on_controller, reads_acls=reads_acls)
         self.configs: dict[str, Mapping[str, str] | None] = {}
         """The configurations of watched topics; None if the node is broken and was never read before."""
         self._watches: dict[str, Watch] = {}

@@ -1,8 +1,22 @@
-"""Principals, SASL mechanisms, the authorizer's interface, ACL operations, exposed listeners: values and rules only.
+"""Principals, SASL mechanisms, the authorizer by ACLs, exposed listeners: values and rules only.
 
 A listener without authentication that is reachable from other machines needs an explicit flag (`exposed_listeners`).
 """
 
+from odradek.security.acl_authorizer import AclAuthorizer, Decision, Reason
+from odradek.security.acls import (
+    ALL_ACLS,
+    PATTERN_TYPES,
+    RESOURCE_TYPES,
+    AclBinding,
+    AclEntry,
+    AclFilter,
+    AclPermissionType,
+    Acls,
+    by_kafka_name,
+    by_number,
+    kafka_name,
+)
 from odradek.security.authorizer import (
     ALLOW_ALL,
     CLUSTER_NAME,
@@ -23,27 +37,42 @@ from odradek.security.operations import (
     TOPIC_OPERATIONS,
     AclOperation,
 )
-from odradek.security.principal import ANONYMOUS, Principal, distinguished_name
+from odradek.security.principal import ANONYMOUS, Principal, distinguished_name, parse_principal
 
 __all__ = [
     "ALLOW_ALL",
+    "ALL_ACLS",
     "ANONYMOUS",
     "CLUSTER_NAME",
     "CLUSTER_OPERATIONS",
     "GROUP_OPERATIONS",
     "NOT_ASKED_FOR",
+    "PATTERN_TYPES",
+    "RESOURCE_TYPES",
     "TOPIC_OPERATIONS",
+    "AclAuthorizer",
+    "AclBinding",
+    "AclEntry",
+    "AclFilter",
     "AclOperation",
+    "AclPermissionType",
+    "Acls",
     "Action",
     "AllowAllAuthorizer",
     "AuthorizableRequestContext",
     "AuthorizationResult",
     "Authorizer",
+    "Decision",
     "PatternType",
     "Principal",
+    "Reason",
     "ResourcePattern",
     "ResourceType",
+    "by_kafka_name",
+    "by_number",
     "distinguished_name",
     "exposed_listeners",
     "is_loopback",
+    "kafka_name",
+    "parse_principal",
 ]

@@ -17,6 +17,15 @@ class Principal(NamedTuple):
 ANONYMOUS: Final = Principal("User", "ANONYMOUS")
 """The principal of every client of a listener without authentication."""
 
+
+def parse_principal(text: str) -> Principal:
+    """Parse `TYPE:NAME`. Raises `ValueError` for other text."""
+    kind, colon, name = text.partition(":")
+    if not (kind and colon and name):
+        raise ValueError(f"{text!r} is not a principal: TYPE:NAME, for instance User:alice")
+    return Principal(kind, name)
+
+
 _ATTRIBUTES: Final = {
     "commonName": "CN",
     "organizationalUnitName": "OU",

@@ -62,7 +62,7 @@ def _request(entropy: Entropy, context: RequestContext, message: Any) -> Consume
         subscribed_topic_regex=optional(message, "subscribed_topic_regex", None),
         server_assignor=message.server_assignor,
         owned=None if owned is None else _owned(owned),
-        denied_topics=partial(context.denied, AclOperation.DESCRIBE, ResourceType.TOPIC),
+        denied_topics=partial(context.denied, AclOperation.DESCRIBE, ResourceType.TOPIC, quietly=True),
     )
 
 

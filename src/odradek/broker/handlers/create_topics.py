@@ -34,10 +34,10 @@ _CONFIGURATIONS: Final = 16
 
 async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict[str, Any]:
     """Return one result per topic; a topic that is named twice gets INVALID_REQUEST."""
-    may_create_all = context.allows(AclOperation.CREATE, ResourceType.CLUSTER)
+    may_create_all = context.allows(AclOperation.CREATE, ResourceType.CLUSTER, quietly=True)
     names = [topic.name for topic in message.topics]
     denied = frozenset() if may_create_all else context.denied(AclOperation.CREATE, ResourceType.TOPIC, names)
-    hidden = context.denied(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, names)
+    hidden = context.denied(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, names, quietly=True)
     named = Counter(topic.name for topic in message.topics)
     wanted: list[NewTopic] = []
     errors: dict[str, KafkaError] = {}

@@ -26,7 +26,7 @@ def handle(broker: HasImage, context: RequestContext, message: Any) -> dict[str,
     cursor = message.cursor
     if cursor is not None and (cursor.partition_index < 0 or (names and cursor.topic_name not in names)):
         return {"topics": [_failed(name, ErrorCode.invalid_request, NOT_ASKED_FOR) for name in sorted(names)]}
-    denied = context.denied(AclOperation.DESCRIBE, ResourceType.TOPIC, names or broker.image.topics)
+    denied = context.denied(AclOperation.DESCRIBE, ResourceType.TOPIC, names or broker.image.topics, quietly=not names)
     first_topic, first_partition = ("", 0) if cursor is None else (cursor.topic_name, cursor.partition_index)
     topics: list[dict[str, Any]] = []
     room = max(min(message.response_partition_limit, MOST_PARTITIONS), 1)

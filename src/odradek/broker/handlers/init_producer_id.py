@@ -37,7 +37,7 @@ async def handle(broker: _Broker, context: RequestContext, message: Any) -> dict
             context.client_id,
         )
         return _failure(ErrorCode.unsupported_version)
-    if not context.allows(AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER) and not context.allows_any(
+    if not context.allows(AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, quietly=True) and not context.allows_any(
         AclOperation.WRITE, ResourceType.TOPIC
     ):
         return _failure(ErrorCode.cluster_authorization_failed)

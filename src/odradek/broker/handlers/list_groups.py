@@ -25,8 +25,10 @@ def handle(broker: HasGroups, context: RequestContext, message: Any) -> dict[str
     groups = [
         group for machine in machines for group in machine.groups.by_id.values() if not types or group.kind in types
     ]
-    if not context.allows(AclOperation.DESCRIBE, ResourceType.CLUSTER):
-        denied = context.denied(AclOperation.DESCRIBE, ResourceType.GROUP, (group.group_id for group in groups))
+    if not context.allows(AclOperation.DESCRIBE, ResourceType.CLUSTER, quietly=True):
+        denied = context.denied(
+            AclOperation.DESCRIBE, ResourceType.GROUP, (group.group_id for group in groups), quietly=True
+        )
         groups = [group for group in groups if group.group_id not in denied]
     return {"groups": [_listed(group) for group in groups if not states or group.state.lower() in states]}
 

@@ -138,7 +138,7 @@ def _respond(broker: _Broker, context: RequestContext, answer: CachedResponse) -
 
 def _not_creatable(context: RequestContext, absent: list[str]) -> frozenset[str]:
     """Return those of `absent` that the principal may not create."""
-    if not absent or context.allows(AclOperation.CREATE, ResourceType.CLUSTER):
+    if not absent or context.allows(AclOperation.CREATE, ResourceType.CLUSTER, quietly=True):
         return frozenset()
     return context.denied(AclOperation.CREATE, ResourceType.TOPIC, absent)
 
@@ -194,7 +194,7 @@ def _topics(
 ) -> Iterable[dict[str, Any]]:
     version, listener = context.api_version, context.listener
     if request.topics is None or (version == 0 and not request.topics):
-        denied = context.denied(AclOperation.DESCRIBE, ResourceType.TOPIC, image.topics)
+        denied = context.denied(AclOperation.DESCRIBE, ResourceType.TOPIC, image.topics, quietly=True)
         for image_topic in image.topics.values():
             if image_topic.name not in denied:
                 yield _known(image, image_topic, listener)

@@ -97,7 +97,7 @@ class _Fetch:
         for topic, number in (*self._fetched.values, *self._fetched.unstable):
             by_topic.setdefault(topic, []).append(number)
         answers = []
-        denied = self._context.denied(AclOperation.DESCRIBE, ResourceType.TOPIC, by_topic)
+        denied = self._context.denied(AclOperation.DESCRIBE, ResourceType.TOPIC, by_topic, quietly=True)
         for name, numbers in by_topic.items():
             image = self._image.topics.get(name)
             if name in denied:

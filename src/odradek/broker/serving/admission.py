@@ -11,13 +11,16 @@ for the same `RequestContext.visibility`.
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Iterable, Sequence
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 
 from odradek.broker.serving.api_permissions import PERMISSIONS, Permission
 from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.api import ApiKey
+from odradek.runtime.rate_limited_log import RateLimitedLog
 from odradek.security import (
     CLUSTER_NAME,
     CLUSTER_OPERATIONS,
@@ -28,13 +31,18 @@ from odradek.security import (
     AllowAllAuthorizer,
     AuthorizationResult,
     Authorizer,
+    PatternType,
     ResourcePattern,
     ResourceType,
+    kafka_name,
 )
 
 if TYPE_CHECKING:
     from odradek.broker.serving.context import RequestContext, Session
 
+_log = logging.getLogger("odradek.authorizer")
+_MOST_LINES: Final = 10
+"""Refusals of one principal and operation that are logged in a minute."""
 _NONE: Final[frozenset[str]] = frozenset()
 _OPERATIONS: Final = {
     ResourceType.TOPIC: TOPIC_OPERATIONS,
@@ -79,6 +87,7 @@ class Admission:
         """Whether `is_due` has to be called."""
         self.may_refuse = not self.allows_all or self.may_postpone
         """Whether methods other than `is_due` can refuse anything. If not, hot paths need not call them."""
+        self._refusals = RateLimitedLog(_log, most_lines=_MOST_LINES)
         self._quotas = quotas
         self._verifier = verifier
         self._tasks: set[asyncio.Task[KafkaError | None]] = set()
@@ -132,13 +141,20 @@ class Admission:
             for each in permissions
         ]
         if AuthorizationResult.ALLOWED not in self.authorizer.authorize(context, actions):
+            self._log_refusals(context, actions[-1:])
             raise KafkaError(_ERRORS[permissions[-1].resource_type])
 
     def allows(
-        self, context: "RequestContext", operation: AclOperation, resource_type: ResourceType, name: str
+        self,
+        context: "RequestContext",
+        operation: AclOperation,
+        resource_type: ResourceType,
+        name: str,
+        *,
+        quietly: bool = False,
     ) -> bool:
-        """Return whether the principal may do the operation on the resource."""
-        return self.allows_all or not self.denied(context, operation, resource_type, (name,))
+        """Return whether the principal may do the operation on the resource; log a refusal unless `quietly`."""
+        return self.allows_all or not self.denied(context, operation, resource_type, (name,), quietly=quietly)
 
     def allows_any(self, context: "RequestContext", operation: AclOperation, resource_type: ResourceType) -> bool:
         """Return whether the principal may do the operation on at least one resource of the type."""
@@ -146,19 +162,34 @@ class Admission:
             return True
         _check_declared(context, Permission(operation, resource_type))
         result = self.authorizer.authorize_by_resource_type(context, operation, resource_type)
+        if result is not AuthorizationResult.ALLOWED:
+            self._log_refusals(context, [Action(operation, ResourcePattern(resource_type, "*", PatternType.ANY))])
         return result is AuthorizationResult.ALLOWED
 
     def denied(
-        self, context: "RequestContext", operation: AclOperation, resource_type: ResourceType, names: Iterable[str]
+        self,
+        context: "RequestContext",
+        operation: AclOperation,
+        resource_type: ResourceType,
+        names: Iterable[str],
+        *,
+        quietly: bool = False,
     ) -> frozenset[str]:
-        """Return those of `names` on which the principal may not do the operation; repeated names are checked once."""
+        """Return those of `names` on which the principal may not do the operation; repeated names are checked once.
+
+        Refusals are logged unless `quietly`, for names that the client did not ask for, and for one of several ways.
+        """
         if self.allows_all:
             return _NONE
         permission = Permission(operation, resource_type)
         _check_declared(context, permission)
         wanted = tuple(dict.fromkeys(names))
-        results = self._authorize(context, [_action(permission, name) for name in wanted])
-        return frozenset(name for name, allowed in zip(wanted, results, strict=True) if not allowed)
+        actions = [_action(permission, name) for name in wanted]
+        results = zip(wanted, actions, self._authorize(context, actions), strict=True)
+        refused = {name: action for name, action, is_allowed in results if not is_allowed}
+        if refused and not quietly:
+            self._log_refusals(context, islice(refused.values(), _MOST_LINES))
+        return frozenset(refused)
 
     def authorized_operations(self, context: "RequestContext", resource_type: ResourceType, name: str) -> int:
         """Return the bit field of the operations that the principal may do on the resource (KIP-430)."""
@@ -168,6 +199,24 @@ class Admission:
         operations = [each for each in AclOperation if every >> each & 1]
         results = self._authorize(context, [_action(Permission(each, resource_type), name) for each in operations])
         return sum(1 << each for each, allowed in zip(operations, results, strict=True) if allowed)
+
+    def _log_refusals(self, context: "RequestContext", actions: Iterable[Action]) -> None:
+        """Log refused actions in Kafka's words; and what to do if the client is a broker."""
+        for operation, (kind, name, pattern_type) in actions:
+            is_of_broker = operation is AclOperation.CLUSTER_ACTION
+            self._refusals.log(
+                (context.principal, operation, kind),
+                logging.WARNING if is_of_broker else logging.INFO,
+                "Principal = %s is Denied operation = %s from host = %s on resource = %s:%s:%s for request = %s%s",
+                context.principal,
+                kafka_name(operation),
+                context.client_host,
+                kafka_name(kind),
+                pattern_type.name,
+                name,
+                kafka_name(ApiKey(context.api_key)),
+                "; if it is a broker, add its principal to super.users" if is_of_broker else "",
+            )
 
     def _authorize(self, context: "RequestContext", actions: Sequence[Action]) -> list[bool]:
         results = self.authorizer.authorize(context, actions) if actions else ()

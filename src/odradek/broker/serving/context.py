@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from odradek.broker.authentication.session_authentication import SessionAuthentication
 from odradek.broker.serving.admission import Admission, authorization_error
-from odradek.model import KafkaError
+from odradek.model import ErrorCode, KafkaError
 from odradek.protocol.messages.headers import RequestHeader
 from odradek.protocol.primitives import Meter
 from odradek.security import ANONYMOUS, CLUSTER_NAME, AclOperation, Principal, ResourceType
@@ -82,9 +82,22 @@ class RequestContext(NamedTuple):
         """Raise `KafkaError` if the request as a whole is refused."""
         self.session.admission.check_request(self, message)
 
-    def allows(self, operation: AclOperation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> bool:
-        """Return whether the principal may do the operation on the resource."""
-        return self.session.admission.allows(self, operation, resource_type, name)
+    def check_has_acls(self) -> None:
+        """Raise `KafkaError` SECURITY_DISABLED if the broker has no authorizer."""
+        if self.session.admission.allows_all:
+            text = "No Authorizer is configured on the broker: set authorizer.class.name"
+            raise KafkaError(ErrorCode.security_disabled, text)
+
+    def allows(
+        self,
+        operation: AclOperation,
+        resource_type: ResourceType,
+        name: str = CLUSTER_NAME,
+        *,
+        quietly: bool = False,
+    ) -> bool:
+        """Return whether the principal may do the operation on the resource; log a refusal unless `quietly`."""
+        return self.session.admission.allows(self, operation, resource_type, name, quietly=quietly)
 
     def allows_any(self, operation: AclOperation, resource_type: ResourceType) -> bool:
         """Return whether the principal may do the operation on at least one resource of the type."""
@@ -95,9 +108,11 @@ class RequestContext(NamedTuple):
         if not self.session.admission.allows(self, operation, resource_type, name):
             raise authorization_error(resource_type)
 
-    def denied(self, operation: AclOperation, resource_type: ResourceType, names: Iterable[str]) -> frozenset[str]:
-        """Return those of `names` on which the principal may not do the operation."""
-        return self.session.admission.denied(self, operation, resource_type, names)
+    def denied(
+        self, operation: AclOperation, resource_type: ResourceType, names: Iterable[str], *, quietly: bool = False
+    ) -> frozenset[str]:
+        """Return those of `names` on which the principal may not do the operation; log them unless `quietly`."""
+        return self.session.admission.denied(self, operation, resource_type, names, quietly=quietly)
 
     def authorized_operations(self, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
         """Return the bit field of the operations that the principal may do on the resource (KIP-430)."""
@@ -122,7 +137,7 @@ class WhenDone(NamedTuple):
 
 def cluster_operations(context: RequestContext) -> int:
     """Return the bit field of authorized cluster operations; 0 without the permission to describe the cluster."""
-    if not context.allows(AclOperation.DESCRIBE, ResourceType.CLUSTER):
+    if not context.allows(AclOperation.DESCRIBE, ResourceType.CLUSTER, quietly=True):
         return 0
     return context.authorized_operations(ResourceType.CLUSTER)
 

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack
 
+from odradek.clients.admin.acls import create_acls, delete_acls, describe_acls
 from odradek.clients.admin.configs import alter_configs, describe_configs, list_config_resources
 from odradek.clients.admin.descriptions import (
     BrokerDescription,
@@ -66,6 +67,7 @@ from odradek.clients.settings import ClientSettings, make_settings
 from odradek.config import Alteration
 from odradek.model import KafkaError, TopicPartition
 from odradek.runtime import Runtime, system_runtime
+from odradek.security import ALL_ACLS, AclBinding, AclFilter
 
 T = TypeVar("T")
 _TIME: Final = "a time in ms, EARLIEST or LATEST"
@@ -411,6 +413,18 @@ class Admin:
         Raises `KafkaError` UNSUPPORTED_VERSION from brokers before Kafka 4.1.
         """
         return await list_config_resources(self._cluster, types, timeout_ms=self._timeout_ms)
+
+    async def create_acls(self, bindings: Iterable[AclBinding]) -> None:
+        """Add ACLs (KIP-140); one that exists is no error. Raises `RefusedAclsError` if some are refused."""
+        await create_acls(self._cluster, instances_of(AclBinding, bindings), timeout_ms=self._timeout_ms)
+
+    async def describe_acls(self, wanted: AclFilter = ALL_ACLS) -> list[AclBinding]:
+        """Return the ACLs that the filter matches, sorted; all by default."""
+        return await describe_acls(self._cluster, wanted, timeout_ms=self._timeout_ms)
+
+    async def delete_acls(self, filters: Iterable[AclFilter]) -> list[AclBinding]:
+        """Remove the ACLs that any of the filters matches, and return them, sorted."""
+        return await delete_acls(self._cluster, instances_of(AclFilter, filters), timeout_ms=self._timeout_ms)
 
     async def describe_configs(
         self,

@@ -30,7 +30,9 @@ class ClusterView:
         self.image = ClusterImage()
         self.load = ClusterLoad()
         """The number of replicas and preferred leaderships of each broker in the image."""
-        self.broker_watcher = BrokerTreeWatcher(store, wake=wake, on_controller=self._note_controller)
+        self.broker_watcher = BrokerTreeWatcher(
+            store, wake=wake, on_controller=self._note_controller, reads_acls=bool(config.authorizer_class_name)
+        )
         """The watcher of the tree while this broker is not the controller."""
         self.is_election_due = True
         """Whether the controller may have changed. The metadata loop resets it and tries to become the controller."""
@@ -65,6 +67,7 @@ class ClusterView:
                 wake=self.wake,
                 on_controller=self._note_controller,
                 deletes=self.config.delete_topic_enable,
+                reads_acls=bool(self.config.authorizer_class_name),
             )
             self._tree.start()
         else:
@@ -86,7 +89,7 @@ class ClusterView:
         (self._tree or self.broker_watcher).mark_all_changed()
 
     def mark_configs(self, topics: Iterable[str]) -> None:
-        """Mark the configurations of brokers, groups and these topics as changed, for the next `refresh`."""
+        """Mark ACLs and the configurations of brokers, groups and these topics as changed, for the next `refresh`."""
         (self._tree or self.broker_watcher).mark(configs=True, topics=topics)
 
     async def refresh(self) -> MetadataDelta:

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, Generic, TypeVar
 
+from odradek.broker.acl_changes import AclChanges, write_acls
 from odradek.broker.cluster.metadata.cluster_view import ClusterView, OnImage
 from odradek.broker.cluster.metadata.controller_command_handler import ControllerCommandHandler
 from odradek.broker.cluster.metadata.controller_commands import LocalReplicas
@@ -39,6 +40,7 @@ from odradek.metadata.reading import BrokenNodes, read_registrations
 from odradek.metadata.store import BadVersion, NoNode, SessionExpired, Store
 from odradek.model import ErrorCode, KafkaError, OdradekError
 from odradek.runtime import Runtime
+from odradek.security import AclEntry, ResourcePattern
 
 T = TypeVar("T")
 ControllerT = TypeVar("ControllerT", bound=ElectedController)
@@ -199,6 +201,23 @@ class MetadataLoop(Generic[ControllerT]):
             return results
 
         return await self.run_in_turn(change)
+
+    async def change_acls(self, changes: AclChanges) -> Mapping[ResourcePattern, frozenset[AclEntry]]:
+        """Change ACLs, on any broker, and return those of each pattern that were added or removed.
+
+        When this returns, the image has the changes. Raises `KafkaError` if the tree cannot be reached, and those of
+        `changes`; then some changes may have been made.
+        """
+        try:
+            changed = await write_acls(self._store, changes)
+        except OdradekError as error:
+            raise as_kafka_error(error) from error
+
+        async def read() -> None:
+            self.view.mark_configs(())
+
+        await self.run_in_turn(read)
+        return changed
 
     async def topic_config(self, topic: str) -> Mapping[str, str]:
         """Return a topic's configuration, read from the tree if this broker does not watch it.

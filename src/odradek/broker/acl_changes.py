@@ -1,0 +1,64 @@
+"""Changes the ACLs of resources in the metadata tree, on any broker.
+
+A change and its notification are one transaction of the tree. After a concurrent write, a change is computed again.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Final
+
+from odradek.metadata import paths
+from odradek.metadata.acl_nodes import decode_acls, encode_acls, encode_change
+from odradek.metadata.store import BadVersion, Create, Delete, NodeExists, NoNode, Operation, SetData, Store
+from odradek.model import ErrorCode, KafkaError
+from odradek.security import AclBinding, AclEntry, ResourcePattern
+
+AclChanges = Mapping[ResourcePattern, Callable[[frozenset[AclEntry]], frozenset[AclEntry]]]
+"""Functions from the ACLs of a resource pattern to the new ones."""
+_ATTEMPTS: Final = 10
+"""Limit of attempts to write one change despite concurrent writes."""
+_MOST_NOTIFICATIONS: Final = 1000
+"""More than these are deleted down to half. A broker that misses any reads all ACLs."""
+_log = logging.getLogger("odradek.authorizer")
+
+
+async def write_acls(store: Store, changes: AclChanges) -> dict[ResourcePattern, frozenset[AclEntry]]:
+    """Write the changes, and return the ACLs that were added or removed; if it raises, earlier changes are written."""
+    changed = {pattern: await _write(store, pattern, change) for pattern, change in changes.items()}
+    for root in paths.ACL_CHANGE_ROOTS:
+        names = await store.children(root)
+        if len(names) > _MOST_NOTIFICATIONS:
+            with suppress(NoNode):  # another broker deletes them
+                await store.multi([Delete(path=f"{root}/{name}") for name in names[: -_MOST_NOTIFICATIONS // 2]])
+    return changed
+
+
+async def _write(
+    store: Store, pattern: ResourcePattern, change: Callable[[frozenset[AclEntry]], frozenset[AclEntry]]
+) -> frozenset[AclEntry]:
+    path = paths.acl(pattern)
+    for _ in range(_ATTEMPTS):
+        node = await store.get(path)
+        before = frozenset(() if node is None else decode_acls(path, node.data))
+        after = change(before)
+        if after == before:
+            return frozenset()
+        data = encode_acls(sorted(after))
+        write: Operation
+        if node is None:
+            write = Create(path=path, data=data)
+        elif after:
+            write = SetData(path=path, data=data, version=node.version)
+        else:
+            write = Delete(path=path, version=node.version)
+        notification = Create(path=paths.acl_change(pattern), data=encode_change(pattern), sequence=True)
+        try:
+            await store.multi([write, notification])
+        except (BadVersion, NodeExists, NoNode):
+            continue
+        for verb, entries in (("Added", after - before), ("Removed", before - after)):
+            for entry in sorted(entries):
+                _log.info("%s ACL: %s", verb, AclBinding(pattern=pattern, entry=entry))
+        return after ^ before
+    raise KafkaError(ErrorCode.request_timed_out, f"{path} is changed concurrently again and again")

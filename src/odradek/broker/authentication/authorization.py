@@ -1,0 +1,29 @@
+"""The authorizer of a broker, from its configuration."""
+
+import logging
+
+from odradek.config import BrokerConfig
+from odradek.config.listener_settings import inter_broker_listener, listener_settings
+from odradek.model import ConfigurationError
+from odradek.security import ANONYMOUS, AclAuthorizer, parse_principal
+
+_log = logging.getLogger("odradek.authorizer")
+
+
+def create_authorizer(config: BrokerConfig) -> AclAuthorizer | None:
+    """Return the authorizer; None without one. Raises `ConfigurationError` for invalid `super.users`."""
+    try:
+        super_users = frozenset(parse_principal(each.strip()) for each in config.super_users.split(";") if each.strip())
+    except ValueError as error:
+        raise ConfigurationError(f"super.users: {error}, separated by semicolons") from None
+    if not config.authorizer_class_name:
+        return None
+    listener = listener_settings(config, inter_broker_listener(config))
+    if not listener.protocol.uses_sasl and not listener.protocol.uses_tls and ANONYMOUS not in super_users:
+        _log.warning(
+            "Brokers connect to each other as %s through the listener %s, and super.users does not have it: they are "
+            "refused unless ACLs allow it; add it, or set inter.broker.listener.name to a listener with authentication",
+            ANONYMOUS,
+            listener.name,
+        )
+    return AclAuthorizer(super_users=super_users, allow_everyone=config.allow_everyone_if_no_acl_found)

@@ -1,0 +1,42 @@
+"""CreateAcls: add ACLs, on any broker (KIP-140, KIP-290). Those that exist already are no error.
+
+When the response is sent, this broker decides by them, and the others within moments.
+"""
+
+from typing import Any
+
+from odradek.broker.cooperation import cooperatively
+from odradek.broker.parts import HasMetadataLoop
+from odradek.broker.serving.context import RequestContext
+from odradek.model import ErrorCode, KafkaError
+from odradek.protocol.messages.acls import decoded_binding
+from odradek.security import AclEntry, ResourcePattern
+
+
+async def handle(broker: HasMetadataLoop, context: RequestContext, message: Any) -> dict[str, Any]:
+    """Return one result per ACL, in their order; INVALID_REQUEST for one that cannot be."""
+    results: list[KafkaError | None] = [None] * len(message.creations)
+    added: dict[ResourcePattern, set[AclEntry]] = {}
+    async for place, creation in cooperatively(enumerate(message.creations)):
+        try:
+            context.check_has_acls()
+            binding = decoded_binding(creation, creation)
+            binding.check()
+            added.setdefault(binding.pattern, set()).add(binding.entry)
+        except KafkaError as error:
+            results[place] = error
+    try:
+        if added:
+            changes = {pattern: frozenset(entries).union for pattern, entries in added.items()}
+            await broker.metadata_loop.change_acls(changes)
+    except KafkaError as error:
+        results = [each or error for each in results]
+    return {
+        "results": [
+            {
+                "error_code": ErrorCode.none if each is None else each.code,
+                "error_message": None if each is None else str(each),
+            }
+            for each in results
+        ]
+    }

@@ -1,0 +1,23 @@
+"""DescribeAcls: the ACLs that a filter matches, on any broker (KIP-140, KIP-290)."""
+
+from typing import Any
+
+from odradek.broker.cooperation import cooperatively
+from odradek.broker.parts import HasImage
+from odradek.broker.serving.context import RequestContext
+from odradek.model import ErrorCode, KafkaError
+from odradek.protocol.messages.acls import decoded_filter, entry_fields, pattern_fields
+
+
+async def handle(broker: HasImage, context: RequestContext, message: Any) -> dict[str, Any]:
+    """Return the ACLs by resource pattern; INVALID_REQUEST for a filter of unknown numbers."""
+    resources = []
+    try:
+        context.check_has_acls()
+        wanted = decoded_filter(message)
+        async for pattern, entries in cooperatively(sorted((broker.image.acls or {}).items())):
+            if wanted.matches_pattern(pattern) and (found := list(filter(wanted.matches_entry, entries))):
+                resources.append({**pattern_fields(pattern), "acls": list(map(entry_fields, found))})
+    except KafkaError as error:
+        return {"error_code": error.code, "error_message": str(error), "resources": []}
+    return {"error_code": ErrorCode.none, "error_message": None, "resources": resources}

@@ -43,6 +43,7 @@ OUTSIDE_ALLOWED: Final[dict[str, str]] = {
     "clients/blocking/loop_thread.py": "a thread for the loop of blocking clients, which refuse to work after a fork",
     "cli/__init__.py": "a broken pipe and Ctrl-C end a command, and only its process has those",
     "cli/log_lines.py": "what nobody catches on a thread is an entry of the log, too",
+    "config/secrets.py": "environment variables may have the passwords of clients",
     "cli/profiles.py": "environment variables name the cluster that a command asks",
     "cli/process.py": "a command ends on signals, and asks what its standard input is",
     "cli/serve.py": "a server ends on signals, and says which process it is",

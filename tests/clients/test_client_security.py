@@ -10,7 +10,7 @@ from odradek.clients import Admin
 from odradek.clients.admin import NewTopic
 from odradek.clients.security import client_security
 from odradek.clients.settings import ClientSettings, make_settings
-from odradek.model import AuthenticationError, ConfigurationError
+from odradek.model import AuthenticationError, ConfigurationError, UnavailableError
 from odradek.testing.world import World
 
 MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule required"
@@ -41,6 +41,19 @@ def test_producers_consumers_and_admins_authenticate(seed: int) -> None:
         async with world.consumer("c", "t", security_protocol="SASL_PLAINTEXT", sasl_jaas_config=login) as consumer:
             (record,) = await consumer.poll(10_000)
         assert record.value == b"hello"
+
+    World(seed, KEYS).run(scene)
+
+
+def test_a_client_without_sasl_reads_which_key_to_set(seed: int) -> None:
+    async def scene(world: World) -> None:
+        await world.start()
+        said = (
+            r"closed the connection at the first request: it may expect SASL \(set security.protocol to SASL_PLAINTEXT"
+        )
+        with pytest.raises(UnavailableError, match=said):
+            async with world.producer("producer", max_block_ms=3_000):
+                pass
 
     World(seed, KEYS).run(scene)
 
@@ -102,8 +115,8 @@ SASL: Final = {"security_protocol": "SASL_PLAINTEXT"}
     ("settings", "said"),
     [
         ({"security_protocol": "TLS"}, "one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
-        ({"sasl_username": "alice"}, "has no effect while security_protocol is PLAINTEXT"),
-        (SASL, "set sasl_mechanism to one of PLAIN, SCRAM-SHA-256"),
+        ({"sasl_username": "alice"}, "has no effect while security.protocol is PLAINTEXT"),
+        (SASL, "set sasl.mechanism to one of PLAIN, SCRAM-SHA-256"),
         ({**SASL, "sasl_mechanism": "GSSAPI"}, "one of PLAIN, SCRAM-SHA-256"),
         ({**SASL, "sasl_mechanism": "PLAIN"}, "needs a user name and a password: .*the username is missing"),
         ({**SASL, "sasl_mechanism": "SCRAM-SHA-256", "sasl_username": "a"}, "the password is missing"),
@@ -111,8 +124,8 @@ SASL: Final = {"security_protocol": "SASL_PLAINTEXT"}
             {**SASL, "sasl_mechanism": "SCRAM-SHA-256", "sasl_jaas_config": f"{MODULE};"},
             "the login module .* is for PLAIN",
         ),
-        ({**SASL, "sasl_jaas_config": "x.ScramLoginModule required username=a password=b;"}, "set sasl_mechanism"),
-        ({**SASL, "sasl_mechanism": "OAUTHBEARER"}, "needs a token: set sasl_oauthbearer_token_provider"),
+        ({**SASL, "sasl_jaas_config": "x.ScramLoginModule required username=a password=b;"}, "set sasl.mechanism"),
+        ({**SASL, "sasl_mechanism": "OAUTHBEARER"}, "needs a token: set sasl.oauthbearer.token.provider"),
         (
             {**SASL, "sasl_mechanism": "OAUTHBEARER", "sasl_oauthbearer_token_endpoint_url": "https://x/token"},
             "needs credentials",

@@ -232,7 +232,7 @@ def test_a_pattern_has_the_syntax_of_java(pattern: str, name: str, matches: bool
     assert strategy.matches(name) is matches
 
 
-@pytest.mark.parametrize("key", ["fetch.max.bytes", "client.dns.lookup", "max.poll.records", "ssl.truststore.location"])
+@pytest.mark.parametrize("key", ["fetch.max.bytes", "client.dns.lookup", "max.poll.records", "ssl.cipher.suites"])
 def test_a_key_of_the_java_clients_is_accepted_with_one_warning(key: str, caplog: pytest.LogCaptureFixture) -> None:
     settings._warn_once.cache_clear()
     for _ in range(2):
@@ -251,6 +251,12 @@ def test_a_key_that_would_change_what_is_written_is_refused(key: str) -> None:
         client_settings(SinkSettings, "h:1", {key: "x"})
 
 
-def test_encryption_is_refused_rather_than_left_out() -> None:
-    with pytest.raises(ConfigurationError, match="PLAINTEXT"):
-        client_settings(ScanSettings, "h:1", {"security.protocol": "SSL"})
+def test_a_key_of_security_that_is_misspelt_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"did you mean ssl\.truststore\.location"):
+        client_settings(ScanSettings, "h:1", {"ssl.truststore.locaton": "ca.pem"})
+
+
+def test_no_text_of_options_has_a_password() -> None:
+    keys = {"kafka.sasl.password": "geheim", "kafka.group.id": "g", "consumeMode": "group"}
+    assert "geheim" not in repr(read(streaming=True, **keys))
+    assert "geheim" not in repr(parse_write_options({"kafka.bootstrap.servers": "h:1", **keys}))

@@ -147,7 +147,9 @@ def test_a_consumer_that_leaves_late_does_not_delete_its_successor_s_registratio
     async def scenario(world: World) -> None:
         def tree(store: MemoryStore) -> GroupTree:
             counts = ThreadCounts(topics={"t": 1})
-            return GroupTree(store, GROUP, "c", counts, lambda: None, exclude_internal=True)
+            return GroupTree(
+                store, GROUP, "c", counts, lambda: None, exclude_internal=True, security_protocol="PLAINTEXT"
+            )
 
         old_store, new_store = MemoryStore(world.tree), MemoryStore(world.tree)
         old, new = tree(old_store), tree(new_store)

@@ -24,6 +24,7 @@ from odradek.clients import Admin
 from odradek.clients.cluster import NoBrokerError
 from odradek.clients.settings import ClientSettings, settings_of_properties
 from odradek.config import parse_properties
+from odradek.config.secrets import resolved
 from odradek.model import ConfigurationError, UnavailableError
 
 if TYPE_CHECKING:
@@ -94,8 +95,8 @@ def client_settings(cls: type[ClientSettings] = ClientSettings, properties: Sequ
     """Return keyword arguments for a client with the settings `cls`, by the command's `cluster_options`.
 
     `--bootstrap-server` overrides `properties` (`KEY=VALUE`), which override the file of `--command-config`, which
-    overrides environment and profile. Raises `ConfigurationError` for an unreadable file, a key of a file that no
-    client has, and a property that `cls` lacks.
+    overrides environment and profile. Values may refer to secrets (`config.secrets`). Raises `ConfigurationError` for
+    an unreadable file, a key of a file that no client has, and a property that `cls` lacks.
     """
     from odradek.clients.consumer.settings import ConsumerSettings
     from odradek.clients.producer.settings import ProducerSettings
@@ -103,11 +104,11 @@ def client_settings(cls: type[ClientSettings] = ClientSettings, properties: Sequ
     every = (cls, ClientSettings, ProducerSettings, ConsumerSettings)
     place, profile = properties_of_profile(_chosen(_PROFILE))
     try:
-        found: dict[str, Any] = dict(settings_of_properties(profile, *every))
+        found: dict[str, Any] = dict(settings_of_properties(resolved(profile), *every))
     except ConfigurationError as error:
         raise ConfigurationError(f"{place}: {error}") from None
-    found |= settings_of_properties(_read(_chosen(_COMMAND_CONFIG)), *every)
-    found |= settings_of_properties(settings_of(properties), cls)
+    found |= settings_of_properties(resolved(_read(_chosen(_COMMAND_CONFIG))), *every)
+    found |= settings_of_properties(resolved(settings_of(properties)), cls)
     if (address := chosen_address()) is not None:
         found["bootstrap_servers"] = address
     return _limits(found, is_admin=cls is ClientSettings) | found

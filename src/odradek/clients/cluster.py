@@ -13,16 +13,16 @@ import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from enum import StrEnum
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from odradek.clients.arguments import addresses_of
 from odradek.clients.backoff import Backoff
 from odradek.clients.connection_backoff import ConnectionBackoff
-from odradek.clients.metadata import ClusterMetadata, TopicMetadata, merge, with_topics
+from odradek.clients.metadata import TOPIC_NOT_READY, ClusterMetadata, TopicMetadata, merge, topic_error, with_topics
 from odradek.clients.security import client_security
 from odradek.clients.settings import ClientSettings, make_settings
 from odradek.config import parse_host_port
-from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition, UnavailableError, explained
+from odradek.model import AuthenticationError, ErrorCode, KafkaError, OdradekError, TopicPartition, UnavailableError
 from odradek.protocol.api import ApiKey
 from odradek.runtime import Runtime, system_runtime
 from odradek.wire.client_connection import LATE_MS, ClientConnection, address_text, log_waiting, open_connection
@@ -50,8 +50,6 @@ class ConnectionPurpose(StrEnum):
 
 _ConnectionKey = tuple[int, ConnectionPurpose]
 _Address = tuple[str, int]
-_TOPIC_NOT_READY: Final = {ErrorCode.unknown_topic_or_partition, ErrorCode.leader_not_available}
-"""Errors of a topic that is being created or does not exist."""
 
 
 class Cluster:
@@ -63,6 +61,9 @@ class Cluster:
         self._security = client_security(settings, runtime)
         self.metadata = ClusterMetadata()
         self.on_metadata: list[Callable[[], None]] = []
+        self.on_authentication_error: list[Callable[[], None]] = []
+        self.authentication_error: AuthenticationError | None = None
+        """The last one; a client that raises it to its user sets None."""
         self._allow_auto_topic_creation = allow_auto_topic_creation
         self._topics: set[str] = set()
         self._all_topics = False
@@ -164,10 +165,10 @@ class Cluster:
             # A topic without partitions has no error code.
             code = (known.error_code if known is not None else None) or ErrorCode.unknown_topic_or_partition
             pause = backoff.failed()
-            if code not in _TOPIC_NOT_READY or self.runtime.clock.monotonic() + pause > deadline:
+            if code not in TOPIC_NOT_READY or self.runtime.clock.monotonic() + pause > deadline:
                 # Later refreshes must not request this topic.
                 self._topics.discard(name)
-                raise KafkaError(code, _topic_error(name, code))
+                raise KafkaError(code, topic_error(name, code))
             await asyncio.sleep(pause)
 
     async def leader(self, partition: TopicPartition, *, timeout_ms: int) -> int:
@@ -261,6 +262,8 @@ class Cluster:
                 self._needs_refresh = False
                 try:
                     await self.refresh()
+                except AuthenticationError:
+                    return  # `_open` has stored it
                 except OdradekError as error:  # another broker may answer without this error
                     _log.warning("Failed to refresh metadata, will retry: %s", error)
                     pause = self._refresh_backoff.failed()
@@ -270,9 +273,7 @@ class Cluster:
             self._scheduled_refresh = None
         if self._has_unrequested_topics:
             self.request_refresh(at_once=True)
-        elif self._needs_refresh or any(
-            topic.error_code in _TOPIC_NOT_READY for topic in self.metadata.topics.values()
-        ):
+        elif self._needs_refresh or any(topic.error_code in TOPIC_NOT_READY for topic in self.metadata.topics.values()):
             # A topic is still being created, or a caller needs a newer leader; no other task requests this refresh.
             self.request_refresh()
 
@@ -460,8 +461,12 @@ class Cluster:
                 max_response_bytes=settings.receive_message_max_bytes,
                 security=self._security,
             )
-        except OdradekError:
+        except OdradekError as error:
             self._connection_backoff.connection_failed(address)
+            if isinstance(error, AuthenticationError):
+                self.authentication_error = error
+                for listener in self.on_authentication_error:
+                    listener()
             raise
         self._connection_backoff.connected(address)
         connection.on_late(partial(self._on_late_response, connection))
@@ -490,9 +495,3 @@ async def open_cluster(
         yield cluster
     finally:
         await cluster.close()
-
-
-def _topic_error(name: str, code: ErrorCode) -> str:
-    if code in _TOPIC_NOT_READY:
-        return f"there is no topic {name!r}, or none of its partitions has a leader"
-    return f"topic {name!r}: {explained(code)}"

@@ -7,10 +7,12 @@ from typing import Any, Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from odradek.model import ErrorCode, TopicPartition
+from odradek.model import ErrorCode, TopicPartition, explained
 from odradek.protocol.messages.message_codec import optional
 
 NO_LEADER: Final = -1
+TOPIC_NOT_READY: Final = {ErrorCode.unknown_topic_or_partition, ErrorCode.leader_not_available}
+"""Errors of a topic that is being created or does not exist."""
 
 
 class Node(Struct, frozen=True, kw_only=True):
@@ -128,6 +130,13 @@ def partition_metadata(partition: Any) -> PartitionMetadata:
         isr=tuple(partition.isr_nodes),
         offline_replicas=tuple(optional(partition, "offline_replicas", ())),
     )
+
+
+def topic_error(name: str, code: ErrorCode) -> str:
+    """Return the text of a topic's error."""
+    if code in TOPIC_NOT_READY:
+        return f"there is no topic {name!r}, or none of its partitions has a leader"
+    return f"topic {name!r}: {explained(code)}"
 
 
 def _newer(old: PartitionMetadata | None, new: PartitionMetadata) -> PartitionMetadata:

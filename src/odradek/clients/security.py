@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from odradek.clients.settings import ClientSettings
 from odradek.config.security import MECHANISMS
-from odradek.model import AuthenticationError, ConfigurationError, SecurityProtocol, UnavailableError
+from odradek.model import AuthenticationError, ConfigurationError, OdradekError, SecurityProtocol, UnavailableError
 from odradek.runtime import Runtime
 from odradek.runtime.http import HttpError, fetch
 from odradek.security.sasl import JaasLogin, OauthBearerClient, SaslClient, parse_jaas
@@ -20,6 +20,8 @@ TokenProvider = Callable[[], Any]
 _MARGIN: Final = 0.8
 """The part of a token's lifetime for which it is used for new connections."""
 _USUAL_LIFETIME_S: Final = 60.0
+_LATER: Final = (408, 429)
+"""HTTP's codes below 500 that mean: try again later."""
 _NOTHING: Final = JaasLogin(mechanisms=MECHANISMS, options={})
 
 
@@ -37,8 +39,8 @@ def _check_unused(settings: ClientSettings) -> None:
     for key in ("sasl_mechanism", "sasl_username", "sasl_jaas_config", "ssl_truststore_location"):
         if getattr(settings, key) is not None:
             raise ConfigurationError(
-                f"{key} has no effect while security_protocol is PLAINTEXT: set security_protocol to SSL, "
-                "SASL_PLAINTEXT or SASL_SSL"
+                f"{key.replace('_', '.')} has no effect while security.protocol is PLAINTEXT: set security.protocol to "
+                "SSL, SASL_PLAINTEXT or SASL_SSL"
             )
 
 
@@ -46,15 +48,15 @@ def _login(settings: ClientSettings, runtime: Runtime) -> Login:
     jaas = _NOTHING if settings.sasl_jaas_config is None else parse_jaas(settings.sasl_jaas_config)
     mechanism = settings.sasl_mechanism or (jaas.mechanisms[0] if len(jaas.mechanisms) == 1 else None)
     if mechanism is None:
-        raise ConfigurationError(f"SASL needs a mechanism: set sasl_mechanism to one of {', '.join(MECHANISMS)}")
+        raise ConfigurationError(f"SASL needs a mechanism: set sasl.mechanism to one of {', '.join(MECHANISMS)}")
     if mechanism not in jaas.mechanisms:
         raise ConfigurationError(
-            f"sasl_mechanism is {mechanism}, and the login module of sasl_jaas_config is for "
+            f"sasl.mechanism is {mechanism}, and the login module of sasl.jaas.config is for "
             f"{' and '.join(jaas.mechanisms)}"
         )
     options = dict(jaas.options)
     if mechanism == "OAUTHBEARER":
-        return _token_login(_token_provider(settings, options, runtime))
+        return _token_login(_token_provider(settings, options, runtime), runtime)
     if settings.sasl_username is not None:
         options["username"] = settings.sasl_username
     if settings.sasl_password is not None:
@@ -62,11 +64,18 @@ def _login(settings: ClientSettings, runtime: Runtime) -> Login:
     return password_login(mechanism, options, runtime.entropy)
 
 
-def _token_login(provider: TokenProvider) -> Login:
+def _token_login(provider: TokenProvider, runtime: Runtime) -> Login:
     async def begin() -> SaslClient:
-        token = provider()
-        if isawaitable(token):
-            token = await token
+        try:
+            token = await runtime.disk.submit(provider, background=True)  # it may wait for a network
+            if isawaitable(token):
+                token = await token
+        except OdradekError:
+            raise
+        except OSError as error:
+            raise UnavailableError(f"the token provider failed: {error}") from error
+        except Exception as error:
+            raise AuthenticationError(f"the token provider failed: {error!r}") from error
         if not isinstance(token, str) or not token:
             raise AuthenticationError(f"the token provider returned {type(token).__name__}, not the text of a token")
         return OauthBearerClient(token)
@@ -83,20 +92,27 @@ def _token_provider(settings: ClientSettings, options: Mapping[str, str], runtim
     url = settings.sasl_oauthbearer_token_endpoint_url
     if url is None:
         raise ConfigurationError(
-            "OAUTHBEARER needs a token: set sasl_oauthbearer_token_provider to a function that returns one, or "
-            "sasl_oauthbearer_token_endpoint_url to the URL of a token endpoint or of a file that has one"
+            "OAUTHBEARER needs a token: set sasl.oauthbearer.token.provider to a function that returns one, or "
+            "sasl.oauthbearer.token.endpoint.url to the URL of a token endpoint or of a file that has one"
         )
     if url.startswith("file:"):
-        return lambda: fetch(url, timeout_s=settings.socket_connection_setup_timeout_ms / 1000).decode().strip()
+        return lambda: _token_of_file(url)
     client_id = settings.sasl_oauthbearer_client_credentials_client_id or options.get("clientId")
     secret = settings.sasl_oauthbearer_client_credentials_client_secret or options.get("clientSecret")
     if client_id is None or secret is None:
         raise ConfigurationError(
-            "the token endpoint needs credentials: set sasl_oauthbearer_client_credentials_client_id and "
+            "the token endpoint needs credentials: set sasl.oauthbearer.client.credentials.client.id and "
             "sasl_oauthbearer_client_credentials_client_secret"
         )
     scope = settings.sasl_oauthbearer_scope or options.get("scope")
     return TokenEndpoint(url, client_id, secret, scope, settings, runtime).token
+
+
+def _token_of_file(url: str) -> str:
+    try:
+        return fetch(url, timeout_s=0).decode().strip()
+    except HttpError as error:
+        raise UnavailableError(f"the token in {url} can't be read: {error}") from None
 
 
 def _imported(path: str) -> TokenProvider:
@@ -104,9 +120,9 @@ def _imported(path: str) -> TokenProvider:
     try:
         provider = getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigurationError(f"sasl_oauthbearer_token_provider: can't import {path}: {error}") from None
+        raise ConfigurationError(f"sasl.oauthbearer.token.provider: can't import {path}: {error}") from None
     if not callable(provider):
-        raise ConfigurationError(f"sasl_oauthbearer_token_provider: {path} is not a function")
+        raise ConfigurationError(f"sasl.oauthbearer.token.provider: {path} is not a function")
     found: TokenProvider = provider
     return found
 
@@ -135,13 +151,15 @@ class TokenEndpoint:
             answer = await self._runtime.disk.submit(self._request, background=True)
             content = json.loads(answer)
             token, lifetime_s = content["access_token"], float(content.get("expires_in", _USUAL_LIFETIME_S))
+            if not isinstance(token, str):
+                raise TypeError
         except HttpError as error:
-            if error.status is not None and 400 <= error.status < 500:
+            if error.status is not None and error.status < 500 and error.status not in _LATER:
                 raise AuthenticationError(f"the token endpoint {self._url} refuses the client: {error}") from None
             raise UnavailableError(f"the token endpoint {self._url} does not answer: {error}") from None
         except (ValueError, KeyError, TypeError, AttributeError):
             raise AuthenticationError(f"the answer of the token endpoint {self._url} has no access_token") from None
-        self._token, self._until_s = str(token), now_s + lifetime_s * _MARGIN
+        self._token, self._until_s = token, now_s + lifetime_s * _MARGIN
         return self._token
 
     def _request(self) -> bytes:

@@ -1,4 +1,4 @@
-"""Loading of a properties file and overrides as a `BrokerConfig`: the only module of `config` that opens a file."""
+"""Loading of a properties file and overrides as a `BrokerConfig`."""
 
 import logging
 from collections.abc import Mapping

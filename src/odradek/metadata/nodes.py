@@ -60,6 +60,10 @@ class BrokerNode(Struct, frozen=True, kw_only=True):
             fields["rack"] = self.rack
         return _encode(fields)
 
+    def endpoint_of_protocols(self) -> dict[str, ListenerAddress]:
+        """Return the first endpoint of each security protocol; a listener without one is named after it."""
+        return {self.protocols.get(each.name, each.name): each for each in reversed(self.endpoints)}
+
     @classmethod
     def decode(cls, path: str, data: bytes) -> "BrokerNode":
         """Decode versions 1 to 5; version 1 has one plaintext endpoint."""

@@ -19,6 +19,13 @@ class HttpError(Exception):
         super().__init__(reason if status is None else f"{status} {reason}")
 
 
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Lets a redirect fail: the credentials are for one server."""
+
+    def redirect_request(self, *arguments: object) -> None:
+        return None
+
+
 def fetch(
     url: str,
     *,
@@ -34,8 +41,9 @@ def fetch(
     if credentials is not None:
         pair = ":".join(urllib.parse.quote_plus(each) for each in credentials)
         request.add_header("Authorization", f"Basic {base64.b64encode(pair.encode()).decode()}")
+    opener = urllib.request.build_opener(_NoRedirect, urllib.request.HTTPSHandler(context=tls))
     try:
-        with urllib.request.urlopen(request, timeout=timeout_s, context=tls) as response:
+        with opener.open(request, timeout=timeout_s) as response:
             content: bytes = response.read(_MOST_BYTES)
             return content
     except urllib.error.HTTPError as error:

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 
+from odradek.config.secrets import ClientOptions
 from odradek.model import ConfigurationError, TopicPartition, validate_topic_name
 from odradek.model.suggestions import similar_names
 from odradek.spark.topic_pattern import topic_matcher
@@ -80,7 +81,7 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
     """The options of a batch or stream read. Picklable: tasks get them with their partition."""
 
     bootstrap_servers: str
-    client: Mapping[str, str]
+    client: ClientOptions
     """The `kafka.*` options without their prefix, except `bootstrap.servers`."""
     strategy: Strategy
     starting: Boundary
@@ -97,7 +98,7 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
     min_partitions: int | None
     max_records_per_partition: int | None
     include_headers: bool
-    group: Mapping[str, str] | None
+    group: ClientOptions | None
     """The `kafka.*` options of the group's member, without their prefix; None unless `consumeMode=group`."""
 
 
@@ -105,7 +106,7 @@ class WriteOptions(Struct, frozen=True, kw_only=True):
     """The options of a batch or stream write."""
 
     bootstrap_servers: str
-    client: Mapping[str, str]
+    client: ClientOptions
     topic: str | None
     """The topic of all rows; overrides the column `topic`."""
     include_timestamp: bool
@@ -193,7 +194,7 @@ def parse_read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOp
     group = _group(given, strategy, client, streaming=streaming)
     return ReadOptions(
         bootstrap_servers=_bootstrap_servers(given),
-        client={key: value for key, value in client.items() if group is None or key not in group},
+        client=ClientOptions({key: value for key, value in client.items() if group is None or key not in group}),
         group=group,
         strategy=strategy,
         starting=starting,
@@ -262,17 +263,17 @@ def _bootstrap_servers(given: Mapping[str, str]) -> str:
     return servers
 
 
-def _client(given: Mapping[str, str]) -> dict[str, str]:
-    return {
-        key.removeprefix("kafka."): value
+def _client(given: Mapping[str, str]) -> ClientOptions:
+    return ClientOptions(
+        (key.removeprefix("kafka."), value)
         for key, value in sorted(given.items())
         if key.startswith("kafka.") and key != "kafka.bootstrap.servers"
-    }
+    )
 
 
 def _group(
     given: Mapping[str, str], strategy: Strategy, client: Mapping[str, str], *, streaming: bool
-) -> dict[str, str] | None:
+) -> ClientOptions | None:
     mode = given.get("consumemode", "direct").strip().lower()
     if mode not in {"direct", "group"}:
         raise ConfigurationError(f"consumeMode is direct or group, not {mode!r}")
@@ -284,7 +285,7 @@ def _group(
         raise ConfigurationError("consumeMode=group lets the group assign partitions: subscribe to topics instead")
     if not client.get("group.id"):
         raise ConfigurationError("consumeMode=group needs the group's name: set kafka.group.id")
-    return {key: value for key, value in client.items() if key in _OF_MEMBERS}
+    return ClientOptions((key, value) for key, value in client.items() if key in _OF_MEMBERS)
 
 
 def _strategy(given: Mapping[str, str]) -> Strategy:

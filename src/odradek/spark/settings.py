@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 from odradek.clients.settings import ClientSettings, make_settings
 from odradek.config.definition import boolean, definitions, integer, text, unknown_key
 from odradek.model import ConfigurationError
+from odradek.model.suggestions import similar_names
 
 _log = logging.getLogger("odradek.spark")
 
@@ -81,7 +82,7 @@ def client_settings(cls: type[S], bootstrap_servers: str, client: Mapping[str, s
             values[known[key].attribute] = value
         elif key in _REFUSED:
             raise ConfigurationError(f"kafka.{key} can't be set: {_REFUSED[key]}")
-        elif key in _of_java_clients() or key.startswith(_PREFIXES):
+        elif key in _of_java_clients() or (key.startswith(_PREFIXES) and not similar_names(key, known, cutoff=0.85)):
             if key not in _SILENT and not in_task:
                 _warn_once(key)
         else:

@@ -35,6 +35,8 @@ waiting_log = logging.getLogger("odradek.clients.waiting")
 WAITING_LOG_S: Final = 2.0
 """The wait after which `waiting_log` gets a line."""
 _LENGTH: Final = struct.Struct(">i")
+_FIRST_REQUESTS: Final = 3
+"""The correlation id of the first request after one or two of ApiVersions; a login has those before it."""
 _UNSUPPORTED_VERSION: Final = struct.pack(">h", ErrorCode.unsupported_version.value)
 LATE_MS: Final = 1_000
 """A response is late if it takes this much longer than the request lets the broker wait. Also the check interval."""
@@ -306,7 +308,12 @@ class ClientConnection(asyncio.BufferedProtocol):
         reason = f"the connection was lost ({exc})" if exc else "it closed the connection"
         if any(each.api_key == ApiKey.API_VERSIONS for each in self._pending.values()):
             reason += " before it answered ApiVersions: it is not a Kafka broker, or expects TLS"
+        elif self._versions and exc is None and any(map(self._is_first, self._pending)):
+            reason += " at the first request: it may expect SASL (set security.protocol to SASL_PLAINTEXT or SASL_SSL)"
         self._fail(reason)
+
+    def _is_first(self, correlation_id: int) -> bool:
+        return correlation_id <= _FIRST_REQUESTS and self._pending[correlation_id].api_key not in AUTHENTICATION
 
     def close(self, reason: str = "the client is closed") -> None:
         """Close the connection now; requests in flight fail with `reason`."""

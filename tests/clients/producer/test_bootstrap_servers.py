@@ -35,7 +35,7 @@ class Foreign(asyncio.Protocol):
     [
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "it is not a Kafka broker: it answers in HTTP"),
         (b"SSH-2.0-OpenSSH_9.6\r\n", "it is not a Kafka broker: it answers in SSH"),
-        (b"\x15\x03\x03\x00\x02\x02\x16", "it expects TLS: use a listener of the security protocol PLAINTEXT"),
+        (b"\x15\x03\x03\x00\x02\x02\x16", "it expects TLS: set security.protocol to SSL or SASL_SSL"),
         (b"\x16\x03\x01\x00\x05hello", "it expects TLS"),
         (b"-ERR unknown command\r\n", "it sent a frame of"),
         ("close", "it closed the connection before it answered ApiVersions: it is not a Kafka broker, or expects TLS"),

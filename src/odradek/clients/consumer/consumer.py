@@ -117,6 +117,7 @@ class Consumer:
             self._cluster, self._settings, self._subscriptions, self._group, self._commits, self._metrics
         )
         self._cluster.on_metadata.append(self._on_metadata_update)
+        self._cluster.on_authentication_error.append(self._wake)
         self._iterated = 0
         """The number of records that `async for` has returned since its last poll."""
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -415,6 +416,9 @@ class Consumer:
         try:
             while True:
                 changed.clear()
+                if (refusal := self._cluster.authentication_error) is not None:
+                    self._cluster.authentication_error = None
+                    raise refusal
                 await self._assignment.run_callbacks()
                 self._cluster.refresh_if_old()
                 if self._commits is not None:

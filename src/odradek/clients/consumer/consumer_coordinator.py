@@ -31,7 +31,7 @@ from odradek.clients.group_offsets import (
     fetch_group_offsets,
     find_coordinator,
 )
-from odradek.model import ErrorCode, KafkaError, OdradekError, TopicPartition, UnavailableError
+from odradek.model import AuthenticationError, ErrorCode, KafkaError, OdradekError, TopicPartition, UnavailableError
 from odradek.wire.client_connection import ClientConnection
 
 _log = logging.getLogger("odradek.clients")
@@ -112,7 +112,7 @@ class ConsumerCoordinator:
             if isinstance(action, LeaveGroup) and self._connection is not None and not self._connection.closed:
                 try:
                     await self._send_leave_group(action)
-                except (KafkaError, UnavailableError, TimeoutError) as error:
+                except (OdradekError, TimeoutError) as error:
                     _log.debug("Failed to leave group %s: %s", self.group_id, error)
         self._schedule_tick()
 
@@ -197,7 +197,7 @@ class ConsumerCoordinator:
             _log.debug("group %s: %s: %s", self.group_id, type(action).__name__, error)
             self._mark_coordinator_unknown()
             return
-        except KafkaError as error:
+        except (KafkaError, AuthenticationError) as error:
             following = self.member.failed(error)
         except Exception as error:
             _log.exception("group %s: %s", self.group_id, type(action).__name__)

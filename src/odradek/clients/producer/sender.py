@@ -71,6 +71,7 @@ class Sender:
         self._requests_in_flight = 0
         self._closed = False
         cluster.on_metadata.append(self.wake)
+        cluster.on_authentication_error.append(self._fail_unconnected)
 
     def wake(self) -> None:
         """Schedule a run in the next turn of the event loop."""
@@ -334,6 +335,18 @@ class Sender:
         self._metrics.record_error_total += batch.count
         batch.complete_exceptionally(error)
         self._accumulator.deallocate(batch)
+
+    def _fail_unconnected(self) -> None:
+        """Fail the batches of leaders without a connection, because the cluster refuses to authenticate the client."""
+        error, metadata = self._cluster.authentication_error, self._cluster.metadata
+        assert error is not None
+        for queue in self._accumulator.queues.values():
+            leader = metadata.leader(queue.partition)
+            if leader is None or self._cluster.existing_connection(leader) is None:
+                for batch in (*queue.retrying, *queue.waiting):
+                    self._fail_batch(batch, error)
+                queue.retrying.clear()
+                queue.waiting.clear()
 
     def _abort_batches(self, error: OdradekError) -> None:
         self._accumulator.abort_waiters(error)

@@ -31,8 +31,10 @@ class GroupTree:
         on_change: Callable[[], None],
         *,
         exclude_internal: bool,
+        security_protocol: str,
     ) -> None:
         self._store = store
+        self._security_protocol = security_protocol
         self._group = group
         self._consumer_id = consumer_id
         self._counts = counts
@@ -82,12 +84,22 @@ class GroupTree:
         return GroupView(consumers=consumers, partitions=partitions, topics=names, has_brokers=has_brokers)
 
     async def brokers(self) -> tuple[str, ...]:
-        """Return the first endpoint of each registered broker as `host:port`. Raises `UnavailableError` without one."""
+        """Return each registered broker's endpoint of the client's security protocol, as `host:port`.
+
+        Raises `UnavailableError` without brokers, and `ConfigurationError` if no endpoint has this protocol.
+        """
         places = [paths.child(paths.BROKER_IDS, name) for name in await self._store.children(paths.BROKER_IDS)]
         known = (await self._read(places, BrokerNode.decode)).values()
         if not known:
             raise UnavailableError(f"no broker is registered in {paths.BROKER_IDS}")
-        return tuple(f"{each.endpoints[0].host}:{each.endpoints[0].port}" for each in known)
+        offered = [node.endpoint_of_protocols() for node in known]
+        found = [each[self._security_protocol] for each in offered if self._security_protocol in each]
+        if not found:
+            raise ConfigurationError(
+                f"no broker has a listener of security.protocol {self._security_protocol}: set it to "
+                f"{' or '.join(sorted(set().union(*offered)))}"
+            )
+        return tuple(f"{each.host}:{each.port}" for each in found)
 
     async def claim(self, wanted: Ownership) -> bool:
         """Create an owner node with the thread id for each partition, and return True.

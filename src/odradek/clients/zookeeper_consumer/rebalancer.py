@@ -37,7 +37,7 @@ from odradek.groups.zookeeper.membership import (
 from odradek.groups.zookeeper.registration import ThreadCounts
 from odradek.groups.zookeeper.view import GroupView, Ownership
 from odradek.metadata.store import SessionExpired, Store
-from odradek.model import OdradekError, TopicPartition, UnavailableError
+from odradek.model import AuthenticationError, OdradekError, TopicPartition, UnavailableError
 from odradek.runtime import Runtime
 
 ANY_TOPIC: Final = ""
@@ -72,7 +72,13 @@ class Rebalancer:
         self._runtime = runtime
         self._has_filter = counts.filter is not None
         self._tree = GroupTree(
-            store, settings.group_id, consumer_id, counts, self._on_change, exclude_internal=rules.exclude_internal
+            store,
+            settings.group_id,
+            consumer_id,
+            counts,
+            self._on_change,
+            exclude_internal=rules.exclude_internal,
+            security_protocol=settings.security_protocol,
         )
         self._view: GroupView | None = None
         """The last view of the group, for log lines."""
@@ -151,7 +157,8 @@ class Rebalancer:
         try:
             await self._perform_actions()
         except Exception as error:
-            _log.exception("%s can't rebalance, and leaves its group", self._consumer_id)
+            trace = None if isinstance(error, OdradekError) else error
+            _log.error("%s can't rebalance, and leaves its group: %s", self._consumer_id, error, exc_info=trace)
             for stream in self.streams.values():
                 await stream.close(error)
             self.membership.close()
@@ -180,6 +187,8 @@ class Rebalancer:
     async def _outcome(self, action: Action) -> object:
         try:
             return await self._perform(action)
+        except AuthenticationError:
+            raise  # another attempt does not help
         except OdradekError as error:
             _log.info("%s: %s failed: %s", self._consumer_id, type(action).__name__, error)
             return error

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Self
 
 from odradek.clients.consumer import Consumer, ConsumerRecord
-from odradek.model import OdradekError, TopicPartition
+from odradek.model import AuthenticationError, OdradekError, TopicPartition
 
 _log = logging.getLogger("odradek.clients")
 
@@ -121,7 +121,7 @@ class KafkaStream:
         for place, position in zip(missing, positions, strict=True):
             if isinstance(position, int):
                 self._consumed[place] = position
-            elif isinstance(position, OdradekError):
+            elif isinstance(position, OdradekError) and not isinstance(position, AuthenticationError):
                 _log.warning("%s looks up the first offset of %s later: %s", self.thread_id, place, position)
             else:
                 raise position

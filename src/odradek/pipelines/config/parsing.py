@@ -10,6 +10,7 @@ from typing import Any, Final
 import re2
 from msgspec import Struct
 
+from odradek.config.secrets import ClientOptions, resolved
 from odradek.config.toml_table import TomlKeyError, TomlTable
 from odradek.model import ConfigurationError, OdradekError, validate_topic_name
 from odradek.pipelines.config.lines import key_lines, line_in_value, line_of
@@ -238,7 +239,7 @@ def _source(table: TomlTable, kind: str, group: str) -> Source:
         max_offsets_per_trigger=table.number("max_offsets_per_trigger", at_least=1),
         min_partitions=None if kind == "mirror" else table.number("min_partitions", at_least=1),
         fail_on_data_loss=table.flag("fail_on_data_loss", default=True),
-        kafka=table.mapping("kafka"),
+        kafka=_client_options(table, "kafka"),
         group=group if mode == "group" else None,
         since_ms=table.moment_ms("since") if kind == "offline" else None,
         until_ms=table.moment_ms("until") if kind == "offline" else None,
@@ -370,7 +371,7 @@ def _sink(table: TomlTable, kind: str, directory: Path) -> Sink:
         *(("odradek", "console") if kind == "real_time" else ()),
     )
     sink_format = table.choice("format", formats, "parquet")
-    options = table.mapping("options")
+    options = _client_options(table, "options")
     partition_by: tuple[str, ...] = ()
     function, target_file_bytes = None, 0
     output_mode = (
@@ -407,12 +408,21 @@ def _sink(table: TomlTable, kind: str, directory: Path) -> Sink:
     )
 
 
+def _client_options(table: TomlTable, key: str) -> ClientOptions:
+    try:
+        return resolved(table.mapping(key))
+    except TomlKeyError:
+        raise
+    except ConfigurationError as error:
+        raise table.error(key, f"can't be used: {error}") from None
+
+
 def _target(table: TomlTable) -> Target:
     target = Target(
         bootstrap_servers=table.text("bootstrap_servers"),
         topic_prefix=table.optional_text("topic_prefix") or "",
         replication_factor=table.number("replication_factor", at_least=1),
-        kafka=table.mapping("kafka"),
+        kafka=_client_options(table, "kafka"),
     )
     table.done()
     return target

@@ -91,8 +91,8 @@ class Fetcher:
 
     def send_fetches(self) -> None:
         """Send a fetch to every broker with partitions to fetch and no fetch in flight, while there is memory."""
-        if self._closed:
-            return
+        if self._closed or self._cluster.authentication_error is not None:
+            return  # the next poll raises that error
         now, metadata = self._cluster.runtime.clock.monotonic(), self._cluster.metadata
         by_replica: dict[int, list[TopicPartitionState]] = {}
         by_leader: dict[int, list[TopicPartitionState]] = {}

@@ -1,0 +1,154 @@
+"""Tokens of an OAuth endpoint: how they are requested and kept, and an endpoint that refuses or is away (X2)."""
+
+import base64
+import json
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+from typing import Any, Final
+
+import pytest
+
+from odradek.clients.security import client_security
+from odradek.clients.settings import ClientSettings, make_settings
+from odradek.model import AuthenticationError, UnavailableError
+from odradek.testing.world import World
+
+TOKEN: Final = 200, json.dumps({"access_token": "abc", "expires_in": 100}).encode()
+
+
+class Endpoint(HTTPServer):
+    """A token endpoint. It gives the `answers`, the last one again and again, and counts its requests."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.answers: list[tuple[int, bytes]] = [TOKEN]
+        self.requests: list[tuple[str, str]] = []
+        self.url = f"http://127.0.0.1:{self.server_port}/token"
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers one request."""
+
+    server: Endpoint
+
+    def do_POST(self) -> None:
+        form = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        self.server.requests.append((self.headers["Authorization"], form))
+        status, content = self.server.answers[0]
+        if len(self.server.answers) > 1:
+            del self.server.answers[0]
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *arguments: object) -> None:
+        pass
+
+
+@pytest.fixture(name="endpoint")
+def fixture_endpoint() -> Iterator[Endpoint]:
+    with Endpoint() as endpoint:
+        serving = Thread(target=endpoint.serve_forever, args=(0.001,))
+        serving.start()
+        yield endpoint
+        endpoint.shutdown()
+        serving.join()
+
+
+def settings(endpoint: Endpoint, **more: Any) -> dict[str, Any]:
+    return {
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "OAUTHBEARER",
+        "sasl_oauthbearer_token_endpoint_url": endpoint.url,
+        "sasl_oauthbearer_client_credentials_client_id": "me",
+        "sasl_oauthbearer_client_credentials_client_secret": "geheim/+",
+        **more,
+    }
+
+
+async def token(world: World, login: Any) -> bytes:
+    return (await login()).step(b"").split(b"Bearer ")[1].strip(b"\x01")  # type: ignore[no-any-return]
+
+
+def login_of(world: World, endpoint: Endpoint, **more: Any) -> Any:
+    made = make_settings(ClientSettings, settings(endpoint, **more))
+    return client_security(made, world.simulation.runtime("client")).login
+
+
+def test_a_token_is_requested_with_the_clients_credentials_and_kept_for_most_of_its_lifetime(
+    seed: int, endpoint: Endpoint
+) -> None:
+    async def scene(world: World) -> None:
+        login = login_of(world, endpoint, sasl_oauthbearer_scope="kafka")
+        assert await token(world, login) == b"abc"
+        await world.pass_time(79)
+        assert await token(world, login) == b"abc"
+        assert endpoint.requests == [
+            (f"Basic {base64.b64encode(b'me:geheim%2F%2B').decode()}", "grant_type=client_credentials&scope=kafka")
+        ]
+        endpoint.answers = [(200, json.dumps({"access_token": "def"}).encode())]
+        await world.pass_time(2)
+        assert await token(world, login) == b"def"
+
+    World(seed).run(scene)
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "said"),
+    [
+        ((401, b"{}"), AuthenticationError, "refuses the client: 401 Unauthorized"),
+        ((302, b""), AuthenticationError, "refuses the client: 302 Found"),
+        ((400, b"geheim"), AuthenticationError, "refuses the client: 400 Bad Request"),
+        ((429, b""), UnavailableError, "does not answer: 429 Too Many Requests"),
+        ((500, b""), UnavailableError, "does not answer: 500 Internal Server Error"),
+        ((200, b"<html>"), AuthenticationError, "has no access_token"),
+        ((200, b"[]"), AuthenticationError, "has no access_token"),
+        ((200, b'{"token": "abc"}'), AuthenticationError, "has no access_token"),
+        ((200, b'{"access_token": 7}'), AuthenticationError, "has no access_token"),
+        ((200, b'{"access_token": "abc", "expires_in": "soon"}'), AuthenticationError, "has no access_token"),
+    ],
+)
+def test_answers_without_a_token_say_whether_to_retry(
+    seed: int, endpoint: Endpoint, answer: tuple[int, bytes], error: type[Exception], said: str
+) -> None:
+    async def scene(world: World) -> None:
+        endpoint.answers = [answer]
+        with pytest.raises(error, match=said) as raised:
+            await token(world, login_of(world, endpoint))
+        assert "geheim" not in str(raised.value)
+
+    World(seed).run(scene)
+
+
+def test_an_endpoint_that_is_away_is_unavailable(seed: int) -> None:
+    endpoint = Endpoint()
+    endpoint.server_close()
+
+    async def scene(world: World) -> None:
+        with pytest.raises(UnavailableError, match=r"the token endpoint .* does not answer: .*[Cc]onnection refused"):
+            await token(world, login_of(world, endpoint))
+
+    World(seed).run(scene)
+
+
+def test_a_client_goes_on_when_the_endpoint_is_back(seed: int, endpoint: Endpoint) -> None:
+    """The broker offers no OAUTHBEARER, so the client ends with another error than the endpoint's."""
+    endpoint.answers = [(500, b""), (503, b""), TOKEN]
+
+    async def scene(world: World) -> None:
+        await world.start(
+            listener_security_protocol_map="SASL:SASL_PLAINTEXT",
+            listeners="SASL://broker:9092",
+            sasl_enabled_mechanisms="PLAIN",
+            listener_name_sasl_plain_sasl_jaas_config=(
+                'org.apache.kafka.common.security.plain.PlainLoginModule required username="b" password="b" user_b="b";'
+            ),
+        )
+        with pytest.raises(AuthenticationError, match="does not offer OAUTHBEARER, but PLAIN"):
+            async with world.producer("producer", **settings(endpoint)):
+                pass
+        assert len(endpoint.requests) == 3
+
+    World(seed).run(scene)

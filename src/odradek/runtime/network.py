@@ -4,7 +4,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -76,6 +76,8 @@ class SystemNetwork:
         *,
         tls: Callable[[], ssl.SSLContext] | None = None,
     ) -> Listener:
+        if tls is not None:
+            _ignore_late_writes(asyncio.get_running_loop())
         options = options or ListenOptions()
         sockets = await bind(
             host,
@@ -89,5 +91,20 @@ class SystemNetwork:
     async def connect(
         self, factory: Callable[[], P], host: str, port: int, *, tls: ssl.SSLContext | None = None
     ) -> tuple[asyncio.Transport, P]:
-        transport, protocol = await asyncio.get_running_loop().create_connection(factory, host, port, ssl=tls)
+        loop = asyncio.get_running_loop()
+        if tls is not None:
+            _ignore_late_writes(loop)
+        transport, protocol = await loop.create_connection(factory, host, port, ssl=tls)
         return transport, protocol
+
+
+def _ignore_late_writes(loop: asyncio.AbstractEventLoop) -> None:
+    """Do not log that uvloop's TLS wrote to a connection which it had just closed: nothing is lost by it."""
+
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if not (isinstance(error, RuntimeError) and str(error).endswith("the handler is closed")):
+            loop.default_exception_handler(context)
+
+    if loop.get_exception_handler() is None:
+        loop.set_exception_handler(handle)

@@ -1,4 +1,4 @@
-"""The package's pytest plugin: the fixtures `kafka` and `kafka_cluster`, brokers in this process.
+"""The package's pytest plugin: the fixtures `kafka`, `secure_kafka` and `kafka_cluster`, brokers in this process.
 
 pytest loads this wherever Odradek is installed, so nothing is imported until a test requests a fixture.
 """
@@ -18,6 +18,15 @@ def kafka() -> "Iterator[Cluster]":
     from odradek.testing.in_process.cluster import Cluster
 
     with Cluster(brokers=1) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def secure_kafka() -> "Iterator[Cluster]":
+    """Start one broker with SASL_SSL for the whole session, and the users alice and bob; see `Cluster.settings`."""
+    from odradek.testing.in_process.cluster import Cluster
+
+    with Cluster(security="sasl_ssl", users={"alice": "alice-secret", "bob": "bob-secret"}) as cluster:
         yield cluster
 
 

@@ -76,6 +76,11 @@ _KEYS: Final = (
 _LAST_VERSION: Final = {ApiKey.INIT_PRODUCER_ID: 5, ApiKey.API_VERSIONS: LAST_API_VERSIONS}
 """Last served versions of APIs whose schemas end elsewhere: later for two-phase commit (KIP-939), which Kafka does not
 advertise either, earlier for ApiVersions (Kafka 4.4)."""
+_FROM_ZERO: Final = frozenset({ApiKey.PRODUCE, ApiKey.SASL_HANDSHAKE})
+"""APIs that are advertised from version 0, though earlier versions than the served ones are refused.
+
+Otherwise some releases of librdkafka silently stop compressing, and others do without SASL.
+"""
 FEATURES: Final = (
     Feature(name="group.version", lowest=0, highest=1, finalized=1),
     Feature(name="metadata.version", lowest=30, highest=30, finalized=30),
@@ -98,5 +103,5 @@ def apis() -> dict[int, Api]:
 def _api(key: ApiKey) -> Api:
     schemas = schema_versions(key)
     served = range(schemas.start, _LAST_VERSION.get(key, schemas.stop - 1) + 1)
-    advertised = range(served.stop) if key is ApiKey.PRODUCE else range(0) if key in BETWEEN_BROKERS else served
+    advertised = range(served.stop) if key in _FROM_ZERO else range(0) if key in BETWEEN_BROKERS else served
     return Api(key=key, module=key.name.lower(), served=served, advertised=advertised, raw=key in _RAW)

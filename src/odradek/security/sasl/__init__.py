@@ -5,7 +5,7 @@ credentials and the check of tokens are arguments.
 """
 
 from odradek.security.sasl.exchange import SaslClient, SaslServer
-from odradek.security.sasl.jaas import JaasLogin, parse_jaas
+from odradek.security.sasl.jaas import JaasLogin, jaas_text, parse_jaas
 from odradek.security.sasl.oauthbearer import BearerToken, OauthBearerClient, OauthBearerServer
 from odradek.security.sasl.plain import PlainClient, PlainServer
 from odradek.security.sasl.scram import (
@@ -33,6 +33,7 @@ __all__ = [
     "credential_of_salted",
     "decode_credential",
     "encode_credential",
+    "jaas_text",
     "parse_jaas",
     "scram_credential",
 ]

@@ -63,3 +63,11 @@ def parse_jaas(text: str) -> JaasLogin:
         options[name] = re.sub(r"\\(.)", r"\1", next(each for each in (quoted, single, bare) if each is not None))
         start = found.end()
     return JaasLogin(mechanisms=_MECHANISMS[module], options=options)
+
+
+def jaas_text(mechanism: str, options: Mapping[str, str]) -> str:
+    """Return the login text of a mechanism with these options."""
+    module = next(module for module, mechanisms in _MECHANISMS.items() if mechanism in mechanisms)
+    package = f"org.apache.kafka.common.security.{module.removesuffix('LoginModule').lower()}"
+    escaped = {name: re.sub(r'(["\\])', r"\\\1", value) for name, value in options.items()}
+    return " ".join([f"{package}.{module} required", *(f'{name}="{value}"' for name, value in escaped.items())]) + ";"

@@ -10,6 +10,7 @@ import asyncio
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -18,15 +19,17 @@ from msgspec.structs import replace
 
 from odradek.broker.lifecycle import Broker
 from odradek.broker.serving.apis import apis
+from odradek.broker.serving.context import Session
 from odradek.clients import blocking
 from odradek.config import BrokerConfig
 from odradek.controller import NewTopic
 from odradek.metadata.image import ClusterImage, PartitionImage
-from odradek.model import ErrorCode, KafkaError, TopicPartition, UnavailableError
+from odradek.model import ErrorCode, KafkaError, SecurityProtocol, TopicPartition, UnavailableError
 from odradek.protocol.api import ApiKey
 from odradek.runtime import system_runtime
 from odradek.testing.conditions import eventually
 from odradek.testing.in_process.broker_thread import LIMIT_S, BrokerThread
+from odradek.testing.in_process.cluster_security import BROKER, ClusterSecurity
 from odradek.testing.in_process.cut_network import CutNetwork, Cuts
 from odradek.testing.in_process.request_faults import Delay, Failure, RequestFaults
 from odradek.testing.servers.ports import HeldPort
@@ -50,9 +53,10 @@ _RETRY_S: Final = 0.02
 class Cluster:
     """Brokers 0 to `brokers` - 1. `config` has Kafka's keys for all brokers; `broker_configs` adds keys by broker id.
 
-    `data_dir` is the directory of their data. `start` raises `ConfigurationError` for an unknown key; calls raise
-    `ValueError` for unknown brokers, APIs and errors, `RuntimeError` if the cluster or the broker does not run, and
-    `TimeoutError` after a minute.
+    `security` is "ssl", "sasl_plaintext" or "sasl_ssl", and `users` has passwords by user name; `settings` returns what
+    a client needs then. `data_dir` is the directory of the brokers' data. `start` raises `ConfigurationError` for an
+    unknown key; calls raise `ValueError` for unknown brokers, APIs, errors and users, `RuntimeError` if the cluster or
+    the broker does not run, and `TimeoutError` after a minute.
     """
 
     def __init__(
@@ -61,10 +65,17 @@ class Cluster:
         *,
         config: Mapping[str, str] | None = None,
         broker_configs: Mapping[int, Mapping[str, str]] | None = None,
+        security: str = "plaintext",
+        users: Mapping[str, str] | None = None,
         data_dir: str | Path | None = None,
     ) -> None:
         if brokers < 1:
             raise ValueError(f"brokers must be at least 1, not {brokers}")
+        if security.upper() not in SecurityProtocol.__members__:
+            raise ValueError(f"security must be ssl, sasl_plaintext, sasl_ssl or plaintext, not {security!r}")
+        self._protocol = SecurityProtocol[security.upper()]
+        self._users = dict(users or {})
+        self._security: ClusterSecurity
         self._ids = range(brokers)
         replicas = str(min(brokers, _REPLICAS))
         replicated = dict.fromkeys(("default.replication.factor", "offsets.topic.replication.factor"), replicas)
@@ -92,14 +103,20 @@ class Cluster:
             self._temporary = tempfile.TemporaryDirectory(prefix="odradek-")
         self._is_running = True
         try:
+            self._security = ClusterSecurity(self._protocol, self._users, self._folder / "security")
             # The first broker creates the tree and becomes the controller; the others start at the same time.
             self._start_brokers(self._ids[:1])
+            first = self._threads[self._ids[0]]
+            users = first.run(self._security.store_users(first.broker.store), "store the users")
             self._start_brokers(self._ids[1:])
             everybody = set(self._ids)
             eventually(
-                lambda: all(set(broker.image.brokers) == everybody for broker in self._serving()),
+                lambda: all(
+                    set(broker.image.brokers) == everybody and broker.image.user_configs.keys() >= set(users)
+                    for broker in self._serving()
+                ),
                 within_s=LIMIT_S,
-                what="every broker knows all the others",
+                what="every broker knows all the others and the users",
             )
         except BaseException:
             self.stop()
@@ -269,22 +286,29 @@ class Cluster:
 
     # ---- clients ------------------------------------------------------------------------------------------------
 
+    def settings(self, user: str = BROKER, client: str = "odradek", *, mechanism: str = "PLAIN") -> dict[str, Any]:
+        """Return the settings with which `user` connects, the brokers' addresses among them.
+
+        `client` is odradek, confluent-kafka, kafka-python or aiokafka, for keyword arguments and their like, or java,
+        for properties. `mechanism` is PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512. The user `broker` may do everything.
+        """
+        return self._security.settings(user, client, mechanism, self.bootstrap_servers)
+
     def producer(self, **settings: Any) -> blocking.Producer:
         """Return a blocking producer for this cluster, for a `with` block; `settings` are those of `Producer`."""
-        return blocking.Producer(self.bootstrap_servers, **settings)
+        return blocking.Producer(**{**self.settings(), **settings})
 
     def consumer(self, *topics: str, **settings: Any) -> blocking.Consumer:
         """Return a blocking consumer that starts at the beginning of each partition, for a `with` block."""
-        given = {"auto_offset_reset": "earliest", **settings}
-        return blocking.Consumer(*topics, bootstrap_servers=self.bootstrap_servers, **given)
+        return blocking.Consumer(*topics, **{**self.settings(), "auto_offset_reset": "earliest", **settings})
 
     def simple_consumer(self, **settings: Any) -> blocking.SimpleConsumer:
         """Return a blocking consumer without a group and positions, for a `with` block."""
-        return blocking.SimpleConsumer(self.bootstrap_servers, **settings)
+        return blocking.SimpleConsumer(**{**self.settings(), **settings})
 
     def admin(self, **settings: Any) -> blocking.Admin:
         """Return a blocking admin client, for a `with` block."""
-        return blocking.Admin(self.bootstrap_servers, **settings)
+        return blocking.Admin(**{**self.settings(), **settings})
 
     # ---- faults -------------------------------------------------------------------------------------------------
 
@@ -337,6 +361,27 @@ class Cluster:
             self._check_id(broker)
         self._requests.add(Failure(api=_api(api), error=_error(error), times=times, broker=broker))
 
+    def expire_sessions(self, user: str) -> int:
+        """Close the connections of `user` as if their sessions had expired; return how many there were."""
+        name, closed = self._security.principal(user), list[Session]()
+
+        def close(broker: Broker) -> None:
+            for session in [each for each in broker.server.sessions if each.principal.name == name]:
+                closed.append(session)
+                session.connection.close("a test expired its session")
+
+        for thread in list(self._threads.values()):
+            thread.call(partial(close, thread.broker))
+        return len(closed)
+
+    def rotate_certificate(self) -> None:
+        """Replace the brokers' certificate; when this returns, new connections get the new one."""
+        self._check_running()
+        self._security.rotate()
+        for broker in self._serving():
+            address = self._addresses[broker.broker_id]
+            self._until(partial(self._security.is_current, address), LIMIT_S, f"a new certificate at {address}")
+
     def heal(self) -> None:
         """Undo every `disconnect`, `delay` and `fail_next`. Paused and killed brokers stay so."""
         self._check_running()
@@ -349,6 +394,12 @@ class Cluster:
             thread.call(self._networks[broker_id].look)
 
     # ---- inside -------------------------------------------------------------------------------------------------
+
+    @property
+    def _folder(self) -> Path:
+        given = self._given_dir if self._temporary is None else self._temporary.name
+        assert given is not None, "start makes a temporary directory without one"
+        return Path(given)
 
     def _start_brokers(self, ids: Collection[int]) -> None:
         threads = {broker_id: self._new_thread(broker_id) for broker_id in ids}
@@ -365,24 +416,24 @@ class Cluster:
             raise failures[0]
 
     def _new_thread(self, broker_id: int) -> BrokerThread:
-        folder = self._given_dir if self._temporary is None else self._temporary.name
         if broker_id not in self._ports:
             port = self._ports[broker_id] = HeldPort()
             self._addresses[broker_id] = f"127.0.0.1:{port.number}"
             self._cuts.brokers[port.number] = broker_id
         keys = {
             "broker.id": str(broker_id),
-            "listeners": f"PLAINTEXT://{self._addresses[broker_id]}",
-            "log.dirs": f"{folder}/broker-{broker_id}",
+            "listeners": f"{self._security.listener}://{self._addresses[broker_id]}",
+            "log.dirs": str(self._folder / f"broker-{broker_id}"),
         }
-        config = BrokerConfig.parse({**self._config, **self._broker_configs.get(broker_id, {}), **keys})
+        secured = self._security.broker_keys() | self._config
+        config = BrokerConfig.parse({**secured, **self._broker_configs.get(broker_id, {}), **keys})
         network = self._networks[broker_id] = CutNetwork(broker_id, self._cuts, self._requests.from_brokers)
 
         def prepare(broker: Broker) -> None:
             broker.server.serve = self._requests.before(broker.server.serve, broker_id)
 
         runtime = replace(system_runtime(), network=network)
-        return BrokerThread(config, runtime, f"sqlite:///{folder}/metadata.sqlite", prepare)
+        return BrokerThread(config, runtime, f"sqlite:///{self._folder}/metadata.sqlite", prepare)
 
     def _thread(self, broker_id: int) -> BrokerThread:
         self._check_running()

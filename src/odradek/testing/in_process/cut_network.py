@@ -150,7 +150,7 @@ class _Relay(asyncio.BufferedProtocol):
 
     def __init__(self, protocol: asyncio.BaseProtocol, port: int, closed: Callable[[_Gate], None]) -> None:
         self.gate: _Gate
-        self._protocol = cast("asyncio.BufferedProtocol", protocol)
+        self._protocol: Any = protocol
         self._port = port
         self._closed = closed
 
@@ -159,13 +159,18 @@ class _Relay(asyncio.BufferedProtocol):
         self._protocol.connection_made(cast("asyncio.Transport", self.gate))
 
     def get_buffer(self, sizehint: int) -> Any:
-        return self._protocol.get_buffer(sizehint)
+        # uvloop's TLS asks for a buffer before there is data, also where the protocol only waits for the end.
+        if isinstance(self._protocol, asyncio.BufferedProtocol):
+            return self._protocol.get_buffer(sizehint)
+        return bytearray(1)
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._protocol.buffer_updated(nbytes)
+        if isinstance(self._protocol, asyncio.BufferedProtocol):
+            self._protocol.buffer_updated(nbytes)
 
     def eof_received(self) -> bool | None:
-        return self._protocol.eof_received()
+        stays: bool | None = self._protocol.eof_received()
+        return stays
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closed(self.gate)

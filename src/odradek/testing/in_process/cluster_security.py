@@ -1,0 +1,159 @@
+"""The security of a `Cluster`: certificates, users, the brokers' keys, and the settings of clients.
+
+Brokers log in as the user `broker`, which always exists, to each other. With SASL all mechanisms of `MECHANISMS` are
+enabled, for the same users; without it each user has a certificate, and so has each broker.
+"""
+
+import ssl
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from odradek.metadata import paths
+from odradek.metadata.nodes import ConfigNode
+from odradek.metadata.store import NodeExists, Store
+from odradek.model import SecurityProtocol
+from odradek.runtime import system_entropy
+from odradek.runtime.certificates import CertificateAuthority
+from odradek.security.sasl import encode_credential, jaas_text, scram_credential
+
+BROKER: Final = "broker"
+_SCRAM: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+MECHANISMS: Final = ("PLAIN", *_SCRAM)
+_OF_KAFKA_PYTHON: Final = {
+    "servers": "bootstrap_servers",
+    "protocol": "security_protocol",
+    "trusted": "ssl_cafile",
+    "own": "ssl_certfile ssl_keyfile",
+    "mechanism": "sasl_mechanism",
+    "user": "sasl_plain_username",
+    "password": "sasl_plain_password",
+}
+_NAMES: Final[Mapping[str, Mapping[str, str]]] = {
+    "odradek": {
+        "servers": "bootstrap_servers",
+        "protocol": "security_protocol",
+        "trusted": "ssl_truststore_location",
+        "own": "ssl_keystore_location",
+        "mechanism": "sasl_mechanism",
+        "user": "sasl_username",
+        "password": "sasl_password",
+    },
+    "confluent-kafka": {
+        "servers": "bootstrap.servers",
+        "protocol": "security.protocol",
+        "trusted": "ssl.ca.location",
+        "own": "ssl.certificate.location ssl.key.location",
+        "mechanism": "sasl.mechanism",
+        "user": "sasl.username",
+        "password": "sasl.password",
+    },
+    "kafka-python": _OF_KAFKA_PYTHON,
+    "aiokafka": {key: name for key, name in _OF_KAFKA_PYTHON.items() if not name.startswith("ssl_")}
+    | {"context": "ssl_context"},
+    "java": {
+        "servers": "bootstrap.servers",
+        "protocol": "security.protocol",
+        "type": "ssl.truststore.type ssl.keystore.type",
+        "trusted": "ssl.truststore.location",
+        "own": "ssl.keystore.location",
+        "mechanism": "sasl.mechanism",
+        "jaas": "sasl.jaas.config",
+    },
+}
+"""The names of settings in each client."""
+
+
+class ClusterSecurity:
+    """The security of one cluster, with its files in `directory`. `users` has passwords by user name."""
+
+    def __init__(self, protocol: SecurityProtocol, users: Mapping[str, str], directory: Path) -> None:
+        self._protocol = protocol
+        self._passwords = {BROKER: system_entropy().randbytes(18).hex(), **users}
+        self._broker_file = directory / f"{BROKER}.pem"
+        self._files: dict[str, Path] = {}
+        if protocol.uses_tls:
+            self._authority = CertificateAuthority(directory)
+            for name in (BROKER,) if protocol.uses_sasl else self._passwords:
+                self._files[name] = self._authority.issue(name)
+
+    @property
+    def listener(self) -> str:
+        """The name of the brokers' listener."""
+        return self._protocol.value
+
+    def broker_keys(self) -> dict[str, str]:
+        """Return Kafka's keys of every broker."""
+        keys: dict[str, str] = {}
+        if self._protocol.uses_tls:
+            keys["ssl.keystore.location"] = str(self._broker_file)
+            keys["ssl.truststore.location"] = str(self._authority.certificate)
+            keys["ssl.client.auth"] = "none" if self._protocol.uses_sasl else "required"
+        if self._protocol.uses_sasl:
+            users = {f"user_{user}": password for user, password in self._passwords.items()}
+            login = {"username": BROKER, "password": self._passwords[BROKER], **users}
+            keys["sasl.enabled.mechanisms"] = ",".join(MECHANISMS)
+            keys[f"listener.name.{self.listener.lower()}.plain.sasl.jaas.config"] = jaas_text("PLAIN", login)
+        return keys
+
+    async def store_users(self, store: Store) -> Collection[str]:
+        """Write the users' SCRAM credentials into the tree; return the names of these users, none without SASL."""
+        if not self._protocol.uses_sasl:
+            return ()
+        for user, password in self._passwords.items():
+            path, content = paths.user_config(user), _node(password).encode()
+            try:
+                await store.create(path, content)
+            except NodeExists:
+                await store.set(path, content)
+        return self._passwords
+
+    def principal(self, user: str) -> str:
+        """Return the name of the user's principal."""
+        self._check(user, self._passwords, "user")
+        return user if self._protocol.uses_sasl else f"CN={user},OU=cluster,O=Odradek"
+
+    def settings(self, user: str, client: str, mechanism: str, servers: str) -> dict[str, Any]:
+        """Return the settings with which the user connects by a client of `_NAMES`. Raises `ValueError`."""
+        self._check(user, self._passwords, "user")
+        self._check(client, _NAMES, "client")
+        values: dict[str, Any] = {"servers": servers, "protocol": self._protocol.value}
+        if self._protocol.uses_tls:
+            values |= {"type": "PEM", "trusted": str(self._authority.certificate)}
+            if not self._protocol.uses_sasl:
+                values["own"] = str(self._files[user])
+            values["context"] = context = ssl.create_default_context(cafile=values["trusted"])
+            if "own" in values:
+                context.load_cert_chain(values["own"])
+        if self._protocol.uses_sasl:
+            self._check(mechanism, MECHANISMS, "mechanism")
+            login = {"username": user, "password": self._passwords[user]}
+            values |= {"mechanism": mechanism, "user": user, "password": login["password"]}
+            values["jaas"] = jaas_text(mechanism, login)
+        names = _NAMES[client].items()
+        return {name: values[key] for key, several in names if key in values for name in several.split()}
+
+    def rotate(self) -> None:
+        """Write a new certificate for all brokers."""
+        if not self._protocol.uses_tls:
+            raise RuntimeError(f"brokers have no certificate with {self._protocol.value}: use security='sasl_ssl'")
+        self._authority.issue(BROKER)
+
+    def is_current(self, address: str) -> bool:
+        """Return whether the broker at `HOST:PORT` presents its newest certificate."""
+        host, _, port = address.rpartition(":")
+        trusted = str(self._authority.certificate)
+        return ssl.get_server_certificate((host, int(port)), ca_certs=trusted) in self._broker_file.read_text()
+
+    @staticmethod
+    def _check(name: str, known: Collection[str], what: str) -> None:
+        if name not in known:
+            raise ValueError(f"there is no {what} {name!r}, only {', '.join(known)}")
+
+
+def _node(password: str) -> ConfigNode:
+    entropy = system_entropy()
+    credentials = {
+        each: scram_credential(each, password, salt=entropy.randbytes(16), iterations=4096) for each in _SCRAM
+    }
+    return ConfigNode(config={each: encode_credential(credential) for each, credential in credentials.items()})

@@ -1,0 +1,108 @@
+"""`Cluster(security=…)`: certificates, users and their faults (X9)."""
+
+import os
+import ssl
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from odradek.clients import blocking
+from odradek.clients.cluster import NoBrokerError
+from odradek.model import AuthenticationError
+from odradek.runtime.certificates import CertificateAuthority
+from odradek.testing import Cluster
+
+USERS = {"alice": 'se"c\\ret', "bob": "x"}
+
+
+@pytest.fixture(scope="module")
+def secured() -> Iterator[Cluster]:
+    with Cluster(security="sasl_ssl", users=USERS) as cluster:
+        yield cluster
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_a_user_logs_in_by_every_mechanism(secured: Cluster, mechanism: str) -> None:
+    with secured.producer(**secured.settings("alice", mechanism=mechanism)) as producer:
+        producer.send(mechanism, b"x").result()
+        assert secured.expire_sessions("bob") == 0
+        assert secured.expire_sessions("alice") >= 1
+        assert producer.send(mechanism, b"y").result().offset == 1
+    with secured.consumer(mechanism) as consumer:
+        assert [record.value for record in consumer.poll(10_000)] == [b"x", b"y"]
+
+
+def test_a_wrong_password_is_refused(secured: Cluster) -> None:
+    wrong = secured.settings("alice") | {"sasl_password": "wrong"}
+    with pytest.raises(AuthenticationError, match="PLAIN: Authentication failed"), secured.producer(**wrong):
+        pass
+
+
+def test_a_user_of_a_cluster_with_certificates_is_known_by_its_own() -> None:
+    with Cluster(security="SSL", users=USERS) as cluster, cluster.admin(**cluster.settings("alice")) as admin:
+        assert len(admin.describe_cluster().brokers) == 1
+        assert cluster.expire_sessions("bob") == 0
+        assert cluster.expire_sessions("alice") >= 1
+        anonymous = cluster.settings("alice")
+        del anonymous["ssl_keystore_location"]
+        with pytest.raises(NoBrokerError), blocking.Admin(**anonymous, default_api_timeout_ms=200):
+            pass
+
+
+def test_a_new_certificate_disturbs_no_producer(secured: Cluster) -> None:
+    host, _, port = secured.address(0).rpartition(":")
+    before = ssl.get_server_certificate((host, int(port)))
+    with secured.producer(**secured.settings("alice"), linger_ms=0) as producer:
+        sent = [producer.send("rotation", b"%d" % number) for number in range(200)]
+        secured.rotate_certificate()
+        assert ssl.get_server_certificate((host, int(port))) != before
+        secured.expire_sessions("alice")
+        sent += [producer.send("rotation", b"%d" % number) for number in range(200, 400)]
+        assert [each.result().offset for each in sent] == list(range(400))
+
+
+def test_a_killed_broker_of_a_secured_cluster_loses_no_record() -> None:
+    with Cluster(3, security="sasl_ssl", users=USERS) as cluster:
+        cluster.create_topic("t", config={"min.insync.replicas": "2"})
+        leader = cluster.leader("t", 0)
+        assert leader is not None
+        with cluster.producer(**cluster.settings("alice", mechanism="SCRAM-SHA-512"), acks="all") as producer:
+            for number in range(20):
+                if number == 10:
+                    cluster.kill(leader)
+                producer.send("t", b"%d" % number).result()
+        with cluster.consumer("t") as consumer:
+            assert [int(record.value or b"") for record in consumer.poll(10_000)] == list(range(20))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("carol",), "there is no user 'carol', only broker, alice, bob"),
+        (("alice", "sarama"), "there is no client 'sarama', only odradek, confluent-kafka, kafka-python"),
+    ],
+)
+def test_an_unknown_user_or_client_is_refused(secured: Cluster, arguments: tuple[str, ...], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        secured.settings(*arguments)
+    with pytest.raises(ValueError, match="there is no mechanism 'GSSAPI', only PLAIN"):
+        secured.settings("alice", mechanism="GSSAPI")
+    with pytest.raises(ValueError, match="security must be ssl, sasl_plaintext, sasl_ssl or plaintext, not 'tls'"):
+        Cluster(security="tls")
+
+
+def test_a_cluster_without_certificates_has_none_to_rotate() -> None:
+    with Cluster() as cluster, pytest.raises(RuntimeError, match="use security='sasl_ssl'"):
+        cluster.rotate_certificate()
+
+
+def test_an_authority_is_kept_in_files_of_their_owner_alone(tmp_path: Path) -> None:
+    directory = tmp_path / "security"
+    first = CertificateAuthority(directory).certificate.read_bytes()
+    authority = CertificateAuthority(directory)
+    assert authority.certificate.read_bytes() == first
+    authority.issue("broker")
+    modes = {path.name: stat.S_IMODE(os.stat(path).st_mode) for path in (directory, *directory.iterdir())}
+    assert modes == {"security": 0o700, "ca.pem": 0o600, "ca.key": 0o600, "broker.pem": 0o600}

@@ -6,6 +6,13 @@ from uuid import UUID
 
 import pytest
 
+from odradek.clients import Admin
+from odradek.clients.admin.results import RefusedUsersError
+from odradek.clients.admin.user_credentials import (
+    ScramCredentialInfo,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
+)
 from odradek.metadata import paths
 from odradek.metadata.nodes import ConfigNode
 from odradek.model import AuthenticationError, ConfigurationError, ErrorCode, UnavailableError
@@ -259,6 +266,48 @@ def test_scram_users_are_in_the_tree_and_a_new_one_is_known_at_once(seed: int) -
             await connect(world, "carol@example.com", "geheim", "SCRAM-SHA-256")
 
     play(seed, scene)
+
+
+def test_a_deleted_user_cannot_log_in_and_a_session_ends_when_it_has_to_be_renewed(seed: int) -> None:
+    async def scene(world: World) -> None:
+        await world.start(**keys(world), connections_max_reauth_ms="10000")
+        admin = Admin(
+            world.servers,
+            runtime=world.simulation.runtime("admin"),
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism="PLAIN",
+            sasl_username="broker",
+            sasl_password="b",
+        )
+        async with admin:
+            await admin.alter_user_scram_credentials(
+                [
+                    UserScramCredentialUpsertion(user="carol", mechanism=each, password="geheim")
+                    for each in ("SCRAM-SHA-256", "SCRAM-SHA-512")
+                ]
+            )
+            info = [ScramCredentialInfo(mechanism=each, iterations=4096) for each in ("SCRAM-SHA-256", "SCRAM-SHA-512")]
+            assert await admin.describe_user_scram_credentials() == {"carol": info}
+            connection = await connect(world, "carol", "geheim", "SCRAM-SHA-256")
+            await asyncio.sleep(20)
+            assert await topics_of(connection) == [], "the session was renewed"
+            await admin.alter_user_scram_credentials(
+                [UserScramCredentialDeletion(user="carol", mechanism="SCRAM-SHA-256")]
+            )
+            assert await topics_of(connection) == []
+            with pytest.raises(AuthenticationError):
+                await connect(world, "carol", "geheim", "SCRAM-SHA-256")
+            await asyncio.sleep(11)
+            with pytest.raises(UnavailableError):
+                await topics_of(connection)
+            with pytest.raises(RefusedUsersError, match="user carol: Attempt to delete") as refused:
+                await admin.alter_user_scram_credentials(
+                    [UserScramCredentialDeletion(user="carol", mechanism="SCRAM-SHA-256")]
+                )
+            assert refused.value.errors.keys() == {"carol"}
+            assert await admin.describe_user_scram_credentials(["carol", "dave"]) == {"carol": info[1:], "dave": []}
+
+    World(seed, {**KEYS, "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512"}).run(scene)
 
 
 def test_brokers_authenticate_to_each_other(seed: int) -> None:

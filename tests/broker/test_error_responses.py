@@ -58,6 +58,12 @@ def test_a_fetch_fails_per_partition_and_at_the_top_if_the_session_is_to_blame_o
     assert answer_to(ApiKey.FETCH, 12, topics=[]).error_code == ERROR
 
 
+def test_both_lists_of_users_fail_by_name():
+    upsertion = {"name": "b", "mechanism": 1, "iterations": 4096, "salt": b"s", "salted_password": b"p"}
+    results = answer_to(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, upsertions=[upsertion]).results
+    assert [(each.user, each.error_code) for each in results] == [("nobody", ERROR), ("b", ERROR)]
+
+
 def test_metadata_fails_per_topic_and_names_it():
     for version in (1, 12, 13):
         answer = answer_to(ApiKey.METADATA, version)

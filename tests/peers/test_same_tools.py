@@ -72,7 +72,7 @@ def row(name: str, *commands: str, differs: str = "", reason: str = "") -> Row:
 
 ANYTHING: Final = ".*"
 LACKING: Final = (
-    "ApiVersions|Txn|Transaction|Acl|Quota|Scram|Sasl|DelegationToken|Quorum|Raft|ReplicaLogDirs"
+    "ApiVersions|Txn|Transaction|Acl|Quota|Sasl|DelegationToken|Quorum|Raft|ReplicaLogDirs"
     "|Share|Streams|Telemetry|UpdateFeatures"
 )
 """Parts of the names of APIs that Odradek lacks, and ApiVersions, which it has in version 5 as Kafka 4.4."""
@@ -229,10 +229,18 @@ ROWS: Final = (
         reason="metadata is in a tree, not in KRaft",
     ),
     row(
+        "users with SCRAM credentials",
+        "configs --alter --entity-type users --entity-name eve --add-config SCRAM-SHA-256=[password=x]",
+        "configs --alter --entity-type users --entity-name eve --add-config SCRAM-SHA-512=[iterations=8192,password=y]",
+        "configs --alter --entity-type users --entity-name eve --add-config SCRAM-SHA-256=[iterations=1,password=x]",
+        "configs --alter --entity-type users --entity-name eve --delete-config SCRAM-SHA-512",
+        "configs --alter --entity-type users --entity-name eve --delete-config SCRAM-SHA-512",
+    ),
+    row(
         "users and quotas",
         "configs --describe --entity-type users",
         differs=ANYTHING,
-        reason="Odradek has no APIs of quotas and SCRAM credentials; Kafka's broker has none of either to print",
+        reason="Odradek has no APIs of quotas; Kafka's broker has none of either to print",
     ),
     row(
         "ACLs",

@@ -1,4 +1,4 @@
-"""Changes the configuration of a topic, a group or a broker in the metadata tree, on any broker.
+"""Changes the configuration of a topic, a group, a user or a broker in the metadata tree, on any broker.
 
 After a concurrent write, a change is computed again. Brokers watch the configuration nodes themselves, so nothing is
 written to `/config/changes`, which Kafka's brokers watched.
@@ -23,13 +23,14 @@ _ATTEMPTS: Final = 10
 
 
 class ConfigChange(Struct, frozen=True, kw_only=True):
-    """A configuration change of a topic, of a group, of a broker, or of all brokers if none is given.
+    """A configuration change of a topic, a group, a user, a broker, or of all brokers if none is given.
 
     `change` maps the current configuration to the new one, or raises `KafkaError`. It may be called repeatedly.
     """
 
     topic: str | None = None
     group: str | None = None
+    user: str | None = None
     broker_id: int | None = None
     change: Callable[[Mapping[str, str]], Mapping[str, str]]
 
@@ -38,6 +39,8 @@ class ConfigChange(Struct, frozen=True, kw_only=True):
         """The path of the configuration's node in the tree."""
         if self.topic is not None:
             return paths.topic_config(self.topic)
+        if self.user is not None:
+            return paths.user_config(self.user)
         return paths.broker_config(self.broker_id) if self.group is None else paths.group_config(self.group)
 
 

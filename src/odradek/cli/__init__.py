@@ -25,6 +25,7 @@ COMMANDS: Final = {
     "configs": "Show and change the configuration of topics and brokers.",
     "partitions": "Describe and reassign partitions, elect leaders, delete records.",
     "brokers": "List and describe brokers, and move replicas off one.",
+    "users": "Add, list and delete users that authenticate by SCRAM.",
     "metadata": "Read and write the metadata tree; adopt a data directory of Apache Kafka.",
     "produce": "Write records from stdin or a file.",
     "consume": "Read records to stdout.",

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 PREFIX: Final = "listener.name."
 _JAAS: Final = "sasl.jaas.config"
+_HANDLER: Final = "oauthbearer.sasl.server.callback.handler.class"
+_VALIDATOR: Final = "OAuthBearerValidatorCallbackHandler"
+"""Kafka's class that checks signed tokens, which is what brokers do here without this key."""
 
 
 class ListenerSettings(Struct, frozen=True, kw_only=True):
@@ -55,7 +58,7 @@ def listener_settings(config: "BrokerConfig", name: str) -> ListenerSettings:
         own = key.removeprefix(prefix)
         if own in known:
             values[known[own].attribute] = known[own].parse(text)
-        else:
+        elif own.endswith(f".{_JAAS}"):
             logins[own.removesuffix(f".{_JAAS}").upper()] = text
     security = ListenerSecurity(**values)  # type: ignore[arg-type]
     if security.sasl_jaas_config is not None:
@@ -107,6 +110,9 @@ def check_listener_keys(overrides: Mapping[str, str]) -> None:
         mechanism = key.removesuffix(f".{_JAAS}").upper()
         if key in known:
             known[key].parse(text)
+        elif key == _HANDLER:
+            if text.rpartition(".")[2] != _VALIDATOR:
+                raise ConfigurationError(f"{name} can only be Kafka's {_VALIDATOR}: unsigned tokens are not accepted")
         elif not key.endswith(f".{_JAAS}") or mechanism not in MECHANISMS:
             raise unknown_key(name, [f"{PREFIX}NAME.{each}" for each in known])
 

@@ -79,3 +79,27 @@ class ListenerSecurity(ConnectionSecurity):
     sasl_server_max_receive_size: int = integer(
         "sasl.server.max.receive.size", 524_288, "The largest request before authentication.", minimum=1024
     )
+    sasl_oauthbearer_jwks_endpoint_url: str | None = text(
+        "sasl.oauthbearer.jwks.endpoint.url",
+        None,
+        "The URL of the keys that sign tokens (a JWKS): https, http or file.",
+        nullable=True,
+    )
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: int = long(
+        "sasl.oauthbearer.jwks.endpoint.refresh.ms", 3_600_000, "How often the keys are read again."
+    )
+    sasl_oauthbearer_expected_audience: tuple[str, ...] = names(
+        "sasl.oauthbearer.expected.audience", (), "Tokens are for one of these audiences (aud); empty: for any."
+    )
+    sasl_oauthbearer_expected_issuer: str | None = text(
+        "sasl.oauthbearer.expected.issuer", None, "Tokens are of this issuer (iss); of any if unset.", nullable=True
+    )
+    sasl_oauthbearer_clock_skew_seconds: int = integer(
+        "sasl.oauthbearer.clock.skew.seconds", 30, "How far the clocks of issuer and broker may differ."
+    )
+    sasl_oauthbearer_sub_claim_name: str = text(
+        "sasl.oauthbearer.sub.claim.name", "sub", "The claim with the principal's name."
+    )
+    sasl_oauthbearer_scope_claim_name: str = text(
+        "sasl.oauthbearer.scope.claim.name", "scope", "The claim with the scope, which is a text or a list of texts."
+    )

@@ -211,20 +211,13 @@ sasl.oauthbearer.assertion.private.key.passphrase password null any read-only
 sasl.oauthbearer.assertion.template.file string null any read-only
 sasl.oauthbearer.client.credentials.client.id string null any read-only
 sasl.oauthbearer.client.credentials.client.secret password null any read-only
-sasl.oauthbearer.clock.skew.seconds int 30 any read-only
-sasl.oauthbearer.expected.audience list "" any read-only
-sasl.oauthbearer.expected.issuer string null any read-only
-sasl.oauthbearer.jwks.endpoint.refresh.ms long 3600000 any read-only
 sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms long 10000 any read-only
 sasl.oauthbearer.jwks.endpoint.retry.backoff.ms long 100 any read-only
-sasl.oauthbearer.jwks.endpoint.url string null any read-only
 sasl.oauthbearer.jwt.retriever.class class \
     org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever any read-only
 sasl.oauthbearer.jwt.validator.class class \
     org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator any read-only
 sasl.oauthbearer.scope string null any read-only
-sasl.oauthbearer.scope.claim.name string scope any read-only
-sasl.oauthbearer.sub.claim.name string sub any read-only
 sasl.oauthbearer.token.endpoint.url string null any read-only
 sasl.server.callback.handler.class class null any read-only
 security.providers string null any read-only

@@ -38,6 +38,7 @@ from odradek.security.operations import (
     AclOperation,
 )
 from odradek.security.principal import ANONYMOUS, Principal, distinguished_name, parse_principal
+from odradek.security.principal_mapping import principal_mapping
 
 __all__ = [
     "ALLOW_ALL",
@@ -75,4 +76,5 @@ __all__ = [
     "is_loopback",
     "kafka_name",
     "parse_principal",
+    "principal_mapping",
 ]

@@ -4,14 +4,22 @@ import ssl
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from odradek.broker.authentication.json_web_keys import JsonWebKeys
 from odradek.broker.authentication.session_authentication import NewSaslServer
 from odradek.config import BrokerConfig
 from odradek.config.listener_settings import ListenerSettings, inter_broker_listener, listener_settings
-from odradek.model import ConfigurationError
+from odradek.model import AuthenticationError, ConfigurationError
 from odradek.runtime import Runtime
 from odradek.runtime.tls import ServerTls
-from odradek.security import ANONYMOUS, Principal, distinguished_name
-from odradek.security.sasl import PlainServer, ScramCredential, ScramServer, parse_jaas
+from odradek.security import ANONYMOUS, Principal, distinguished_name, principal_mapping
+from odradek.security.sasl import (
+    JsonWebTokenValidator,
+    OauthBearerServer,
+    PlainServer,
+    ScramCredential,
+    ScramServer,
+    parse_jaas,
+)
 from odradek.wire.client_authentication import ClientSecurity
 from odradek.wire.client_security import client_tls, password_login, tls_settings
 
@@ -30,16 +38,52 @@ class ListenerSecurity:
         if protocol.uses_tls:
             client_auth = keys.ssl_client_auth if settings.asks_for_certificate else "none"
             self.tls = ServerTls(tls_settings(keys), runtime.clock.monotonic, client_auth=client_auth).context
+        self._mapping = principal_mapping(keys.ssl_principal_mapping_rules)
+        self._json_web_keys: JsonWebKeys | None = None
         self.sasl: Mapping[str, NewSaslServer] | None = None
         """Functions that make the server's side of each enabled mechanism; None without SASL."""
         if protocol.uses_sasl:
             self.sasl = {
-                each: _new_server(each, settings, runtime, scram_credentials) for each in keys.sasl_enabled_mechanisms
+                each: self._oauthbearer(runtime)
+                if each == "OAUTHBEARER"
+                else _new_server(each, settings, runtime, scram_credentials)
+                for each in keys.sasl_enabled_mechanisms
             }
 
     def principal_of(self, certificate: Mapping[str, Any]) -> Principal:
-        """Return the principal of a client's certificate; ANONYMOUS without one."""
-        return Principal("User", distinguished_name(certificate)) if certificate else ANONYMOUS
+        """Return the principal of a client's certificate; ANONYMOUS without one.
+
+        Raises `AuthenticationError` if no rule of `ssl.principal.mapping.rules` matches the certificate's name.
+        """
+        if not certificate:
+            return ANONYMOUS
+        name = distinguished_name(certificate)
+        mapped = self._mapping(name)
+        if mapped is None:
+            raise AuthenticationError(
+                f"Authentication failed: no rule of ssl.principal.mapping.rules matches {name!r} on the listener "
+                f"{self.settings.name}"
+            )
+        return Principal("User", mapped)
+
+    def close(self) -> None:
+        """Stop what runs in the background."""
+        if self._json_web_keys is not None:
+            self._json_web_keys.close()
+
+    def _oauthbearer(self, runtime: Runtime) -> NewSaslServer:
+        keys = self.settings.security
+        self._json_web_keys = JsonWebKeys(self.settings, runtime)
+        validator = JsonWebTokenValidator(
+            self._json_web_keys.find,
+            runtime.clock.now_ms,
+            audiences=keys.sasl_oauthbearer_expected_audience,
+            issuer=keys.sasl_oauthbearer_expected_issuer,
+            clock_skew_s=keys.sasl_oauthbearer_clock_skew_seconds,
+            subject_claim=keys.sasl_oauthbearer_sub_claim_name,
+            scope_claim=keys.sasl_oauthbearer_scope_claim_name,
+        )
+        return lambda: OauthBearerServer(validator.check)
 
 
 def inter_broker_security(config: BrokerConfig, runtime: Runtime) -> ClientSecurity:
@@ -69,12 +113,10 @@ def _new_server(
             )
         users = parse_jaas(settings.logins[mechanism]).users
         return lambda: PlainServer(users)
-    if mechanism.startswith("SCRAM"):
-        entropy, secret = runtime.entropy, runtime.entropy.randbytes(32)
-        return lambda: ScramServer(
-            mechanism,
-            lambda user: scram_credentials(mechanism, user),
-            nonce=entropy.randbytes(24).hex(),
-            secret=secret,
-        )
-    raise ConfigurationError(f"sasl.enabled.mechanisms: this release's brokers do not have {mechanism}")
+    entropy, secret = runtime.entropy, runtime.entropy.randbytes(32)
+    return lambda: ScramServer(
+        mechanism,
+        lambda user: scram_credentials(mechanism, user),
+        nonce=entropy.randbytes(24).hex(),
+        secret=secret,
+    )

@@ -96,6 +96,8 @@ PERMISSIONS: Final[Mapping[ApiKey, ApiPermissions]] = {
     ApiKey.LIST_PARTITION_REASSIGNMENTS: ApiPermissions(request=(_DESCRIBE_CLUSTER,)),
     ApiKey.OFFSET_DELETE: ApiPermissions(request=(_DELETE_GROUP,), items=(_READ_TOPIC,)),
     ApiKey.ALTER_PARTITION: ApiPermissions(request=(_CLUSTER_ACTION,)),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: ApiPermissions(request=(_DESCRIBE_CLUSTER,)),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: ApiPermissions(request=(_ALTER_CLUSTER,)),
     ApiKey.DESCRIBE_CLUSTER: ApiPermissions(items=(_DESCRIBE_CLUSTER,)),
     ApiKey.DESCRIBE_PRODUCERS: ApiPermissions(items=(_READ_TOPIC,)),
     ApiKey.UNREGISTER_BROKER: ApiPermissions(request=(_ALTER_CLUSTER,)),

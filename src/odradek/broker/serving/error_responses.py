@@ -27,7 +27,7 @@ from odradek.protocol.messages.encoder import FIXED
 from odradek.protocol.messages.schemas import load_response_schema
 
 _NAMES: Final = (
-    ("name", "topic", "topic_name"),
+    ("name", "topic", "topic_name", "user"),
     ("topic_id",),
     ("partition_index", "partition", "partition_id", "index"),
     ("group_id",),
@@ -119,12 +119,17 @@ def _identity(entity_type: Any, request: Any) -> dict[str, Any]:
 
 
 def _counterpart(request: Any, name: str) -> Sequence[Any]:
-    """Return the request's list that matches the response's list `name`: the list of that name, else the first."""
+    """Return the request's list that matches the response's list `name`: the list of that name, else the first.
+
+    AlterUserScramCredentials has two lists of users, and its response one.
+    """
     lists = {
         field.name: getattr(request, field.name)
         for field in fields(request)
         if isinstance(classify_field(field), EntityTupleField | PrimitiveTupleField)
     }
+    if "upsertions" in lists:
+        return (*lists["deletions"], *lists["upsertions"])
     return lists.get(name, next(iter(lists.values()), ())) or ()
 
 

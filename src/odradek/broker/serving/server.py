@@ -27,7 +27,7 @@ from odradek.broker.serving.request_metrics import RequestMeter
 from odradek.config import ListenerAddress, parse_listener
 from odradek.config.listener_settings import listener_settings
 from odradek.metrics.counters import ListenerCounters
-from odradek.model import ConfigurationError
+from odradek.model import AuthenticationError, ConfigurationError
 from odradek.runtime import Listener, ListenOptions, Runtime
 from odradek.wire import (
     BufferPool,
@@ -239,6 +239,8 @@ class Server:
         for listener in self._listeners:
             listener.close()
         self._listeners.clear()
+        for security in self._security.values():
+            security.close()
 
     async def close_connections(self) -> None:
         """Send the finished responses and close all connections; reset those that do not read them within a second."""
@@ -268,14 +270,20 @@ class Server:
             counters.rejected += 1
             self._group.rate_limited_log.log(refusal, logging.WARNING, "Rejected a connection: %s", refusal)
             return False
-        counters.admitted += 1
         session = Session(
             connection=connection,
             listener=listener,
             client_host=connection.peer_host,
             admission=self._admission,
         )
-        self._secure(session)
+        try:
+            self._secure(session)
+        except AuthenticationError as error:
+            counters.rejected += 1
+            self._quotas.dismiss(connection.peer_host)
+            self._group.rate_limited_log.log(listener, logging.WARNING, "Rejected a connection: %s", error)
+            return False
+        counters.admitted += 1
         self._connections[connection] = session
         connection.session = session
         delay_s = self._quotas.delay_s(config, self._runtime.clock.monotonic())

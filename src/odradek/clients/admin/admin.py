@@ -48,6 +48,12 @@ from odradek.clients.admin.topics import (
     list_topics,
 )
 from odradek.clients.admin.transactions import ProducerDescription, abort_transaction, describe_producers
+from odradek.clients.admin.user_credentials import (
+    ScramCredentialInfo,
+    UserScramCredentialAlteration,
+    alter_user_scram_credentials,
+    describe_user_scram_credentials,
+)
 from odradek.clients.arguments import (
     Partition,
     PartitionT,
@@ -457,3 +463,16 @@ class Admin:
             validate_only=validate_only,
             timeout_ms=self._timeout_ms,
         )
+
+    # ---- users --------------------------------------------------------------------------------------------------
+
+    async def describe_user_scram_credentials(self, users: Iterable[str] = ()) -> dict[str, list[ScramCredentialInfo]]:
+        """Return the SCRAM credentials of users, by default of all that have some (KIP-554)."""
+        return await describe_user_scram_credentials(self._cluster, names_of(users), timeout_ms=self._timeout_ms)
+
+    async def alter_user_scram_credentials(self, alterations: Iterable[UserScramCredentialAlteration]) -> None:
+        """Set and delete SCRAM credentials of users (KIP-554).
+
+        Raises `RefusedUsersError` with the error of each refused user; the other users are altered.
+        """
+        await alter_user_scram_credentials(self._cluster, list(alterations), timeout_ms=self._timeout_ms)

@@ -42,6 +42,10 @@ class RefusedMembersError(RefusedError[str]):
     """A `RefusedError` with `errors` by member id or group instance id."""
 
 
+class RefusedUsersError(RefusedError[str]):
+    """A `RefusedError` with `errors` by user."""
+
+
 class RefusedPartitionsError(RefusedError[TopicPartition]):
     """A `RefusedError` with `errors` by partition."""
 

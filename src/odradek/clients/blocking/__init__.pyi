@@ -26,6 +26,7 @@ from odradek.clients.admin.group_waits import GroupWaits
 from odradek.clients.admin.log_dirs import LogDirDescription
 from odradek.clients.admin.reassignments import ElectionType, PartitionReassignment
 from odradek.clients.admin.transactions import ProducerDescription
+from odradek.clients.admin.user_credentials import ScramCredentialInfo, UserScramCredentialAlteration
 from odradek.clients.arguments import Partition, PartitionT
 from odradek.clients.cluster import Cluster
 from odradek.clients.consumer.deserializers import Deserializer
@@ -156,6 +157,8 @@ class Admin:
     def alter_configs(
         self, resource: ConfigResource, alterations: Iterable[Alteration], *, validate_only: bool = False
     ) -> None: ...
+    def describe_user_scram_credentials(self, users: Iterable[str] = ...) -> dict[str, list[ScramCredentialInfo]]: ...
+    def alter_user_scram_credentials(self, alterations: Iterable[UserScramCredentialAlteration]) -> None: ...
 
 class Consumer:
     def __init__(

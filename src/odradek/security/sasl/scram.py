@@ -28,6 +28,8 @@ _MOST_ACCEPTED: Final = 1_000_000
 _LONGEST_TOKEN: Final = 16 * 1024
 """Limit of a token's bytes: its fields are parsed before the other side has authenticated."""
 _HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+SCRAM_MECHANISMS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
+"""The mechanisms by their numbers in requests (KIP-554)."""
 
 
 class ScramCredential(Struct, frozen=True, kw_only=True):
@@ -65,8 +67,13 @@ def decode_credential(text: str) -> ScramCredential | None:
 
 def scram_credential(mechanism: str, password: str, *, salt: bytes, iterations: int) -> ScramCredential:
     """Return the credential of a password."""
-    salted = hashlib.pbkdf2_hmac(_HASHES[mechanism], password.encode(), salt, iterations)
+    salted = salted_password(mechanism, password, salt=salt, iterations=iterations)
     return credential_of_salted(mechanism, salted, salt=salt, iterations=iterations)
+
+
+def salted_password(mechanism: str, password: str, *, salt: bytes, iterations: int) -> bytes:
+    """Return the salted password, which a client sends in AlterUserScramCredentials."""
+    return hashlib.pbkdf2_hmac(_HASHES[mechanism], password.encode(), salt, iterations)
 
 
 def credential_of_salted(mechanism: str, salted: bytes, *, salt: bytes, iterations: int) -> ScramCredential:
@@ -108,7 +115,7 @@ class ScramClient:
             raise invalid_token(self.mechanism)
         if not FEWEST_ITERATIONS <= int(iterations) <= _MOST_ACCEPTED:
             raise AuthenticationError(f"the broker requests {iterations} iterations of {self.mechanism}: refused")
-        salted = hashlib.pbkdf2_hmac(_HASHES[self.mechanism], self._password.encode(), salt, int(iterations))
+        salted = salted_password(self.mechanism, self._password, salt=salt, iterations=int(iterations))
         client_key = _hmac(self.mechanism, salted, b"Client Key")
         stored_key = hashlib.new(_HASHES[self.mechanism], client_key).digest()
         final = f"c=biws,r={nonce}"

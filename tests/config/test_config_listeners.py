@@ -61,12 +61,24 @@ def test_brokers_use_the_named_listener_or_the_first_of_the_protocol(keys: dict[
         ({"sasl.enabled.mechanisms": "GSSAPI"}, "one of PLAIN, SCRAM-SHA-256"),
         ({"listener.name.plaintext.ssl.client.auht": "none"}, "no configuration key .*did you mean"),
         ({"listener.name.plaintext.ssl.client.auth": "maybe"}, "ssl.client.auth is one of"),
+        ({"listener.name.plaintext.ssl.cipher.suites": "X"}, "suites are those of OpenSSL's"),
         ({"listener.name.plaintext.kerberos.sasl.jaas.config": "x"}, "no configuration key"),
     ],
 )
 def test_listeners_that_contradict_each_other_are_refused(keys: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         BrokerConfig.parse(keys)
+
+
+def test_a_file_of_another_operator_is_read() -> None:
+    keys = {
+        "ssl.keystore.type": "PKCS12",
+        "ssl.endpoint.identification.algorithm": "HTTPS",
+        "listener.name.external.ssl.secure.random.implementation": "SHA1PRNG",
+        "listener.name.external.ssl.protocol": "TLSv1.2",
+    }
+    settings = listener_settings(BrokerConfig.parse({**KAFKAS, **keys}), "EXTERNAL")
+    assert settings.security.ssl_keystore_type == "PKCS12"
 
 
 def test_no_text_of_the_configuration_has_a_password() -> None:

@@ -71,7 +71,7 @@ def test_a_value_without_effect_is_warned_of(caplog) -> None:
     [
         ({"background.threads": "0"}, "at least 1"),
         ({"background.threads": "many"}, "whole number"),
-        ({"ssl.cipher.suites": "x"}, "no such mechanism; leave it unset"),
+        ({"ssl.protocol": "x"}, "no such mechanism; leave it unset"),
         ({"num.io.threads": "900"}, "no effect: one event loop serves all requests"),
         ({"inter.broker.protocol.version": "3.0"}, "brokers agree on versions by themselves; leave it unset"),
         ({"log.retention.mss": "1"}, "no configuration key 'log.retention.mss'; did you mean log.retention.ms"),

@@ -1,6 +1,7 @@
 """TLS between a client's connection and a broker's listener, by real sockets and new certificates (X2)."""
 
 import asyncio
+import logging
 import os
 import ssl
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from odradek.model import AuthenticationError, ConfigurationError
+from odradek.model import AuthenticationError, ConfigurationError, UnavailableError
 from odradek.runtime import listening, system_runtime
 from odradek.runtime.tls import ServerTls, TlsSettings, client_context, server_context
 from odradek.wire.client_authentication import ClientSecurity
@@ -180,6 +181,46 @@ KEY, CHAIN = split(pem("a")).values()
 def test_certificates_that_cannot_be_used_are_named(settings: TlsSettings, said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         server_context(settings, client_auth="none")
+
+
+def test_a_listener_that_would_accept_no_certificate_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"ssl\.client\.auth is required, and no client's .*truststore"):
+        server_context(TlsSettings(own_key=KEY, own_chain=CHAIN), client_auth="required")
+
+
+@pytest.mark.parametrize("own", [{}, split(pem("a@example.com", authority=trustme.CA()))], ids=["none", "foreign"])
+def test_a_client_whose_certificate_is_refused_says_so_and_the_server_logs_its_address(
+    own: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def scene() -> None:
+        runtime = system_runtime()
+        tls = server(TlsSettings(trusted=TRUSTED, **split(pem("127.0.0.1"))), "required")
+        listener = await runtime.network.listen(Echo, "127.0.0.1", 0, tls=tls.context)
+        client = client_context(TlsSettings(trusted=TRUSTED, **own), check_name=True)
+        with pytest.raises(UnavailableError, match="requires a client certificate that it trusts"):
+            await open_connection(
+                runtime, "127.0.0.1", listener.port, client_id="c", request_timeout_ms=5_000, setup_timeout_ms=5_000,
+                max_response_bytes=1 << 20, security=ClientSecurity(tls=client),
+            )  # fmt: skip
+        listener.close()
+
+    asyncio.run(scene())
+    assert "a connection from 127.0.0.1 to port" in caplog.text
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1])
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
+def test_versions_of_tls_before_1_2_are_refused(version: ssl.TLSVersion) -> None:
+    async def scene() -> None:
+        client = client_context(TlsSettings(trusted=TRUSTED), check_name=True)
+        client.minimum_version = client.maximum_version = version
+        client.set_ciphers("ALL:@SECLEVEL=0")
+        with pytest.raises((AuthenticationError, UnavailableError)):
+            await connect(server(TlsSettings(**split(pem("127.0.0.1")))), client)
+
+    asyncio.run(scene())
 
 
 def encrypted(password: str) -> str:

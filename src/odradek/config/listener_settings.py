@@ -9,6 +9,7 @@ from msgspec import Struct
 from odradek.config.definition import definitions, unknown_key
 from odradek.config.listeners import parse_listener, parse_protocol_map
 from odradek.config.security import MECHANISMS, ListenerSecurity
+from odradek.config.unimplemented_keys import unimplemented_keys
 from odradek.model import ConfigurationError, SecurityProtocol
 
 if TYPE_CHECKING:
@@ -113,6 +114,8 @@ def check_listener_keys(overrides: Mapping[str, str]) -> None:
         elif key == _HANDLER:
             if text.rpartition(".")[2] != _VALIDATOR:
                 raise ConfigurationError(f"{name} can only be Kafka's {_VALIDATOR}: unsigned tokens are not accepted")
+        elif key.startswith("ssl.") and key in unimplemented_keys():
+            unimplemented_keys()[key].definition.parse(text)
         elif not key.endswith(f".{_JAAS}") or mechanism not in MECHANISMS:
             raise unknown_key(name, [f"{PREFIX}NAME.{each}" for each in known])
 

@@ -49,7 +49,7 @@ class ConnectionSecurity:
         "ssl.endpoint.identification.algorithm",
         "https",
         "https: a server's certificate must have the name that is connected to; empty: any name.",
-        choices=("https", ""),
+        choices=("https", "HTTPS", ""),
     )
     ssl_enabled_protocols: tuple[str, ...] = names(
         "ssl.enabled.protocols", ("TLSv1.2", "TLSv1.3"), "The versions of TLS.", choices=("TLSv1.2", "TLSv1.3")

@@ -275,7 +275,10 @@ _REFUSED: Final[Mapping[str, str]] = MappingProxyType(
         "principal.builder.class": _NO_PLUGINS,
         "remote.log.storage.system.enable": _NO_TIERED_STORAGE,
         "replica.alter.log.dirs.io.max.bytes.per.second": _NO_THROTTLE,
+        "sasl.login.class": _NO_PLUGINS,
         "security.providers": _NO_PLUGINS,
+        "ssl.cipher.suites": "the suites are those of OpenSSL's configuration; leave it unset",
+        "ssl.engine.factory.class": _NO_PLUGINS,
     }
 )
 """Keys that support only their default, and what to do instead."""

@@ -82,9 +82,9 @@ class SystemListener:
                     self._is_full = True
                     self._pause_accepting()
                     return
-                accepted, _address = listening.accept()
+                accepted, address = listening.accept()
                 accepted.setblocking(False)
-                self._open(accepted)
+                self._open(accepted, address[0])
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
         except OSError as error:
@@ -105,7 +105,7 @@ class SystemListener:
         oldest.cancel()
         return True
 
-    def _open(self, accepted: socket.socket) -> None:
+    def _open(self, accepted: socket.socket, host: str) -> None:
         """Open a connection on an accepted socket; close the socket if that fails."""
         try:
             protocol, inode = self._factory(), os.fstat(accepted.fileno()).st_ino
@@ -121,12 +121,12 @@ class SystemListener:
                 )
             )
             self._opening[opening] = self._loop.time()
-            opening.add_done_callback(lambda task: self._opened(task, accepted, inode))
+            opening.add_done_callback(lambda task: self._opened(task, accepted, inode, host))
         except BaseException:
             accepted.close()
             raise
 
-    def _opened(self, opening: asyncio.Task[object], accepted: socket.socket, inode: int) -> None:
+    def _opened(self, opening: asyncio.Task[object], accepted: socket.socket, inode: int, host: str) -> None:
         self._opening.pop(opening, None)
         if self._is_full and self._resuming is not None:
             self._is_full = False
@@ -145,9 +145,9 @@ class SystemListener:
             if self._sockets:
                 self._wait(error)
         elif isinstance(error, OSError):
-            reason = getattr(error, "reason", None) or error
-            text = "a connection to port %d failed in its TLS handshake: %s"
-            self._rate_limited_log.log(str(reason), logging.INFO, text, self.port, reason)
+            reason = getattr(error, "reason", None) or str(error) or "the client closed it"
+            text = "a connection from %s to port %d failed in its TLS handshake: %s"
+            self._rate_limited_log.log((host, reason), logging.INFO, text, host, self.port, reason)
         elif error is not None:
             _log.error("a connection could not be opened", exc_info=error)
 

@@ -62,12 +62,18 @@ def client_context(settings: TlsSettings, *, check_name: bool) -> ssl.SSLContext
 def server_context(settings: TlsSettings, *, client_auth: str) -> ssl.SSLContext:
     """Return a server's context; `client_auth` is none, requested or required.
 
-    Raises `ConfigurationError` without an own certificate, or if a certificate or key cannot be read.
+    Raises `ConfigurationError` without an own certificate, without certificates to trust if clients need one, or if a
+    certificate or key cannot be read.
     """
     if settings.own_file is None and settings.own_chain is None:
         raise ConfigurationError(
             "a listener with TLS needs a certificate: set ssl.keystore.location to a PEM file with the private key and "
             "the certificate chain, or ssl.keystore.key and ssl.keystore.certificate.chain to PEM texts"
+        )
+    if client_auth != "none" and settings.trusted_file is None and settings.trusted is None:
+        raise ConfigurationError(
+            f"ssl.client.auth is {client_auth}, and no client's certificate would be accepted: set "
+            "ssl.truststore.location to the certificates of the authorities that sign them"
         )
     context = _context(ssl.PROTOCOL_TLS_SERVER, settings)
     modes = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}

@@ -307,7 +307,9 @@ class ClientConnection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         reason = f"the connection was lost ({exc})" if exc else "it closed the connection"
         if any(each.api_key == ApiKey.API_VERSIONS for each in self._pending.values()):
-            reason += " before it answered ApiVersions: it is not a Kafka broker, or expects TLS"
+            has_tls = self._transport is not None and self._transport.get_extra_info("sslcontext") is not None
+            why = "requires a client certificate that it trusts" if has_tls else "expects TLS"
+            reason += f" before it answered ApiVersions: it is not a Kafka broker, or {why}"
         elif self._versions and exc is None and any(map(self._is_first, self._pending)):
             reason += " at the first request: it may expect SASL (set security.protocol to SASL_PLAINTEXT or SASL_SSL)"
         self._fail(reason)

@@ -30,7 +30,7 @@ def client_tls(protocol: SecurityProtocol, keys: ConnectionSecurity) -> ssl.SSLC
     """Return the context of a client's TLS, None if the protocol has none. Raises `ConfigurationError`."""
     if not protocol.uses_tls:
         return None
-    return client_context(tls_settings(keys), check_name=keys.ssl_endpoint_identification_algorithm == "https")
+    return client_context(tls_settings(keys), check_name=keys.ssl_endpoint_identification_algorithm != "")
 
 
 def password_login(mechanism: str, options: Mapping[str, str], entropy: Entropy) -> Login:

@@ -337,3 +337,17 @@ def test_brokers_without_a_login_for_each_other_do_not_start(seed: int) -> None:
             await start(world, sasl_mechanism_inter_broker_protocol="SCRAM-SHA-256")
 
     play(seed, scene)
+
+
+def test_no_client_can_read_the_passwords_of_a_broker(seed: int) -> None:
+    async def scene(world: World) -> None:
+        await start(world, sasl_jaas_config=f'{MODULE} user_eve="hunter1";', ssl_key_password="hunter2")
+        connection = await connect(world, "alice")
+        asked = {"resource_type": 4, "resource_name": "0", "configuration_keys": None}
+        message = {"resources": [asked], "include_synonyms": True, "include_documentation": False}
+        answer = await connection.request(ApiKey.DESCRIBE_CONFIGS, message)
+        entries = {each.name: each for each in answer.results[0].configs}
+        assert entries["ssl.key.password"].is_sensitive
+        assert "hunter" not in str(answer)
+
+    play(seed, scene)

@@ -6,7 +6,6 @@ An entry's synonyms are all settings of the key, strongest first; the first one 
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from odradek.config.broker import BrokerConfig
 from odradek.config.definition import ConfigSource, ConfigType, Definition
@@ -107,6 +106,7 @@ def _entry(definition: Definition, synonyms: list[ConfigSynonym], value: str | N
         doc=definition.doc,
         synonyms=tuple(synonyms),
         read_only=read_only,
+        sensitive=definition.type in {ConfigType.UNKNOWN, ConfigType.PASSWORD},
     )
 
 
@@ -124,9 +124,8 @@ def _unimplemented_entry(name: str, layers: Sequence[BrokerConfig], *, with_defa
     default = definition.format(definition.default)
     if with_default and default is not None:
         synonyms.append(ConfigSynonym(name=name, value=default, source=ConfigSource.DEFAULT_CONFIG))
-    is_secret = definition.type in {ConfigType.UNKNOWN, ConfigType.PASSWORD}
     is_fixed = key is None or key.mode == "read-only"
-    return replace(_entry(definition, synonyms, value, read_only=is_fixed), sensitive=is_secret)
+    return _entry(definition, synonyms, value, read_only=is_fixed)
 
 
 def _broker_synonyms(config: BrokerConfig, name: str) -> list[ConfigSynonym]:

@@ -86,7 +86,7 @@ async def _exchange(producer: Producer, consumer: Consumer, topic: str, count: i
 
 
 def _usage(consumer: Consumer) -> Figures:
-    connection = consumer._cluster.existing_connection(0, ConnectionPurpose.FETCH)
+    connection = consumer._cluster.connections.existing(0, ConnectionPurpose.FETCH)
     assert connection is not None
     assert connection._transport is not None
     used: socket.socket = connection._transport.get_extra_info("socket")

@@ -117,9 +117,9 @@ def test_metadata_of_a_topic_is_requested_until_a_broker_answers(simulation: Sim
 
 def test_the_bootstrap_connection_becomes_that_of_its_broker(simulation: Simulation, broker: Any) -> None:
     async def scene(cluster: Cluster) -> None:
-        await cluster.connection(0)
+        await cluster.connections.to_broker(0)
         assert len(broker.connections) == 1
-        await cluster.connection(0, ConnectionPurpose.COORDINATOR)
+        await cluster.connections.to_broker(0, ConnectionPurpose.COORDINATOR)
         assert len(broker.connections) == 2
 
     async def main() -> None:
@@ -135,7 +135,8 @@ def test_concurrent_callers_share_a_new_connection(simulation: Simulation, broke
         await broker.start()
         async with open_cluster("broker:9092", runtime=simulation.runtime("client")) as cluster:
             first, second = await asyncio.gather(
-                cluster.connection(0, ConnectionPurpose.FETCH), cluster.connection(0, ConnectionPurpose.FETCH)
+                cluster.connections.to_broker(0, ConnectionPurpose.FETCH),
+                cluster.connections.to_broker(0, ConnectionPurpose.FETCH),
             )
             assert first is second
 
@@ -201,13 +202,13 @@ def test_a_broker_that_moved_is_connected_to_at_its_new_address(simulation: Simu
     async def main() -> None:
         await broker.start()
         async with open_cluster("broker:9092", runtime=simulation.runtime("client")) as cluster:
-            old = await cluster.connection(0)
+            old = await cluster.connections.to_broker(0)
             moved = type(broker)(simulation, node_id=0, host="elsewhere")
             await moved.start()
             broker.nodes = [moved]
             await cluster.refresh()
             assert old.closed
-            assert (await cluster.connection(0)).address == "elsewhere:9092"
+            assert (await cluster.connections.to_broker(0)).address == "elsewhere:9092"
 
     simulation.run(main())
 
@@ -223,7 +224,7 @@ def test_a_refused_connection_is_retried_after_a_backoff(simulation: Simulation,
             started = simulation.clock.elapsed_s
             for _ in range(10):
                 with pytest.raises(UnavailableError):
-                    await cluster.connection(0)
+                    await cluster.connections.to_broker(0)
             waited = simulation.clock.elapsed_s - started
             # 50, 100, 200, 400, 800 and four times 1,000 ms.
             assert 5.55 * 0.8 <= waited <= 5.55 * 1.25

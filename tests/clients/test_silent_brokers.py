@@ -69,11 +69,11 @@ def test_metadata_is_requested_from_another_broker_when_one_is_late(seed: int) -
     async def scene(world: World) -> None:
         await create(world)
         async with open_cluster(world.servers, runtime=world.simulation.runtime("looker")) as cluster:
-            asked = (await cluster.least_loaded_connection()).address
+            asked = (await cluster.connections.least_loaded()).address
             cut_off(world, next(number for number, host in enumerate(world.hosts) if asked == f"{host}:9092"))
             async with asyncio.timeout(SOON_S):
                 await cluster.refresh()
-            assert (await cluster.least_loaded_connection()).address != asked
+            assert (await cluster.connections.least_loaded()).address != asked
             world.simulation.network.heal()
 
     World(seed, brokers=3).play(scene)
@@ -87,15 +87,15 @@ def test_metadata_is_requested_from_a_third_broker_when_one_is_gone_and_one_is_l
         async with open_cluster(world.servers, runtime=world.simulation.runtime("looker")) as cluster:
             await cluster.refresh()
             gone, silent = list(world.running)[:2]
-            first = [await cluster.connection(number, ConnectionPurpose.FETCH) for number in (gone, silent)]
+            first = [await cluster.connections.to_broker(number, ConnectionPurpose.FETCH) for number in (gone, silent)]
             cut_off(world, silent)
             await world.kill(gone)
-            usual = cluster.least_loaded_connection
+            usual = cluster.connections.least_loaded
 
             async def unlucky(**options: Any) -> Any:
                 return first.pop(0) if first else await usual(**options)
 
-            monkeypatch.setattr(cluster, "least_loaded_connection", unlucky)
+            monkeypatch.setattr(cluster.connections, "least_loaded", unlucky)
             async with asyncio.timeout(SOON_S):
                 await cluster.refresh()
             assert not first
@@ -111,7 +111,7 @@ def test_a_broker_that_is_late_and_still_there_is_waited_for(seed: int) -> None:
         flags = ("allow_auto_topic_creation", "include_cluster_authorized_operations")
         message = {"topics": [], **dict.fromkeys((*flags, "include_topic_authorized_operations"), False)}
         async with open_cluster(world.servers, runtime=world.simulation.runtime("looker")) as cluster:
-            connection = await cluster.connection(leader, ConnectionPurpose.FETCH)
+            connection = await cluster.connections.to_broker(leader, ConnectionPurpose.FETCH)
             cut_off(world, leader)
             asking = asyncio.create_task(connection.request(ApiKey.METADATA, message))
             await asyncio.sleep(SOON_S)
@@ -120,7 +120,7 @@ def test_a_broker_that_is_late_and_still_there_is_waited_for(seed: int) -> None:
             async with asyncio.timeout(SOON_S):
                 assert len((await asking).brokers) == 3
             assert not connection.is_late
-            assert cluster.existing_connection(leader, ConnectionPurpose.FETCH) is connection
+            assert cluster.connections.existing(leader, ConnectionPurpose.FETCH) is connection
 
     World(seed, brokers=3).play(scene)
 

@@ -44,7 +44,7 @@ def test_a_late_response_and_an_error_that_lasts_are_named_once(lines: pytest.Lo
                 await retrying(cluster, load, timeout_ms=8_000)
             (line,) = lines.messages
             assert line.startswith("group g is loading; trying again for ")
-            connection = await cluster.least_loaded_connection()
+            connection = await cluster.connections.least_loaded()
             world.simulation.network.partition(["client"], ["broker"])
             asking = asyncio.create_task(connection.request(ApiKey.LIST_GROUPS, {"states_filter": []}))
             await asyncio.sleep(6)

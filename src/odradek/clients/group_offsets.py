@@ -53,7 +53,7 @@ async def find_coordinator(cluster: Cluster, group_id: str) -> int:
 
 async def find_coordinators(cluster: Cluster, group_ids: Sequence[str]) -> dict[str, int | KafkaError]:
     """Return each group's coordinator id or error, with a single request if the broker supports it (KIP-699)."""
-    connection = await cluster.least_loaded_connection()
+    connection = await cluster.connections.least_loaded()
     if connection.version(ApiKey.FIND_COORDINATOR) < _MANY_COORDINATORS_FROM:
         requests = {group_id: {"key": group_id, "key_type": 0} for group_id in group_ids}
         answers = {key: await connection.request(ApiKey.FIND_COORDINATOR, each) for key, each in requests.items()}
@@ -85,7 +85,7 @@ async def fetch_group_offsets(
     wanted = None if partitions is None else list(partitions)
 
     async def attempt() -> dict[TopicPartition, OffsetAndMetadata]:
-        connection = await cluster.connection(await find_coordinator(cluster, group_id))
+        connection = await cluster.connections.to_broker(await find_coordinator(cluster, group_id))
         return await fetch_once(connection, group_id, wanted)
 
     return await retrying(cluster, attempt, timeout_ms=timeout_ms)

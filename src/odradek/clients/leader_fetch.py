@@ -102,7 +102,7 @@ async def _fetch(
     topic_ids: Mapping[str, uuid.UUID | None],
     purpose: ConnectionPurpose,
 ) -> dict[TopicPartition, LeaderAnswer]:
-    connection = await cluster.connection(leader, purpose)
+    connection = await cluster.connections.to_broker(leader, purpose)
     # `fetch` reads the topic ids from the metadata before its first await, so it requests the ids checked here.
     known = {name: topic.topic_id for name, topic in cluster.metadata.topics.items()}
     for name in {partition.topic for partition in positions}:

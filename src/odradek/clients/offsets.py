@@ -77,7 +77,7 @@ async def _request_offsets(
     cluster: Cluster, leader: int, wanted: Mapping[TopicPartition, int], isolation_level: str
 ) -> tuple[dict[TopicPartition, OffsetAndTimestamp], list[KafkaError | UnavailableError]]:
     """Send one ListOffsets to one leader; return the offsets by partition, and the errors of other partitions."""
-    connection = await cluster.connection(leader)
+    connection = await cluster.connections.to_broker(leader)
     topics = [
         {
             "name": name,

@@ -22,7 +22,7 @@ async def create_acls(cluster: Cluster, bindings: Iterable[AclBinding], *, timeo
 
     async def ask(some: list[AclBinding]) -> dict[AclBinding, KafkaError | None]:
         creations = [{**pattern_fields(each.pattern), **entry_fields(each.entry)} for each in some]
-        connection = await cluster.least_loaded_connection()
+        connection = await cluster.connections.least_loaded()
         response = await connection.request(ApiKey.CREATE_ACLS, {"creations": creations})
         return {each: answer_error(str(each), result) for each, result in zip(some, response.results, strict=False)}
 
@@ -35,7 +35,7 @@ async def describe_acls(cluster: Cluster, wanted: AclFilter, *, timeout_ms: int)
     """Implement `Admin.describe_acls`."""
 
     async def attempt() -> list[AclBinding]:
-        connection = await cluster.least_loaded_connection()
+        connection = await cluster.connections.least_loaded()
         response = await connection.request(ApiKey.DESCRIBE_ACLS, filter_fields(wanted))
         if (error := answer_error("ACLs", response)) is not None:
             raise error
@@ -50,7 +50,7 @@ async def delete_acls(cluster: Cluster, filters: Iterable[AclFilter], *, timeout
     deleted: set[AclBinding] = set()
 
     async def attempt() -> None:
-        connection = await cluster.least_loaded_connection()
+        connection = await cluster.connections.least_loaded()
         response: Any = await connection.request(ApiKey.DELETE_ACLS, message)
         errors = [error for result in response.filter_results if (error := answer_error("ACLs", result)) is not None]
         for result in response.filter_results:

@@ -97,7 +97,7 @@ async def list_config_resources(
     message = {"resource_types": [kind.value for kind in types]}
 
     async def attempt() -> list[ConfigResource]:
-        connection = await cluster.least_loaded_connection()
+        connection = await cluster.connections.least_loaded()
         if connection.version(ApiKey.LIST_CONFIG_RESOURCES) < _TYPES_FROM:
             raise KafkaError(
                 ErrorCode.unsupported_version,
@@ -131,5 +131,5 @@ def _has_broker(resource: ConfigResource) -> bool:
 
 async def _connection_for(cluster: Cluster, resource: ConfigResource) -> ClientConnection:
     if _has_broker(resource):
-        return await cluster.connection(int(resource.name))
-    return await cluster.least_loaded_connection()
+        return await cluster.connections.to_broker(int(resource.name))
+    return await cluster.connections.least_loaded()

@@ -33,7 +33,8 @@ async def describe_broker_versions(cluster: Cluster, broker_id: int | None, *, t
     """Implement `Admin.describe_broker_versions`."""
 
     async def attempt() -> Any:
-        connection = await (cluster.least_loaded_connection() if broker_id is None else cluster.connection(broker_id))
+        connections = cluster.connections
+        connection = await (connections.least_loaded() if broker_id is None else connections.to_broker(broker_id))
         message = {"client_software_name": "odradek", "client_software_version": __version__}
         response = await connection.request(ApiKey.API_VERSIONS, message)
         if response.error_code != ErrorCode.none:

@@ -76,7 +76,7 @@ async def list_groups(
     message = {"states_filter": list(states), "types_filter": list(types)}
 
     async def ask(node_id: int) -> list[GroupListing]:
-        connection = await cluster.connection(node_id)
+        connection = await cluster.connections.to_broker(node_id)
         version = connection.version(ApiKey.LIST_GROUPS)
         if (message["states_filter"] and version < _STATES_FROM) or (message["types_filter"] and version < _TYPES_FROM):
             reason = f"broker {node_id} is too old to filter groups by state or type; list all of them"
@@ -216,7 +216,7 @@ async def alter_group_offsets(
     """Implement `Admin.alter_group_offsets`."""
 
     async def attempt() -> None:
-        connection = await cluster.connection(await find_coordinator(cluster, group_id))
+        connection = await cluster.connections.to_broker(await find_coordinator(cluster, group_id))
         codes = await commit_each(connection, group_id, NO_MEMBER, offsets)
         _raise_refused(group_id, offsets, codes)
 
@@ -257,7 +257,7 @@ async def remove_group_members(
     wanted |= {each: {"member_id": each, "group_instance_id": None, "reason": reason} for each in member_ids}
 
     async def ask(some: list[str]) -> dict[str, KafkaError | None]:
-        connection = await cluster.connection(await find_coordinator(cluster, group_id))
+        connection = await cluster.connections.to_broker(await find_coordinator(cluster, group_id))
         if connection.version(ApiKey.LEAVE_GROUP) < _MANY_MEMBERS_FROM:
             reason = f"broker {connection.address} is too old to remove members of a group"
             raise KafkaError(ErrorCode.unsupported_version, reason)
@@ -296,7 +296,7 @@ async def delete_group_offsets(
     ]
 
     async def attempt() -> None:
-        connection = await cluster.connection(await find_coordinator(cluster, group_id))
+        connection = await cluster.connections.to_broker(await find_coordinator(cluster, group_id))
         response = await connection.request(ApiKey.OFFSET_DELETE, {"group_id": group_id, "topics": topics})
         if response.error_code != ErrorCode.none:
             raise _error(response.error_code, group_id)
@@ -336,7 +336,7 @@ async def _ask_coordinators(
         return found
 
     async def ask_one(node_id: int, some: list[str]) -> dict[str, T | KafkaError]:
-        return await ask(await cluster.connection(node_id), node_id, some)
+        return await ask(await cluster.connections.to_broker(node_id), node_id, some)
 
     return await ask_each(cluster, group_ids, ask_all, timeout_ms=timeout_ms)
 

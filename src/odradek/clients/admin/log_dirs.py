@@ -31,7 +31,7 @@ async def describe_log_dirs(
     """Implement `Admin.describe_log_dirs`."""
 
     async def attempt() -> list[LogDirDescription]:
-        connection = await cluster.connection(broker_id)
+        connection = await cluster.connections.to_broker(broker_id)
         response = await connection.request(ApiKey.DESCRIBE_LOG_DIRS, {"topics": None})
         code = optional(response, "error_code", ErrorCode.none)
         if code != ErrorCode.none:

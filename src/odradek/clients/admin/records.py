@@ -42,7 +42,7 @@ async def delete_records(
         return found
 
     async def request(leader: int, partitions: list[TopicPartition]) -> dict[TopicPartition, int | KafkaError]:
-        connection = await cluster.connection(leader)
+        connection = await cluster.connections.to_broker(leader)
         topics = [
             {
                 "name": name,

@@ -14,7 +14,7 @@ async def fenced_brokers(cluster: Cluster, *, timeout_ms: int) -> list[BrokerDes
     """Return the registered brokers that are not alive (KIP-1073); none if the broker cannot return them."""
 
     async def attempt() -> Any:
-        connection = await cluster.least_loaded_connection()
+        connection = await cluster.connections.least_loaded()
         if not connection.supports(ApiKey.DESCRIBE_CLUSTER):
             return None
         message = {"include_cluster_authorized_operations": False, "endpoint_type": 1, "include_fenced_brokers": True}
@@ -34,7 +34,7 @@ async def unregister_broker(cluster: Cluster, broker_id: int, *, timeout_ms: int
     """Implement `Admin.unregister_broker`."""
 
     async def attempt() -> None:
-        connection = await cluster.least_loaded_connection()
+        connection = await cluster.connections.least_loaded()
         _raise(await connection.request(ApiKey.UNREGISTER_BROKER, {"broker_id": broker_id}))
 
     await retrying(cluster, attempt, timeout_ms=timeout_ms)

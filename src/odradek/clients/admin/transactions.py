@@ -73,7 +73,7 @@ async def abort_transaction(
 async def _request_leader(
     cluster: Cluster, partition: TopicPartition, api: ApiKey, message: Mapping[str, Any], timeout_ms: int
 ) -> Any:
-    connection = await cluster.connection(await cluster.leader(partition, timeout_ms=timeout_ms))
+    connection = await cluster.connections.to_broker(await cluster.leader(partition, timeout_ms=timeout_ms))
     return await connection.request(api, message)
 
 

@@ -54,7 +54,7 @@ async def describe_user_scram_credentials(
     wanted = [{"name": user} for user in dict.fromkeys(users)]
 
     async def attempt() -> dict[str, list[ScramCredentialInfo]]:
-        connection = await cluster.least_loaded_connection()
+        connection = await cluster.connections.least_loaded()
         response = await connection.request(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, {"users": wanted or None})
         errors = [answer_error("users", response), *(answer_error(f"user {e.user}", e) for e in response.results)]
         for error in filter(None, errors):
@@ -119,6 +119,6 @@ async def _alter(
         "deletions": [each for each in wanted if "salt" not in each],
         "upsertions": [each for each in wanted if "salt" in each],
     }
-    connection = await cluster.least_loaded_connection()
+    connection = await cluster.connections.least_loaded()
     response = await connection.request(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, request)
     return {each.user: answer_error(f"user {each.user}", each) for each in response.results}

@@ -28,7 +28,7 @@ from odradek.clients.admin.reassignments import ElectionType, PartitionReassignm
 from odradek.clients.admin.transactions import ProducerDescription
 from odradek.clients.admin.user_credentials import ScramCredentialInfo, UserScramCredentialAlteration
 from odradek.clients.arguments import Partition, PartitionT
-from odradek.clients.cluster import Cluster
+from odradek.clients.cluster.cluster import Cluster
 from odradek.clients.consumer.deserializers import Deserializer
 from odradek.clients.consumer.interceptors import ConsumerInterceptor
 from odradek.clients.consumer.membership.interface import ConsumerState

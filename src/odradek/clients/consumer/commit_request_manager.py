@@ -69,7 +69,7 @@ class CommitRequestManager:
         self.next_auto_commit_at = now + self._interval_s
         offsets = self._uncommitted(self._subscriptions.partitions)
         if offsets and (self._in_flight is None or self._in_flight.done()):
-            self._in_flight = self._cluster.spawn(self._commit_or_log(offsets), "automatic commit")
+            self._in_flight = self._cluster.tasks.spawn(self._commit_or_log(offsets), "automatic commit")
 
     async def auto_commit_sync(self, partitions: Iterable[TopicPartition]) -> None:
         """Commit the positions of `partitions` before they are revoked, if commits are automatic; only log errors."""

@@ -132,7 +132,7 @@ class ConsumerCoordinator:
                     await self._ensure_coordinator_ready()
                 assert self._node_id is not None
                 # The coordinator connection may be blocked by a JoinGroup for the whole rebalance.
-                connection = await self._cluster.connection(self._node_id)
+                connection = await self._cluster.connections.to_broker(self._node_id)
                 membership = self._group_metadata()
                 is_other_member = bool(member_id) and membership.member_id != member_id
                 has_left = self._has_joined and self.member.is_subscribed and membership.generation_id < 0
@@ -172,7 +172,7 @@ class ConsumerCoordinator:
 
     def _perform(self, actions: Iterable[Action]) -> None:
         for action in actions:
-            self._cluster.spawn(self._carry_out(action), f"group {self.group_id}: {type(action).__name__}")
+            self._cluster.tasks.spawn(self._carry_out(action), f"group {self.group_id}: {type(action).__name__}")
         self._schedule_tick()
         self._on_change()
 
@@ -246,7 +246,7 @@ class ConsumerCoordinator:
         if self._connection is not None and not self._connection.closed:
             return self._connection
         self._node_id = node_id = await find_coordinator(self._cluster, self.group_id)
-        connection = await self._cluster.connection(node_id, ConnectionPurpose.COORDINATOR)
+        connection = await self._cluster.connections.to_broker(node_id, ConnectionPurpose.COORDINATOR)
         if connection is not self._connection:
             self._connection = connection
             connection.on_close(lambda _: self._on_connection_closed(connection))
@@ -266,7 +266,7 @@ class ConsumerCoordinator:
         """Send LeaveGroup on the data connection: a JoinGroup may block the coordinator connection."""
         assert self._node_id is not None
         async with asyncio.timeout(_LEAVE_TIMEOUT_MS / 1000):
-            connection = await self._cluster.connection(self._node_id)
+            connection = await self._cluster.connections.to_broker(self._node_id)
             await self._requests.leave(connection, action)
 
     # ---- metadata -----------------------------------------------------------------------------------------------

@@ -125,7 +125,7 @@ class Sender:
             else:
                 by_leader.setdefault(leader, []).append(queue)
         for leader, queues in by_leader.items():
-            connection = self._cluster.existing_connection(leader)
+            connection = self._cluster.connections.existing(leader)
             self._readiness.update(leader, now, is_ready=connection is not None and self._has_capacity(connection))
             if connection is None:
                 self._connect(leader)
@@ -342,7 +342,7 @@ class Sender:
         assert error is not None
         for queue in self._accumulator.queues.values():
             leader = metadata.leader(queue.partition)
-            if leader is None or self._cluster.existing_connection(leader) is None:
+            if leader is None or self._cluster.connections.existing(leader) is None:
                 for batch in (*queue.retrying, *queue.waiting):
                     self._fail_batch(batch, error)
                 queue.retrying.clear()
@@ -373,12 +373,12 @@ class Sender:
             return True
         if not self._init_producer_id_in_flight and self._accumulator.incomplete:
             self._init_producer_id_in_flight = True
-            self._cluster.spawn(self._init_producer_id(self._transaction_manager), "producer id")
+            self._cluster.tasks.spawn(self._init_producer_id(self._transaction_manager), "producer id")
         return False
 
     async def _init_producer_id(self, transaction_manager: TransactionManager) -> None:
         async def attempt() -> ProducerIdAndEpoch:
-            connection = await self._cluster.least_loaded_connection()
+            connection = await self._cluster.connections.least_loaded()
             message = {"transactional_id": None, "transaction_timeout": self._settings.request_timeout_ms}
             response = await connection.request(ApiKey.INIT_PRODUCER_ID, message)
             if response.error_code != ErrorCode.none:
@@ -399,11 +399,11 @@ class Sender:
     def _connect(self, node_id: int) -> None:
         if node_id not in self._connecting:
             self._connecting.add(node_id)
-            self._cluster.spawn(self._open(node_id), f"producer's connection to broker {node_id}")
+            self._cluster.tasks.spawn(self._open(node_id), f"producer's connection to broker {node_id}")
 
     async def _open(self, node_id: int) -> None:
         try:
-            await self._cluster.connection(node_id)
+            await self._cluster.connections.to_broker(node_id)
         except UnavailableError as error:
             _log.debug("Failed to connect to broker %d: %s", node_id, error)
             for queue in self._accumulator.queues.values():

@@ -108,7 +108,7 @@ class KafkaOffsets:
         values = {place: OffsetAndMetadata(offset) for place, offset in offsets.items()}
 
         async def attempt() -> None:
-            connection = await self._cluster.connection(await find_coordinator(self._cluster, self._group))
+            connection = await self._cluster.connections.to_broker(await find_coordinator(self._cluster, self._group))
             if (
                 session_id != self._store.session_id
                 or self._store.alive_until <= self._cluster.runtime.clock.monotonic()

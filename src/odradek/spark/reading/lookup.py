@@ -98,7 +98,7 @@ async def _commit(cluster: Cluster, group_id: str, offsets: Mapping[TopicPartiti
     committed = {partition: OffsetAndMetadata(offset) for partition, offset in offsets.items()}
 
     async def attempt() -> None:
-        connection = await cluster.connection(await find_coordinator(cluster, group_id))
+        connection = await cluster.connections.to_broker(await find_coordinator(cluster, group_id))
         await commit_once(connection, group_id, NO_MEMBER, committed)
 
     await retrying(cluster, attempt, timeout_ms=COMMIT_TIMEOUT_MS)

@@ -82,7 +82,7 @@ class Fetcher:
             self._timer.cancel()
         for node_id, session in self._sessions.items():
             # On the fetch connection, this request would wait behind a long poll.
-            connection = self._cluster.existing_connection(node_id)
+            connection = self._cluster.connections.existing(node_id)
             if session.session_id and connection is not None:
                 request = FetchRequest[FetchPosition](
                     positions={}, session_id=session.session_id, session_epoch=FINAL_EPOCH, uses_topic_ids=True
@@ -120,7 +120,7 @@ class Fetcher:
             self._pending[node_id] = max_bytes
             for state in states:
                 state.is_fetching = True
-            self._cluster.spawn(self._fetch(node_id, states, max_bytes), f"fetch from broker {node_id}")
+            self._cluster.tasks.spawn(self._fetch(node_id, states, max_bytes), f"fetch from broker {node_id}")
 
     def _update_leader(self, state: TopicPartitionState, metadata: ClusterMetadata) -> None:
         """Take the leader from new metadata; reset the position if the topic was created again (another topic id)."""
@@ -188,7 +188,7 @@ class Fetcher:
             for state in states
         }
         try:
-            connection = await self._cluster.connection(node_id, ConnectionPurpose.FETCH)
+            connection = await self._cluster.connections.to_broker(node_id, ConnectionPurpose.FETCH)
             request = session.build(positions, uses_topic_ids=supports_topic_ids(connection, positions))
             limits = replace(self._limits, max_bytes=max_bytes)
             sent_at = self._cluster.runtime.clock.monotonic()

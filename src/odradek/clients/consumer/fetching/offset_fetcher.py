@@ -39,7 +39,7 @@ class OffsetFetcher:
         if self._updating is not None and not self._updating.done():
             return
         if any(state.position is None and state.error is None for state in self._subscriptions):
-            self._updating = self._cluster.spawn(self._update_fetch_positions(), "positions")
+            self._updating = self._cluster.tasks.spawn(self._update_fetch_positions(), "positions")
 
     def stop(self) -> None:
         if self._updating is not None:

@@ -47,13 +47,13 @@ class PositionValidator:
         """Start validating positions with `leader`; the partitions are not fetched until that is complete."""
         for state in states:
             state.is_fetching = True
-        self._cluster.spawn(self._validate(leader, states), f"validate positions with broker {leader}")
+        self._cluster.tasks.spawn(self._validate(leader, states), f"validate positions with broker {leader}")
 
     async def _validate(self, leader: int, states: Sequence[TopicPartitionState]) -> None:
         positions = {state.partition: _position(state) for state in states}
         answers: dict[TopicPartition, Any] = {}
         try:
-            connection = await self._cluster.connection(leader)
+            connection = await self._cluster.connections.to_broker(leader)
             if _is_supported(connection):
                 answers = await _end_offsets(connection, positions)
             else:

@@ -222,7 +222,7 @@ class ClassicGroupRequests:
     async def _described(self, member_id: str) -> str:
         """Return the member id for an error, with client id and host if DescribeGroups returns them."""
         with contextlib.suppress(KafkaError, UnavailableError):
-            connection = await self._cluster.connection(await find_coordinator(self._cluster, self.group_id))
+            connection = await self._cluster.connections.to_broker(await find_coordinator(self._cluster, self.group_id))
             message = {"groups": [self.group_id], "include_authorized_operations": False}
             response = await connection.request(ApiKey.DESCRIBE_GROUPS, message)
             for member in response.groups[0].members:

@@ -1,55 +1,27 @@
-"""`Cluster`: the metadata refreshes and broker connections of a client.
+"""`Cluster`: the metadata of a client's cluster, and when it is refreshed.
 
-Every client has one `Cluster`, which refreshes the metadata of the topics in use. It has one connection per broker and
-purpose: brokers respond to a connection's requests in order, so heartbeats must not wait behind a long poll.
-
-A hung broker still accepts connections. So if a metadata response is late, another broker gets the request too. A late
-broker that is no longer in the metadata is disconnected, which fails its requests.
+Every client has one `Cluster`, which refreshes the metadata of the topics in use. A hung broker still accepts
+connections. So if a metadata response is late, another broker gets the request too.
 """
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
-from enum import StrEnum
-from functools import partial
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
 from odradek.clients.arguments import addresses_of
 from odradek.clients.backoff import Backoff
-from odradek.clients.connection_backoff import ConnectionBackoff
+from odradek.clients.cluster.connections import BrokerConnections, NoBrokerError
+from odradek.clients.cluster.tasks import ClientTasks
 from odradek.clients.metadata import TOPIC_NOT_READY, ClusterMetadata, TopicMetadata, merge, topic_error, with_topics
-from odradek.clients.security import client_security
 from odradek.clients.settings import ClientSettings, make_settings
-from odradek.config import parse_host_port
 from odradek.model import AuthenticationError, ErrorCode, KafkaError, OdradekError, TopicPartition, UnavailableError
 from odradek.protocol.api import ApiKey
 from odradek.runtime import Runtime, system_runtime
-from odradek.wire.client_connection import LATE_MS, ClientConnection, address_text, log_waiting, open_connection
+from odradek.wire.client_connection import LATE_MS, ClientConnection, log_waiting
 
 _log = logging.getLogger("odradek.clients")
-
-
-class UnusableClientError(UnavailableError):
-    """The client was closed, or is used in another event loop than the one that started it."""
-
-    retriable = False
-
-
-class NoBrokerError(UnavailableError):
-    """No connection could be opened to any known broker address."""
-
-
-class ConnectionPurpose(StrEnum):
-    """The purpose of a connection: requests of different purposes do not wait for each other."""
-
-    DATA = "data"
-    FETCH = "fetch"
-    COORDINATOR = "coordinator"
-
-
-_ConnectionKey = tuple[int, ConnectionPurpose]
-_Address = tuple[str, int]
 
 
 class Cluster:
@@ -58,7 +30,10 @@ class Cluster:
     def __init__(self, settings: ClientSettings, runtime: Runtime, *, allow_auto_topic_creation: bool = False) -> None:
         self.settings = settings
         self.runtime = runtime
-        self._security = client_security(settings, runtime)
+        self.tasks = ClientTasks()
+        self.connections = BrokerConnections(
+            settings, runtime, self.tasks, on_late=self._on_late, on_authentication_error=self._on_authentication_error
+        )
         self.metadata = ClusterMetadata()
         self.on_metadata: list[Callable[[], None]] = []
         self.on_authentication_error: list[Callable[[], None]] = []
@@ -75,14 +50,6 @@ class Cluster:
         self._needs_refresh = False
         """Whether another refresh was requested since `_scheduled_refresh` sent its request."""
         self._refresh_backoff = self.backoff()
-        self._connections: dict[_ConnectionKey, ClientConnection] = {}
-        self._bootstrap: dict[_Address, ClientConnection] = {}
-        self._opening: dict[_ConnectionKey, asyncio.Task[ClientConnection]] = {}
-        self._connection_backoff = ConnectionBackoff(settings, runtime)
-        self._tasks: set[asyncio.Task[Any]] = set()
-        self._closed = False
-        self._loop: asyncio.AbstractEventLoop | None = None
-        """The event loop of the connections."""
 
     async def start(self, *, timeout_ms: int | None = None) -> None:
         """Connect to one broker and fetch the metadata.
@@ -93,47 +60,14 @@ class Cluster:
 
     async def close(self) -> None:
         """Close all connections; requests in flight fail. Raises `UnusableClientError` in the wrong event loop."""
-        self._check_loop()
-        self._closed = True
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for connection in (*self._connections.values(), *self._bootstrap.values()):
-            connection.close()
-        self._connections.clear()
-        self._bootstrap.clear()
+        await self.tasks.close()
+        self.connections.close()
         # The transports close in the next turn of the event loop.
         await asyncio.sleep(0)
-
-    def _check_usable(self) -> None:
-        if self._closed:
-            raise UnusableClientError("the client was closed: create another one")
-        self._check_loop()
-
-    def _check_loop(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._loop = self._loop or loop
-        if self._loop is not loop:
-            raise UnusableClientError("the client was started in another event loop: create a client in this one")
 
     def backoff(self) -> Backoff:
         """Create a backoff with `retry.backoff.ms` and `retry.backoff.max.ms`."""
         return Backoff(self.settings.retry_backoff_ms, self.settings.retry_backoff_max_ms, self.runtime.entropy)
-
-    def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
-        """Create a task that `close` cancels; log its failure, unless it is an `OdradekError`."""
-        task = asyncio.get_running_loop().create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._on_task_done)
-        return task
-
-    def _on_task_done(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, OdradekError):
-            _log.error("%s failed", task.get_name(), exc_info=error)
-
-    # ---- metadata -----------------------------------------------------------------------------------------------
 
     def set_topics(self, topics: Iterable[str] | None) -> None:
         """Set the topics whose metadata is refreshed; None means all topics."""
@@ -210,29 +144,29 @@ class Cluster:
                 is_first = backoff.failures == 0
                 pause = backoff.failed()
                 remaining = deadline - self.runtime.clock.monotonic()
-                if pause >= remaining or self._closed or not error.retriable:
+                if pause >= remaining or self.tasks.closed or not error.retriable:
                     raise
                 if is_first:
                     _log.warning("%s; trying again for %.0f s", error, remaining)
             await asyncio.sleep(pause)
 
     async def _refresh_once(self, *, create: bool) -> None:
-        self._check_usable()
+        self.tasks.check_usable()
         running = self._refreshing
         if running is not None:
             # The running refresh may lack topics that were added after it was sent.
             with contextlib.suppress(OdradekError):
                 await asyncio.shield(running)
         if self._refreshing is None or self._refreshing is running:
-            self._refreshing = self.spawn(self._refresh(create=create), "metadata refresh")
+            self._refreshing = self.tasks.spawn(self._refresh(create=create), "metadata refresh")
         await asyncio.shield(self._refreshing)
 
     def request_refresh(self, *, at_once: bool = False) -> None:
         """Schedule a refresh after a backoff (none if `at_once`), unless one is scheduled already."""
         self._needs_refresh = True
-        if self._scheduled_refresh is None and not self._closed:
+        if self._scheduled_refresh is None and not self.tasks.closed:
             pause = 0.0 if at_once else self._refresh_backoff.failed()
-            self._scheduled_refresh = self.spawn(self._refresh_soon(pause), "metadata refresh, later")
+            self._scheduled_refresh = self.tasks.spawn(self._refresh_soon(pause), "metadata refresh, later")
 
     def refresh_if_old(self) -> None:
         """Schedule a refresh if the metadata is older than `metadata.max.age.ms`."""
@@ -263,7 +197,7 @@ class Cluster:
                 try:
                     await self.refresh()
                 except AuthenticationError:
-                    return  # `_open` has stored it
+                    return  # `_on_authentication_error` has stored it
                 except OdradekError as error:  # another broker may answer without this error
                     _log.warning("Failed to refresh metadata, will retry: %s", error)
                     pause = self._refresh_backoff.failed()
@@ -291,7 +225,7 @@ class Cluster:
             self.request_refresh(at_once=True)
         if all(topic.error_code == ErrorCode.none for topic in self.metadata.topics.values()):
             self._refresh_backoff.succeeded()
-        self._update_connections()
+        self.connections.update(self.metadata.nodes)
         for listener in self.on_metadata:
             listener()
 
@@ -313,169 +247,43 @@ class Cluster:
     async def request_any(self, api: ApiKey, message: dict[str, Any], *, controller: bool = False) -> Any:
         """Send a request to any broker (`controller`: to the controller, if known); return the response (kio's)."""
         try:
-            connection = await (self.controller() if controller else self.least_loaded_connection())
+            connection = await (self.controller() if controller else self.connections.least_loaded())
             return await self._request_twice_if_late(connection, api, message)
         except NoBrokerError:
             raise  # all addresses have failed: the caller decides about another attempt
         except UnavailableError:
             # The connection is closed now: send the request to another broker.
-            return await self._request_twice_if_late(await self.least_loaded_connection(), api, message)
+            return await self._request_twice_if_late(await self.connections.least_loaded(), api, message)
 
     async def _request_twice_if_late(self, connection: ClientConnection, api: ApiKey, message: dict[str, Any]) -> Any:
         """Send a request; if the response is late, also to another broker. Return the first response."""
-        asking = {self.spawn(connection.request(api, message), "metadata")}
+        asking = {self.tasks.spawn(connection.request(api, message), "metadata")}
         done, asking = await asyncio.wait(asking, timeout=LATE_MS / 1000)
         if not done:
             with contextlib.suppress(UnavailableError):
-                other = await self.least_loaded_connection(exclude=connection)
+                other = await self.connections.least_loaded(exclude=connection)
                 if other is not connection:
-                    asking.add(self.spawn(other.request(api, message), "metadata of another broker"))
+                    asking.add(self.tasks.spawn(other.request(api, message), "metadata of another broker"))
         while asking:
             done, asking = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
             if any(each.exception() is None for each in done):
                 break
         return next((each for each in done if each.exception() is None), next(iter(done))).result()
 
-    def _update_connections(self) -> None:
-        """Adapt connections to new metadata: give bootstrap connections their broker id, close outdated ones.
-
-        Connections to moved brokers are closed, and those to removed brokers if they are late or not open yet.
-        """
-        for (node_id, _), opening in self._opening.items():
-            if node_id not in self.metadata.nodes:
-                opening.cancel()
-        for (node_id, purpose), connection in list(self._connections.items()):
-            node = self.metadata.nodes.get(node_id)
-            if node is None and connection.is_late:
-                connection.close("it has left the cluster")
-            if connection.closed or (node is not None and connection.address != address_text(node.host, node.port)):
-                connection.close("the broker has moved")
-                del self._connections[node_id, purpose]
-        for node in self.metadata.nodes.values():
-            adopted = self._bootstrap.pop((node.host, node.port), None)
-            if adopted is None:
-                continue
-            if (node.node_id, ConnectionPurpose.DATA) in self._connections:
-                adopted.close()
-            else:
-                self._connections[node.node_id, ConnectionPurpose.DATA] = adopted
-
-    # ---- connections --------------------------------------------------------------------------------------------
-
-    def existing_connection(
-        self, node_id: int, purpose: ConnectionPurpose = ConnectionPurpose.DATA
-    ) -> ClientConnection | None:
-        """Return the open connection to a broker, if any."""
-        connection = self._connections.get((node_id, purpose))
-        return None if connection is None or connection.closed else connection
-
-    async def connection(self, node_id: int, purpose: ConnectionPurpose = ConnectionPurpose.DATA) -> ClientConnection:
-        """Return the open connection to a broker, or open one after a backoff. Raises `UnavailableError` on failure."""
-        self._check_usable()
-        opened = self.existing_connection(node_id, purpose)
-        if opened is not None:
-            return opened
-        key = (node_id, purpose)
-        opening = self._opening.get(key)
-        if opening is None:
-            opening = self._opening[key] = self.spawn(self._open_node(key), f"connect to broker {node_id}")
-            opening.add_done_callback(lambda _: self._opening.pop(key, None))
-        await asyncio.wait([opening])
-        if opening.cancelled():
-            raise UnavailableError(f"broker {node_id} is not part of the cluster any more")
-        return opening.result()
-
     async def controller(self) -> ClientConnection:
         """Return a connection to the controller, or to any broker if the controller is unknown (KRaft forwards)."""
         if self.metadata.controller_id in self.metadata.nodes:
-            return await self.connection(self.metadata.controller_id)
-        return await self.least_loaded_connection()
+            return await self.connections.to_broker(self.metadata.controller_id)
+        return await self.connections.least_loaded()
 
-    async def least_loaded_connection(self, *, exclude: ClientConnection | None = None) -> ClientConnection:
-        """Return the open connection with the fewest requests in flight, or open one.
+    def _on_authentication_error(self, error: AuthenticationError) -> None:
+        self.authentication_error = error
+        for listener in self.on_authentication_error:
+            listener()
 
-        Late and unreachable brokers and the broker of `exclude` are tried last. Raises `NoBrokerError` if all fail.
-        """
-        self._check_usable()
-        opened = [
-            connection
-            for (_, purpose), connection in self._connections.items()
-            if purpose is ConnectionPurpose.DATA and not connection.closed
-        ]
-        opened += [connection for connection in self._bootstrap.values() if not connection.closed]
-
-        def is_avoided(address: str) -> bool:
-            return (exclude is not None and address == exclude.address) or address in self._connection_backoff
-
-        preferred = [connection for connection in opened if not is_avoided(connection.address)]
-        if preferred:
-            return min(preferred, key=lambda each: each.in_flight)
-        failures: list[str] = []
-        nodes = list(self.metadata.nodes.values())
-        self.runtime.entropy.shuffle(nodes)
-        last = {node.node_id for node in nodes if is_avoided(address_text(node.host, node.port))}
-        for node in sorted(nodes, key=lambda node: node.node_id in last):
-            if opened and node.node_id in last:
-                break
-            try:
-                # If an open connection is the fallback, opening a new one must not take long.
-                async with asyncio.timeout(LATE_MS / 1000 if opened else None):
-                    return await self.connection(node.node_id)
-            except (UnavailableError, TimeoutError) as error:
-                failures.append(str(error) or f"broker {node.node_id} is late")
-        opened = [connection for connection in opened if not connection.closed]
-        if opened:
-            return min(opened, key=lambda each: each.in_flight)
-        addresses = [parse_host_port(text) for text in self.settings.bootstrap_servers]
-        self.runtime.entropy.shuffle(addresses)
-        for host, port in addresses:
-            try:
-                connection = self._bootstrap[host, port] = await self._open(host, port)
-            except UnavailableError as error:
-                failures.append(str(error))
-            else:
-                return connection
-        raise NoBrokerError(f"no broker answers: {'; '.join(dict.fromkeys(failures))}")
-
-    async def _open_node(self, key: _ConnectionKey) -> ClientConnection:
-        node = self.metadata.nodes.get(key[0])
-        if node is None:
-            raise UnavailableError(f"broker {key[0]} is not part of the cluster now")
-        connection = self._connections[key] = await self._open(node.host, node.port)
-        return connection
-
-    async def _open(self, host: str, port: int) -> ClientConnection:
-        address = address_text(host, port)
-        pause = self._connection_backoff.connection_delay_s(address)
-        if pause > 0:
-            await asyncio.sleep(pause)
-        settings = self.settings
-        try:
-            connection = await open_connection(
-                self.runtime,
-                host,
-                port,
-                client_id=settings.client_id,
-                request_timeout_ms=settings.request_timeout_ms,
-                setup_timeout_ms=settings.socket_connection_setup_timeout_ms,
-                max_response_bytes=settings.receive_message_max_bytes,
-                security=self._security,
-            )
-        except OdradekError as error:
-            self._connection_backoff.connection_failed(address)
-            if isinstance(error, AuthenticationError):
-                self.authentication_error = error
-                for listener in self.on_authentication_error:
-                    listener()
-            raise
-        self._connection_backoff.connected(address)
-        connection.on_late(partial(self._on_late_response, connection))
-        return connection
-
-    def _on_late_response(self, connection: ClientConnection) -> None:
+    def _on_late(self) -> None:
         """Request a metadata refresh, because the late broker may have left the cluster."""
-        self._connection_backoff.response_late(connection)
-        if self.runtime.clock.monotonic() - self._last_refresh_at >= LATE_MS / 1000:
+        if self.metadata_age_s(self.runtime.clock.monotonic()) >= LATE_MS / 1000:
             self.request_refresh()
 
 

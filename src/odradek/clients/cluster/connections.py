@@ -1,0 +1,197 @@
+"""`BrokerConnections`: the connections of one client.
+
+There is one connection per broker and purpose: brokers respond to a connection's requests in order, so heartbeats must
+not wait behind a long poll. A late broker that is no longer in the metadata is disconnected, which fails its requests.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from functools import partial
+
+from odradek.clients.cluster.connection_backoff import ConnectionBackoff
+from odradek.clients.cluster.tasks import ClientTasks
+from odradek.clients.metadata import Node
+from odradek.clients.security import client_security
+from odradek.clients.settings import ClientSettings
+from odradek.config import parse_host_port
+from odradek.model import AuthenticationError, OdradekError, UnavailableError
+from odradek.runtime import Runtime
+from odradek.wire.client_connection import LATE_MS, ClientConnection, address_text, open_connection
+
+
+class NoBrokerError(UnavailableError):
+    """No connection could be opened to any known broker address."""
+
+
+class ConnectionPurpose(StrEnum):
+    """The purpose of a connection: requests of different purposes do not wait for each other."""
+
+    DATA = "data"
+    FETCH = "fetch"
+    COORDINATOR = "coordinator"
+
+
+_ConnectionKey = tuple[int, ConnectionPurpose]
+_Address = tuple[str, int]
+
+
+class BrokerConnections:
+    """The open connections, to the brokers of the newest metadata and to bootstrap addresses."""
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        runtime: Runtime,
+        tasks: ClientTasks,
+        *,
+        on_late: Callable[[], None],
+        on_authentication_error: Callable[[AuthenticationError], None],
+    ) -> None:
+        self._settings = settings
+        self._runtime = runtime
+        self._tasks = tasks
+        self._on_late = on_late
+        self._on_authentication_error = on_authentication_error
+        self._security = client_security(settings, runtime)
+        self._nodes: Mapping[int, Node] = {}
+        self._connections: dict[_ConnectionKey, ClientConnection] = {}
+        self._bootstrap: dict[_Address, ClientConnection] = {}
+        self._opening: dict[_ConnectionKey, asyncio.Task[ClientConnection]] = {}
+        self._backoff = ConnectionBackoff(settings, runtime)
+
+    def close(self) -> None:
+        """Close all connections; requests in flight fail."""
+        for connection in (*self._connections.values(), *self._bootstrap.values()):
+            connection.close()
+        self._connections.clear()
+        self._bootstrap.clear()
+
+    def update(self, nodes: Mapping[int, Node]) -> None:
+        """Adapt to the brokers of new metadata: give bootstrap connections their broker id, close outdated ones.
+
+        Connections to moved brokers are closed, and those to removed brokers if they are late or not open yet.
+        """
+        self._nodes = nodes
+        for (node_id, _), opening in self._opening.items():
+            if node_id not in nodes:
+                opening.cancel()
+        for (node_id, purpose), connection in list(self._connections.items()):
+            node = nodes.get(node_id)
+            if node is None and connection.is_late:
+                connection.close("it has left the cluster")
+            if connection.closed or (node is not None and connection.address != address_text(node.host, node.port)):
+                connection.close("the broker has moved")
+                del self._connections[node_id, purpose]
+        for node in nodes.values():
+            adopted = self._bootstrap.pop((node.host, node.port), None)
+            if adopted is None:
+                continue
+            if (node.node_id, ConnectionPurpose.DATA) in self._connections:
+                adopted.close()
+            else:
+                self._connections[node.node_id, ConnectionPurpose.DATA] = adopted
+
+    def existing(self, node_id: int, purpose: ConnectionPurpose = ConnectionPurpose.DATA) -> ClientConnection | None:
+        """Return the open connection to a broker, if any."""
+        connection = self._connections.get((node_id, purpose))
+        return None if connection is None or connection.closed else connection
+
+    async def to_broker(self, node_id: int, purpose: ConnectionPurpose = ConnectionPurpose.DATA) -> ClientConnection:
+        """Return the open connection to a broker, or open one after a backoff. Raises `UnavailableError` on failure."""
+        self._tasks.check_usable()
+        opened = self.existing(node_id, purpose)
+        if opened is not None:
+            return opened
+        key = (node_id, purpose)
+        opening = self._opening.get(key)
+        if opening is None:
+            opening = self._opening[key] = self._tasks.spawn(self._open_node(key), f"connect to broker {node_id}")
+            opening.add_done_callback(lambda _: self._opening.pop(key, None))
+        await asyncio.wait([opening])
+        if opening.cancelled():
+            raise UnavailableError(f"broker {node_id} is not part of the cluster any more")
+        return opening.result()
+
+    async def least_loaded(self, *, exclude: ClientConnection | None = None) -> ClientConnection:
+        """Return the open connection with the fewest requests in flight, or open one.
+
+        Late and unreachable brokers and the broker of `exclude` are tried last. Raises `NoBrokerError` if all fail.
+        """
+        self._tasks.check_usable()
+        opened = [
+            connection
+            for (_, purpose), connection in self._connections.items()
+            if purpose is ConnectionPurpose.DATA and not connection.closed
+        ]
+        opened += [connection for connection in self._bootstrap.values() if not connection.closed]
+
+        def is_avoided(address: str) -> bool:
+            return (exclude is not None and address == exclude.address) or address in self._backoff
+
+        preferred = [connection for connection in opened if not is_avoided(connection.address)]
+        if preferred:
+            return min(preferred, key=lambda each: each.in_flight)
+        failures: list[str] = []
+        nodes = list(self._nodes.values())
+        self._runtime.entropy.shuffle(nodes)
+        last = {node.node_id for node in nodes if is_avoided(address_text(node.host, node.port))}
+        for node in sorted(nodes, key=lambda node: node.node_id in last):
+            if opened and node.node_id in last:
+                break
+            try:
+                # If an open connection is the fallback, opening a new one must not take long.
+                async with asyncio.timeout(LATE_MS / 1000 if opened else None):
+                    return await self.to_broker(node.node_id)
+            except (UnavailableError, TimeoutError) as error:
+                failures.append(str(error) or f"broker {node.node_id} is late")
+        opened = [connection for connection in opened if not connection.closed]
+        if opened:
+            return min(opened, key=lambda each: each.in_flight)
+        addresses = [parse_host_port(text) for text in self._settings.bootstrap_servers]
+        self._runtime.entropy.shuffle(addresses)
+        for host, port in addresses:
+            try:
+                connection = self._bootstrap[host, port] = await self._open(host, port)
+            except UnavailableError as error:
+                failures.append(str(error))
+            else:
+                return connection
+        raise NoBrokerError(f"no broker answers: {'; '.join(dict.fromkeys(failures))}")
+
+    async def _open_node(self, key: _ConnectionKey) -> ClientConnection:
+        node = self._nodes.get(key[0])
+        if node is None:
+            raise UnavailableError(f"broker {key[0]} is not part of the cluster now")
+        connection = self._connections[key] = await self._open(node.host, node.port)
+        return connection
+
+    async def _open(self, host: str, port: int) -> ClientConnection:
+        address = address_text(host, port)
+        pause = self._backoff.connection_delay_s(address)
+        if pause > 0:
+            await asyncio.sleep(pause)
+        settings = self._settings
+        try:
+            connection = await open_connection(
+                self._runtime,
+                host,
+                port,
+                client_id=settings.client_id,
+                request_timeout_ms=settings.request_timeout_ms,
+                setup_timeout_ms=settings.socket_connection_setup_timeout_ms,
+                max_response_bytes=settings.receive_message_max_bytes,
+                security=self._security,
+            )
+        except OdradekError as error:
+            self._backoff.connection_failed(address)
+            if isinstance(error, AuthenticationError):
+                self._on_authentication_error(error)
+            raise
+        self._backoff.connected(address)
+        connection.on_late(partial(self._response_late, connection))
+        return connection
+
+    def _response_late(self, connection: ClientConnection) -> None:
+        self._backoff.response_late(connection)
+        self._on_late()

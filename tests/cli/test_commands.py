@@ -269,6 +269,18 @@ def test_a_closed_pipe_ends_a_consumer_silently(shell: Any, topic: Callable[...,
     assert process.stderr.read() == b""
 
 
+def test_a_closed_pipe_ends_a_consumer_that_has_nothing_to_write(shell: Any, topic: Callable[..., str]) -> None:
+    name = topic()
+    shell.run("produce", name, stdin=b"1\n2\n")
+    process = shell.start("consume", name, "--from-beginning")
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"1\n"
+    process.stdout.close()
+    assert process.wait(60) == 141
+    assert process.stderr is not None
+    assert process.stderr.read() == b""
+
+
 def test_a_closed_pipe_ends_a_view_of_a_group_silently(shell: Any, topic: Callable[..., str]) -> None:
     name = topic()
     shell.run("produce", name, stdin=b"1\n")

@@ -13,6 +13,7 @@ from odradek.cli.consume_from_tree import TreeSelection, consume_from_tree, tree
 from odradek.cli.formats import Formatter, formatter, json_formatter, unescape
 from odradek.cli.offset_specs import BEGINNING, END, Position, offset_range, within
 from odradek.cli.partition_lists import topic_and_partitions
+from odradek.cli.process import check_output
 from odradek.cli.value_formats import FORMATS, Show, Shown, shower
 from odradek.clients import Consumer, ConsumerRecord
 from odradek.clients.consumer import ConsumerSettings
@@ -21,7 +22,7 @@ from odradek.model import ErrorCode, KafkaError, TopicPartition, validate_topic_
 _METADATA_TIMEOUT_MS = 2_000
 """Limit of the wait for a topic's metadata, long enough for a topic that was just created."""
 _POLL_MS = 200
-"""Time between two checks whether the end has been reached."""
+"""Time between two checks whether the end has been reached, and whether the output is still read."""
 
 _MOST_NAMED: Final = 3
 """Limit of the partitions in one message."""
@@ -226,7 +227,7 @@ async def _consume(selection: _Selection, settings: dict[str, Any], render: Form
         wanted = not sys.stdout.isatty()
         with progress(f"consuming {' '.join(selection.topics)}", total, unit="records", wanted=wanted) as advance:
             while (left is None or left > 0) and not await _have_stopped(consumer, stops):
-                records = await consumer.poll(_POLL_MS if selection.exit_at_end or stops else None, left)
+                records = await consumer.poll(_POLL_MS, left)
                 if stops:
                     records = [each for each in records if each.offset < stops[each.topic, each.partition]]
                 for record in records:
@@ -235,6 +236,8 @@ async def _consume(selection: _Selection, settings: dict[str, Any], render: Form
                     sys.stdout.buffer.flush()
                     advance(len(records))
                     left = left - len(records) if left is not None else None
+                else:
+                    check_output()
                 if selection.exit_at_end and _is_at_end(consumer):
                     return
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import select
 import signal
 import stat
 import sys
@@ -31,6 +32,14 @@ async def until_terminated(work: Coroutine[Any, Any, T]) -> T:
         raise
     finally:
         loop.remove_signal_handler(signal.SIGTERM)
+
+
+def check_output() -> None:
+    """Raise `BrokenPipeError` if standard output is a pipe whose reader has closed it, before anything is written."""
+    output = select.poll()
+    output.register(sys.stdout.fileno(), 0)  # errors only
+    if any(events & (select.POLLERR | select.POLLHUP) for _, events in output.poll(0)):
+        raise BrokenPipeError
 
 
 async def chunks_of_stdin(chunk_bytes: int) -> AsyncIterator[bytes]:

@@ -171,6 +171,7 @@ def test_brokers_do_not_outlive_a_supervisor_that_is_killed(tmp_path: Path) -> N
         (["--metadata", "memory:"], "cannot share a tree in memory"),
         (["--config", "nowhere.properties"], "nowhere.properties"),
         (["--port", "65535"], "above 65535"),
+        (["--config", "x.properties", "--secure", "security"], "add the keys of x.properties to"),
     ],
 )
 def test_a_failed_start_prints_one_line_and_leaves_no_broker_running(tmp_path: Path, arguments, words) -> None:

@@ -1,11 +1,13 @@
 """`odradek up`: several brokers on this machine, one process each, until SIGTERM or SIGINT.
 
-Standard output has one line, `ready: HOST:PORT,HOST:PORT…` by broker id, when all brokers serve. The supervisor logs to
-standard error, each broker to a file beside its data.
+Standard output has one line, `ready: HOST:PORT,HOST:PORT…` by broker id, when all brokers serve; with `--secure` a
+second line is a command that connects to them. The supervisor logs to standard error, each broker to a file beside its
+data.
 """
 
 import asyncio
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Sequence
@@ -20,6 +22,7 @@ from odradek.config import load
 from odradek.model import ConfigurationError, UnavailableError
 from odradek.runtime import SystemClock
 from odradek.supervisor import BrokerCommand, Supervisor
+from odradek.supervisor.security_files import PROTOCOL, security_files
 
 _HIGHEST_PORT = 65_535
 _INTERNAL_REPLICATION: Final = ("offsets.topic.replication.factor",)
@@ -49,6 +52,10 @@ _SET_BY_UP: Final = {
 )  # fmt: skip
 @click.option("--metadata", metavar="URL", help="sqlite:///PATH or zookeeper://HOST:PORT/CHROOT; else a file in DIR.")
 @click.option("--config", metavar="FILE", help="Java properties for every broker, as Kafka's server.properties.")
+@click.option(
+    "--secure", metavar="DIR",
+    help="Use TLS and passwords. DIR gets certificates and client.properties, the administrator's login.",
+)  # fmt: skip
 @click.option("-o", "options", multiple=True, metavar="KEY=VALUE", help="A key for every broker; may be repeated.")
 @click.option("--log-format", type=click.Choice(log_lines.FORMATS), default="text", show_default=True)
 @click.option("--log-level", type=click.Choice(log_lines.LEVELS), default="info", show_default=True)
@@ -59,6 +66,7 @@ def command(
     data_dir: str,
     metadata: str | None,
     config: str | None,
+    secure: str | None,
     options: Sequence[str],
     log_format: str,
     log_level: str,
@@ -73,17 +81,25 @@ def command(
         raise ConfigurationError("several processes cannot share a tree in memory: use sqlite:///PATH")
     if own := sorted(dict(map(key_and_value, options)).keys() & _SET_BY_UP.keys()):
         raise ConfigurationError(f"-o {own[0]} would be the same for every broker: {_SET_BY_UP[own[0]]}")
+    if secure is not None and config is not None:
+        raise ConfigurationError(
+            f"--secure has a file of its own: add the keys of {config} to {secure}/broker.properties, or use -o"
+        )
     directory = Path(data_dir).absolute()
     os.umask(0o077)  # only this user may read records and credentials
     directory.mkdir(parents=True, exist_ok=True)
+    files = None if secure is None else security_files(Path(secure).absolute())
+    if files is not None:
+        config = str(files.broker)
     rest = ["--metadata", metadata or f"sqlite:///{directory}/metadata.sqlite"]
     if config is not None:
         rest += ["--config", str(Path(config).absolute())]
     for option in [*_internal_topics(brokers, config, options), *options]:
         rest += ["-o", option]
     rest += ["--log-format", log_format, "--log-level", log_level]
-    commands = [_command(number, directory, port, rest) for number in range(brokers)]
-    asyncio.run(_run(Supervisor(commands, SystemClock())))
+    protocol = "PLAINTEXT" if files is None else PROTOCOL
+    commands = [_command(number, directory, protocol, port, rest) for number in range(brokers)]
+    asyncio.run(_run(Supervisor(commands, SystemClock()), None if files is None else files.client))
 
 
 def _internal_topics(brokers: int, config: str | None, options: Sequence[str]) -> list[str]:
@@ -96,17 +112,17 @@ def _internal_topics(brokers: int, config: str | None, options: Sequence[str]) -
     return [f"{key}={min(_REPLICAS, brokers)}" for key in _INTERNAL_REPLICATION if not loaded.is_explicit(key)]
 
 
-def _command(broker_id: int, directory: Path, port: int, rest: Sequence[str]) -> BrokerCommand:
+def _command(broker_id: int, directory: Path, protocol: str, port: int, rest: Sequence[str]) -> BrokerCommand:
     own = ["--broker-id", str(broker_id), "--data-dir", str(directory / f"broker-{broker_id}"), "--stop-with-stdin"]
-    address = f"127.0.0.1:{port and port + broker_id}"
+    listener = f"listeners={protocol}://127.0.0.1:{port and port + broker_id}"
     return BrokerCommand(
         broker_id=broker_id,
-        arguments=(sys.executable, "-m", "odradek", "serve", "--listen", address, *own, *rest),
+        arguments=(sys.executable, "-m", "odradek", "serve", "-o", listener, *own, *rest),
         log_file=directory / f"broker-{broker_id}.log",
     )
 
 
-async def _run(supervisor: Supervisor) -> None:
+async def _run(supervisor: Supervisor, client_properties: Path | None) -> None:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -122,6 +138,10 @@ async def _run(supervisor: Supervisor) -> None:
         return
     except UnavailableError as error:
         raise ConfigurationError(str(error)) from error
-    print("ready: " + ",".join(supervisor.addresses), flush=True)
+    addresses = ",".join(supervisor.addresses)
+    print(f"ready: {addresses}", flush=True)
+    if client_properties is not None:
+        file = shlex.quote(str(client_properties))
+        print(f"use: odradek topics list -b {addresses} --command-config {file}", flush=True)
     await stopping.wait()
     await supervisor.stop()

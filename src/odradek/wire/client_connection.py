@@ -91,6 +91,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._large: memoryview | None = None
         self._large_filled = 0
         self._held: list[Sequence[Buffer]] | None = None
+        self._has_posted = False
 
     # ---- requests -----------------------------------------------------------------------------------------------
 
@@ -172,6 +173,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Send a body that gets no response: a produce request with `acks=0`. Raise `UnavailableError` if closed."""
         if self.closed:
             raise self._unavailable()
+        self._has_posted = True
         self._write(api_key, version, body)
 
     def _write(self, api_key: ApiKey, version: int, body: Sequence[Buffer]) -> int:
@@ -323,6 +325,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._fail(reason)
         if self._transport is not None:
             # With requests in flight, unsent data is dropped, as the broker may never read it; otherwise it is sent.
+            # TLS would wait for the broker to end the connection, for which an event loop that ends has no time.
+            silent |= not self._has_posted and self._transport.get_extra_info("sslcontext") is not None
             self._transport.abort() if silent else self._transport.close()
 
     def on_writable(self, callback: Callable[[], None]) -> None:

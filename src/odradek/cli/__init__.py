@@ -23,6 +23,7 @@ COMMANDS: Final = {
     "topics": "Create, list, describe, alter and delete topics.",
     "groups": "List, describe, watch and delete groups; reset their offsets.",
     "configs": "Show and change the configuration of topics and brokers.",
+    "acls": "List, add, remove and explain ACLs.",
     "partitions": "Describe and reassign partitions, elect leaders, delete records.",
     "brokers": "List and describe brokers, and move replicas off one.",
     "users": "Add, list and delete users that authenticate by SCRAM.",

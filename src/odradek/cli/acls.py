@@ -1,0 +1,278 @@
+"""`odradek acls`: list, add, remove and explain ACLs."""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from enum import IntEnum
+from typing import Any, Final, TypeVar
+
+import click
+
+from odradek.cli import CommandGroup
+from odradek.cli.common import admin, cluster_options, print_json, print_table, run, table_options
+from odradek.clients import Admin
+from odradek.clients.admin.descriptions import ConfigResource, ConfigResourceType
+from odradek.model import KafkaError
+from odradek.security import (
+    CLUSTER_NAME,
+    RESOURCE_TYPES,
+    AclAuthorizer,
+    AclBinding,
+    AclEntry,
+    AclFilter,
+    AclOperation,
+    AclPermissionType,
+    Action,
+    PatternType,
+    Principal,
+    Reason,
+    ResourcePattern,
+    ResourceType,
+    by_kafka_name,
+    kafka_name,
+    parse_principal,
+)
+
+F = TypeVar("F", bound=Callable[..., Any])
+_SUPER_USERS: Final = "super.users"
+_EVERYONE: Final = "allow.everyone.if.no.acl.found"
+
+
+def _principal(_ctx: click.Context, _param: click.Parameter, text: str | None) -> Principal | None:
+    """Parse a principal, `TYPE:NAME`."""
+    try:
+        return None if text is None else parse_principal(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def _operation(_ctx: click.Context, _param: click.Parameter, text: str | None) -> AclOperation | None:
+    """Parse Kafka's name of an operation, in any case."""
+    found = None if text is None else by_kafka_name(AclOperation, text.replace("-", "_"))
+    if text is not None and (found is None or found <= AclOperation.ANY):
+        raise click.BadParameter(f"{text!r} is not one of {_names(AclOperation)}")
+    return found
+
+
+def _resource(_ctx: click.Context, _param: click.Parameter, text: str | None) -> ResourcePattern | None:
+    """Parse a resource, `TYPE:NAME` or `cluster`."""
+    if text is None:
+        return None
+    type_name, _, name = text.partition(":")
+    kind = by_kafka_name(ResourceType, type_name.replace("-", "_"))
+    if kind is ResourceType.CLUSTER:
+        name = name or CLUSTER_NAME
+    if kind is None or kind not in RESOURCE_TYPES or not name:
+        raise click.BadParameter(f"{text!r} is not TYPE:NAME with a type of {_names(ResourceType)}")
+    return ResourcePattern(kind, name)
+
+
+def _names(kind: type[IntEnum]) -> str:
+    return ", ".join(each.name.lower().replace("_", "-") for each in kind if each > 1)
+
+
+def _filter_options(function: F) -> F:
+    """Add the options that choose ACLs."""
+    for option in (
+        click.option("--allow/--deny", "allows", default=None, help="Only ACLs that allow, or that deny."),
+        click.option("--host", metavar="ADDRESS", help="For this host; * are those for all."),
+        click.option("--operation", callback=_operation, metavar="NAME", help="With this operation."),
+        click.option("--resource", callback=_resource, metavar="TYPE:NAME", help="On this name."),
+        click.option("--principal", callback=_principal, metavar="TYPE:NAME", help="Of this principal."),
+    ):
+        function = option(function)
+    return function
+
+
+def _action_arguments(function: F) -> F:
+    """Add the arguments PRINCIPAL, OPERATION and RESOURCE."""
+    for name, callback in (("resource", _resource), ("operation", _operation), ("principal", _principal)):
+        function = click.argument(name, callback=callback)(function)
+    return function
+
+
+def _filter(
+    pattern_type: PatternType,
+    principal: Principal | None,
+    resource: ResourcePattern | None,
+    operation: AclOperation | None,
+    host: str | None,
+    *,
+    allows: bool | None,
+) -> AclFilter:
+    permission_type = AclPermissionType.ALLOW if allows else AclPermissionType.DENY
+    return AclFilter(
+        resource_type=ResourceType.ANY if resource is None else resource.resource_type,
+        name=None if resource is None else resource.name,
+        pattern_type=pattern_type,
+        principal=None if principal is None else str(principal),
+        host=host,
+        operation=operation or AclOperation.ANY,
+        permission_type=AclPermissionType.ANY if allows is None else permission_type,
+    )
+
+
+@click.group(name="acls", cls=CommandGroup)
+def command() -> None:
+    """List, add, remove and explain ACLs: which principal may do what."""
+
+
+@command.command(name="list")
+@_filter_options
+@table_options
+@cluster_options
+def list_acls(
+    *,
+    principal: Principal | None,
+    resource: ResourcePattern | None,
+    operation: AclOperation | None,
+    host: str | None,
+    allows: bool | None,
+    as_json: bool,
+) -> None:
+    """List ACLs; with --resource, those that decide about it, also by * and by prefixes of its name."""
+    pattern_type = PatternType.ANY if resource is None else PatternType.MATCH
+    wanted = _filter(pattern_type, principal, resource, operation, host, allows=allows)
+
+    async def work() -> list[AclBinding]:
+        async with admin() as client:
+            return await client.describe_acls(wanted)
+
+    _print(run(work()), as_json=as_json)
+
+
+@command.command()
+@_action_arguments
+@click.option("--prefixed", is_flag=True, help="For all resources whose names start with that of RESOURCE.")
+@click.option("--deny", is_flag=True, help="Deny it, which overrides all that allows it.")
+@click.option("--host", default="*", metavar="ADDRESS", help="Only from this host.  [default: all]")
+@cluster_options
+def add(
+    *,
+    principal: Principal,
+    operation: AclOperation,
+    resource: ResourcePattern,
+    prefixed: bool,
+    deny: bool,
+    host: str,
+) -> None:
+    r"""Allow PRINCIPAL the OPERATION on RESOURCE, which is TYPE:NAME.
+
+    \b
+    odradek acls add User:alice read topic:flights
+    odradek acls add User:alice all topic:alice- --prefixed
+    odradek acls add User:alice read group:*
+    odradek acls add User:alice describe cluster
+    """
+    pattern_type = PatternType.PREFIXED if prefixed else PatternType.LITERAL
+    permission_type = AclPermissionType.DENY if deny else AclPermissionType.ALLOW
+    entry = AclEntry(principal=str(principal), host=host, operation=operation, permission_type=permission_type)
+    binding = AclBinding(pattern=resource._replace(pattern_type=pattern_type), entry=entry)
+
+    async def work() -> None:
+        async with admin() as client:
+            await client.create_acls([binding])
+
+    run(work())
+    click.echo(f"added: {binding}")
+
+
+@command.command()
+@_filter_options
+@click.option("--prefixed", is_flag=True, help="Those for names that start with the name of --resource.")
+@click.option("--all", "is_all", is_flag=True, help="All ACLs.")
+@cluster_options
+def remove(
+    *,
+    principal: Principal | None,
+    resource: ResourcePattern | None,
+    operation: AclOperation | None,
+    host: str | None,
+    allows: bool | None,
+    prefixed: bool,
+    is_all: bool,
+) -> None:
+    """Remove the ACLs that match all of the options."""
+    given = (principal, resource, operation, host, allows)
+    if is_all == any(each is not None for each in given):
+        raise click.UsageError("choose ACLs with --principal, --resource, --operation, --host, --deny, or give --all")
+    exact = PatternType.PREFIXED if prefixed else PatternType.LITERAL
+    pattern_type = exact if resource is not None or prefixed else PatternType.ANY
+    wanted = _filter(pattern_type, principal, resource, operation, host, allows=allows)
+
+    async def work() -> list[AclBinding]:
+        async with admin() as client:
+            return await client.delete_acls([wanted])
+
+    removed = run(work())
+    for each in removed:
+        click.echo(f"removed: {each}")
+    if not removed:
+        click.echo("no ACL matches", err=True)
+
+
+@command.command()
+@_action_arguments
+@click.option("--host", default="", metavar="ADDRESS", help="The client's address.  [default: one without own ACLs]")
+@cluster_options
+def explain(*, principal: Principal, operation: AclOperation, resource: ResourcePattern, host: str) -> None:
+    r"""Say whether PRINCIPAL may do OPERATION on RESOURCE, which is TYPE:NAME, and which ACL decides.
+
+    \b
+    odradek acls explain User:alice read topic:flights
+    """
+    wanted = AclFilter(resource_type=resource.resource_type, name=resource.name, pattern_type=PatternType.MATCH)
+
+    async def work() -> tuple[list[AclBinding], dict[str, str | None]]:
+        async with admin() as client:
+            return await client.describe_acls(wanted), await _keys(client)
+
+    bindings, keys = run(work())
+    acls: dict[ResourcePattern, tuple[AclEntry, ...]] = {}
+    for each in bindings:
+        acls[each.pattern] = (*acls.get(each.pattern, ()), each.entry)
+    names = [each.strip() for each in (keys.get(_SUPER_USERS) or "").split(";") if each.strip()]
+    authorizer = AclAuthorizer(
+        super_users=frozenset(map(parse_principal, names)), allow_everyone=keys.get(_EVERYONE) == "true"
+    )
+    authorizer.update(acls)
+    decision = authorizer.decide(principal, host, Action(operation, resource))
+    click.echo(f"{'allowed' if decision.is_allowed else 'denied'}: {decision.binding or decision.reason.value}")
+    if decision.reason is Reason.NO_MATCH:
+        _print(bindings, as_json=False)
+    if not keys:
+        click.echo(
+            f"The brokers do not show {_SUPER_USERS} and {_EVERYONE}, which decide first and last: a super user may do "
+            "everything",
+            err=True,
+        )
+
+
+async def _keys(client: Admin) -> dict[str, str | None]:
+    """Return the keys of an authorizer that are not ACLs; none if the brokers do not show them."""
+    with suppress(KafkaError):
+        broker_id = (await client.describe_cluster()).brokers[0].broker_id
+        resource = ConfigResource(type=ConfigResourceType.BROKER, name=str(broker_id))
+        entries = (await client.describe_configs([resource]))[resource]
+        return {each.name: each.value for each in entries if each.name in {_SUPER_USERS, _EVERYONE}}
+    return {}
+
+
+def _print(bindings: Sequence[AclBinding], *, as_json: bool) -> None:
+    columns = ("PRINCIPAL", "PERMISSION", "OPERATION", "RESOURCE", "PATTERN", "NAME", "HOST")
+    rows = [
+        (
+            entry.principal,
+            entry.permission_type.name,
+            kafka_name(entry.operation),
+            kafka_name(pattern.resource_type),
+            pattern.pattern_type.name,
+            pattern.name,
+            entry.host,
+        )
+        for pattern, entry in ((each.pattern, each.entry) for each in bindings)
+    ]
+    if as_json:
+        for row in rows:
+            print_json({name.lower(): value for name, value in zip(columns, row, strict=True)})
+    else:
+        print_table(columns, rows)
